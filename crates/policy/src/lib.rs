@@ -1,0 +1,22 @@
+//! What may be run, within which limits, and what came of it, as values.
+//!
+//! This crate is the shared vocabulary of the workspace. It does no I/O, reads no clock and knows
+//! neither Linux nor HTTP: a value of one of these types is valid because it exists.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod isolation;
+mod limits;
+mod mount;
+mod network;
+mod outcome;
+mod request;
+mod units;
+
+pub use isolation::{Isolation, IsolationMode};
+pub use limits::Limits;
+pub use mount::{Access, Mount, ParseMountError};
+pub use network::Network;
+pub use outcome::{ExecutionResult, Meta, Outcome, OutputFile, ResourceLimits};
+pub use request::{EnvName, Language, ParseEnvNameError, Request, RuntimeKind, Scope, UnknownName};
+pub use units::{Bytes, Cpus, ParseUnitError, Pids, Timeout};

@@ -1,0 +1,118 @@
+//! What came of a run: the one result shape of every runtime and every surface.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Isolation, Limits};
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The program ended by itself.
+    Exited,
+    /// It was killed at its time limit.
+    TimedOut,
+    /// It was killed at its memory limit.
+    MemoryExceeded,
+    /// A signal killed it.
+    Signalled,
+    /// It was refused before it ran.
+    Blocked,
+    /// The caller took the request back.
+    Cancelled,
+    /// The executor broke; nothing is known of the program's end.
+    Unknown,
+}
+
+/// The result of one run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExecutionResult {
+    /// What the program wrote to standard output, as far as it was kept.
+    pub stdout: String,
+    /// What the program wrote to standard error, and our notices about its end.
+    pub stderr: String,
+    /// The program's status; negative for a signal, -1 for a timeout.
+    pub exit_code: i32,
+    /// Seconds from request to result.
+    pub duration: f64,
+    /// Everything else.
+    pub meta: Meta,
+}
+
+/// Facts about a run beside its output.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Meta {
+    /// Which backend ran it.
+    pub runtime: String,
+    /// The language.
+    pub language: String,
+    /// Whether stdout or stderr was cut.
+    pub truncated: bool,
+    /// Whether it was killed at its time limit.
+    pub timed_out: bool,
+    /// The modules that the import check refused.
+    pub blocked_imports: Vec<String>,
+    /// The limits that held.
+    pub resource_limits: ResourceLimits,
+    /// The layers of the fence that were applied.
+    pub isolation: Isolation,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// All bytes written to standard output, kept or not.
+    pub stdout_bytes: u64,
+    /// All bytes written to standard error, kept or not.
+    pub stderr_bytes: u64,
+    /// The most memory in use at once; `None` where nothing measured it.
+    pub peak_memory_bytes: Option<u64>,
+    /// Processor time of all processes; `None` where nothing measured it.
+    pub cpu_seconds: Option<f64>,
+    /// Where the artifact was stored.
+    pub artifact: Option<String>,
+    /// Whether a process that was started beforehand ran it.
+    pub warm: bool,
+    /// Files that the program left in its output directory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub output_files: Vec<OutputFile>,
+    /// Things that a person should know about this run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// A file that the program left in its output directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputFile {
+    /// Path below the output directory.
+    pub path: String,
+    /// Its length.
+    pub bytes: u64,
+}
+
+/// [`Limits`] as the result prints them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ResourceLimits {
+    /// Seconds.
+    pub timeout: f64,
+    /// Bytes kept of each stream.
+    pub max_output_bytes: u64,
+    /// Bytes.
+    pub memory_bytes: u64,
+    /// Cores.
+    pub cpus: f64,
+    /// Processes and threads.
+    pub pids: u32,
+    /// Bytes in the writable directories.
+    pub disk_bytes: u64,
+}
+
+impl From<Limits> for ResourceLimits {
+    fn from(limits: Limits) -> Self {
+        Self {
+            timeout: limits.timeout.as_duration().as_secs_f64(),
+            max_output_bytes: limits.max_output.0,
+            memory_bytes: limits.memory.0,
+            cpus: limits.cpus.get(),
+            pids: limits.pids.get(),
+            disk_bytes: limits.disk.0,
+        }
+    }
+}

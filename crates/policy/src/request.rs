@@ -1,0 +1,217 @@
+//! One request to run code.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Limits, Mount, Network};
+
+/// A name that is not one of the known ones.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown {what} `{name}`; known are {known}")]
+pub struct UnknownName {
+    /// What kind of name.
+    pub what: &'static str,
+    /// What was given.
+    pub name: String,
+    /// What would be accepted.
+    pub known: &'static str,
+}
+
+/// A language that code can be written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Language {
+    /// CPython.
+    Python,
+    /// GNU bash.
+    Bash,
+    /// Node or Deno.
+    Javascript,
+}
+
+impl Language {
+    /// The name used in every interface.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Python => "python",
+            Self::Bash => "bash",
+            Self::Javascript => "javascript",
+        }
+    }
+
+    /// The language of a file with this extension.
+    pub fn from_extension(extension: &str) -> Option<Self> {
+        match extension {
+            "py" => Some(Self::Python),
+            "sh" | "bash" => Some(Self::Bash),
+            "js" | "mjs" | "cjs" => Some(Self::Javascript),
+            _ => None,
+        }
+    }
+}
+
+impl FromStr for Language {
+    type Err = UnknownName;
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        match name.to_ascii_lowercase().as_str() {
+            "python" | "python3" | "py" => Ok(Self::Python),
+            "bash" | "sh" | "shell" => Ok(Self::Bash),
+            "javascript" | "js" | "node" => Ok(Self::Javascript),
+            _ => Err(UnknownName {
+                what: "language",
+                name: name.to_owned(),
+                known: "python, bash and javascript",
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Language {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A backend that code can run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RuntimeKind {
+    /// The fence on this machine.
+    Local,
+    /// A Docker container.
+    Docker,
+    /// A Podman container.
+    Podman,
+    /// Pyodide in Deno.
+    Pyodide,
+    /// An E2B-compatible cloud.
+    E2b,
+}
+
+impl RuntimeKind {
+    /// The name used in every interface.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Docker => "docker",
+            Self::Podman => "podman",
+            Self::Pyodide => "pyodide",
+            Self::E2b => "e2b",
+        }
+    }
+}
+
+impl FromStr for RuntimeKind {
+    type Err = UnknownName;
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        match name.to_ascii_lowercase().as_str() {
+            "local" => Ok(Self::Local),
+            "docker" => Ok(Self::Docker),
+            "podman" => Ok(Self::Podman),
+            "pyodide" => Ok(Self::Pyodide),
+            "e2b" => Ok(Self::E2b),
+            _ => Err(UnknownName {
+                what: "runtime",
+                name: name.to_owned(),
+                known: "local, docker, podman, pyodide and e2b",
+            }),
+        }
+    }
+}
+
+impl fmt::Display for RuntimeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Whose request it is: runs of different scopes share no warm process.
+///
+/// 1–64 characters of `A-Z a-z 0-9 . _ -`, not starting with a dot, so that it can be a file name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct Scope(String);
+
+impl Scope {
+    /// The scope of the person at this machine.
+    pub fn local() -> Self {
+        Self("local".to_owned())
+    }
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Scope {
+    type Err = UnknownName;
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(plain) {
+            return Err(UnknownName {
+                what: "user id",
+                name: name.chars().take(80).collect(),
+                known: "1 to 64 letters, digits, `.`, `_` and `-`, not starting with `.`",
+            });
+        }
+        Ok(Self(name.to_owned()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Scope {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// The name of an environment variable: not empty, without `=` and NUL.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct EnvName(String);
+
+/// Why a text cannot be an environment variable's name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` cannot name an environment variable; write it like `NAME=value`")]
+pub struct ParseEnvNameError(String);
+
+impl EnvName {
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for EnvName {
+    type Err = ParseEnvNameError;
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            return Err(ParseEnvNameError(name.to_owned()));
+        }
+        Ok(Self(name.to_owned()))
+    }
+}
+
+/// One request to run code on a backend.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// The program's text.
+    pub code: String,
+    /// What the program is called in its own error messages, such as `report.py`.
+    pub name: String,
+    /// The language it is written in.
+    pub language: Language,
+    /// The program's arguments.
+    pub args: Vec<String>,
+    /// Variables added to the fence's own small environment.
+    pub env: Vec<(EnvName, String)>,
+    /// What the program may use.
+    pub limits: Limits,
+    /// What it may reach.
+    pub network: Network,
+    /// Host paths that it sees.
+    pub mounts: Vec<Mount>,
+    /// Whose request it is.
+    pub scope: Scope,
+}

@@ -1,0 +1,2 @@
+//! The gate.
+fn main() {}
