@@ -1,2 +1,61 @@
-//! The gate.
-fn main() {}
+//! Keeps the house in order: `cargo xtask check` is the whole gate.
+#![forbid(unsafe_code)]
+
+mod docs;
+mod fuzz;
+mod gate;
+mod metrics;
+mod process;
+mod report;
+mod setup;
+mod source;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  check     the whole gate: what CI runs, and nothing weaker
+  setup     install what the tests need (Debian, as root)
+  tidy      the rules of the house that no lint knows
+  docs      write the generated references again
+  fuzz [S]  run every fuzz target for S seconds (20)
+  metrics   lengths of files and functions
+";
+
+fn main() -> ExitCode {
+    match dispatch() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            report::problem(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch() -> Result<()> {
+    let root = workspace_root()?;
+    let mut arguments = std::env::args().skip(1);
+    let command = arguments.next().unwrap_or_default();
+    let argument = arguments.next();
+    match (command.as_str(), argument.as_deref()) {
+        ("check", None) => gate::check(&root),
+        ("setup", None) => setup::setup(&root),
+        ("tidy", None) => tidy::tidy(&root),
+        ("docs", None) => docs::write(&root),
+        ("fuzz", None) => fuzz::run(&root, fuzz::SECONDS_IN_CI),
+        ("fuzz", Some(seconds)) => fuzz::run(&root, seconds.parse().context("seconds, as a whole number")?),
+        ("metrics", None) => metrics::print(&root),
+        _ => bail!("{USAGE}"),
+    }
+}
+
+/// The folder above this crate, whatever the working directory is.
+fn workspace_root() -> Result<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    Ok(root.context("xtask lies in the workspace")?.to_owned())
+}

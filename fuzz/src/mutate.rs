@@ -1,0 +1,107 @@
+//! Makes new inputs from seeds.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Past this, an input only costs time.
+const LONGEST: usize = 64 * 1024;
+
+/// Numbers at whose edges length fields break.
+const EDGES: &[u64] = &[
+    0,
+    1,
+    0x7f,
+    0x80,
+    0xff,
+    0x7fff,
+    0xffff,
+    0x7fff_ffff,
+    0xffff_ffff,
+    u64::MAX >> 1,
+    u64::MAX,
+];
+
+/// A stream of inputs; every one starts as a seed.
+pub(crate) struct Mutator {
+    seeds: &'static [&'static [u8]],
+    state: u64,
+}
+
+impl Mutator {
+    pub(crate) fn new(seeds: &'static [&'static [u8]]) -> Self {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(1, |time| time.as_secs() ^ u64::from(time.subsec_nanos()));
+        Self {
+            seeds,
+            state: now | 1,
+        }
+    }
+
+    /// The next input: a seed after one to sixteen changes.
+    pub(crate) fn next_input(&mut self) -> Vec<u8> {
+        let mut input = self.seed().to_vec();
+        for _ in 0..=self.below(16) {
+            self.change(&mut input);
+        }
+        input.truncate(LONGEST);
+        input
+    }
+
+    fn seed(&mut self) -> &'static [u8] {
+        let at = self.below(self.seeds.len());
+        self.seeds.get(at).copied().unwrap_or_default()
+    }
+
+    fn change(&mut self, input: &mut Vec<u8>) {
+        let at = self.below(input.len() + 1);
+        let to = at + self.below(input.len() - at + 1);
+        match self.below(8) {
+            0 => flip(input, at, 1 << self.below(8)),
+            1 => flip(input, at, self.random().to_le_bytes()[0]),
+            2 => input.insert(at, self.random().to_le_bytes()[0]),
+            3 => drop(input.drain(at..to)),
+            4 => {
+                let copy = input[at..to].to_vec();
+                input.splice(at..at, copy);
+            }
+            5 => {
+                let other = self.seed();
+                input.splice(at..to, other.iter().copied());
+            }
+            6 => self.write_edge(input, at),
+            _ => input.splice(at..at, vec![b'['; self.below(512)]).for_each(drop),
+        }
+        input.truncate(LONGEST);
+    }
+
+    fn write_edge(&mut self, input: &mut [u8], at: usize) {
+        let edge = EDGES[self.below(EDGES.len())];
+        let width = 1 << self.below(4);
+        let bytes = if self.below(2) == 0 {
+            edge.to_le_bytes()
+        } else {
+            edge.swap_bytes().to_be_bytes()
+        };
+        for (slot, byte) in input.iter_mut().skip(at).zip(bytes.iter().take(width)) {
+            *slot = *byte;
+        }
+    }
+
+    /// Xorshift: good enough to wander, and one line.
+    fn random(&mut self) -> u64 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        self.state
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        usize::try_from(self.random() % u64::try_from(limit.max(1)).unwrap_or(1)).unwrap_or(0)
+    }
+}
+
+fn flip(input: &mut [u8], at: usize, mask: u8) {
+    if let Some(byte) = input.get_mut(at) {
+        *byte ^= mask;
+    }
+}

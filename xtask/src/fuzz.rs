@@ -1,0 +1,26 @@
+//! Runs the fuzz targets: a plain program with its own mutation loop, so that stable Rust will do.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::process::cargo;
+
+/// Long enough to find what a careless parser does, short enough for every push.
+pub(crate) const SECONDS_IN_CI: u64 = 20;
+
+/// The fuzz crate is outside the workspace and builds in a folder of its own.
+pub(crate) fn target_directory(root: &Path) -> String {
+    root.join("target/fuzz").to_string_lossy().into_owned()
+}
+
+/// Runs every target for `seconds`.
+pub(crate) fn run(root: &Path, seconds: u64) -> Result<()> {
+    let seconds = seconds.to_string();
+    cargo(
+        &root.join("fuzz"),
+        &["run", "--release", "--quiet", "--", "--seconds", &seconds],
+    )
+    .env("CARGO_TARGET_DIR", &target_directory(root))
+    .run()
+}

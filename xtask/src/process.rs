@@ -1,0 +1,92 @@
+//! The only place that starts processes.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// A program and its arguments, before it runs.
+#[derive(Debug)]
+pub(crate) struct Program {
+    command: Command,
+    shown: String,
+}
+
+/// Prepares `program` with `arguments`, to run in `directory` with nothing on standard input.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "xtask drives other tools; they are started here alone"
+)]
+pub(crate) fn program(directory: &Path, program: &str, arguments: &[&str]) -> Program {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .current_dir(directory)
+        .stdin(Stdio::null());
+    Program {
+        command,
+        shown: format!("{program} {}", arguments.join(" ")),
+    }
+}
+
+/// `cargo` with these arguments.
+pub(crate) fn cargo(directory: &Path, arguments: &[&str]) -> Program {
+    program(directory, "cargo", arguments)
+}
+
+impl Program {
+    /// Sets an environment variable.
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Runs it with our output streams; a status other than 0 is an error.
+    pub(crate) fn run(mut self) -> Result<()> {
+        let status = self
+            .command
+            .status()
+            .with_context(|| format!("cannot start `{}`", self.shown))?;
+        if !status.success() {
+            bail!("`{}` ended with {status}", self.shown);
+        }
+        Ok(())
+    }
+
+    /// Runs it and returns what it wrote and how it ended.
+    pub(crate) fn output(mut self) -> Result<Output> {
+        self.command
+            .output()
+            .with_context(|| format!("cannot start `{}`", self.shown))
+    }
+
+    /// Runs it and returns its standard output; a status other than 0 is an error that carries its standard error.
+    pub(crate) fn stdout(self) -> Result<String> {
+        let shown = self.shown.clone();
+        let output = self.output()?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            bail!("`{shown}` ended with {}: {}", output.status, said.trim());
+        }
+        String::from_utf8(output.stdout)
+            .with_context(|| format!("`{shown}` wrote something other than UTF-8"))
+    }
+
+    /// Whether it starts and succeeds. Its output is thrown away.
+    pub(crate) fn succeeds(mut self) -> bool {
+        self.command.stdout(Stdio::null()).stderr(Stdio::null());
+        self.command.status().is_ok_and(|status| status.success())
+    }
+
+    /// Starts it in its own process group with its output in `log`, and leaves it running.
+    pub(crate) fn leave_running(mut self, log: File) -> Result<()> {
+        let errors = log.try_clone()?;
+        self.command.stdout(log).stderr(errors).process_group(0);
+        self.command
+            .spawn()
+            .with_context(|| format!("cannot start `{}`", self.shown))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,150 @@
+//! Installs what the tests need on a bare Debian machine, as root; quick where it is there already.
+
+mod docker;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use crate::process::{cargo, program};
+use crate::report;
+
+/// A Debian package and the question whether it is needed.
+struct Package {
+    name: &'static str,
+    present: fn(&Path) -> bool,
+}
+
+const PACKAGES: &[Package] = &[
+    Package {
+        name: "bash",
+        present: |root| answers(root, "bash", &["--version"]),
+    },
+    Package {
+        name: "python3",
+        present: |root| answers(root, PYTHON, &["--version"]),
+    },
+    Package {
+        name: "python3-venv",
+        present: |root| answers(root, PYTHON, &["-c", "import ensurepip, venv"]),
+    },
+    Package {
+        name: "nodejs",
+        present: |root| answers(root, "node", &["--version"]),
+    },
+    Package {
+        name: "bubblewrap",
+        present: |root| answers(root, "bwrap", &["--version"]),
+    },
+    Package {
+        name: "util-linux",
+        present: |root| answers(root, "setpriv", &["--version"]),
+    },
+    Package {
+        name: "docker.io",
+        present: |root| answers(root, "dockerd", &["--version"]),
+    },
+];
+
+/// Cargo's own tools, at the versions that the gate was written against.
+const TOOLS: &[(&str, &str, &str)] = &[
+    ("nextest", "cargo-nextest", "0.9.143"),
+    ("deny", "cargo-deny", "0.20.2"),
+];
+
+/// Debian's Python, and not one that a shim puts first: the virtual environment is made from it.
+const PYTHON: &str = "/usr/bin/python3";
+
+const VENV: &str = "target/test-venv";
+
+/// Brings the machine to where every test can run.
+pub(crate) fn setup(root: &Path) -> Result<()> {
+    fs::create_dir_all(root.join("target"))?;
+    packages(root)?;
+    tools(root)?;
+    venv(root).context("make the virtual environment of the tests")?;
+    docker::setup(root).context("make the Docker container of the tests")
+}
+
+fn answers(root: &Path, name: &str, arguments: &[&str]) -> bool {
+    program(root, name, arguments).succeeds()
+}
+
+fn packages(root: &Path) -> Result<()> {
+    let missing: Vec<&str> = PACKAGES
+        .iter()
+        .filter(|package| !(package.present)(root))
+        .map(|package| package.name)
+        .collect();
+    if missing.is_empty() {
+        report::line("packages: all there");
+        return Ok(());
+    }
+    let wanted = missing.join(" ");
+    if !answers(root, "apt-get", &["--version"]) || !is_root(root) {
+        bail!("missing: {wanted}; install them, or run `cargo xtask setup` as root on Debian");
+    }
+    report::line(&format!("packages: installing {wanted}"));
+    apt(root, &["update", "--quiet"])?;
+    let mut arguments = vec!["install", "--quiet", "--yes", "--no-install-recommends"];
+    arguments.extend(missing);
+    // Docker needs iptables, which is only a recommendation of its package on some releases.
+    if arguments.contains(&"docker.io") {
+        arguments.push("iptables");
+    }
+    apt(root, &arguments)
+}
+
+fn apt(root: &Path, arguments: &[&str]) -> Result<()> {
+    program(root, "apt-get", arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .run()
+}
+
+fn is_root(root: &Path) -> bool {
+    program(root, "id", &["-u"])
+        .stdout()
+        .is_ok_and(|id| id.trim() == "0")
+}
+
+fn tools(root: &Path) -> Result<()> {
+    for (subcommand, package, version) in TOOLS {
+        if cargo(root, &[subcommand, "--version"]).succeeds() {
+            report::line(&format!("{package}: there"));
+            continue;
+        }
+        report::line(&format!("{package}: installing {version}"));
+        // Outside the workspace, so that its toolchain and target folder play no part.
+        cargo(
+            Path::new("/"),
+            &["install", "--locked", "--version", version, package],
+        )
+        .run()?;
+    }
+    Ok(())
+}
+
+/// numpy, pandas and matplotlib at exact versions. The list that was installed is kept beside them.
+fn venv(root: &Path) -> Result<()> {
+    let requirements = root.join("xtask/test-requirements.txt");
+    let wanted = fs::read_to_string(&requirements).context("read xtask/test-requirements.txt")?;
+    let stamp = root.join(VENV).join("installed.txt");
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+        report::line("virtual environment: there");
+        return Ok(());
+    }
+    report::line("virtual environment: installing numpy, pandas and matplotlib");
+    program(root, PYTHON, &["-m", "venv", "--clear", VENV]).run()?;
+    let pip = root.join(VENV).join("bin/pip");
+    let list = requirements.to_string_lossy();
+    let arguments = [
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--requirement",
+        &list,
+    ];
+    program(root, &pip.to_string_lossy(), &arguments).run()?;
+    Ok(fs::write(stamp, wanted)?)
+}

@@ -1,0 +1,27 @@
+//! The rules of the house that no lint knows.
+
+mod arrows;
+mod paths;
+mod rules;
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use crate::{report, source};
+
+/// Checks every rule and reports every breach at once.
+pub(crate) fn tidy(root: &Path) -> Result<()> {
+    let sources = source::all(root)?;
+    let mut breaches = arrows::check(root)?;
+    breaches.extend(paths::check(root)?);
+    breaches.extend(sources.iter().flat_map(rules::check));
+    for breach in &breaches {
+        report::problem(breach);
+    }
+    if !breaches.is_empty() {
+        bail!("{} breaches of the rules of the house", breaches.len());
+    }
+    report::line(&format!("{} files are tidy", sources.len()));
+    Ok(())
+}

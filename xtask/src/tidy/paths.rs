@@ -1,0 +1,45 @@
+//! Every path that ARCHITECTURE.md names must exist.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+/// Folders whose names mark a quoted word as a path of ours.
+const ROOTS: &[&str] = &[
+    "crates/",
+    "xtask/",
+    "docs/",
+    "examples/",
+    "fuzz/",
+    ".ci/",
+    ".config/",
+];
+
+/// One breach for each path that is not there.
+pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
+    let text = fs::read_to_string(root.join("ARCHITECTURE.md")).context("read ARCHITECTURE.md")?;
+    let missing = named(&text).into_iter().filter(|path| !root.join(path).exists());
+    Ok(missing
+        .map(|path| format!("ARCHITECTURE.md names {path}, which is not there"))
+        .collect())
+}
+
+/// The words in backticks that are paths.
+fn named(text: &str) -> Vec<&str> {
+    let quoted = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    quoted
+        .filter(|word| ROOTS.iter().any(|root| word.starts_with(root)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_quoted_paths_are_named() {
+        let text = "see `crates/jail/src/steps.rs` and crates/x, `cargo xtask`\n| `docs/a.md` | `b/c` |\n";
+        assert_eq!(named(text), ["crates/jail/src/steps.rs", "docs/a.md"]);
+    }
+}

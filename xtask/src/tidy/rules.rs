@@ -1,0 +1,203 @@
+//! Rules about one source file.
+
+use crate::source::{Source, has_word};
+
+/// Past this, a file holds more than one idea.
+const BARE_LINES: usize = 600;
+
+/// Files that may be longer, with the reason.
+const LONG_FILES: &[(&str, &str)] = &[];
+
+/// Test files that may sleep, with the reason: a bounded poll for something that has no event to wait on.
+const MAY_SLEEP: &[(&str, &str)] = &[];
+
+/// The only folder of the product with unsafe code.
+const UNSAFE_HOME: &str = "crates/jail/src/sys";
+
+/// What a crate of pure values has no business with.
+const IMPURE: &[&str] = &[
+    "fs",
+    "net",
+    "process",
+    "env",
+    "time::Instant",
+    "time::SystemTime",
+    "thread",
+];
+
+/// Every breach in one file, as `path:line: message`.
+pub(crate) fn check(source: &Source) -> Vec<String> {
+    let mut breaches = Vec::new();
+    header(source, &mut breaches);
+    length(source, &mut breaches);
+    test_attributes(source, &mut breaches);
+    unsafe_at_home(source, &mut breaches);
+    no_sleep(source, &mut breaches);
+    purity(source, &mut breaches);
+    breaches
+}
+
+fn header(source: &Source, breaches: &mut Vec<String>) {
+    if !source.text.starts_with("//! ") {
+        breaches.push(format!(
+            "{}:1: open the file with a `//!` line that says its one idea",
+            source.path
+        ));
+    }
+}
+
+fn length(source: &Source, breaches: &mut Vec<String>) {
+    let lines = source.bare_lines();
+    if lines > BARE_LINES && !listed(LONG_FILES, source) {
+        breaches.push(format!(
+            "{}: {lines} bare lines, more than {BARE_LINES}; split it",
+            source.path
+        ));
+    }
+}
+
+fn test_attributes(source: &Source, breaches: &mut Vec<String>) {
+    for (number, line, _) in source.lines() {
+        for attribute in ["ignore", "should_panic"] {
+            let dense: String = line.split_whitespace().collect();
+            if dense.contains(&format!("#[{attribute}")) {
+                breaches.push(format!(
+                    "{}:{number}: no #[{attribute}]; a test runs and proves something",
+                    source.path
+                ));
+            }
+        }
+    }
+}
+
+fn unsafe_at_home(source: &Source, breaches: &mut Vec<String>) {
+    let home =
+        source.path.starts_with(&format!("{UNSAFE_HOME}/")) || source.path == format!("{UNSAFE_HOME}.rs");
+    if home {
+        return;
+    }
+    let reasoned = source.text.contains("unsafe_code, reason") || source.text.contains("unsafe_code,\n");
+    for (number, line, test) in source.lines() {
+        if has_word(line, "unsafe") && !(test && reasoned) {
+            breaches.push(format!(
+                "{}:{number}: unsafe belongs to {UNSAFE_HOME}",
+                source.path
+            ));
+        }
+    }
+}
+
+fn no_sleep(source: &Source, breaches: &mut Vec<String>) {
+    if listed(MAY_SLEEP, source) {
+        return;
+    }
+    for (number, line, test) in source.lines() {
+        if test && has_word(line, "sleep") && line.contains("sleep(") {
+            breaches.push(format!(
+                "{}:{number}: a test waits for an event, not for a time",
+                source.path
+            ));
+        }
+    }
+}
+
+fn purity(source: &Source, breaches: &mut Vec<String>) {
+    if !source.path.starts_with("crates/policy/src/") {
+        return;
+    }
+    let dense: String = source.code.split_whitespace().collect();
+    for name in IMPURE {
+        if dense.contains(&format!("std::{name}")) || grouped(&dense, name) {
+            breaches.push(format!(
+                "{}: policy is pure; it must not use std::{name}",
+                source.path
+            ));
+        }
+    }
+}
+
+/// Finds `use std::{a, name, b}` in text without white space.
+fn grouped(dense: &str, name: &str) -> bool {
+    dense.split("usestd::{").skip(1).any(|after| {
+        let group = after.split(';').next().unwrap_or_default();
+        let (module, item) = name.split_once("::").unwrap_or((name, ""));
+        has_word(group, module) && (item.is_empty() || has_word(group, item))
+    })
+}
+
+fn listed(list: &[(&str, &str)], source: &Source) -> bool {
+    list.iter().any(|(path, _)| *path == source.path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_one(path: &str, text: &str, expected: &str) {
+        let breaches = check(&Source::new(path, text.to_owned()));
+        assert_eq!(breaches.len(), 1, "{breaches:?}");
+        assert!(breaches[0].contains(expected), "{breaches:?}");
+    }
+
+    #[test]
+    fn each_rule_finds_its_breach() {
+        check_one("crates/cli/src/a.rs", "fn a() {}\n", "a `//!` line");
+        check_one(
+            "crates/cli/src/a.rs",
+            &format!("//! A.\n{}", "a();\n".repeat(601)),
+            "601 bare lines",
+        );
+        check_one(
+            "crates/cli/src/a.rs",
+            "//! A.\n#[ignore = \"slow\"]\nfn a() {}\n",
+            "no #[ignore]",
+        );
+        check_one(
+            "crates/cli/src/a.rs",
+            "//! A.\nfn a() { unsafe { b() } }\n",
+            "unsafe belongs",
+        );
+        check_one(
+            "crates/cli/tests/it/a.rs",
+            "//! A.\nfn a() { thread::sleep(b); }\n",
+            "waits for an event",
+        );
+        check_one(
+            "crates/policy/src/a.rs",
+            "//! A.\nuse std::fs::File;\n",
+            "std::fs",
+        );
+        check_one(
+            "crates/policy/src/a.rs",
+            "//! A.\nuse std::{fmt, env};\n",
+            "std::env",
+        );
+        check_one(
+            "crates/policy/src/a.rs",
+            "//! A.\nuse std::{fmt, time::{Duration, Instant}};\n",
+            "Instant",
+        );
+    }
+
+    #[test]
+    fn what_is_allowed_passes() {
+        for (path, text) in [
+            ("crates/jail/src/sys/a.rs", "//! A.\nfn a() { unsafe { b() } }\n"),
+            (
+                "crates/cli/src/a.rs",
+                "//! A.\nfn a() { sleep(b); let c = \"unsafe #[ignore]\"; }\n",
+            ),
+            (
+                "crates/policy/src/a.rs",
+                "//! A.\nuse std::{fmt, time::Duration};\n",
+            ),
+            (
+                "crates/cli/tests/it/a.rs",
+                "//! A.\n#![expect(unsafe_code, reason = \"b\")]\nfn a() { unsafe { b() } }\n",
+            ),
+        ] {
+            assert_eq!(check(&Source::new(path, text.to_owned())), Vec::<String>::new());
+        }
+    }
+}
