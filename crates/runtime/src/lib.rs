@@ -1,1 +1,3 @@
 //! runtime
+pub mod imports;
+pub mod output;
