@@ -1,0 +1,128 @@
+//! Which system calls a guest may make: a policy kept as data, compiled to a filter for the kernel.
+//!
+//! `seccomp/fence.json` lists every system call that Linux has, each in a group with a reason; `seccomp/syscalls.tsv`
+//! gives the numbers. What the policy does not allow is refused, and what Linux did not have when the table was written
+//! answers `ENOSYS`, so that a C library falls back. Loading the filter is the business of `crate::sys`.
+//!
+//! The filter goes through the numbers as a tree: that loads in less than half the time of a list.
+
+mod bpf;
+#[cfg(test)]
+mod numbers;
+mod oci;
+mod policy;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use table::Arch;
+
+use policy::Policy;
+use serde::{Deserialize, Serialize};
+use std::sync::OnceLock;
+
+/// The sockets that a guest may make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sockets {
+    /// Connected pairs of Unix stream or packet sockets, and nothing with a name.
+    PairsOnly,
+    /// Unix sockets of every kind.
+    Unix,
+    /// Unix sockets, TCP and UDP.
+    UnixAndInternet,
+}
+
+/// Whether System V IPC and POSIX message queues lie in the guest's own namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ipc {
+    /// In the guest's own ipc namespace: allowed.
+    Own,
+    /// Shared with the host: refused.
+    Shared,
+}
+
+/// What differs between one guest's filter and another's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Surface {
+    /// The sockets that it may make.
+    pub sockets: Sockets,
+    /// Where its IPC objects live.
+    pub ipc: Ipc,
+}
+
+/// A filter, ready for `seccomp(2)`.
+#[derive(Debug, Clone)]
+pub struct Program(Vec<libc::sock_filter>);
+
+impl Program {
+    /// The instructions in order.
+    pub fn as_slice(&self) -> &[libc::sock_filter] {
+        &self.0
+    }
+}
+
+/// Why no filter could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The policy is not valid JSON, or not a policy.
+    #[error("the seccomp policy cannot be read")]
+    Parse(#[source] serde_json::Error),
+    /// The table of numbers holds a line that is not one.
+    #[error("line {line} of the system call table cannot be read")]
+    Table {
+        /// Counted from 1.
+        line: usize,
+    },
+    /// The policy names a system call that no architecture has.
+    #[error("the seccomp policy names the unknown system call `{name}`")]
+    UnknownSyscall {
+        /// As written in the policy.
+        name: String,
+    },
+    /// A condition that can never be met, or that cannot be expressed.
+    #[error("the seccomp rule for `{name}` compares argument {argument} in a way that is never true")]
+    Condition {
+        /// The rule's first system call.
+        name: String,
+        /// The index of the argument.
+        argument: u8,
+    },
+    /// The kernel takes at most 4096 instructions.
+    #[error("the seccomp filter has {length} instructions, more than the kernel takes")]
+    TooLong {
+        /// How many there would be.
+        length: usize,
+    },
+    /// No table for the machine that this was built for.
+    #[error("there is no system call table for this architecture")]
+    UnsupportedArchitecture,
+}
+
+/// The fence's filter for the architecture that this program runs on.
+///
+/// # Errors
+/// Only for an architecture without a table: that the policy compiles for the others is tested.
+pub fn fence(surface: Surface) -> Result<Program, Error> {
+    let arch = Arch::native().ok_or(Error::UnsupportedArchitecture)?;
+    bpf::compile(&shipped()?.decisions(arch, surface)).map(Program)
+}
+
+/// The same policy as an OCI seccomp profile, which container engines read and people can.
+///
+/// # Errors
+/// As [`fence`].
+pub fn document(arch: Arch, surface: Surface) -> Result<serde_json::Value, Error> {
+    Ok(oci::profile(shipped()?, arch, surface))
+}
+
+/// The policy that is built in, read once.
+fn shipped() -> Result<&'static Policy, Error> {
+    static POLICY: OnceLock<Policy> = OnceLock::new();
+    if let Some(policy) = POLICY.get() {
+        return Ok(policy);
+    }
+    let policy = Policy::parse(include_str!("../seccomp/fence.json"), table::shipped()?)?;
+    Ok(POLICY.get_or_init(|| policy))
+}

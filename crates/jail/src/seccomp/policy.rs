@@ -1,0 +1,318 @@
+//! The policy: ordered rules over system calls and their arguments.
+
+use super::table::Syscall;
+use super::{Arch, Error, Ipc, Sockets, Surface};
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
+
+/// The rules together with the table that gives their names numbers.
+#[derive(Debug)]
+pub(super) struct Policy {
+    document: Document,
+    table: Vec<Syscall>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    /// For a known call that no rule matches.
+    default: Errno,
+    /// For a number that the table does not hold.
+    unknown: Errno,
+    rules: Vec<Rule>,
+}
+
+/// For these calls, on these surfaces, under all of these conditions: allowed, or refused with an error.
+/// The first rule that matches decides.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Rule {
+    pub(super) names: Vec<String>,
+    pub(super) reason: String,
+    errno: Option<Errno>,
+    sockets: Option<Vec<Sockets>>,
+    ipc: Option<Vec<Ipc>>,
+    #[serde(default)]
+    pub(super) when: Vec<Condition>,
+}
+
+/// A comparison of one argument's bits under a mask. The mask is always written out: of an `int` the kernel reads
+/// 32 bits, and a filter that compares 64 can be passed by with rubbish in the others.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Condition {
+    pub(super) arg: u8,
+    #[serde(deserialize_with = "bits")]
+    pub(super) mask: u64,
+    #[serde(flatten)]
+    pub(super) test: Test,
+}
+
+/// The values are labelled with the kernel's names for them.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Test {
+    /// Met by any of the values.
+    #[serde(deserialize_with = "labelled_bits")]
+    Equals(Vec<u64>),
+    /// Met by everything but the values.
+    #[serde(deserialize_with = "labelled_bits")]
+    Differs(Vec<u64>),
+}
+
+impl Test {
+    pub(super) fn values(&self) -> &[u64] {
+        match self {
+            Self::Equals(values) | Self::Differs(values) => values,
+        }
+    }
+}
+
+/// The errors that the policy answers with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub(super) enum Errno {
+    Eperm,
+    Eacces,
+    Enomem,
+    Enosys,
+    Eopnotsupp,
+}
+
+impl Errno {
+    /// As the kernel numbers it, which on the supported architectures is the same.
+    pub(super) const fn number(self) -> u16 {
+        match self {
+            Self::Eperm => 1,
+            Self::Enomem => 12,
+            Self::Eacces => 13,
+            Self::Enosys => 38,
+            Self::Eopnotsupp => 95,
+        }
+    }
+}
+
+/// What happens to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Action {
+    Allow,
+    Refuse(Errno),
+}
+
+/// What happens to the calls of one number: the first case whose conditions all hold, else `otherwise`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Decision {
+    pub(super) cases: Vec<(Vec<Condition>, Action)>,
+    pub(super) otherwise: Action,
+}
+
+/// Decisions for one architecture: the index is the number of the call.
+#[derive(Debug)]
+pub(super) struct Decisions {
+    pub(super) arch: Arch,
+    pub(super) by_number: Vec<Decision>,
+    pub(super) unknown: Action,
+}
+
+impl Rule {
+    pub(super) fn action(&self) -> Action {
+        self.errno.map_or(Action::Allow, Action::Refuse)
+    }
+
+    fn applies(&self, surface: Surface) -> bool {
+        self.sockets
+            .as_ref()
+            .is_none_or(|sockets| sockets.contains(&surface.sockets))
+            && self.ipc.as_ref().is_none_or(|ipc| ipc.contains(&surface.ipc))
+    }
+
+    fn check(&self, table: &[Syscall]) -> Result<(), Error> {
+        if let Some(name) = self
+            .names
+            .iter()
+            .find(|name| table.iter().all(|call| call.name != **name))
+        {
+            return Err(Error::UnknownSyscall { name: name.clone() });
+        }
+        let senseless = |condition: &&Condition| {
+            let repeated = self
+                .when
+                .iter()
+                .filter(|other| other.arg == condition.arg)
+                .count()
+                > 1;
+            let values = condition.test.values();
+            condition.arg > 5
+                || repeated
+                || values.is_empty()
+                || values.iter().any(|value| value & !condition.mask != 0)
+        };
+        match self.when.iter().find(senseless) {
+            Some(condition) => Err(Error::Condition {
+                name: self.names.first().cloned().unwrap_or_default(),
+                argument: condition.arg,
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Policy {
+    pub(super) fn parse(json: &str, table: Vec<Syscall>) -> Result<Self, Error> {
+        let document: Document = serde_json::from_str(json).map_err(Error::Parse)?;
+        document.rules.iter().try_for_each(|rule| rule.check(&table))?;
+        Ok(Self { document, table })
+    }
+
+    pub(super) fn default_errno(&self) -> Errno {
+        self.document.default
+    }
+
+    /// The rules that hold on a surface, in order.
+    pub(super) fn rules(&self, surface: Surface) -> impl Iterator<Item = &Rule> {
+        self.document
+            .rules
+            .iter()
+            .filter(move |rule| rule.applies(surface))
+    }
+
+    pub(super) fn number(&self, name: &str, arch: Arch) -> Option<u32> {
+        self.table.iter().find(|call| call.name == name)?.number(arch)
+    }
+
+    /// What happens to each number. Rules behind an unconditional one are dead and left out.
+    pub(super) fn decisions(&self, arch: Arch, surface: Surface) -> Decisions {
+        let unknown = Action::Refuse(self.document.unknown);
+        let newest = self.table.iter().filter_map(|call| call.number(arch)).max();
+        let length = newest.map_or(0, |newest| newest as usize + 1);
+        let mut by_number = vec![
+            Decision {
+                cases: Vec::new(),
+                otherwise: unknown
+            };
+            length
+        ];
+        let names: BTreeMap<&str, u32> = self
+            .table
+            .iter()
+            .filter_map(|call| Some((call.name, call.number(arch)?)))
+            .collect();
+        for &number in names.values() {
+            by_number[number as usize].otherwise = Action::Refuse(self.document.default);
+        }
+        let mut settled = vec![false; length];
+        for rule in self.rules(surface) {
+            for number in rule
+                .names
+                .iter()
+                .filter_map(|name| names.get(name.as_str()))
+                .map(|&number| number as usize)
+            {
+                match rule.when.is_empty() {
+                    _ if settled[number] => {}
+                    false => by_number[number].cases.push((rule.when.clone(), rule.action())),
+                    true => {
+                        by_number[number].otherwise = rule.action();
+                        settled[number] = true;
+                    }
+                }
+            }
+        }
+        Decisions {
+            arch,
+            by_number,
+            unknown,
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn table(&self) -> &[Syscall] {
+        &self.table
+    }
+}
+
+/// JSON has no hexadecimal numbers, so bits may be written as a string.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Bits {
+    Number(u64),
+    Text(String),
+}
+
+impl Bits {
+    fn value<E: serde::de::Error>(self) -> Result<u64, E> {
+        match self {
+            Self::Number(value) => Ok(value),
+            Self::Text(text) => text
+                .strip_prefix("0x")
+                .and_then(|digits| u64::from_str_radix(digits, 16).ok())
+                .ok_or_else(|| E::custom(format_args!("`{text}` is not a number such as 0x1f"))),
+        }
+    }
+}
+
+fn bits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    Bits::deserialize(deserializer)?.value()
+}
+
+fn labelled_bits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
+    BTreeMap::<String, Bits>::deserialize(deserializer)?
+        .into_values()
+        .map(Bits::value)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table;
+    use super::*;
+
+    fn error(rule: &str) -> String {
+        let json = format!(r#"{{"default": "EPERM", "unknown": "ENOSYS", "rules": [{rule}]}}"#);
+        match Policy::parse(&json, table::shipped().unwrap()) {
+            Ok(_) => "none".to_owned(),
+            Err(Error::Parse(source)) => source.to_string(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn mistakes_are_refused_and_named() {
+        let check =
+            |rule: &str, expected: &str| assert!(error(rule).contains(expected), "{}: {rule}", error(rule));
+        check(r#"{"names": ["read"], "reason": "r"}"#, "none");
+        check(
+            r#"{"names": ["raed"], "reason": "r"}"#,
+            "unknown system call `raed`",
+        );
+        check(r#"{"names": ["read"]}"#, "missing field `reason`");
+        check(
+            r#"{"names": ["read"], "reason": "r", "wen": []}"#,
+            "unknown field `wen`",
+        );
+        check(
+            r#"{"names": ["read"], "reason": "r", "errno": "EBADF"}"#,
+            "unknown variant `EBADF`",
+        );
+        let when =
+            |condition: &str| format!(r#"{{"names": ["read"], "reason": "r", "when": [{condition}]}}"#);
+        check(&when(r#"{"arg": 0, "mask": "0xf", "equals": {"a": 1}}"#), "none");
+        check(
+            &when(r#"{"arg": 0, "mask": "0xf", "equals": {"a": 16}}"#),
+            "argument 0",
+        );
+        check(
+            &when(r#"{"arg": 6, "mask": "0xf", "equals": {"a": 1}}"#),
+            "argument 6",
+        );
+        check(&when(r#"{"arg": 0, "mask": "0xf", "equals": {}}"#), "argument 0");
+        check(
+            &when(r#"{"arg": 0, "mask": "f", "equals": {"a": 1}}"#),
+            "not a number",
+        );
+        check(&when(r#"{"arg": 0, "equals": {"a": 1}}"#), "missing field `mask`");
+        check(&when(r#"{"arg": 0, "mask": 1}"#), "no variant");
+        let twice = r#"{"arg": 0, "mask": 1, "equals": {"a": 1}}, {"arg": 0, "mask": 2, "equals": {"b": 2}}"#;
+        check(&when(twice), "argument 0");
+    }
+}

@@ -1,0 +1,245 @@
+//! The acts that broke other sandboxes, each by name with the errno that it must meet.
+
+use super::*;
+
+#[test]
+fn other_modes_of_the_processor_are_refused() {
+    let filter = Filter::new(Arch::X86_64, TIGHT);
+    let i386 = 0x4000_0003;
+    assert_eq!(run(&filter.0, 20, i386, &[]), KILL);
+    assert_eq!(run(&filter.0, 39, Arch::Aarch64.audit(), &[]), KILL);
+    for number in [0, 39, 59, 512, 520, 545] {
+        assert_eq!(
+            filter.number(number | 0x4000_0000, &[]),
+            refused(libc::ENOSYS),
+            "x32 call {number}"
+        );
+    }
+    assert_eq!(filter.number(u32::MAX, &[]), refused(libc::ENOSYS));
+    assert_eq!(filter.number(470, &[]), refused(libc::ENOSYS));
+    let arm = 0x4000_0028;
+    assert_eq!(run(&Filter::new(Arch::Aarch64, TIGHT).0, 20, arm, &[]), KILL);
+}
+
+/// Refused on every surface, whatever the arguments.
+const REFUSED: &str = "
+    io_uring_setup io_uring_enter io_uring_register ptrace process_vm_readv process_vm_writev
+    process_madvise userfaultfd add_key request_key keyctl bpf perf_event_open execveat mount umount2
+    pivot_root move_mount open_tree open_tree_attr fsopen fsconfig fsmount fspick mount_setattr statmount
+    listmount setns unshare chroot swapon swapoff reboot kexec_load kexec_file_load init_module finit_module
+    delete_module settimeofday clock_settime clock_adjtime adjtimex quotactl quotactl_fd acct syslog
+    open_by_handle_at name_to_handle_at pidfd_getfd kcmp lookup_dcookie vhangup sethostname setdomainname
+    move_pages migrate_pages mbind set_mempolicy get_mempolicy fanotify_init fanotify_mark nfsservctl
+    memfd_secret landlock_create_ruleset landlock_add_rule landlock_restrict_self seccomp capset setuid
+    setgid setreuid setregid setresuid setresgid setgroups setfsuid setfsgid
+";
+
+/// The same, where only x86_64 has the call.
+const REFUSED_ON_X86_64: &str = "
+    iopl ioperm modify_ldt uselib create_module query_module _sysctl ustat sysfs getpmsg
+";
+
+#[test]
+fn the_kernel_surface_is_refused() {
+    for surface in surfaces() {
+        for arch in ARCHES {
+            let filter = Filter::new(arch, surface);
+            let more = if arch == Arch::X86_64 {
+                REFUSED_ON_X86_64
+            } else {
+                ""
+            };
+            for name in REFUSED.split_whitespace().chain(more.split_whitespace()) {
+                assert_eq!(filter.call(name, &[0; 6]), refused(libc::EPERM), "{name}");
+                assert_eq!(filter.call(name, &[u64::MAX; 6]), refused(libc::EPERM), "{name}");
+            }
+            assert_eq!(filter.call("clone3", &[0; 6]), refused(libc::ENOSYS));
+        }
+    }
+}
+
+#[test]
+fn arguments_that_escape_are_refused() {
+    for filter in surfaces().flat_map(|surface| ARCHES.map(|arch| Filter::new(arch, surface))) {
+        let check = |name: &str, args: &[u64], expected: u32| {
+            assert_eq!(filter.call(name, args), expected, "{name} {args:x?}")
+        };
+        let (eperm, eacces) = (refused(libc::EPERM), refused(libc::EACCES));
+        let sigchld = 17;
+        check("clone", &[sigchld], ALLOW);
+        check("clone", &[0x3d_0f00], ALLOW); // A thread of glibc.
+        check(
+            "clone",
+            &[libc::CLONE_VM as u64 | libc::CLONE_VFORK as u64 | sigchld],
+            ALLOW,
+        );
+        let namespaces = [
+            libc::CLONE_NEWNS,
+            libc::CLONE_NEWCGROUP,
+            libc::CLONE_NEWUTS,
+            libc::CLONE_NEWIPC,
+            libc::CLONE_NEWUSER,
+            libc::CLONE_NEWPID,
+            libc::CLONE_NEWNET,
+            0x80,
+        ];
+        for flag in namespaces {
+            check("clone", &[flag as u64 | sigchld], eperm);
+        }
+        for command in [libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSETD] {
+            check("ioctl", &[0, command], eperm);
+            check("ioctl", &[0, command | 1 << 32], eperm);
+        }
+        check("ioctl", &[0, libc::TCGETS], ALLOW);
+        check("ioctl", &[0, libc::TIOCGWINSZ], ALLOW);
+        check("memfd_create", &[0, libc::MFD_CLOEXEC as u64], ALLOW);
+        check("memfd_create", &[0, u64::from(libc::MFD_EXEC)], eacces);
+        check("memfd_create", &[0, u64::from(libc::MFD_HUGETLB)], eperm);
+        check(
+            "mmap",
+            &[0, 4096, 3, libc::MAP_HUGETLB as u64],
+            refused(libc::ENOMEM),
+        );
+        check("mmap", &[0, 4096, 3, libc::MAP_PRIVATE as u64], ALLOW);
+        check("prlimit64", &[0, 7], ALLOW);
+        check("prlimit64", &[1, 7], eperm);
+        check("personality", &[0], ALLOW);
+        check("personality", &[0xffff_ffff], ALLOW);
+        check("personality", &[libc::ADDR_NO_RANDOMIZE as u64], eperm);
+        for (kind, expected) in [
+            (libc::S_IFIFO, ALLOW),
+            (libc::S_IFREG, ALLOW),
+            (0, ALLOW),
+            (libc::S_IFBLK, eperm),
+            (libc::S_IFCHR, eperm),
+            (libc::S_IFSOCK, eperm),
+        ] {
+            check("mknodat", &[0, 0, u64::from(kind | 0o644)], expected);
+        }
+        check("setxattr", &[], refused(libc::EOPNOTSUPP));
+    }
+}
+
+#[test]
+fn prctl_allows_what_it_names() {
+    let filter = Filter::new(Arch::X86_64, TIGHT);
+    let allowed = [
+        libc::PR_SET_NAME,
+        libc::PR_GET_NAME,
+        libc::PR_SET_PDEATHSIG,
+        libc::PR_GET_PDEATHSIG,
+        libc::PR_GET_DUMPABLE,
+        libc::PR_SET_DUMPABLE,
+        libc::PR_GET_NO_NEW_PRIVS,
+        libc::PR_SET_NO_NEW_PRIVS,
+        libc::PR_SET_VMA,
+        libc::PR_CAPBSET_READ,
+        libc::PR_GET_SECCOMP,
+        libc::PR_SET_THP_DISABLE,
+        libc::PR_SET_TIMERSLACK,
+        libc::PR_GET_TIMERSLACK,
+        libc::PR_GET_TID_ADDRESS,
+    ];
+    for option in 0..100 {
+        let expected = if allowed.contains(&option) {
+            ALLOW
+        } else {
+            refused(libc::EPERM)
+        };
+        assert_eq!(
+            filter.call("prctl", &[option as u64]),
+            expected,
+            "prctl option {option}"
+        );
+    }
+    assert_eq!(filter.call("prctl", &[libc::PR_SET_VMA as u64]), ALLOW);
+    assert_eq!(
+        filter.call("prctl", &[libc::PR_SET_PTRACER as u64]),
+        refused(libc::EPERM)
+    );
+}
+
+#[test]
+fn sockets_follow_the_surface() {
+    let (eperm, eacces) = (refused(libc::EPERM), refused(libc::EACCES));
+    let (unix, inet, inet6) = (libc::AF_UNIX, libc::AF_INET, libc::AF_INET6);
+    let (stream, dgram, raw) = (
+        libc::SOCK_STREAM | libc::SOCK_CLOEXEC,
+        libc::SOCK_DGRAM,
+        libc::SOCK_RAW,
+    );
+    // name, family, type, protocol, then what pairs-only, unix and unix-and-internet answer
+    let table = [
+        ("socketpair", unix, stream, 0, [ALLOW, ALLOW, ALLOW]),
+        ("socketpair", unix, libc::SOCK_SEQPACKET, 0, [ALLOW, ALLOW, ALLOW]),
+        ("socketpair", unix, dgram, 0, [eperm, ALLOW, ALLOW]),
+        ("socketpair", libc::AF_TIPC, stream, 0, [eperm, eperm, eperm]),
+        ("socket", unix, stream, 0, [eperm, ALLOW, ALLOW]),
+        ("socket", unix, dgram, 0, [eperm, ALLOW, ALLOW]),
+        ("socket", inet, stream, 0, [eacces, eacces, ALLOW]),
+        ("socket", inet, stream, libc::IPPROTO_TCP, [eacces, eacces, ALLOW]),
+        ("socket", inet6, dgram, libc::IPPROTO_UDP, [eacces, eacces, ALLOW]),
+        ("socket", inet, raw, 0, [eacces, eacces, eperm]),
+        (
+            "socket",
+            inet,
+            stream,
+            libc::IPPROTO_SCTP,
+            [eacces, eacces, eperm],
+        ),
+        ("socket", inet, dgram, libc::IPPROTO_ICMP, [eacces, eacces, eperm]),
+    ];
+    let sockets = [Sockets::PairsOnly, Sockets::Unix, Sockets::UnixAndInternet];
+    for (index, filter) in sockets
+        .map(|sockets| {
+            Filter::new(
+                Arch::X86_64,
+                Surface {
+                    sockets,
+                    ipc: Ipc::Own,
+                },
+            )
+        })
+        .iter()
+        .enumerate()
+    {
+        for (name, family, kind, protocol, expected) in table {
+            let args = [family, kind, protocol].map(|value| u64::from(value as u32));
+            assert_eq!(
+                filter.call(name, &args),
+                expected[index],
+                "{name} {args:?} {:?}",
+                sockets[index]
+            );
+        }
+        for family in (0..60).filter(|family| ![unix, inet, inet6].contains(family)) {
+            for kind in 0..16 {
+                assert_eq!(
+                    filter.call("socket", &[family as u64, kind]),
+                    eperm,
+                    "family {family}"
+                );
+            }
+        }
+        let named = if index == 0 { eperm } else { ALLOW };
+        for name in ["bind", "listen", "accept", "accept4", "connect"] {
+            assert_eq!(filter.call(name, &[]), named, "{name}");
+        }
+    }
+}
+
+#[test]
+fn ipc_needs_its_own_namespace() {
+    for (ipc, expected) in [(Ipc::Own, ALLOW), (Ipc::Shared, refused(libc::EPERM))] {
+        let filter = Filter::new(
+            Arch::Aarch64,
+            Surface {
+                sockets: Sockets::Unix,
+                ipc,
+            },
+        );
+        for name in ["shmget", "shmat", "semop", "msgsnd", "mq_open"] {
+            assert_eq!(filter.call(name, &[]), expected, "{name}");
+        }
+    }
+}
