@@ -93,13 +93,21 @@ fn format(root: &Path) -> Result<()> {
 fn clippy(root: &Path) -> Result<()> {
     cargo(
         root,
-        &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
+        &[
+            "clippy",
+            "--locked",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ],
     )
     .run()?;
     let target = fuzz::target_directory(root);
     cargo(
         &root.join("fuzz"),
-        &["clippy", "--all-targets", "--", "-D", "warnings"],
+        &["clippy", "--locked", "--all-targets", "--", "-D", "warnings"],
     )
     .env("CARGO_TARGET_DIR", &target)
     .run()

@@ -1,17 +1,17 @@
 //! The only place that prints.
 
+use std::io::Write;
 use std::time::Duration;
 
 /// One line for the person at the terminal.
-#[expect(clippy::print_stdout, reason = "this is what xtask is for")]
 pub(crate) fn line(text: &str) {
-    println!("{text}");
+    // Whoever closed the pipe (`cargo xtask metrics | head`) has seen enough.
+    let _ = writeln!(std::io::stdout(), "{text}");
 }
 
 /// One line on standard error.
-#[expect(clippy::print_stderr, reason = "this is what xtask is for")]
 pub(crate) fn problem(text: &str) {
-    eprintln!("xtask: {text}");
+    let _ = writeln!(std::io::stderr(), "xtask: {text}");
 }
 
 /// Announces a step of the gate, so that a log can be searched for it.

@@ -24,11 +24,7 @@ const NEVER_LINKED: &[(&str, &str, &str)] = &[
 
 /// One breach for each difference, and for each forbidden link.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
-    let metadata = cargo(
-        root,
-        &["metadata", "--format-version=1", "--no-deps", "--offline"],
-    )
-    .stdout()?;
+    let metadata = cargo(root, &["metadata", "--format-version=1", "--no-deps"]).stdout()?;
     let page = fs::read_to_string(root.join("ARCHITECTURE.md")).context("read ARCHITECTURE.md")?;
     let mut breaches = differences(&documented(&page), &real(&serde_json::from_str(&metadata)?));
     for (package, dependency, reason) in NEVER_LINKED {
