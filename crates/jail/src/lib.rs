@@ -1,1 +1,32 @@
-//! jail
+//! Turns a fully spelled-out specification into confined processes, or fails saying which step.
+//!
+//! The crate is a stranger to policy: it does what the specification says, in the order that `steps` lists,
+//! and reports what the kernel really granted. It is synchronous, knows nothing of Python beyond three fork
+//! hooks, and keeps every `unsafe` block in `sys`.
+//!
+//! - [`protocol`]: what the engine and a launcher say to each other, and the specifications they exchange.
+//! - [`Launcher`]: the engine's end: starts a launcher process and talks to it.
+//! - `launcher`, `template`, `cell`, `guest`, `flat`, `zygote`: the other end, one part of the work each.
+//! - [`cgroup`], [`seccomp`], `landlock`, `steps`: the layers.
+#![warn(missing_docs)]
+
+pub mod cgroup;
+pub mod protocol;
+pub mod seccomp;
+
+mod cell;
+mod client;
+mod flat;
+mod guest;
+mod landlock;
+mod launcher;
+mod pipes;
+mod steps;
+mod sys;
+mod template;
+mod zygote;
+
+pub use client::{Launcher, StartError};
+pub use landlock::abi as landlock_abi;
+pub use launcher::launcher_main;
+pub use pipes::{code_file, control_pair, output_pipe};

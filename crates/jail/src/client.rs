@@ -1,0 +1,108 @@
+//! The engine's end of a launcher.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::{Child, Stdio};
+
+use crate::protocol::{Command, Event, LauncherSpec, MAX_MESSAGE};
+use crate::sys;
+
+/// Why a launcher could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The system refused a socket or a process.
+    #[error("cannot start the launcher process")]
+    Spawn(#[source] io::Error),
+    /// It could not be told what to be.
+    #[error("cannot instruct the launcher process")]
+    Instruct(#[source] io::Error),
+}
+
+/// A launcher process and the socket to it. When this is dropped, the launcher and all guests end.
+#[derive(Debug)]
+pub struct Launcher {
+    socket: OwnedFd,
+    child: Child,
+}
+
+impl Launcher {
+    /// Starts a launcher: this very binary, entered anew, with an empty environment.
+    ///
+    /// The launcher answers with [`Event::Ready`] or [`Event::Failed`].
+    ///
+    /// # Errors
+    /// If no process or socket can be had.
+    pub fn start(spec: &LauncherSpec) -> Result<Self, StartError> {
+        let (socket, theirs) = sys::seqpacket_pair().map_err(StartError::Spawn)?;
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the one place where the fence starts a process"
+        )]
+        let child = std::process::Command::new("/proc/self/exe")
+            .arg("__jail")
+            .env_clear()
+            .stdin(theirs)
+            .stdout(Stdio::null())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .map_err(StartError::Spawn)?;
+        let launcher = Self { socket, child };
+        let bytes = serde_json::to_vec(spec)
+            .map_err(io::Error::other)
+            .map_err(StartError::Instruct)?;
+        sys::send_message(launcher.socket.as_fd(), &bytes, &[]).map_err(StartError::Instruct)?;
+        Ok(launcher)
+    }
+
+    /// Makes [`Launcher::receive`] return at once, with `WouldBlock`, where nothing has arrived.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn set_nonblocking(&self) -> io::Result<()> {
+        sys::set_nonblocking(self.socket.as_fd())
+    }
+
+    /// Sends a command with its descriptors.
+    ///
+    /// # Errors
+    /// If the launcher has gone, or the message does not fit.
+    pub fn send(&self, command: &Command, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let bytes = serde_json::to_vec(command).map_err(io::Error::other)?;
+        sys::send_message(self.socket.as_fd(), &bytes, fds)
+    }
+
+    /// Receives an event with its descriptors. `None`: the launcher has gone.
+    ///
+    /// # Errors
+    /// If the socket broke, or, without blocking, nothing has arrived.
+    pub fn receive(&self, buffer: &mut Vec<u8>) -> io::Result<Option<(Event, Vec<OwnedFd>)>> {
+        buffer.resize(MAX_MESSAGE, 0);
+        let (length, fds) = sys::receive_message(self.socket.as_fd(), buffer)?;
+        if length == 0 {
+            return Ok(None);
+        }
+        let event = serde_json::from_slice(&buffer[..length]).map_err(io::Error::other)?;
+        Ok(Some((event, fds)))
+    }
+
+    /// The process id of the launcher's outermost process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends the launcher and every guest, and reaps it.
+    ///
+    /// # Errors
+    /// If the process cannot be awaited.
+    pub fn close(self) -> io::Result<()> {
+        let Self { socket, mut child } = self;
+        drop(socket);
+        child.wait().map(drop)
+    }
+}
+
+impl AsFd for Launcher {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

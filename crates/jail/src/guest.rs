@@ -1,0 +1,91 @@
+//! Starting a guest by executing a program.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::cell::{self, Cell};
+use crate::protocol::{Applied, Confinement, Program};
+use crate::steps::{GuestDescriptors, Step, StepError, confine, join_control_groups, read_report, report};
+use crate::{sys, template};
+
+/// What a guest's first process needs.
+#[derive(Debug)]
+pub(crate) struct Start<'a> {
+    /// The program.
+    pub(crate) program: &'a Program,
+    /// What holds it.
+    pub(crate) confinement: &'a Confinement,
+    /// stdin, stdout, stderr and control.
+    pub(crate) descriptors: [OwnedFd; 4],
+    /// Control groups to join.
+    pub(crate) groups: &'a [OwnedFd],
+}
+
+/// Starts a program in a cell. Returns once it runs, or could not be made to.
+pub(crate) fn start(
+    cell: &Cell,
+    own: BorrowedFd<'_>,
+    start: Start<'_>,
+) -> Result<(libc::pid_t, Applied), StepError> {
+    let (reports, status) = sys::pipe().step("make a status pipe")?;
+    match cell.fork_into(own)? {
+        sys::Fork::Child => {
+            drop(reports);
+            let joined = join_control_groups(start.groups).and_then(|()| cell.join());
+            run(start, status, joined)
+        }
+        sys::Fork::Parent { pid, .. } => {
+            drop((start, status));
+            Ok((pid, cell::setup_result(read_report(reports))?))
+        }
+    }
+}
+
+/// The new process: confines itself and becomes the program.
+pub(crate) fn run(start: Start<'_>, status: OwnedFd, joined: Result<(), StepError>) -> ! {
+    let [stdin, stdout, stderr, control] = start.descriptors;
+    let descriptors = GuestDescriptors {
+        standard: [stdin, stdout, stderr],
+        control,
+        status,
+    };
+    let arranged = joined
+        .and_then(|()| sys::reset_signals().step("reset the signals"))
+        .and_then(|()| sys::setsid().step("start a session"))
+        .and_then(|()| descriptors.arrange());
+    // Without a status pipe there is nobody to tell; the launcher sees the silence.
+    let Ok(status) = arranged else { sys::exit_now(127) };
+    let confined = confine(start.confinement);
+    report(status.as_fd(), &confined);
+    if confined.is_ok() {
+        let error = execute(start.program);
+        report(
+            status.as_fd(),
+            &Err(StepError {
+                step: "start the program",
+                source: error,
+            }),
+        );
+    }
+    sys::exit_now(127)
+}
+
+/// Replaces the calling process by a program. Returns only if that failed.
+pub(crate) fn execute(program: &Program) -> io::Error {
+    let strings = || -> io::Result<(Vec<CString>, Vec<CString>)> {
+        let arguments = program.arguments.iter().map(|text| CString::new(text.as_str()));
+        let environment = program
+            .environment
+            .iter()
+            .map(|(name, value)| CString::new(format!("{name}={value}")));
+        Ok((
+            arguments.collect::<Result<_, _>>()?,
+            environment.collect::<Result<_, _>>()?,
+        ))
+    };
+    match strings().and_then(|strings| Ok((template::c_path(&program.executable)?, strings))) {
+        Ok((executable, (arguments, environment))) => sys::execve(&executable, &arguments, &environment),
+        Err(error) => error,
+    }
+}

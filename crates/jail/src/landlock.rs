@@ -1,0 +1,128 @@
+//! Landlock: an allow-list of paths, and nothing reached outside the guest's own domain.
+//!
+//! Source: landlock(7), `Documentation/userspace-api/landlock.rst`.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::protocol::LandlockRules;
+use crate::sys;
+
+/// LANDLOCK_ACCESS_FS_* bits.
+mod right {
+    pub(super) const EXECUTE: u64 = 1 << 0;
+    pub(super) const WRITE_FILE: u64 = 1 << 1;
+    pub(super) const READ_FILE: u64 = 1 << 2;
+    pub(super) const READ_DIR: u64 = 1 << 3;
+    pub(super) const MAKE_CHAR: u64 = 1 << 6;
+    pub(super) const MAKE_BLOCK: u64 = 1 << 11;
+    /// Everything that the first ABI knows.
+    pub(super) const ABI_1: u64 = (1 << 13) - 1;
+    pub(super) const REFER: u64 = 1 << 13;
+    pub(super) const TRUNCATE: u64 = 1 << 14;
+    pub(super) const IOCTL_DEV: u64 = 1 << 15;
+    /// The rights that make sense on a file; the others are refused for one.
+    pub(super) const FILE: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV;
+}
+
+/// TCP bind and connect.
+const NET_TCP: u64 = 0b11;
+/// Abstract Unix sockets and signals outside the domain.
+const SCOPES: u64 = 0b11;
+
+/// The Landlock ABI of this kernel.
+///
+/// # Errors
+/// `ENOSYS` where the kernel has none, `EOPNOTSUPP` where it is switched off.
+pub fn abi() -> io::Result<u32> {
+    sys::landlock_abi()
+}
+
+/// A rule set that is ready to be enforced.
+#[derive(Debug)]
+pub(crate) struct Ruleset {
+    fd: OwnedFd,
+    abi: u32,
+}
+
+impl Ruleset {
+    /// Enforces it on the calling process. Returns the ABI that is now in force.
+    pub(crate) fn enforce(self) -> io::Result<u32> {
+        sys::landlock_restrict(self.fd.as_fd())?;
+        Ok(self.abi)
+    }
+}
+
+/// Builds the rule set that denies everything the kernel can govern but what `rules` grant.
+pub(crate) fn prepare(rules: &LandlockRules) -> io::Result<Ruleset> {
+    let abi = abi()?;
+    let handled = handled_rights(abi);
+    let attributes = sys::RulesetAttributes {
+        handled_access_fs: handled,
+        handled_access_net: if abi >= 4 { NET_TCP } else { 0 },
+        scoped: if abi >= 6 { SCOPES } else { 0 },
+    };
+    let size = match abi {
+        0..=3 => 8,
+        4..=5 => 16,
+        _ => 24,
+    };
+    let ruleset = Ruleset {
+        fd: sys::landlock_ruleset(&attributes, size)?,
+        abi,
+    };
+    for path in &rules.readable {
+        allow(
+            &ruleset,
+            path,
+            handled & (right::EXECUTE | right::READ_FILE | right::READ_DIR),
+        )?;
+    }
+    for path in &rules.writable {
+        allow(
+            &ruleset,
+            path,
+            handled & !(right::MAKE_CHAR | right::MAKE_BLOCK | right::IOCTL_DEV),
+        )?;
+    }
+    for path in &rules.devices {
+        allow(
+            &ruleset,
+            path,
+            handled & (right::READ_FILE | right::WRITE_FILE | right::IOCTL_DEV),
+        )?;
+    }
+    Ok(ruleset)
+}
+
+fn handled_rights(abi: u32) -> u64 {
+    let mut rights = right::ABI_1;
+    if abi >= 2 {
+        rights |= right::REFER;
+    }
+    if abi >= 3 {
+        rights |= right::TRUNCATE;
+    }
+    if abi >= 5 {
+        rights |= right::IOCTL_DEV;
+    }
+    rights
+}
+
+/// A path that does not exist needs no rule: there is nothing to reach.
+fn allow(ruleset: &Ruleset, path: &Path, access: u64) -> io::Result<()> {
+    let name = CString::new(path.as_os_str().as_bytes())?;
+    let fd = match sys::open_path(&name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
+    let access = if path.is_dir() {
+        access
+    } else {
+        access & right::FILE
+    };
+    sys::landlock_allow(ruleset.fd.as_fd(), fd.as_fd(), access)
+}

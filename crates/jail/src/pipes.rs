@@ -1,0 +1,36 @@
+//! The descriptors that the engine makes for a guest.
+
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::os::fd::{AsFd, OwnedFd};
+
+use crate::sys;
+
+/// A pipe for a guest's output or input: read end, write end.
+///
+/// # Errors
+/// If no more descriptors can be had.
+pub fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    sys::pipe()
+}
+
+/// The two ends of a control channel; the first one, the engine's, does not block.
+///
+/// # Errors
+/// If no more descriptors can be had.
+pub fn control_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs) = sys::stream_pair()?;
+    sys::set_nonblocking(ours.as_fd())?;
+    Ok((ours, theirs))
+}
+
+/// An anonymous file that holds `bytes`, to be handed to a launcher.
+///
+/// # Errors
+/// If no more descriptors or memory can be had.
+pub fn code_file(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(sys::memfd(c"ringfence-code")?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file.into())
+}

@@ -1,0 +1,191 @@
+//! The exact order in which a process gives up its rights: one small step each, and the step's name in every error.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::protocol::{Applied, Confinement, Missing, Rlimits};
+use crate::{landlock, seccomp, sys};
+
+/// A step that did not work.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {step}")]
+pub(crate) struct StepError {
+    /// What was being done.
+    pub(crate) step: &'static str,
+    /// Why it did not work.
+    #[source]
+    pub(crate) source: io::Error,
+}
+
+impl StepError {
+    /// The system's error number; EIO for the few errors that carry none.
+    pub(crate) fn errno(&self) -> i32 {
+        self.source.raw_os_error().unwrap_or(libc::EIO)
+    }
+}
+
+/// Names the step in which an error happened.
+pub(crate) trait Step<T> {
+    /// Attaches the step's name.
+    fn step(self, step: &'static str) -> Result<T, StepError>;
+}
+
+impl<T> Step<T> for io::Result<T> {
+    fn step(self, step: &'static str) -> Result<T, StepError> {
+        self.map_err(|source| StepError { step, source })
+    }
+}
+
+/// Confines the calling process, for good. It keeps descriptors 0, 1, 2, 3 and, until exec, 4.
+pub(crate) fn confine(confinement: &Confinement) -> Result<Applied, StepError> {
+    let Some(rules) = &confinement.landlock else {
+        limit_resources(&confinement.rlimits)?;
+        enter_working_directory(confinement)?;
+        sys::close_from(5).step("close inherited descriptors")?;
+        return Ok(Applied::default());
+    };
+    let filter = build_filter(confinement)?;
+    limit_resources(&confinement.rlimits)?;
+    enter_working_directory(confinement)?;
+    let ruleset =
+        forgive(landlock::prepare(rules), confinement.missing).step("prepare the Landlock rules")?;
+    take_ids(confinement)?;
+    sys::set_no_new_privs().step("set no_new_privs")?;
+    sys::drop_capabilities().step("drop all capabilities")?;
+    let landlock_abi = match ruleset {
+        Some(ruleset) => ruleset.enforce().step("enforce the Landlock rules")?,
+        None => 0,
+    };
+    sys::close_from(5).step("close inherited descriptors")?;
+    let seccomp = forgive(sys::load_filter(filter.as_slice()), confinement.missing)
+        .step("load the system-call filter")?
+        .is_some();
+    Ok(Applied {
+        namespaces: false,
+        time_namespace: false,
+        landlock_abi,
+        seccomp,
+        no_new_privs: true,
+        capabilities_dropped: true,
+    })
+}
+
+/// A layer that the kernel does not have is an error unless the caller wanted to be told only.
+fn forgive<T>(result: io::Result<T>, missing: Missing) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => match (missing, error.raw_os_error()) {
+            (Missing::Report, Some(libc::ENOSYS | libc::EOPNOTSUPP | libc::EINVAL)) => Ok(None),
+            _ => Err(error),
+        },
+    }
+}
+
+fn build_filter(confinement: &Confinement) -> Result<seccomp::Program, StepError> {
+    seccomp::fence(confinement.surface)
+        .map_err(io::Error::other)
+        .step("build the system-call filter")
+}
+
+fn enter_working_directory(confinement: &Confinement) -> Result<(), StepError> {
+    std::env::set_current_dir(&confinement.working_directory).step("enter the working directory")
+}
+
+/// Changing ids makes the kernel mark the process as not to be looked into, by itself as well: `/proc/self/fd`
+/// would belong to somebody else. Nobody outside the fence gains by undoing it.
+fn take_ids(confinement: &Confinement) -> Result<(), StepError> {
+    let Some((uid, gid)) = confinement.ids else {
+        return Ok(());
+    };
+    // An ordinary user may not leave groups; only files that are visible inside could be reached by them.
+    let _ = sys::drop_groups();
+    sys::set_ids(uid, gid).step("take the guest's user id")?;
+    sys::set_dumpable().step("let the guest read its own /proc entries")
+}
+
+fn limit_resources(limits: &Rlimits) -> Result<(), StepError> {
+    let mut wanted = vec![
+        (libc::RLIMIT_CORE, 0),
+        (libc::RLIMIT_FSIZE, limits.file_size),
+        (libc::RLIMIT_NOFILE, limits.open_files),
+        (libc::RLIMIT_MEMLOCK, 64 * 1024),
+        (libc::RLIMIT_MSGQUEUE, 0),
+        (libc::RLIMIT_NICE, 0),
+        (libc::RLIMIT_RTPRIO, 0),
+    ];
+    wanted.extend(limits.processes.map(|count| (libc::RLIMIT_NPROC, count)));
+    wanted.extend(limits.cpu_seconds.map(|seconds| (libc::RLIMIT_CPU, seconds)));
+    wanted.extend(limits.data.map(|bytes| (libc::RLIMIT_DATA, bytes)));
+    for (resource, value) in wanted {
+        sys::set_rlimit(resource, value).step("set the resource limits")?;
+    }
+    Ok(())
+}
+
+/// Moves the calling process into the control groups whose `cgroup.procs` files are given.
+pub(crate) fn join_control_groups(groups: &[OwnedFd]) -> Result<(), StepError> {
+    for group in groups {
+        let copy = group.try_clone().step("join the control group")?;
+        File::from(copy).write_all(b"0").step("join the control group")?;
+    }
+    Ok(())
+}
+
+/// The descriptors that a guest starts with.
+#[derive(Debug)]
+pub(crate) struct GuestDescriptors {
+    /// 0, 1 and 2.
+    pub(crate) standard: [OwnedFd; 3],
+    /// 3: where the job arrives.
+    pub(crate) control: OwnedFd,
+    /// 4, closed on exec: where the set-up reports.
+    pub(crate) status: OwnedFd,
+}
+
+impl GuestDescriptors {
+    /// Puts the descriptors under their numbers. Returns the status pipe.
+    pub(crate) fn arrange(self) -> Result<OwnedFd, StepError> {
+        const STEP: &str = "arrange the descriptors";
+        let above = |fd: &OwnedFd| sys::dup_above(fd.as_fd(), 32).step(STEP);
+        // First out of the way, then down: the numbers they came with may be each other's targets.
+        let raised: Vec<OwnedFd> = self
+            .standard
+            .iter()
+            .chain([&self.control, &self.status])
+            .map(above)
+            .collect::<Result<_, _>>()?;
+        drop(self);
+        for (number, fd) in (0..).zip(&raised) {
+            sys::dup2(fd.as_fd(), number).step(STEP)?;
+        }
+        let status = sys::inherited(4).step(STEP)?;
+        sys::close_on_exec(status.as_fd()).step(STEP)?;
+        Ok(status)
+    }
+}
+
+/// What a set-up says through its status pipe: one JSON line, or two if exec failed after all.
+pub(crate) type SetupReport = Result<Applied, (String, i32)>;
+
+/// Writes a set-up report.
+pub(crate) fn report(status: BorrowedFd<'_>, outcome: &Result<Applied, StepError>) {
+    let message: SetupReport = match outcome {
+        Ok(applied) => Ok(*applied),
+        Err(error) => Err((error.step.to_owned(), error.errno())),
+    };
+    if let (Ok(mut line), Ok(copy)) = (serde_json::to_vec(&message), status.try_clone_to_owned()) {
+        line.push(b'\n');
+        // If the pipe is gone, so is whoever could have acted on the report.
+        let _ = File::from(copy).write_all(&line);
+    }
+}
+
+/// Reads a set-up report to its end. `None`: the process died without a word.
+pub(crate) fn read_report(status: OwnedFd) -> Option<SetupReport> {
+    let mut text = String::new();
+    io::Read::read_to_string(&mut File::from(status), &mut text).ok()?;
+    text.lines()
+        .last()
+        .and_then(|line| serde_json::from_str(line).ok())
+}

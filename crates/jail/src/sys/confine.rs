@@ -1,0 +1,190 @@
+//! The calls with which a process gives up rights for good.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use super::{check, check_int};
+
+/// Takes the given user and group id, real, effective and saved.
+pub(crate) fn set_ids(uid: u32, gid: u32) -> io::Result<()> {
+    // The raw calls change this thread only, which is all there is; glibc's would signal other threads.
+    // SAFETY: plain calls without pointers.
+    check(unsafe { libc::syscall(libc::SYS_setresgid, gid, gid, gid) })?;
+    // SAFETY: as above.
+    check(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) }).map(drop)
+}
+
+/// Leaves all supplementary groups.
+pub(crate) fn drop_groups() -> io::Result<()> {
+    // SAFETY: a length of zero reads no list.
+    check(unsafe { libc::syscall(libc::SYS_setgroups, 0, ptr::null::<libc::gid_t>()) }).map(drop)
+}
+
+/// No program started from here on gains rights by its file's mode.
+pub(crate) fn set_no_new_privs() -> io::Result<()> {
+    prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
+}
+
+/// This process is killed when its parent ends.
+pub(crate) fn die_with_parent() -> io::Result<()> {
+    prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
+}
+
+/// Orphans below this process become its children.
+pub(crate) fn become_subreaper() -> io::Result<()> {
+    prctl(libc::PR_SET_CHILD_SUBREAPER, 1)
+}
+
+fn prctl(option: libc::c_int, value: libc::c_ulong) -> io::Result<()> {
+    // SAFETY: the options used here take one number.
+    check_int(unsafe { libc::prctl(option, value, 0, 0, 0) }).map(drop)
+}
+
+#[repr(C)]
+struct CapabilityHeader {
+    version: u32,
+    pid: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct CapabilityData {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// Gives up every capability. With no_new_privs set, none can come back.
+pub(crate) fn drop_capabilities() -> io::Result<()> {
+    const VERSION_3: u32 = 0x2008_0522;
+    let header = CapabilityHeader {
+        version: VERSION_3,
+        pid: 0,
+    };
+    let none = [CapabilityData {
+        effective: 0,
+        permitted: 0,
+        inheritable: 0,
+    }; 2];
+    prctl(
+        libc::PR_CAP_AMBIENT,
+        libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong,
+    )?;
+    // SAFETY: header and data are live and of the shape that version 3 wants.
+    check(unsafe { libc::syscall(libc::SYS_capset, ptr::addr_of!(header), none.as_ptr()) }).map(drop)
+}
+
+/// Sets the soft and hard limit of a resource of the calling process, never above what it has.
+pub(crate) fn set_rlimit(resource: u32, value: u64) -> io::Result<()> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the place is valid to write.
+    check_int(unsafe { libc::getrlimit(resource as _, &mut limit) })?;
+    let value = value.min(limit.rlim_max);
+    let limit = libc::rlimit {
+        rlim_cur: value,
+        rlim_max: value,
+    };
+    // SAFETY: the limit is live for the call.
+    check_int(unsafe { libc::setrlimit(resource as _, &limit) }).map(drop)
+}
+
+/// Loads a system-call filter. no_new_privs must be set.
+pub(crate) fn load_filter(program: &[libc::sock_filter]) -> io::Result<()> {
+    let program = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_ptr().cast_mut(),
+    };
+    // SAFETY: the program is live, and the kernel copies and verifies it.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            0,
+            ptr::addr_of!(program),
+        )
+    })
+    .map(drop)
+}
+
+/// The rights that a Landlock rule set governs (struct landlock_ruleset_attr, landlock(7)).
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RulesetAttributes {
+    /// File-system rights that are denied unless a rule grants them.
+    pub(crate) handled_access_fs: u64,
+    /// Network rights that are denied unless a rule grants them (ABI 4).
+    pub(crate) handled_access_net: u64,
+    /// Kinds of reaching out of the domain that are denied (ABI 6).
+    pub(crate) scoped: u64,
+}
+
+#[repr(C, packed)]
+struct PathBeneath {
+    allowed_access: u64,
+    parent_fd: i32,
+}
+
+/// The Landlock ABI of the running kernel.
+pub(crate) fn landlock_abi() -> io::Result<u32> {
+    const VERSION: libc::c_uint = 1;
+    // SAFETY: with the version flag no attributes are read.
+    let abi = check(unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            ptr::null::<u8>(),
+            0_usize,
+            VERSION,
+        )
+    })?;
+    Ok(abi as u32)
+}
+
+/// A new Landlock rule set. `size` bytes of the attributes are passed, as the kernel's ABI knows them.
+pub(crate) fn landlock_ruleset(attributes: &RulesetAttributes, size: usize) -> io::Result<OwnedFd> {
+    // SAFETY: the attributes are live and at least `size` bytes long.
+    let fd = check(unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            ptr::addr_of!(*attributes),
+            size.min(size_of::<RulesetAttributes>()),
+            0,
+        )
+    })?;
+    // SAFETY: the call returned a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// Grants rights on a file or on everything beneath a directory.
+pub(crate) fn landlock_allow(ruleset: BorrowedFd<'_>, path: BorrowedFd<'_>, access: u64) -> io::Result<()> {
+    const PATH_BENEATH: libc::c_uint = 1;
+    let rule = PathBeneath {
+        allowed_access: access,
+        parent_fd: path.as_raw_fd(),
+    };
+    // SAFETY: the rule is live and of the packed shape that the kernel wants.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_landlock_add_rule,
+            ruleset.as_raw_fd(),
+            PATH_BENEATH,
+            ptr::addr_of!(rule),
+            0,
+        )
+    })
+    .map(drop)
+}
+
+/// Enforces a rule set on the calling process and all its descendants. no_new_privs must be set.
+pub(crate) fn landlock_restrict(ruleset: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: a plain call on an open descriptor.
+    check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) }).map(drop)
+}
+
+/// Undoes what a change of ids did: the process may look into itself through `/proc` again.
+pub(crate) fn set_dumpable() -> io::Result<()> {
+    prctl(libc::PR_SET_DUMPABLE, 1)
+}

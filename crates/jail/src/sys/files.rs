@@ -1,0 +1,113 @@
+//! Descriptors and pipes.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use super::{check, check_int};
+
+/// A pipe: read end, write end.
+pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends: [RawFd; 2] = [-1; 2];
+    // SAFETY: the array has room for both descriptors.
+    check_int(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) })?;
+    // SAFETY: the call filled both with new descriptors that nobody else owns.
+    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
+}
+
+/// A connected pair of message sockets that keep message borders and can carry descriptors.
+pub(crate) fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    socket_pair(libc::SOCK_SEQPACKET)
+}
+
+/// A connected pair of stream sockets.
+pub(crate) fn stream_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    socket_pair(libc::SOCK_STREAM)
+}
+
+fn socket_pair(kind: libc::c_int) -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends: [RawFd; 2] = [-1; 2];
+    // SAFETY: the array has room for both descriptors.
+    check_int(unsafe { libc::socketpair(libc::AF_UNIX, kind | libc::SOCK_CLOEXEC, 0, ends.as_mut_ptr()) })?;
+    // SAFETY: the call filled both with new descriptors that nobody else owns.
+    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
+}
+
+/// An anonymous file in memory. `name` is seen in `/proc` only.
+pub(crate) fn memfd(name: &CStr) -> io::Result<OwnedFd> {
+    // SAFETY: the name is a live C string.
+    let fd = check_int(unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) })?;
+    // SAFETY: the call returned a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Makes `target` refer to the same file as `source`; it is not closed on exec.
+pub(crate) fn dup2(source: BorrowedFd<'_>, target: RawFd) -> io::Result<()> {
+    // SAFETY: callers pass a target number that they own or that is free.
+    check_int(unsafe { libc::dup2(source.as_raw_fd(), target) }).map(drop)
+}
+
+/// A copy of a descriptor with a number of at least `least`, so that low numbers can be laid out.
+pub(crate) fn dup_above(source: BorrowedFd<'_>, least: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: a plain call on an open descriptor.
+    let fd = check_int(unsafe { libc::fcntl(source.as_raw_fd(), libc::F_DUPFD_CLOEXEC, least) })?;
+    // SAFETY: the call returned a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Closes every descriptor from `first` on.
+pub(crate) fn close_from(first: RawFd) -> io::Result<()> {
+    // SAFETY: callers own all descriptors of the process and use none of them afterwards.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) }).map(drop)
+}
+
+/// Takes over a descriptor that this process inherited under a number agreed with its parent.
+pub(crate) fn inherited(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: F_GETFD only asks whether the number is open.
+    check_int(unsafe { libc::fcntl(fd, libc::F_GETFD) })?;
+    // SAFETY: the number is open, and by agreement nobody else in this process owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Opens a path without following it further than the kernel allows, for use as a handle only.
+pub(crate) fn open_path(path: &CStr) -> io::Result<OwnedFd> {
+    // SAFETY: the path is a live C string.
+    let fd = check_int(unsafe { libc::open(path.as_ptr(), libc::O_PATH | libc::O_CLOEXEC) })?;
+    // SAFETY: the call returned a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Whether descriptor reads and writes return at once where they would block.
+pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: a plain call on an open descriptor.
+    let flags = check_int(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
+    // SAFETY: a plain call on an open descriptor.
+    check_int(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) }).map(drop)
+}
+
+/// Marks a descriptor to be closed on exec.
+pub(crate) fn close_on_exec(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: a plain call on an open descriptor.
+    check_int(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) }).map(drop)
+}
+
+/// Makes a directory below another one.
+pub(crate) fn mkdir_at(directory: BorrowedFd<'_>, name: &CStr, mode: libc::mode_t) -> io::Result<()> {
+    // SAFETY: the name is a live C string.
+    check_int(unsafe { libc::mkdirat(directory.as_raw_fd(), name.as_ptr(), mode) }).map(drop)
+}
+
+/// Opens a directory for reading.
+pub(crate) fn open_directory(path: &CStr) -> io::Result<OwnedFd> {
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: the path is a live C string.
+    let fd = check_int(unsafe { libc::open(path.as_ptr(), flags) })?;
+    // SAFETY: the call returned a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Closes what a descriptor refers to and leaves `/dev/null` under its number.
+pub(crate) fn replace_by_null(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let null = std::fs::File::open("/dev/null")?;
+    dup2(std::os::fd::AsFd::as_fd(&null), fd.as_raw_fd())
+}

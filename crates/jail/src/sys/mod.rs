@@ -1,0 +1,39 @@
+//! Thin safe wrappers around the system calls that the fence is made of: one call each, no policy.
+//!
+//! This is the only place in the workspace with `unsafe`.
+#![allow(unsafe_code, reason = "the one module that talks to the kernel directly")]
+
+mod confine;
+mod export;
+mod files;
+mod message;
+mod mounts;
+mod process;
+mod python;
+
+pub(crate) use confine::*;
+pub(crate) use files::*;
+pub(crate) use message::*;
+pub(crate) use mounts::*;
+pub(crate) use process::*;
+pub(crate) use python::*;
+
+use std::io;
+
+/// The result of a system call made through libc: `-1` means that `errno` holds the error.
+fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+/// [`check`] for calls that return an `int`.
+fn check_int(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}

@@ -1,0 +1,325 @@
+//! Processes: making, joining, watching, signalling, reaping, replacing them.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use super::{check, check_int};
+
+/// Which side of a fork we are on.
+#[derive(Debug)]
+pub(crate) enum Fork {
+    /// In the new process.
+    Child,
+    /// In the old process.
+    Parent {
+        /// The child's id, in our own pid namespace.
+        pid: libc::pid_t,
+        /// A handle that stays true when the id is used again.
+        pidfd: OwnedFd,
+    },
+}
+
+/// Whose child a new process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Parentage {
+    /// The caller's.
+    Own,
+    /// The caller's parent's: the caller's sibling.
+    Sibling,
+}
+
+/// Makes a process with clone3, in new namespaces where `namespaces` asks for them.
+///
+/// Only for single-threaded callers: no lock of another thread can then be held in the child.
+pub(crate) fn clone3(namespaces: u64, parentage: Parentage) -> io::Result<Fork> {
+    let mut pidfd: RawFd = -1;
+    // glibc keeps the thread's id beside the thread's stack and does not see a raw clone3; the kernel
+    // can write the child's id to the same place, as glibc's own fork has it do.
+    let tid_address = thread_id_address();
+    let mut flags = namespaces | libc::CLONE_PIDFD as u64;
+    if tid_address != 0 {
+        flags |= (libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID) as u64;
+    }
+    let exit_signal = match parentage {
+        Parentage::Own => libc::SIGCHLD as u64,
+        Parentage::Sibling => {
+            flags |= libc::CLONE_PARENT as u64;
+            0 // taken over from the caller; clone3 wants it to be zero
+        }
+    };
+    let arguments = libc::clone_args {
+        flags,
+        pidfd: ptr::addr_of_mut!(pidfd) as u64,
+        child_tid: tid_address,
+        parent_tid: 0,
+        exit_signal,
+        stack: 0,
+        stack_size: 0,
+        tls: 0,
+        set_tid: 0,
+        set_tid_size: 0,
+        cgroup: 0,
+    };
+    // SAFETY: `arguments` is a live clone_args of the size given; without a new stack the child goes on
+    // with a copy of this one, exactly as after fork. `pidfd` and `tid_address` are valid to write.
+    let pid = check(unsafe {
+        libc::syscall(
+            libc::SYS_clone3,
+            ptr::addr_of!(arguments),
+            size_of::<libc::clone_args>(),
+        )
+    })?;
+    if pid == 0 {
+        return Ok(Fork::Child);
+    }
+    // SAFETY: the call succeeded in the parent, so the kernel stored a new descriptor in `pidfd`.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    Ok(Fork::Parent {
+        pid: pid as libc::pid_t,
+        pidfd,
+    })
+}
+
+/// Where glibc keeps the id of the calling thread; 0 where the kernel cannot tell.
+fn thread_id_address() -> u64 {
+    let mut address: u64 = 0;
+    // SAFETY: PR_GET_TID_ADDRESS writes one pointer to the place given.
+    let result = unsafe { libc::prctl(libc::PR_GET_TID_ADDRESS, ptr::addr_of_mut!(address)) };
+    if result == 0 { address } else { 0 }
+}
+
+/// Makes a process with the C library's fork, for kernels or filters without clone3.
+pub(crate) fn fork() -> io::Result<Option<libc::pid_t>> {
+    // SAFETY: callers are single-threaded, so the child may go on as the parent would.
+    let pid = check_int(unsafe { libc::fork() })?;
+    Ok((pid != 0).then_some(pid))
+}
+
+/// Joins the namespaces in `kinds` of the process behind `pidfd`.
+pub(crate) fn setns(pidfd: BorrowedFd<'_>, kinds: libc::c_int) -> io::Result<()> {
+    // SAFETY: a plain call on an open descriptor.
+    check_int(unsafe { libc::setns(pidfd.as_raw_fd(), kinds) }).map(drop)
+}
+
+/// Moves the calling process into new namespaces.
+pub(crate) fn unshare(kinds: libc::c_int) -> io::Result<()> {
+    // SAFETY: a plain call; the caller is single-threaded.
+    check_int(unsafe { libc::unshare(kinds) }).map(drop)
+}
+
+/// A handle on a process.
+pub(crate) fn pidfd_open(pid: libc::pid_t) -> io::Result<OwnedFd> {
+    // SAFETY: a plain call without pointers.
+    let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+    // SAFETY: the call returned a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// Sends a signal to the process behind `pidfd`.
+pub(crate) fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: libc::c_int) -> io::Result<()> {
+    // SAFETY: a null siginfo is allowed and means "as kill would send it".
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_raw_fd(),
+            signal,
+            ptr::null::<libc::siginfo_t>(),
+            0,
+        )
+    })
+    .map(drop)
+}
+
+/// Sends a signal to a process by its id; only for children that we have not reaped.
+pub(crate) fn kill(pid: libc::pid_t, signal: libc::c_int) -> io::Result<()> {
+    // SAFETY: a plain call without pointers.
+    check_int(unsafe { libc::kill(pid, signal) }).map(drop)
+}
+
+/// How a reaped process ended, as the kernel tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reaped {
+    /// Which process.
+    pub(crate) pid: libc::pid_t,
+    /// The exit status, or the signal as a negative number.
+    pub(crate) status: i32,
+    /// Processor time of it and of its own reaped children, in microseconds.
+    pub(crate) cpu_micros: u64,
+    /// Its largest resident set, in bytes.
+    pub(crate) max_rss: u64,
+}
+
+/// Whether [`reap`] waits for a child to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Until one ends.
+    Block,
+    /// Not at all.
+    Poll,
+}
+
+/// Reaps one child of any kind. `Ok(None)`: none has ended (only with [`Wait::Poll`]).
+pub(crate) fn reap(wait: Wait) -> io::Result<Option<Reaped>> {
+    let mut status: libc::c_int = 0;
+    // SAFETY: rusage is plain numbers, for which all zeroes is a valid value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    let options = libc::__WALL | if wait == Wait::Poll { libc::WNOHANG } else { 0 };
+    loop {
+        // SAFETY: both places are valid to write.
+        match check_int(unsafe { libc::wait4(-1, &mut status, options, &mut usage) }) {
+            Ok(0) => return Ok(None),
+            Ok(pid) => {
+                let status = if libc::WIFSIGNALED(status) {
+                    -libc::WTERMSIG(status)
+                } else {
+                    libc::WEXITSTATUS(status)
+                };
+                return Ok(Some(Reaped {
+                    pid,
+                    status,
+                    cpu_micros: micros(usage.ru_utime) + micros(usage.ru_stime),
+                    max_rss: usage.ru_maxrss as u64 * 1024,
+                }));
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn micros(time: libc::timeval) -> u64 {
+    time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64
+}
+
+/// A descriptor that becomes readable when one of `signals` arrives; they are blocked from now on.
+pub(crate) fn signalfd(signals: &[libc::c_int]) -> io::Result<OwnedFd> {
+    // SAFETY: a signal set is plain numbers, for which all zeroes is a valid value.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    for signal in signals {
+        // SAFETY: `set` is a live set.
+        check_int(unsafe { libc::sigaddset(&mut set, *signal) })?;
+    }
+    // SAFETY: `set` is a live set; the old mask is not asked for.
+    check_int(unsafe { libc::sigprocmask(libc::SIG_BLOCK, &set, ptr::null_mut()) })?;
+    // SAFETY: `set` is a live set and -1 asks for a new descriptor.
+    let fd = check_int(unsafe { libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) })?;
+    // SAFETY: the call returned a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Gives the calling process the signal state of a new program: nothing blocked, nothing ignored.
+pub(crate) fn reset_signals() -> io::Result<()> {
+    // SAFETY: a signal set is plain numbers, for which all zeroes is a valid, empty value.
+    let set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is a live set; the old mask is not asked for.
+    check_int(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &set, ptr::null_mut()) })?;
+    // SAFETY: restores default dispositions, which run no code of ours. Rust ignores SIGPIPE at start.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    Ok(())
+}
+
+/// Waits until one of `fds` is readable or closed. The answer tells which; `None` waits for ever.
+pub(crate) fn poll(fds: &[BorrowedFd<'_>], timeout_ms: Option<i32>) -> io::Result<Vec<bool>> {
+    let mut polled: Vec<libc::pollfd> = fds
+        .iter()
+        .map(|fd| libc::pollfd {
+            fd: fd.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        })
+        .collect();
+    loop {
+        // SAFETY: `polled` is a live array of the length given.
+        let result = unsafe {
+            libc::poll(
+                polled.as_mut_ptr(),
+                polled.len() as libc::nfds_t,
+                timeout_ms.unwrap_or(-1),
+            )
+        };
+        match check_int(result) {
+            Ok(_) => return Ok(polled.iter().map(|entry| entry.revents != 0).collect()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Replaces the calling process by a program. Returns only if that failed.
+pub(crate) fn execve(program: &CStr, arguments: &[CString], environment: &[CString]) -> io::Error {
+    let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
+        strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
+    };
+    let (argv, envp) = (pointers(arguments), pointers(environment));
+    // SAFETY: both arrays end with a null pointer and their strings outlive the call.
+    unsafe { libc::execve(program.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// Ends the calling process at once: no destructors, no buffers flushed.
+pub(crate) fn exit_now(status: i32) -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(status) }
+}
+
+/// Starts a session of one's own, without a controlling terminal.
+pub(crate) fn setsid() -> io::Result<()> {
+    // SAFETY: a plain call.
+    check_int(unsafe { libc::setsid() }).map(drop)
+}
+
+/// The effective user and group id.
+pub(crate) fn effective_ids() -> (u32, u32) {
+    // SAFETY: plain calls that cannot fail.
+    unsafe { (libc::geteuid(), libc::getegid()) }
+}
+
+/// The id of the calling process and of its parent.
+pub(crate) fn process_ids() -> (libc::pid_t, libc::pid_t) {
+    // SAFETY: plain calls that cannot fail.
+    unsafe { (libc::getpid(), libc::getppid()) }
+}
+
+/// Sets the host name of the uts namespace.
+pub(crate) fn sethostname(name: &str) -> io::Result<()> {
+    // SAFETY: the pointer and length describe `name`.
+    check_int(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) }).map(drop)
+}
+
+/// Sleeps until a child signal is pending, and takes it. The signal must be blocked.
+pub(crate) fn wait_for_signal() {
+    // SAFETY: a signal set is plain numbers, for which all zeroes is a valid value.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is a live set.
+    unsafe { libc::sigaddset(&mut set, libc::SIGCHLD) };
+    // SAFETY: `set` is a live set; which signal came is not asked for.
+    unsafe { libc::sigwaitinfo(&set, ptr::null_mut()) };
+}
+
+/// Keeps the child signal pending for [`wait_for_signal`].
+pub(crate) fn block_child_signal() -> io::Result<()> {
+    // SAFETY: a signal set is plain numbers, for which all zeroes is a valid value.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is a live set.
+    check_int(unsafe { libc::sigaddset(&mut set, libc::SIGCHLD) })?;
+    // SAFETY: `set` is a live set; the old mask is not asked for.
+    check_int(unsafe { libc::sigprocmask(libc::SIG_BLOCK, &set, ptr::null_mut()) }).map(drop)
+}
+
+/// Takes the signals that have arrived at a signalfd, without waiting.
+pub(crate) fn take_signals(fd: BorrowedFd<'_>) -> Vec<libc::c_int> {
+    let mut taken = Vec::new();
+    loop {
+        // SAFETY: signalfd_siginfo is plain numbers, for which all zeroes is a valid value.
+        let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
+        let size = size_of::<libc::signalfd_siginfo>();
+        // SAFETY: the place is valid to write and of the size given.
+        let read = unsafe { libc::read(fd.as_raw_fd(), ptr::addr_of_mut!(info).cast(), size) };
+        if read != size as isize {
+            return taken;
+        }
+        taken.push(info.ssi_signo as libc::c_int);
+    }
+}

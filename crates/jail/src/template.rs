@@ -1,0 +1,234 @@
+//! The root file system that all cells of a launcher share: built once, read-only from then on.
+
+use std::ffi::{CStr, CString};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::protocol::{Bind, GUEST_ID, HostIds, Template};
+use crate::steps::{Step, StepError};
+use crate::sys;
+
+/// Where the new root is put together. Any directory serves: this mount namespace is our own.
+const ASSEMBLY: &str = "/tmp";
+
+/// Directories that cells mount their own file systems on.
+pub(crate) const CELL_MOUNT_POINTS: &[&str] = &[
+    "/cell",
+    "/tmp",
+    "/workspace",
+    "/output",
+    "/code",
+    "/proc",
+    "/dev/shm",
+];
+
+const DEVICES: &[&str] = &[
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+];
+
+const MOUNT_ATTR_RDONLY: u64 = libc::MOUNT_ATTR_RDONLY;
+const NOSUID: u64 = libc::MOUNT_ATTR_NOSUID;
+const NODEV: u64 = libc::MOUNT_ATTR_NODEV;
+
+/// Moves the calling process into a mount namespace whose root is made from the template.
+pub(crate) fn build(template: &Template) -> Result<(), StepError> {
+    sys::unshare(libc::CLONE_NEWNS).step("make a mount namespace")?;
+    sys::make_mounts_private().step("make the mounts private")?;
+    // Sources first: they may lie below the directory that the new root is put together in.
+    let sources = open_sources(template)?;
+    let devices = open_devices()?;
+    let proc = sys::open_tree(c"/proc").step("copy the /proc mount")?;
+    let root = attach_root()?;
+    lay_out_directories()?;
+    for (bind, source) in sources {
+        attach_source(bind, &source)?;
+    }
+    for (path, device) in devices {
+        attach_at(&path, device, Kind::File).step("attach the devices")?;
+    }
+    // Cells may mount a /proc of their own only where one is visible already (mount_namespaces(7)).
+    attach_at(Path::new("/proc"), proc, Kind::Directory).step("attach /proc")?;
+    write_files(template)?;
+    enter_root(root)
+}
+
+fn open_sources(template: &Template) -> Result<Vec<(&Bind, OwnedFd)>, StepError> {
+    let mut sources = Vec::new();
+    for bind in &template.binds {
+        match open_source(bind, template.host_ids) {
+            Ok(source) => sources.push((bind, source)),
+            Err(error) if bind.optional && error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).step("copy the mount of a host path"),
+        }
+    }
+    Ok(sources)
+}
+
+fn open_source(bind: &Bind, host_ids: Option<HostIds>) -> io::Result<OwnedFd> {
+    let tree = sys::open_tree(&c_path(&bind.host)?)?;
+    let read_only = if bind.writable { 0 } else { MOUNT_ATTR_RDONLY };
+    let set = NOSUID | NODEV | read_only;
+    sys::set_mount_attributes(tree.as_fd(), &sys::MountAttributes { set, id_map: None })?;
+    if let (true, Some(ids)) = (bind.guest_owns, host_ids) {
+        let owner = fs::metadata(&bind.host)?;
+        let map = guest_id_map(owner.uid(), owner.gid(), ids)?;
+        let mapped = sys::MountAttributes {
+            set: 0,
+            id_map: Some(map.as_fd()),
+        };
+        match sys::set_mount_attributes(tree.as_fd(), &mapped) {
+            Ok(()) => {}
+            // This file system cannot map ids: the guest then has the rights of a stranger, which is less.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EPERM)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(tree)
+}
+
+/// A user namespace in which the owner of a host path stands for the guest, and all others for themselves.
+fn guest_id_map(uid: u32, gid: u32, ids: HostIds) -> io::Result<OwnedFd> {
+    let guest = ids.first + GUEST_ID;
+    let map = |owner: u32| {
+        let below = if owner > 0 {
+            format!("0 0 {owner}\n")
+        } else {
+            String::new()
+        };
+        let above = owner + 1;
+        format!(
+            "{below}{owner} {guest} 1\n{above} {above} {}\n",
+            ids.first.saturating_sub(above)
+        )
+    };
+    let (released, release) = sys::pipe()?;
+    match sys::clone3(libc::CLONE_NEWUSER as u64, sys::Parentage::Own)? {
+        sys::Fork::Child => {
+            drop(release);
+            // Lives just long enough for its namespace to be opened.
+            let _ = sys::poll(&[released.as_fd()], None);
+            sys::exit_now(0)
+        }
+        sys::Fork::Parent { pid, .. } => {
+            let opened = write_id_maps(pid, &map(uid), &map(gid))
+                .and_then(|()| fs::File::open(format!("/proc/{pid}/ns/user")));
+            drop((released, release));
+            sys::reap(sys::Wait::Block)?;
+            opened.map(OwnedFd::from)
+        }
+    }
+}
+
+/// Writes the id maps of a child's new user namespace.
+pub(crate) fn write_id_maps(pid: libc::pid_t, uids: &str, gids: &str) -> io::Result<()> {
+    fs::write(format!("/proc/{pid}/gid_map"), gids)?;
+    fs::write(format!("/proc/{pid}/uid_map"), uids)
+}
+
+fn open_devices() -> Result<Vec<(PathBuf, OwnedFd)>, StepError> {
+    DEVICES
+        .iter()
+        .map(|path| Ok((PathBuf::from(path), sys::open_tree(&c_path(Path::new(path))?)?)))
+        .collect::<io::Result<_>>()
+        .step("copy the mounts of the devices")
+}
+
+fn attach_root() -> Result<OwnedFd, StepError> {
+    let options: &[(&CStr, &CStr)] = &[
+        (c"mode", c"0755"),
+        (c"size", c"4m"),
+        (c"nr_inodes", c"4096"),
+        (c"source", c"ringfence"),
+    ];
+    let root = sys::new_filesystem(c"tmpfs", options, NOSUID | NODEV).step("make the root file system")?;
+    sys::move_mount(
+        root.as_fd(),
+        &c_path(Path::new(ASSEMBLY)).step("attach the root file system")?,
+    )
+    .step("attach the root file system")?;
+    Ok(root)
+}
+
+fn lay_out_directories() -> Result<(), StepError> {
+    for path in CELL_MOUNT_POINTS.iter().chain(&["/etc", "/run"]) {
+        fs::create_dir_all(assembled(Path::new(path))).step("lay out the root file system")?;
+    }
+    Ok(())
+}
+
+fn attach_source(bind: &Bind, source: &OwnedFd) -> Result<(), StepError> {
+    const STEP: &str = "attach a host path";
+    let kind = if fs::metadata(format!("/proc/self/fd/{}", source.as_raw_fd()))
+        .step(STEP)?
+        .is_dir()
+    {
+        Kind::Directory
+    } else {
+        Kind::File
+    };
+    attach_at(&bind.guest, source.try_clone().step(STEP)?, kind).step(STEP)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    File,
+    Directory,
+}
+
+fn attach_at(guest: &Path, mount: OwnedFd, kind: Kind) -> io::Result<()> {
+    let target = assembled(guest);
+    match kind {
+        Kind::Directory => fs::create_dir_all(&target)?,
+        Kind::File => {
+            if let Some(parent) = target.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            if !target.exists() {
+                fs::write(&target, "")?;
+            }
+        }
+    }
+    sys::move_mount(mount.as_fd(), &c_path(&target)?)
+}
+
+fn write_files(template: &Template) -> Result<(), StepError> {
+    const STEP: &str = "write the files of the root file system";
+    for file in &template.files {
+        let path = assembled(&file.path);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).step(STEP)?;
+        }
+        fs::write(path, &file.content).step(STEP)?;
+    }
+    for (link, target) in &template.links {
+        let link = assembled(link);
+        if let Some(parent) = link.parent() {
+            fs::create_dir_all(parent).step(STEP)?;
+        }
+        std::os::unix::fs::symlink(target, link).step(STEP)?;
+    }
+    Ok(())
+}
+
+fn enter_root(root: OwnedFd) -> Result<(), StepError> {
+    std::env::set_current_dir(ASSEMBLY).step("enter the root file system")?;
+    sys::pivot_root_to_working_directory().step("make it the root")?;
+    std::env::set_current_dir("/").step("enter the root file system")?;
+    sys::set_mount_read_only(root.as_fd()).step("make the root read-only")
+}
+
+fn assembled(guest: &Path) -> PathBuf {
+    Path::new(ASSEMBLY).join(guest.strip_prefix("/").unwrap_or(guest))
+}
+
+pub(crate) fn c_path(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
+}

@@ -1,0 +1,210 @@
+//! The zygote: a warm interpreter that forks guests into cells.
+//!
+//! The launcher executes the interpreter in the template; its start-up script loads this very crate as an
+//! extension library and calls its one symbol, which returns only in the guests that it forks.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cell::{Cell, joined_namespaces, setup_result};
+use crate::guest;
+use crate::protocol::{Applied, Confinement, MAX_MESSAGE, Program};
+use crate::steps::{GuestDescriptors, Step, StepError, confine, join_control_groups, read_report, report};
+use crate::sys;
+
+/// The descriptor of the extension library in a new zygote.
+const LIBRARY_FD: i32 = 3;
+/// The descriptor of the launcher's socket in a new zygote.
+const SOCKET_FD: i32 = 4;
+
+/// What the launcher sends for each fork.
+/// Descriptors: the cell's init, stdin, stdout, stderr, control, status, control groups.
+#[derive(Debug, Serialize, Deserialize)]
+struct ForkRequest {
+    confinement: Confinement,
+    time_namespace: bool,
+}
+
+/// The launcher's end.
+#[derive(Debug)]
+pub(crate) struct Zygote {
+    /// The interpreter.
+    pub(crate) pid: libc::pid_t,
+    /// The socket to it. A message comes by itself once, when it has warmed up.
+    pub(crate) socket: OwnedFd,
+    /// Whether it has.
+    pub(crate) ready: bool,
+}
+
+impl Zygote {
+    /// Starts the interpreter.
+    pub(crate) fn start(program: &Program, library: OwnedFd) -> Result<Self, StepError> {
+        let (socket, theirs) = sys::seqpacket_pair().step("make the zygote's socket")?;
+        match sys::clone3(0, sys::Parentage::Own).step("fork the zygote")? {
+            sys::Fork::Child => {
+                drop(socket);
+                become_interpreter(program, library, theirs)
+            }
+            sys::Fork::Parent { pid, .. } => Ok(Self {
+                pid,
+                socket,
+                ready: false,
+            }),
+        }
+    }
+
+    /// Takes the message that says it has warmed up. `false`: it has closed its socket instead.
+    pub(crate) fn receive_ready(&mut self) -> bool {
+        let mut buffer = [0; 16];
+        self.ready =
+            matches!(sys::receive_message(self.socket.as_fd(), &mut buffer), Ok((length, _)) if length > 0);
+        self.ready
+    }
+
+    /// Forks a guest into a cell. The guest is a child of the caller.
+    pub(crate) fn fork(
+        &self,
+        cell: &Cell,
+        confinement: &Confinement,
+        descriptors: &[OwnedFd; 4],
+        groups: &[OwnedFd],
+    ) -> Result<(libc::pid_t, Applied), StepError> {
+        const STEP: &str = "ask the zygote for a guest";
+        let (reports, status) = sys::pipe().step("make a status pipe")?;
+        let request = ForkRequest {
+            confinement: confinement.clone(),
+            time_namespace: cell.time_namespace,
+        };
+        let bytes = serde_json::to_vec(&request)
+            .map_err(std::io::Error::other)
+            .step(STEP)?;
+        let mut fds: Vec<BorrowedFd<'_>> = vec![cell.pidfd.as_fd()];
+        fds.extend(descriptors.iter().chain([&status]).chain(groups).map(AsFd::as_fd));
+        sys::send_message(self.socket.as_fd(), &bytes, &fds).step(STEP)?;
+        drop(status);
+        let mut reply = [0; 16];
+        let (length, _) = sys::receive_message(self.socket.as_fd(), &mut reply).step(STEP)?;
+        let pid = i32::from_le_bytes(reply[..4].try_into().unwrap_or_default());
+        if length != 4 || pid <= 0 {
+            return Err(std::io::Error::from_raw_os_error(if pid < 0 {
+                -pid
+            } else {
+                libc::ECHILD
+            }))
+            .step(STEP);
+        }
+        Ok((pid, setup_result(read_report(reports))?))
+    }
+}
+
+fn become_interpreter(program: &Program, library: OwnedFd, socket: OwnedFd) -> ! {
+    let arrange = || -> std::io::Result<()> {
+        let library = sys::dup_above(library.as_fd(), 32)?;
+        let socket = sys::dup_above(socket.as_fd(), 32)?;
+        // Pipes, as guests have them: the interpreter's stream objects remember what they were opened on.
+        let (read, write) = sys::pipe()?;
+        for (number, end) in [(0, &read), (1, &write), (2, &write)] {
+            sys::dup2(end.as_fd(), number)?;
+        }
+        sys::dup2(library.as_fd(), LIBRARY_FD)?;
+        sys::dup2(socket.as_fd(), SOCKET_FD)?;
+        sys::close_from(SOCKET_FD + 1)?;
+        std::mem::forget((library, socket, read, write));
+        sys::reset_signals()
+    };
+    if arrange().is_ok() {
+        guest::execute(program);
+    }
+    sys::exit_now(127)
+}
+
+/// What the library's one symbol does; see `sys::export`.
+pub(crate) fn serve() -> i32 {
+    let (Some(hooks), Ok(socket)) = (sys::ForkHooks::find(), sys::inherited(SOCKET_FD)) else {
+        return -2;
+    };
+    // The library is mapped; its descriptor is of no more use.
+    drop(sys::inherited(LIBRARY_FD));
+    if sys::send_message(socket.as_fd(), b"ready", &[]).is_err() {
+        return -1;
+    }
+    let mut buffer = vec![0; MAX_MESSAGE];
+    loop {
+        let Ok((length, fds)) = sys::receive_message(socket.as_fd(), &mut buffer) else {
+            return -1;
+        };
+        if length == 0 {
+            return -1;
+        }
+        let Ok(request) = serde_json::from_slice::<ForkRequest>(&buffer[..length]) else {
+            return -1;
+        };
+        let answer = match fork_guest(hooks, fds, &request) {
+            Ok(Forked::Guest(control)) => {
+                // The guest's set-up has closed this number already.
+                std::mem::forget(socket);
+                return control;
+            }
+            Ok(Forked::Zygote(pid)) => pid,
+            Err(error) => -error.raw_os_error().unwrap_or(libc::EIO),
+        };
+        if sys::send_message(socket.as_fd(), &answer.to_le_bytes(), &[]).is_err() {
+            return -1;
+        }
+    }
+}
+
+enum Forked {
+    Zygote(libc::pid_t),
+    Guest(i32),
+}
+
+fn fork_guest(hooks: sys::ForkHooks, fds: Vec<OwnedFd>, request: &ForkRequest) -> std::io::Result<Forked> {
+    let mut fds = fds.into_iter();
+    let mut next = || {
+        fds.next()
+            .ok_or_else(|| std::io::Error::from_raw_os_error(libc::EBADF))
+    };
+    let init = next()?;
+    let descriptors = GuestDescriptors {
+        standard: [next()?, next()?, next()?],
+        control: next()?,
+        status: next()?,
+    };
+    let groups: Vec<OwnedFd> = fds.collect();
+    sys::setns(init.as_fd(), libc::CLONE_NEWPID)?;
+    hooks.before();
+    match sys::clone3(0, sys::Parentage::Sibling) {
+        Ok(sys::Fork::Child) => {
+            hooks.after_in_child();
+            let confined = join_control_groups(&groups).and_then(|()| {
+                sys::setns(init.as_fd(), joined_namespaces(request.time_namespace))
+                    .step("join the cell's namespaces")
+            });
+            drop((init, groups));
+            Ok(Forked::Guest(become_guest(descriptors, request, confined)))
+        }
+        parent => {
+            hooks.after_in_parent();
+            match parent? {
+                sys::Fork::Parent { pid, .. } => Ok(Forked::Zygote(pid)),
+                sys::Fork::Child => Err(std::io::Error::from_raw_os_error(libc::EIO)),
+            }
+        }
+    }
+}
+
+/// The forked guest: confines itself and goes back to the interpreter.
+fn become_guest(descriptors: GuestDescriptors, request: &ForkRequest, joined: Result<(), StepError>) -> i32 {
+    let arranged = joined
+        .and_then(|()| sys::setsid().step("start a session"))
+        .and_then(|()| descriptors.arrange());
+    let Ok(status) = arranged else { sys::exit_now(127) };
+    let confined = confine(&request.confinement);
+    report(status.as_fd(), &confined);
+    if confined.is_err() {
+        sys::exit_now(127);
+    }
+    3
+}
