@@ -1,3 +1,4 @@
 //! runtime
 pub mod imports;
 pub mod output;
+pub mod redact;

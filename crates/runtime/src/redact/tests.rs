@@ -1,0 +1,281 @@
+//! Tests of the redactor: forms, shapes, and both through every split of a stream.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const SECRET: &str = "hunter2/+ \"x\"";
+
+fn redactor() -> Arc<Redactor> {
+    Arc::new(Redactor::new([
+        ("DB_PASSWORD", SECRET),
+        ("OTHER", "abcdefghij"),
+        ("NEXT", "ghijklmnop"),
+        ("PERIODIC", "ababab"),
+    ]))
+}
+
+#[track_caller]
+fn expect(text: &str, expected: &str) {
+    assert_eq!(redactor().redact(text), expected);
+}
+
+/// Samples of every form and shape, each with what it must become. Tokens are put together here so that no
+/// scanner takes this file for a leak.
+fn samples() -> Vec<(String, String)> {
+    let word = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8s9T0";
+    let shapes = [
+        (format!("AKIA{}", "ABCDEFGH12345678"), "aws-access-key"),
+        (format!("ghp_{}", &word[..36]), "github-token"),
+        (format!("github_pat_{word}_{word}"), "github-token"),
+        (format!("glpat-{}", &word[..20]), "gitlab-token"),
+        (format!("sk-ant-api03-{word}-{word}"), "anthropic-key"),
+        (format!("sk-proj-{word}_{word}"), "openai-key"),
+        (format!("sk-{word}"), "openai-key"),
+        (format!("xoxb-{}", "123456789012-abcdef"), "slack-token"),
+        (format!("AIza{}", &word[..35]), "google-api-key"),
+        (format!("eyJ{word}.eyJ{word}.{word}"), "jwt"),
+        (format!("{}:{}", "1234567890", &word[..35]), "telegram-token"),
+        (format!("npm_{}", &word[..36]), "npm-token"),
+        (format!("hf_{}", &word[..34]), "huggingface-token"),
+        (format!("pypi-AgEI{word}{word}"), "pypi-token"),
+        (format!("sk_live_{}", &word[..24]), "stripe-key"),
+        (
+            format!("-----BEGIN RSA PRIVATE KEY-----\n{word}\n{word}==\n-----END RSA PRIVATE KEY-----"),
+            "private-key",
+        ),
+    ];
+    let mut samples: Vec<(String, String)> = Vec::new();
+    for (secret, label) in shapes {
+        samples.push((
+            format!("token is {secret}, done\n"),
+            format!("token is [redacted:{label}], done\n"),
+        ));
+        samples.push((format!("x={secret}"), format!("x=[redacted:{label}]")));
+    }
+    let pairs = [
+        (
+            "Authorization: Bearer abcdefgh\n",
+            "Authorization: Bearer [redacted:authorization]\n",
+        ),
+        (
+            "{\"authorization\": \"Basic dXNlcjpwYXNz\"}",
+            "{\"authorization\": \"Basic [redacted:authorization]\"}",
+        ),
+        (
+            "postgres://user:pa55!@host:5432/db ok",
+            "postgres://user:[redacted:url-password]@host:5432/db ok",
+        ),
+        (
+            "it is hunter2/+ \"x\" there",
+            "it is [redacted:DB_PASSWORD] there",
+        ),
+        ("68756e746572322f2b2022782220", "[redacted:DB_PASSWORD]20"),
+        ("hunter2%2F%2B%20%22x%22", "[redacted:DB_PASSWORD]"),
+        ("hunter2/%2B%20%22x%22", "[redacted:DB_PASSWORD]"),
+        ("q=hunter2%2f%2b+%22x%22&r", "q=[redacted:DB_PASSWORD]&r"),
+        (
+            "{\"p\": \"hunter2/+ \\\"x\\\"\"}",
+            "{\"p\": \"[redacted:DB_PASSWORD]\"}",
+        ),
+        ("<abcdefghijklmnop>", "<[redacted:OTHER]>"),
+        ("abcdefghij ghijklmnop", "[redacted:OTHER] [redacted:NEXT]"),
+        ("cababababababc", "c[redacted:PERIODIC]c"),
+        ("größe abcdefghij größe", "größe [redacted:OTHER] größe"),
+    ];
+    samples.extend(pairs.map(|(text, clean)| (text.to_owned(), clean.to_owned())));
+    samples
+}
+
+fn through(redactor: &Arc<Redactor>, chunks: &[&[u8]]) -> String {
+    let mut stream = redactor.stream();
+    let mut shown = Vec::new();
+    for chunk in chunks {
+        shown.extend(stream.push(chunk));
+    }
+    shown.extend(stream.finish());
+    String::from_utf8(shown).unwrap()
+}
+
+#[test]
+fn every_form_and_shape_is_replaced() {
+    for (text, clean) in samples() {
+        expect(&text, &clean);
+    }
+}
+
+#[test]
+fn every_split_of_a_stream_gives_the_same() {
+    let redactor = redactor();
+    for (text, clean) in samples() {
+        let bytes = text.as_bytes();
+        for at in 0..=bytes.len() {
+            assert_eq!(
+                through(&redactor, &[&bytes[..at], &bytes[at..]]),
+                clean,
+                "split at {at}"
+            );
+        }
+        for size in 1..5 {
+            assert_eq!(
+                through(&redactor, &bytes.chunks(size).collect::<Vec<_>>()),
+                clean,
+                "chunks of {size}"
+            );
+        }
+    }
+}
+
+#[test]
+fn base64_is_found_at_every_alignment_of_a_longer_text() {
+    // base64 of `SECRET` behind zero, one and two other bytes, with another byte behind it.
+    for text in [
+        "aHVudGVyMi8rICJ4IiE=",
+        "IWh1bnRlcjIvKyAieCIh",
+        "ISFodW50ZXIyLysgIngiIQ==",
+    ] {
+        let clean = redactor().redact(text).into_owned();
+        assert!(clean.contains("[redacted:DB_PASSWORD]"), "{clean}");
+        assert!(clean.len() <= "[redacted:DB_PASSWORD]".len() + 8, "{clean}");
+    }
+}
+
+#[test]
+fn ordinary_text_stays_as_it_is() {
+    for text in [
+        "the task-force-has-a-very-long-hyphenated-name and sk-like-words-without-any-digits-at-all",
+        "see https://example.com:8080/path@2x.png and mailto:someone@example.com",
+        "Authorization: required; bearer of good news",
+        "2026-11-21T22:15:00.123Z 1234567890 0x1f 12:34:56",
+        "-----BEGIN CERTIFICATE-----\nMIIEvQIBADANBgkqhkiG\n-----END CERTIFICATE-----",
+        "eyJust a word. hf_hub npm_config_registry ghp_ AKIA AIza",
+        "",
+    ] {
+        assert!(
+            matches!(redactor().redact(text), Cow::Borrowed(_)),
+            "{}",
+            redactor().redact(text)
+        );
+        assert_eq!(through(&redactor(), &[text.as_bytes()]), text);
+    }
+}
+
+#[test]
+fn values_that_say_nothing_are_left_out() {
+    let redactor = Redactor::new([
+        ("A", "true"),
+        ("B", "12345"),
+        ("C", "********"),
+        ("D", "Default"),
+        ("E", "   "),
+    ]);
+    let text = "true 12345 ******** Default";
+    assert_eq!(redactor.redact(text), text);
+}
+
+#[test]
+fn a_private_key_without_its_end_is_still_replaced() {
+    let text = "key:\n-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0\nBAQEFAASCBKcwggSjAgEA\n... (output truncated)";
+    expect(text, "key:\n[redacted:private-key]\n... (output truncated)");
+}
+
+#[test]
+fn the_environment_is_sorted_by_name_and_value() {
+    let vars = [
+        ("GITHUB_TOKEN", "plain-token-1"),
+        ("PGPASSWORD", "plain-token-2"),
+        ("SENTRY_DSN", "plain-token-3"),
+        ("OPENAI_API_KEY", "plain-token-4"),
+        ("CONNECTION", "mysql://root:plain-token-5@db/x"),
+        ("DATABASE_URL", "sqlite:plain-token-6"),
+        ("SSH_AUTH_SOCK", "/tmp/plain-path-7"),
+        ("GOOGLE_APPLICATION_CREDENTIALS", "/etc/plain-path-8"),
+        ("HOME", "/home/plain-path-9"),
+        ("PWD", "/work/plain-path-10"),
+        ("KEYBOARD", "plain-word-11"),
+    ];
+    let redactor = Redactor::from_environment(vars.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    let text = vars.map(|(_, value)| value).join(" ");
+    assert_eq!(
+        redactor.redact(&text),
+        "[redacted:GITHUB_TOKEN] [redacted:PGPASSWORD] [redacted:SENTRY_DSN] [redacted:OPENAI_API_KEY] \
+         mysql://root:[redacted:CONNECTION]@db/x [redacted:DATABASE_URL] /tmp/plain-path-7 /etc/plain-path-8 \
+         /home/plain-path-9 /work/plain-path-10 plain-word-11"
+    );
+}
+
+#[test]
+fn what_cannot_begin_a_secret_is_shown_at_once() {
+    let redactor = redactor();
+    let mut stream = redactor.stream();
+    assert_eq!(stream.push(b"Name: "), b"Name: ");
+    assert_eq!(stream.push(b"...."), b"....");
+    assert_eq!(stream.push(b"tick abcdef"), b"tick ");
+    assert_eq!(stream.push(b"!\n"), b"abcdef!\n");
+    assert_eq!(stream.push(b"key sk-"), b"key ");
+    assert_eq!(stream.finish(), b"sk-");
+}
+
+#[test]
+fn a_long_value_is_found_in_every_piece() {
+    let value: String = (0..1_000).map(|n| format!("{n:04x}-")).collect();
+    let redactor = Arc::new(Redactor::new([("LONG", value.as_str())]));
+    assert_eq!(redactor.redact(&value), "[redacted:LONG]".repeat(3));
+    let chunks: Vec<&[u8]> = value.as_bytes().chunks(100).collect();
+    assert_eq!(through(&redactor, &chunks), "[redacted:LONG]".repeat(3));
+}
+
+#[test]
+fn an_endless_token_neither_leaks_nor_fills_the_memory() {
+    let redactor = redactor();
+    let mut stream = redactor.stream();
+    let mut shown = stream.push(b"sk-a1");
+    for _ in 0..200 {
+        shown.extend(stream.push(&[b'Z'; 1_000]));
+        assert!(stream.held_bytes() <= 32 * 1024);
+    }
+    shown.extend(stream.push(b" end\n"));
+    shown.extend(stream.finish());
+    assert_eq!(String::from_utf8(shown).unwrap(), "[redacted:openai-key] end\n");
+}
+
+#[test]
+fn an_endless_known_value_neither_leaks_nor_fills_the_memory() {
+    let redactor = redactor();
+    let mut stream = redactor.stream();
+    let mut shown = Vec::new();
+    for _ in 0..50 {
+        shown.extend(stream.push(&b"ab".repeat(999)));
+        assert!(stream.held_bytes() <= 32 * 1024);
+    }
+    shown.extend(stream.push(b"\n"));
+    shown.extend(stream.finish());
+    assert_eq!(String::from_utf8(shown).unwrap(), "[redacted:PERIODIC]\n");
+}
+
+proptest! {
+    #[test]
+    fn secrets_in_any_text_and_any_chunks(
+        parts in prop::collection::vec(prop::sample::select((0..samples().len() * 2).collect::<Vec<_>>()), 1..6),
+        noise in "[ -~\n]{0,20}",
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
+    ) {
+        let samples = samples();
+        let text: String = parts.iter().map(|at| samples.get(*at).map_or(noise.as_str(), |(text, _)| text)).collect();
+        let redactor = redactor();
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
+        cuts.extend([0, text.len()]);
+        cuts.sort_unstable();
+        let chunks: Vec<&[u8]> = cuts.windows(2).map(|pair| &text.as_bytes()[pair[0]..pair[1]]).collect();
+        prop_assert_eq!(through(&redactor, &chunks), redactor.redact(&text));
+    }
+
+    #[test]
+    fn any_bytes_pass_whole_where_nothing_is_secret(bytes in prop::collection::vec(any::<u8>(), 0..300), size in 1usize..50) {
+        let redactor = Arc::new(Redactor::new([("NAME", "unfindable-value")]));
+        let mut stream = redactor.stream();
+        let mut shown: Vec<u8> = bytes.chunks(size).flat_map(|chunk| stream.push(chunk)).collect();
+        shown.extend(stream.finish());
+        prop_assert_eq!(shown, bytes);
+    }
+}
