@@ -2,3 +2,4 @@
 pub mod imports;
 pub mod output;
 pub mod redact;
+pub mod artifact;

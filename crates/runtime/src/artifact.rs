@@ -1,0 +1,423 @@
+//! Records of runs: one private file each, written whole or not at all.
+
+mod clock;
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use ringfence_policy::{ExecutionResult, Language, Outcome, UnknownName};
+use serde::{Deserialize, Serialize};
+
+use crate::redact::{Redactor, is_secret_name};
+
+/// How many records are kept where nothing else is configured.
+pub const DEFAULT_KEEP: usize = 1_000;
+
+/// A record that is longer is not read: ours hold a bounded output and the code.
+const MAX_RECORD: u64 = 64 * 1024 * 1024;
+
+/// Records with one name differ in a number; more than this at one millisecond is a fault.
+const MAX_SAME_NAME: u32 = 100;
+
+/// Which runs are recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StorePolicy {
+    /// Every run.
+    Always,
+    /// Runs that did not end by themselves with status 0.
+    OnError,
+    /// None.
+    Never,
+}
+
+impl FromStr for StorePolicy {
+    type Err = UnknownName;
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        match name.to_ascii_lowercase().replace('-', "_").as_str() {
+            "always" => Ok(Self::Always),
+            "on_error" => Ok(Self::OnError),
+            "never" => Ok(Self::Never),
+            _ => Err(UnknownName {
+                what: "artifact policy",
+                name: name.to_owned(),
+                known: "always, on_error and never",
+            }),
+        }
+    }
+}
+
+impl StorePolicy {
+    /// Whether a run with this result is recorded.
+    pub fn wants(self, result: &ExecutionResult) -> bool {
+        match self {
+            Self::Always => true,
+            Self::OnError => result.meta.outcome != Outcome::Exited || result.exit_code != 0,
+            Self::Never => false,
+        }
+    }
+}
+
+/// What is recorded of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Record<'a> {
+    /// The program's text.
+    pub code: &'a str,
+    /// Its language.
+    pub language: Language,
+    /// When the run was asked for.
+    pub started: SystemTime,
+    /// What came of it.
+    pub result: &'a ExecutionResult,
+    /// What the program was called.
+    pub name: &'a str,
+    /// Its arguments.
+    pub args: &'a [String],
+    /// The variables that were set for it.
+    pub env: &'a [(String, String)],
+    /// Takes the credentials out of all of these.
+    pub redactor: &'a Redactor,
+}
+
+/// The file's content.
+#[derive(Debug, Serialize, Deserialize)]
+struct Stored {
+    code: String,
+    language: Language,
+    timestamp: String,
+    result: ExecutionResult,
+    metadata: Metadata,
+}
+
+/// What is recorded beside code and result.
+#[derive(Debug, Serialize, Deserialize)]
+struct Metadata {
+    name: String,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+    version: String,
+}
+
+/// A record in a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// The file's name, without directory and ending.
+    pub name: String,
+    /// Length of the file.
+    pub bytes: u64,
+    /// What the file says, or `None` if it cannot be read as a record.
+    pub summary: Option<Summary>,
+}
+
+/// What a listing says about a readable record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// When the run was asked for, in UTC.
+    pub timestamp: String,
+    /// The language.
+    pub language: Language,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The program's status.
+    pub exit_code: i32,
+}
+
+/// Why a record could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A step on the file system failed.
+    #[error("cannot {step} `{path}`")]
+    File {
+        /// What was to be done.
+        step: &'static str,
+        /// With which file or directory.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The record could not be put into JSON.
+    #[error("cannot encode the artifact")]
+    Encode(#[source] serde_json::Error),
+    /// The name is not one of an artifact.
+    #[error("`{0}` is not the name of an artifact; `ringfence artifacts ls` lists them")]
+    Name(String),
+    /// No artifact has this name.
+    #[error("no artifact is called `{0}`; `ringfence artifacts ls` lists them")]
+    NotFound(String),
+    /// More than one artifact has a name that starts like this.
+    #[error("`{prefix}` is the beginning of {count} artifacts' names; write more of it")]
+    Ambiguous {
+        /// What was given.
+        prefix: String,
+        /// How many match.
+        count: usize,
+    },
+    /// The file is too long for a record.
+    #[error("`{0}` is too long for an artifact")]
+    TooLong(PathBuf),
+}
+
+/// The directory that holds the records.
+#[derive(Debug, Clone)]
+pub struct Store {
+    executions: PathBuf,
+    keep: usize,
+}
+
+impl Store {
+    /// The store below `dir` that keeps the `keep` newest records; nothing is made before the first one.
+    pub fn new(dir: &Path, keep: usize) -> Self {
+        Self {
+            executions: dir.join("executions"),
+            keep: keep.max(1),
+        }
+    }
+
+    /// Records a run if `policy` wants it, and says where.
+    ///
+    /// # Errors
+    /// If the record cannot be written; nothing is left of it then.
+    pub fn store(&self, policy: StorePolicy, record: &Record<'_>) -> Result<Option<PathBuf>, Error> {
+        if !policy.wants(record.result) {
+            return Ok(None);
+        }
+        self.make_directory()?;
+        let stored = redacted(record);
+        let content = serde_json::to_vec_pretty(&stored).map_err(Error::Encode)?;
+        let name = format!("{}_{:012x}", clock::compact(&stored.timestamp), hash(&content));
+        let path = self.write(&name, &content)?;
+        self.remove_oldest();
+        Ok(Some(path))
+    }
+
+    /// The newest records, at most `limit`; none if nothing was ever recorded.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn list(&self, limit: usize) -> Result<Vec<Entry>, Error> {
+        let names = self.names()?;
+        Ok(names
+            .into_iter()
+            .rev()
+            .take(limit)
+            .map(|name| self.entry(name))
+            .collect())
+    }
+
+    /// The content of the record whose name is or starts with `name`.
+    ///
+    /// # Errors
+    /// If no record, or more than one, is meant, or it cannot be read.
+    pub fn show(&self, name: &str) -> Result<String, Error> {
+        let prefix = name.strip_suffix(".json").unwrap_or(name);
+        if !is_name(prefix) {
+            return Err(Error::Name(name.to_owned()));
+        }
+        let names = self.names()?;
+        let mut matching = names.iter().filter(|name| name.starts_with(prefix));
+        let exact = names.iter().find(|name| *name == prefix);
+        let found = match (exact, matching.next(), matching.count()) {
+            (Some(name), ..) | (None, Some(name), 0) => name,
+            (None, Some(_), more) => {
+                return Err(Error::Ambiguous {
+                    prefix: name.to_owned(),
+                    count: more + 1,
+                });
+            }
+            (None, None, _) => return Err(Error::NotFound(name.to_owned())),
+        };
+        self.read(found)
+    }
+
+    fn make_directory(&self) -> Result<(), Error> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.executions)
+            .map_err(failed("make", &self.executions))
+    }
+
+    /// Writes beside the target and links it there, so that no reader sees half of a record and none is replaced.
+    fn write(&self, name: &str, content: &[u8]) -> Result<PathBuf, Error> {
+        let temporary = Temporary::create(
+            self.executions
+                .join(format!(".{name}.{}.tmp", std::process::id())),
+        )?;
+        temporary.fill(content)?;
+        for number in 0..MAX_SAME_NAME {
+            let suffix = if number == 0 {
+                String::new()
+            } else {
+                format!("-{number}")
+            };
+            let path = self.executions.join(format!("{name}{suffix}.json"));
+            // Unlike a rename, a link does not replace what is there, be it a file or a symbolic link.
+            match fs::hard_link(&temporary.path, &path) {
+                Ok(()) => return Ok(path),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(failed("write", &path)(error)),
+            }
+        }
+        let path = self.executions.join(format!("{name}.json"));
+        Err(failed("write", &path)(io::ErrorKind::AlreadyExists.into()))
+    }
+
+    /// A record that stays too long is no reason to fail the run; the next one tries again.
+    fn remove_oldest(&self) {
+        let Ok(names) = self.names() else { return };
+        let surplus = names.len().saturating_sub(self.keep);
+        for name in &names[..surplus] {
+            _ = fs::remove_file(self.path(name));
+        }
+    }
+
+    /// All names, oldest first.
+    fn names(&self) -> Result<Vec<String>, Error> {
+        let entries = match fs::read_dir(&self.executions) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(failed("list", &self.executions)(error)),
+        };
+        let name = |entry: fs::DirEntry| Some(entry.file_name().to_str()?.strip_suffix(".json")?.to_owned());
+        let mut names: Vec<String> = entries
+            .flatten()
+            .filter_map(name)
+            .filter(|name| is_name(name))
+            .collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn entry(&self, name: String) -> Entry {
+        let bytes = fs::symlink_metadata(self.path(&name)).map_or(0, |metadata| metadata.len());
+        let text = self.read(&name).ok();
+        let stored = text.and_then(|text| serde_json::from_str::<Stored>(&text).ok());
+        let summary = stored.map(|stored| Summary {
+            timestamp: stored.timestamp,
+            language: stored.language,
+            outcome: stored.result.meta.outcome,
+            exit_code: stored.result.exit_code,
+        });
+        Entry { name, bytes, summary }
+    }
+
+    fn read(&self, name: &str) -> Result<String, Error> {
+        let path = self.path(name);
+        // A pipe put there must not block, a symbolic link not lead elsewhere.
+        let flags = O_NOFOLLOW | O_NONBLOCK;
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(flags)
+            .open(&path)
+            .map_err(failed("open", &path))?;
+        let mut bytes = Vec::new();
+        file.take(MAX_RECORD + 1)
+            .read_to_end(&mut bytes)
+            .map_err(failed("read", &path))?;
+        if bytes.len() as u64 > MAX_RECORD {
+            return Err(Error::TooLong(path));
+        }
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.executions.join(format!("{name}.json"))
+    }
+}
+
+const O_NOFOLLOW: i32 = 0o400_000;
+const O_NONBLOCK: i32 = 0o4_000;
+
+/// A file that is gone when this is dropped; linked elsewhere before, its content stays.
+struct Temporary {
+    path: PathBuf,
+    file: File,
+}
+
+impl Temporary {
+    fn create(path: PathBuf) -> Result<Self, Error> {
+        // What a crash left under this name is nobody's; what is not ours to remove fails the next step.
+        _ = fs::remove_file(&path);
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path);
+        match file {
+            Ok(file) => Ok(Self { path, file }),
+            Err(error) => Err(failed("create", &path)(error)),
+        }
+    }
+
+    fn fill(&self, content: &[u8]) -> Result<(), Error> {
+        (&self.file)
+            .write_all(content)
+            .map_err(failed("write", &self.path))?;
+        self.file.sync_all().map_err(failed("write", &self.path))
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        _ = fs::remove_file(&self.path);
+    }
+}
+
+fn redacted(record: &Record<'_>) -> Stored {
+    let clean = |text: &str| record.redactor.redact(text).into_owned();
+    let mut result = record.result.clone();
+    result.stdout = clean(&result.stdout);
+    result.stderr = clean(&result.stderr);
+    let variable = |(name, value): &(String, String)| {
+        let value = if is_secret_name(name) {
+            format!("[redacted:{name}]")
+        } else {
+            clean(value)
+        };
+        (name.clone(), value)
+    };
+    Stored {
+        code: clean(record.code),
+        language: record.language,
+        timestamp: clock::rfc3339(record.started),
+        result,
+        metadata: Metadata {
+            name: clean(record.name),
+            args: record.args.iter().map(|arg| clean(arg)).collect(),
+            env: record.env.iter().map(variable).collect(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        },
+    }
+}
+
+/// Tells records of one millisecond apart; no defence against anybody. 48 bits, twelve digits.
+fn hash(content: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    content.hash(&mut hasher);
+    hasher.finish() >> 16
+}
+
+/// Letters that our names are made of: none that leads out of the directory or hides a file.
+fn is_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    !name.is_empty()
+        && name.len() <= 128
+        && !name.starts_with('.')
+        && !name.contains("..")
+        && name.bytes().all(plain)
+}
+
+fn failed(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
+    let path = path.to_owned();
+    move |source| Error::File { step, path, source }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,280 @@
+//! Tests of the record store.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::time::{Duration, UNIX_EPOCH};
+
+use ringfence_policy::{Isolation, Limits, Meta};
+
+use super::*;
+
+fn result(outcome: Outcome, exit_code: i32) -> ExecutionResult {
+    ExecutionResult {
+        stdout: "out hunter22\n".to_owned(),
+        stderr: "err hunter22\n".to_owned(),
+        exit_code,
+        duration: 0.5,
+        meta: Meta {
+            runtime: "local".to_owned(),
+            language: "python".to_owned(),
+            truncated: false,
+            timed_out: false,
+            blocked_imports: Vec::new(),
+            resource_limits: Limits::DEFAULT.into(),
+            isolation: Isolation::NONE,
+            outcome,
+            stdout_bytes: 13,
+            stderr_bytes: 13,
+            peak_memory_bytes: None,
+            cpu_seconds: None,
+            artifact: None,
+            warm: false,
+            output_files: Vec::new(),
+            warnings: Vec::new(),
+        },
+    }
+}
+
+/// Stores a failed run that started `millis` after 1970.
+fn store(store: &Store, millis: u64, code: &str) -> PathBuf {
+    let record = Record {
+        code,
+        language: Language::Python,
+        started: UNIX_EPOCH + Duration::from_millis(millis),
+        result: &result(Outcome::Exited, 1),
+        name: "report.py",
+        args: &["--password=hunter22".to_owned()],
+        env: &[
+            ("API_KEY".to_owned(), "short".to_owned()),
+            ("MODE".to_owned(), "hunter22".to_owned()),
+        ],
+        redactor: &Redactor::new([("PASSWORD", "hunter22")]),
+    };
+    store.store(StorePolicy::OnError, &record).unwrap().unwrap()
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir.join("executions")).unwrap();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn policies_and_outcomes() {
+    let success = result(Outcome::Exited, 0);
+    for (policy, on_success, on_failure) in [
+        (StorePolicy::Always, true, true),
+        (StorePolicy::OnError, false, true),
+        (StorePolicy::Never, false, false),
+    ] {
+        assert_eq!(policy.wants(&success), on_success);
+        for failure in [
+            result(Outcome::Exited, 1),
+            result(Outcome::Blocked, 0),
+            result(Outcome::TimedOut, -1),
+        ] {
+            assert_eq!(policy.wants(&failure), on_failure, "{:?}", failure.meta.outcome);
+        }
+    }
+    assert_eq!("on_error".parse(), Ok(StorePolicy::OnError));
+    assert_eq!("Always".parse(), Ok(StorePolicy::Always));
+    assert!("sometimes".parse::<StorePolicy>().is_err());
+    assert_eq!(
+        serde_json::to_string(&StorePolicy::OnError).unwrap(),
+        "\"on_error\""
+    );
+}
+
+#[test]
+fn a_record_is_complete_private_and_redacted() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = store(
+        &Store::new(dir.path(), 10),
+        1_795_299_300_123,
+        "password = 'hunter22'",
+    );
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let (stamp, hash) = name.strip_suffix(".json").unwrap().split_once('_').unwrap();
+    assert_eq!(stamp, "20261121T221500.123Z");
+    assert!(
+        hash.len() == 12 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()),
+        "{hash}"
+    );
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        path.parent().unwrap().metadata().unwrap().permissions().mode() & 0o777,
+        0o700
+    );
+
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(!text.contains("hunter22") && !text.contains("short"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["code"], "password = '[redacted:PASSWORD]'");
+    assert_eq!(json["language"], "python");
+    assert_eq!(json["timestamp"], "2026-11-21T22:15:00.123Z");
+    assert_eq!(json["result"]["stdout"], "out [redacted:PASSWORD]\n");
+    assert_eq!(json["result"]["stderr"], "err [redacted:PASSWORD]\n");
+    assert_eq!(json["result"]["exit_code"], 1);
+    assert_eq!(json["metadata"]["args"][0], "--password=[redacted:PASSWORD]");
+    assert_eq!(json["metadata"]["env"][0][1], "[redacted:API_KEY]");
+    assert_eq!(json["metadata"]["env"][1][1], "[redacted:PASSWORD]");
+    assert_eq!(names(dir.path()).len(), 1, "a temporary file was left");
+}
+
+#[test]
+fn nothing_is_made_for_a_run_that_is_not_wanted() {
+    let dir = tempfile::tempdir().unwrap();
+    let redactor = Redactor::new([("A", "b")]);
+    let result = result(Outcome::Exited, 0);
+    let (code, name, started) = ("", "", UNIX_EPOCH);
+    let record = Record {
+        code,
+        language: Language::Bash,
+        started,
+        result: &result,
+        name,
+        args: &[],
+        env: &[],
+        redactor: &redactor,
+    };
+    assert_eq!(
+        Store::new(dir.path(), 10)
+            .store(StorePolicy::OnError, &record)
+            .unwrap(),
+        None
+    );
+    assert!(!dir.path().join("executions").exists());
+    assert_eq!(Store::new(dir.path(), 10).list(10).unwrap(), []);
+}
+
+#[test]
+fn equal_records_get_names_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let artifacts = Store::new(dir.path(), 10);
+    let first = store(&artifacts, 1, "x");
+    let second = store(&artifacts, 1, "x");
+    assert_ne!(first, second);
+    assert_eq!(names(dir.path()).len(), 2);
+}
+
+#[test]
+fn a_link_at_the_target_is_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let victim = dir.path().join("victim");
+    fs::write(&victim, "untouched").unwrap();
+    let artifacts = Store::new(dir.path(), 10);
+    let target = store(&artifacts, 1, "x");
+    fs::remove_file(&target).unwrap();
+    symlink(&victim, &target).unwrap();
+    assert_ne!(store(&artifacts, 1, "x"), target);
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "untouched");
+    // Nor is it read.
+    assert!(matches!(
+        artifacts.show(target.file_stem().unwrap().to_str().unwrap()),
+        Err(Error::File { .. })
+    ));
+}
+
+#[test]
+fn a_failure_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let artifacts = Store::new(dir.path(), 10);
+    let name = store(&artifacts, 1, "x")
+        .file_stem()
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .to_owned();
+    for number in 1..MAX_SAME_NAME {
+        fs::write(dir.path().join(format!("executions/{name}-{number}.json")), "").unwrap();
+    }
+    let before = names(dir.path());
+    assert!(matches!(
+        artifacts.write(&name, b"y"),
+        Err(Error::File { step: "write", .. })
+    ));
+    assert_eq!(names(dir.path()), before);
+}
+
+#[test]
+fn only_the_newest_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let artifacts = Store::new(dir.path(), 3);
+    for second in 0..6 {
+        store(&artifacts, second * 1_000, "x");
+    }
+    let stamps: Vec<String> = names(dir.path())
+        .iter()
+        .map(|name| name[9..15].to_owned())
+        .collect();
+    assert_eq!(stamps, ["000003", "000004", "000005"]);
+}
+
+#[test]
+fn a_listing_is_newest_first_bounded_and_names_broken_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let artifacts = Store::new(dir.path(), 10);
+    for second in 1..4 {
+        store(&artifacts, second * 1_000, "x");
+    }
+    fs::write(dir.path().join("executions/99990101T000000.000Z_0.json"), "{").unwrap();
+    fs::write(dir.path().join("executions/notes.txt"), "").unwrap();
+    let listed = artifacts.list(3).unwrap();
+    assert_eq!(listed.len(), 3);
+    assert_eq!(
+        (listed[0].name.as_str(), &listed[0].summary),
+        ("99990101T000000.000Z_0", &None)
+    );
+    let summary = listed[1].summary.as_ref().unwrap();
+    assert_eq!(
+        (summary.timestamp.as_str(), summary.outcome),
+        ("1970-01-01T00:00:03.000Z", Outcome::Exited)
+    );
+    assert_eq!(
+        listed[2].summary.as_ref().unwrap().timestamp,
+        "1970-01-01T00:00:02.000Z"
+    );
+    assert!(listed[1].bytes > 100);
+}
+
+#[test]
+fn an_unambiguous_prefix_is_enough() {
+    let dir = tempfile::tempdir().unwrap();
+    let artifacts = Store::new(dir.path(), 10);
+    store(&artifacts, 1_000, "first");
+    store(&artifacts, 1_000, "first");
+    store(&artifacts, 2_000, "second");
+    assert!(artifacts.show("19700101T000002").unwrap().contains("second"));
+    assert!(matches!(
+        artifacts.show("1970"),
+        Err(Error::Ambiguous { count: 3, .. })
+    ));
+    assert!(matches!(artifacts.show("2000"), Err(Error::NotFound(_))));
+    // A full name is meant even where it begins another one.
+    let full = artifacts.list(10).unwrap().pop().unwrap().name;
+    assert!(artifacts.show(&full).unwrap().contains("first"));
+    assert!(artifacts.show(&format!("{full}.json")).unwrap().contains("first"));
+}
+
+#[test]
+fn no_name_leads_out_of_the_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("secret.json"), "{}").unwrap();
+    let artifacts = Store::new(dir.path(), 10);
+    store(&artifacts, 1, "x");
+    for name in [
+        "../secret",
+        "..",
+        "/etc/passwd",
+        "",
+        ".",
+        ".hidden",
+        "a/b",
+        "a\0b",
+        "x..y",
+    ] {
+        assert!(matches!(artifacts.show(name), Err(Error::Name(_))), "{name:?}");
+    }
+}
