@@ -246,10 +246,14 @@ impl Store {
 
     /// Writes beside the target and links it there, so that no reader sees half of a record and none is replaced.
     fn write(&self, name: &str, content: &[u8]) -> Result<PathBuf, Error> {
-        let temporary = Temporary::create(
-            self.executions
-                .join(format!(".{name}.{}.tmp", std::process::id())),
-        )?;
+        // Two threads may record equal runs in one millisecond.
+        static WRITES: AtomicU64 = AtomicU64::new(0);
+        let unique = format!(
+            "{}-{}",
+            std::process::id(),
+            WRITES.fetch_add(1, Ordering::Relaxed)
+        );
+        let temporary = Temporary::create(self.executions.join(format!(".{name}.{unique}.tmp")))?;
         temporary.fill(content)?;
         for number in 0..MAX_SAME_NAME {
             let suffix = if number == 0 {
