@@ -11,16 +11,17 @@ use std::fs;
 use std::panic::catch_unwind;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mutate::Mutator;
 use targets::{TARGETS, Target};
 
-const USAGE: &str = "usage: ringfence-fuzz [--seconds N] [--target NAME] [--replay FILE]";
+const USAGE: &str = "usage: ringfence-fuzz [--seconds N] [--target NAME] [--seed N] [--replay FILE]";
 
 struct Arguments {
     seconds: u64,
     target: Option<String>,
+    seed: u64,
     replay: Option<String>,
 }
 
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
     for target in TARGETS.iter().filter(chosen) {
         failed |= match &arguments.replay {
             Some(file) => !replay(target, file),
-            None => !fuzz(target, Duration::from_secs(arguments.seconds)),
+            None => !fuzz(target, Duration::from_secs(arguments.seconds), arguments.seed),
         };
     }
     if failed {
@@ -48,6 +49,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
     let mut arguments = Arguments {
         seconds: 20,
         target: None,
+        seed: clock(),
         replay: None,
     };
     while let Some(word) = words.next() {
@@ -55,6 +57,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
         match word.as_str() {
             "--seconds" => arguments.seconds = value.parse().ok()?,
             "--target" => arguments.target = Some(value),
+            "--seed" => arguments.seed = value.parse().ok()?,
             "--replay" => arguments.replay = Some(value),
             _ => return None,
         }
@@ -62,10 +65,18 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
     Some(arguments)
 }
 
-/// Runs one target until its time is up or an input breaks it; that input is kept in a file.
-fn fuzz(target: &Target, time: Duration) -> bool {
+/// A seed that is another one each time.
+fn clock() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.as_secs() << 20 | u64::from(now.subsec_micros())
+}
+
+/// Runs one target until its time is up or an input breaks it; that input is kept in a file. What ends the whole
+/// process, a stack that overflows for one, is found again by the seed, which is printed first.
+fn fuzz(target: &Target, time: Duration, seed: u64) -> bool {
+    println!("{:<20} --seed {seed}", target.name);
     let started = Instant::now();
-    let mut mutator = Mutator::new(target.seeds);
+    let mut mutator = Mutator::new(target.seeds, seed);
     let mut runs = 0_u64;
     while started.elapsed() < time {
         let input = mutator.next_input();

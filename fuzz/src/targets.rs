@@ -3,7 +3,9 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
+use ringfence_jail::protocol::{Command, Event};
 use ringfence_policy::{Bytes, Cpus, EnvName, ExecutionResult, Mount, Pids, Scope, Timeout};
+use ringfence_runtime::{imports, output::Capture};
 
 /// A function that panics on a finding, and inputs to start from.
 pub(crate) struct Target {
@@ -12,25 +14,58 @@ pub(crate) struct Target {
     pub(crate) seeds: &'static [&'static [u8]],
 }
 
-pub(crate) const TARGETS: &[Target] = &[Target {
-    name: "policy_values",
-    run: policy_values,
-    seeds: &[
-        b"10KiB",
-        b"256m",
-        b"1.5s",
-        b"500ms",
-        b"2m",
-        b"0.5",
-        b"64",
-        b"/data:/mnt/data:ro",
-        b"PATH",
-        b"local",
-        b"18446744073709551615GiB",
-        b"1e308",
-        b"{\"stdout\":\"\",\"stderr\":\"\",\"exit_code\":0,\"duration\":0.1,\"meta\":{\"runtime\":\"local\"}}",
-    ],
-}];
+pub(crate) const TARGETS: &[Target] = &[
+    Target {
+        name: "policy_values",
+        run: policy_values,
+        seeds: &[
+            b"10KiB",
+            b"256m",
+            b"1.5s",
+            b"500ms",
+            b"2m",
+            b"0.5",
+            b"64",
+            b"/data:/mnt/data:ro",
+            b"PATH",
+            b"local",
+            b"18446744073709551615GiB",
+            b"1e308",
+            b"{\"stdout\":\"\",\"stderr\":\"\",\"exit_code\":0,\"duration\":0.1,\"meta\":{\"runtime\":\"local\"}}",
+        ],
+    },
+    Target {
+        name: "launcher_packets",
+        run: launcher_packets,
+        seeds: &[
+            b"\"Ready\"",
+            b"{\"Exited\":{\"id\":1,\"status\":-9,\"cpu_micros\":5,\"max_rss\":9}}",
+            b"{\"Failed\":{\"id\":0,\"step\":\"mount /proc\",\"errno\":1}}",
+            b"{\"Kill\":{\"id\":18446744073709551615}}",
+            b"{\"ZygoteGone\":{\"status\":127}}",
+        ],
+    },
+    Target {
+        name: "import_check",
+        run: import_check,
+        seeds: &[
+            b"import os\n",
+            b"from os import path as p, sep\n",
+            b"__import__('subprocess')\nimportlib.import_module(\"socket\")\n",
+            b"import importlib as i\ni.import_module('o' 's')\n",
+            b"def f(a=lambda: [x for x in (1, {2: 3})]):\n    if a:\n        import shutil\n",
+            "f\"{x!r:>{width}} {'os'}\"\nimport \u{ff4f}s\n".as_bytes(),
+            b"match x:\n  case {'a': [1, *r]}: import os; pass\n",
+            b"((((((((((((((((",
+            b"a.b.c.d[0](1)(2)\n\\\n\t\x0c# import os\n\"\"\"import os\"\"\"\n",
+        ],
+    },
+    Target {
+        name: "output_capture",
+        run: output_capture,
+        seeds: &["\u{4}hello\nw\u{f6}rld \u{1f600}\n".as_bytes(), b"\x10\xff\xfe\xf0\x9f\x98", b"\x00abc", b"\x01\x80\x80\x80\x80"],
+    },
+];
 
 /// What parses must print as something that parses to the same value.
 fn policy_values(input: &[u8]) {
@@ -53,5 +88,59 @@ fn stable<T: FromStr + Display + PartialEq>(text: &str) {
     assert!(
         printed.parse::<T>().is_ok_and(|again| again == value),
         "{text:?} prints as {printed:?}"
+    );
+}
+
+/// A packet is read as it was meant, or refused.
+fn launcher_packets(input: &[u8]) {
+    let _ = serde_json::from_slice::<Command>(input);
+    let Ok(event) = serde_json::from_slice::<Event>(input) else {
+        return;
+    };
+    let written = serde_json::to_vec(&event).expect("events can be written");
+    assert_eq!(
+        serde_json::from_slice::<Event>(&written).expect("what was written can be read"),
+        event
+    );
+}
+
+/// Any text is checked without a panic or an overflowing stack, and findings lie in the source.
+fn import_check(input: &[u8]) {
+    let source = String::from_utf8_lossy(input);
+    let blocklist: Vec<String> = imports::DEFAULT_BLOCKLIST
+        .iter()
+        .map(|module| (*module).to_owned())
+        .collect();
+    let Ok(imports::Findings::Blocked(found)) = imports::check(&source, &blocklist) else {
+        return;
+    };
+    assert!(!found.is_empty());
+    for import in &found {
+        assert!(blocklist.contains(&import.module), "{import:?}");
+        assert!(import.line >= 1 && import.column >= 1, "{import:?}");
+    }
+    assert!(!imports::message(&found).is_empty());
+}
+
+/// The first byte is the limit, the second the size of the chunks. However the stream is cut up, the text is the same,
+/// it is bounded, and the count is true.
+fn output_capture(input: &[u8]) {
+    let [limit, chunk, stream @ ..] = input else {
+        return;
+    };
+    let captured = |size: usize| {
+        let mut capture = Capture::new(Bytes(u64::from(*limit)));
+        stream.chunks(size).for_each(|chunk| capture.push(chunk));
+        capture.finish()
+    };
+    let whole = captured(stream.len().max(1));
+    assert_eq!(whole, captured(usize::from(*chunk).max(1)));
+    assert_eq!(whole.total_bytes, stream.len() as u64);
+    assert_eq!(whole.truncated, stream.len() > usize::from(*limit));
+    // A byte that is no UTF-8 becomes three, and the notice comes on top.
+    assert!(
+        whole.text.len() <= 3 * usize::from(*limit) + 80,
+        "{} bytes kept",
+        whole.text.len()
     );
 }
