@@ -1,2 +1,57 @@
-//! The binary.
-fn main() {}
+//! The binary `ringfence`: reads arguments, files and environment, and calls the rest.
+#![forbid(unsafe_code)]
+
+mod args;
+mod commands;
+mod config;
+mod context;
+mod env;
+mod exit;
+mod high;
+mod paths;
+mod ui;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::commands as command;
+use crate::context::Context;
+use crate::env::Environment;
+
+fn main() -> ExitCode {
+    // The launcher re-enters this binary; it must fork, so nothing else may have run before it.
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|argument| argument == "__jail")
+    {
+        return ExitCode::from(exit::FAILED);
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version come this way too, with status 0.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE));
+        }
+    };
+    let Cli { global, command } = cli;
+    let context = Context::new(Environment::of_process(), global);
+    dispatch(&command, &context).unwrap_or_else(|error| exit::report(context.ui, &error))
+}
+
+fn dispatch(command: &Command, context: &Context) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Run(args) => command::run::run(args, context),
+        Command::Serve(args) => command::serve::run(args, context),
+        Command::Artifacts(args) => command::artifacts::run(args, context),
+        Command::Config(args) => command::config::run(args, context),
+        Command::Doctor(args) => command::doctor::run(args, context),
+        Command::Bench(args) => command::bench::run(args, context),
+        Command::Seccomp(args) => command::seccomp::run(args, context),
+        Command::Completions(args) => command::completions::run(args, context),
+        Command::Man => command::man::run(context),
+        Command::HelpMarkdown => command::man::run_markdown(context),
+    }
+}

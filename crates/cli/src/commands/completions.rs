@@ -1,0 +1,15 @@
+//! `ringfence completions`: scripts for shells.
+
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+
+use crate::args::{Cli, CompletionsArgs};
+use crate::context::Context;
+
+pub(crate) fn run(args: &CompletionsArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "ringfence", &mut script);
+    context.ui.out(script)?;
+    Ok(ExitCode::SUCCESS)
+}

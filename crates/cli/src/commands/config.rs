@@ -1,0 +1,78 @@
+//! `ringfence config`: what holds, and why.
+
+use std::process::ExitCode;
+
+use serde_json::{Map, Value, json};
+
+use crate::args::ConfigCommand;
+use crate::config::reference;
+use crate::context::Context;
+
+pub(crate) fn run(command: &ConfigCommand, context: &Context) -> anyhow::Result<ExitCode> {
+    match command {
+        ConfigCommand::Show { json } => context.ui.out(if *json {
+            show_json(context)?
+        } else {
+            show(context)?
+        })?,
+        ConfigCommand::Check => context.ui.out(check(context)?)?,
+        ConfigCommand::Schema { markdown: true } => context.ui.out(reference::markdown())?,
+        ConfigCommand::Schema { markdown: false } => context.ui.out(pretty(&reference::json_schema())?)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(context: &Context) -> anyhow::Result<String> {
+    let rows: Vec<_> = context
+        .loaded()?
+        .values()
+        .into_iter()
+        .map(|(key, value, origin)| {
+            let value = if value.is_null() {
+                "unset".to_owned()
+            } else {
+                value.to_string()
+            };
+            (format!("{key} = {value}"), origin)
+        })
+        .collect();
+    // One very long list must not push every origin off the screen.
+    let width = rows
+        .iter()
+        .map(|(row, _)| row.chars().count())
+        .filter(|width| *width <= 60)
+        .max()
+        .unwrap_or(0);
+    Ok(rows
+        .iter()
+        .map(|(row, origin)| format!("{row:width$}  # {origin}\n"))
+        .collect())
+}
+
+fn show_json(context: &Context) -> anyhow::Result<String> {
+    let rows: Map<String, Value> = context
+        .loaded()?
+        .values()
+        .into_iter()
+        .map(|(key, value, origin)| (key, json!({"value": value, "origin": origin.to_string()})))
+        .collect();
+    pretty(&Value::Object(rows))
+}
+
+fn check(context: &Context) -> anyhow::Result<String> {
+    let files: Vec<_> = context
+        .loaded()?
+        .files
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    Ok(if files.is_empty() {
+        "ok: no configuration file; the built-in defaults and the environment hold\n".to_owned()
+    } else {
+        format!("ok: {}\n", files.join(", "))
+    })
+}
+
+fn pretty(value: &Value) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(value)? + "\n")
+}

@@ -1,0 +1,70 @@
+//! `ringfence man` and the reference page of the command line.
+
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+
+use crate::args::Cli;
+use crate::context::Context;
+
+/// The manual page, with a section for each command.
+pub(crate) fn run(context: &Context) -> anyhow::Result<ExitCode> {
+    let mut page = Vec::new();
+    let mut command = Cli::command();
+    command.build();
+    clap_mangen::Man::new(command.clone()).render(&mut page)?;
+    for (_, command) in leaves(&command) {
+        let man = clap_mangen::Man::new(command);
+        man.render_name_section(&mut page)?;
+        man.render_synopsis_section(&mut page)?;
+        man.render_options_section(&mut page)?;
+        man.render_extra_section(&mut page)?;
+    }
+    context.ui.out(page)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The reference page: the help of every command.
+pub(crate) fn run_markdown(context: &Context) -> anyhow::Result<ExitCode> {
+    context.ui.out(markdown())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn markdown() -> String {
+    let mut page =
+        "# Command line\n\n<!-- Written by `ringfence help-markdown`; do not edit. -->\n".to_owned();
+    // A fixed width, so that the page does not depend on the terminal that it was made in.
+    let mut command = Cli::command().term_width(100);
+    command.build();
+    let top = std::iter::once(("ringfence".to_owned(), command.clone()));
+    for (name, mut command) in top.chain(leaves(&command)) {
+        let help = command.render_long_help().to_string();
+        let help: String = help
+            .lines()
+            .map(|line| format!("{}\n", line.trim_end()))
+            .collect();
+        page.push_str(&format!("\n## `{name}`\n\n```text\n{help}```\n"));
+    }
+    page
+}
+
+/// Every visible command that has no further ones below it, with its full name.
+fn leaves(command: &clap::Command) -> Vec<(String, clap::Command)> {
+    let visible = command
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set() && command.get_name() != "help");
+    let mut out = Vec::new();
+    for child in visible {
+        let below = leaves(child);
+        let name = child
+            .get_bin_name()
+            .unwrap_or_else(|| child.get_name())
+            .to_owned();
+        if below.is_empty() {
+            out.push((name, child.clone().term_width(100)))
+        } else {
+            out.extend(below)
+        }
+    }
+    out
+}

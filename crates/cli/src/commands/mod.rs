@@ -1,0 +1,11 @@
+//! One module for each command.
+
+pub(crate) mod artifacts;
+pub(crate) mod bench;
+pub(crate) mod completions;
+pub(crate) mod config;
+pub(crate) mod doctor;
+pub(crate) mod man;
+pub(crate) mod run;
+pub(crate) mod seccomp;
+pub(crate) mod serve;

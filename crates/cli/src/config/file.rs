@@ -1,0 +1,320 @@
+//! Configuration files: finding them, and reading their three formats with line numbers.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
+
+use super::problem::Problem;
+
+/// More than any real configuration; a device or a giant file must not fill the memory.
+const MAX_LEN: u64 = 1 << 20;
+
+/// The names looked for in each directory.
+const NAMES: [&str; 4] = [
+    "ringfence.toml",
+    "ringfence.yaml",
+    "ringfence.yml",
+    "ringfence.json",
+];
+
+/// A file's values as written, and the line of each key where the format tells.
+#[derive(Debug)]
+pub(crate) struct Document {
+    pub(crate) values: Map<String, Value>,
+    lines: Lines,
+}
+
+type Lines = BTreeMap<Vec<String>, usize>;
+
+impl Document {
+    /// The line of the key at `path`, in the file's own spelling.
+    pub(crate) fn line(&self, path: &[String]) -> Option<usize> {
+        self.lines.get(path).copied()
+    }
+}
+
+/// The configuration file of a directory, if it has one.
+pub(crate) fn find(dir: &Path) -> Result<Option<PathBuf>, Problem> {
+    let mut found = NAMES
+        .iter()
+        .map(|name| dir.join(name))
+        .filter(|path| path.symlink_metadata().is_ok());
+    match (found.next(), found.next()) {
+        (Some(first), Some(second)) => Err(Problem::new(
+            format!(
+                "two configuration files in one directory: {} and {}",
+                first.display(),
+                second.display()
+            ),
+            "keep one of them",
+        )),
+        (first, _) => Ok(first),
+    }
+}
+
+/// The contents of the file at `path`.
+pub(crate) fn read(path: &Path) -> Result<Document, Problem> {
+    let text = read_text(path).map_err(|error| {
+        Problem::new(
+            format!("{}: cannot be read: {error}", path.display()),
+            "give a regular, readable file in UTF-8 of at most 1 MiB",
+        )
+    })?;
+    parse(path, &text)
+}
+
+fn read_text(path: &Path) -> io::Result<String> {
+    // A FIFO in a checked-out repository would block us for ever, so look before opening.
+    if !path.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let mut text = String::new();
+    File::open(path)?.take(MAX_LEN + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_LEN {
+        return Err(io::Error::other("longer than 1 MiB"));
+    }
+    Ok(text)
+}
+
+fn parse(path: &Path, text: &str) -> Result<Document, Problem> {
+    let malformed = |format: &str, line: Option<usize>, message: &str| {
+        let line = line.map(|line| format!(":{line}")).unwrap_or_default();
+        let message = message.lines().next().unwrap_or_default();
+        Problem::new(
+            format!("{}{line}: not valid {format}: {message}", path.display()),
+            format!("correct the {format}, or give the file the ending of its format: .toml, .yaml or .json"),
+        )
+    };
+    let (value, lines) = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("json") => {
+            let value = serde_json::from_str(text)
+                .map_err(|error| malformed("JSON", Some(error.line()), &error.to_string()))?;
+            (value, yaml_lines(text))
+        }
+        Some("yaml" | "yml") => {
+            let value = parse_yaml(text).map_err(|error| {
+                let line = error
+                    .location()
+                    .map(|at| usize::try_from(at.line()).unwrap_or_default());
+                malformed("YAML", line, &error.without_snippet().to_string())
+            })?;
+            (value, yaml_lines(text))
+        }
+        Some("toml") => {
+            let table = toml::de::DeTable::parse(text).map_err(|error| {
+                malformed(
+                    "TOML",
+                    error.span().map(|span| line_at(text, span.start)),
+                    error.message(),
+                )
+            })?;
+            let value = toml::from_str(text).map_err(|error| malformed("TOML", None, error.message()))?;
+            let mut lines = Lines::new();
+            toml_lines(text, table.get_ref(), &mut Vec::new(), &mut lines);
+            (value, lines)
+        }
+        _ => {
+            return Err(Problem::new(
+                format!("{}: unknown format", path.display()),
+                "name the file .toml, .yaml, .yml or .json",
+            ));
+        }
+    };
+    match value {
+        Value::Object(values) => Ok(Document { values, lines }),
+        Value::Null => Ok(Document {
+            values: Map::new(),
+            lines,
+        }),
+        _ => Err(Problem::new(
+            format!("{}: holds no keys", path.display()),
+            "write sections and keys, such as `sandbox` with `timeout`",
+        )),
+    }
+}
+
+/// An empty YAML file, or one of comments alone, holds nothing and is no error.
+fn parse_yaml(text: &str) -> Result<Value, serde_saphyr::Error> {
+    let blank = text
+        .lines()
+        .map(str::trim)
+        .all(|line| line.is_empty() || line.starts_with('#'));
+    if blank {
+        Ok(Value::Null)
+    } else {
+        serde_saphyr::from_str(text)
+    }
+}
+
+fn line_at(text: &str, offset: usize) -> usize {
+    1 + text
+        .as_bytes()
+        .iter()
+        .take(offset)
+        .filter(|&&byte| byte == b'\n')
+        .count()
+}
+
+fn toml_lines(text: &str, table: &toml::de::DeTable<'_>, path: &mut Vec<String>, lines: &mut Lines) {
+    for (key, value) in table {
+        path.push(key.get_ref().to_string());
+        lines.insert(path.clone(), line_at(text, key.span().start));
+        if let Some(table) = value.get_ref().as_table() {
+            toml_lines(text, table, path, lines);
+        }
+        path.pop();
+    }
+}
+
+/// The lines of a YAML document, or of a JSON one, which is YAML in all that matters here.
+fn yaml_lines(text: &str) -> Lines {
+    let mut lines = Lines::new();
+    if let Ok(Layout::Keys(keys)) = serde_saphyr::from_str::<Layout>(text) {
+        flatten(keys, &mut Vec::new(), &mut lines);
+    }
+    lines
+}
+
+fn flatten(keys: Vec<Key>, path: &mut Vec<String>, lines: &mut Lines) {
+    for (key, layout) in keys {
+        path.push(key.value);
+        lines.insert(
+            path.clone(),
+            usize::try_from(key.referenced.line()).unwrap_or_default(),
+        );
+        if let Layout::Keys(keys) = layout {
+            flatten(keys, path, lines);
+        }
+        path.pop();
+    }
+}
+
+type Key = (serde_saphyr::Spanned<String>, Layout);
+
+/// Where a document's keys stand, and nothing of its values.
+enum Layout {
+    Keys(Vec<Key>),
+    Other,
+}
+
+impl<'de> Deserialize<'de> for Layout {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Walk;
+        impl<'de> Visitor<'de> for Walk {
+            type Value = Layout;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("any value")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Layout, A::Error> {
+                let mut keys = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    keys.push(entry);
+                }
+                Ok(Layout::Keys(keys))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Layout, A::Error> {
+                while seq.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Layout::Other)
+            }
+            fn visit_bool<E>(self, _: bool) -> Result<Layout, E> {
+                Ok(Layout::Other)
+            }
+            fn visit_i64<E>(self, _: i64) -> Result<Layout, E> {
+                Ok(Layout::Other)
+            }
+            fn visit_u64<E>(self, _: u64) -> Result<Layout, E> {
+                Ok(Layout::Other)
+            }
+            fn visit_f64<E>(self, _: f64) -> Result<Layout, E> {
+                Ok(Layout::Other)
+            }
+            fn visit_str<E>(self, _: &str) -> Result<Layout, E> {
+                Ok(Layout::Other)
+            }
+            fn visit_unit<E>(self) -> Result<Layout, E> {
+                Ok(Layout::Other)
+            }
+        }
+        deserializer.deserialize_any(Walk)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line_of(name: &str, text: &str) -> Option<usize> {
+        let document = parse(Path::new(name), text).unwrap();
+        assert_eq!(document.values["sandbox"]["memory"], "1g");
+        document.line(&["sandbox".to_owned(), "memory".to_owned()])
+    }
+
+    #[test]
+    fn every_format_tells_the_line() {
+        assert_eq!(
+            line_of("a.toml", "# x\n[sandbox]\npids = 3\nmemory = '1g'\n"),
+            Some(4)
+        );
+        assert_eq!(line_of("a.toml", "sandbox = { memory = '1g' }\n"), Some(1));
+        assert_eq!(
+            line_of("a.yaml", "# x\nsandbox:\n  preload: [a, b]\n  memory: 1g\n"),
+            Some(4)
+        );
+        assert_eq!(
+            line_of("a.json", "{\n\t\"sandbox\": {\n\t\t\"memory\": \"1g\"\n\t}\n}\n"),
+            Some(3)
+        );
+    }
+
+    #[test]
+    fn an_empty_file_holds_nothing() {
+        for name in ["a.toml", "a.yaml"] {
+            assert!(
+                parse(Path::new(name), "\n# nothing\n").unwrap().values.is_empty(),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_malformed_file_is_named_with_its_line() {
+        for (name, text, line) in [
+            ("a.toml", "x = 1\ny = = 2\n", 2),
+            ("a.json", "{\n \"a\": }", 2),
+            ("a.yaml", "a: 1\nb: [1,\n", 3),
+        ] {
+            let message = parse(Path::new(name), text).unwrap_err().message;
+            assert!(message.starts_with(&format!("{name}:")), "{message}");
+            let got: usize = message.split(':').nth(1).unwrap().parse().unwrap();
+            assert!(got.abs_diff(line) <= 1, "{message}");
+        }
+    }
+
+    #[test]
+    fn a_fifo_or_directory_is_refused_without_blocking() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("ringfence.toml")).unwrap();
+        let path = find(dir.path()).unwrap().unwrap();
+        assert!(read(&path).unwrap_err().message.contains("not a regular file"));
+    }
+
+    #[test]
+    fn two_formats_side_by_side_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["ringfence.toml", "ringfence.json"] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
+        assert!(
+            find(dir.path())
+                .unwrap_err()
+                .message
+                .contains("two configuration files")
+        );
+    }
+}

@@ -1,0 +1,262 @@
+//! The known keys, taken from the serialised default, and values checked one by one.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::schema::{Config, Template};
+use super::suggest;
+
+/// A key's path, in the spelling of the schema.
+pub(crate) type Path = Vec<String>;
+
+/// The tree of all known keys, with their defaults at the leaves.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    defaults: Value,
+    template: Value,
+}
+
+/// What a key names below a section.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Child {
+    /// A section: further keys follow.
+    Section(String),
+    /// A value.
+    Leaf(String),
+    /// Neither; perhaps the full key in it was meant.
+    Unknown(Option<String>),
+}
+
+impl Keys {
+    /// The keys of the schema.
+    #[expect(
+        clippy::expect_used,
+        reason = "the default is made of plain values; every test loads it"
+    )]
+    pub(crate) fn new() -> Self {
+        Self {
+            defaults: serde_json::to_value(Config::default())
+                .expect("the default configuration is plain data"),
+            template: serde_json::to_value(Template::default()).expect("a template is plain data"),
+        }
+    }
+
+    /// All defaults, as the document that layers are merged into.
+    pub(crate) fn defaults(&self) -> &Value {
+        &self.defaults
+    }
+
+    /// What `key`, in either spelling, names in the section at `section`.
+    pub(crate) fn child(&self, section: &[String], key: &str) -> Child {
+        let wanted = snake(key);
+        let Some(fields) = self.fields(section) else {
+            return Child::Unknown(None);
+        };
+        if let Some((name, node)) = fields.iter().find(|(name, _)| snake(name) == wanted) {
+            return if node.is_object() {
+                Child::Section(name.clone())
+            } else {
+                Child::Leaf(name.clone())
+            };
+        }
+        if is_templates(section) {
+            return Child::Section(key.to_owned());
+        }
+        if is_tool_limits(section)
+            && wanted.len() > "_timeout_secs".len()
+            && wanted.ends_with("_timeout_secs")
+        {
+            return Child::Leaf(wanted);
+        }
+        Child::Unknown(self.suggest(section, fields, &wanted))
+    }
+
+    /// Every known leaf with its default.
+    pub(crate) fn leaves(&self) -> Vec<(Path, Value)> {
+        leaves(&self.defaults)
+    }
+
+    fn fields(&self, section: &[String]) -> Option<&Map<String, Value>> {
+        let mut node = &self.defaults;
+        for (depth, name) in section.iter().enumerate() {
+            node = match node.get(name) {
+                Some(node) => node,
+                None if is_templates(&section[..depth]) => &self.template,
+                None => return None,
+            };
+        }
+        node.as_object()
+    }
+
+    /// A sibling that looks alike, else a key of the same name in another section.
+    fn suggest(&self, section: &[String], siblings: &Map<String, Value>, wanted: &str) -> Option<String> {
+        let names: Vec<String> = siblings.keys().map(|name| snake(name)).collect();
+        if let Some(near) = suggest::nearest(wanted, names.iter().map(String::as_str)) {
+            let name = siblings.keys().find(|name| snake(name) == near)?;
+            return Some(dotted(&[section, std::slice::from_ref(name)].concat()));
+        }
+        let elsewhere = self.leaves().into_iter().map(|(path, _)| path);
+        elsewhere
+            .filter(|path| path[0] != "templates")
+            .find(|path| path.last().is_some_and(|last| snake(last) == wanted))
+            .map(|path| dotted(&path))
+    }
+}
+
+/// `value` as the key at `path` understands it, or why it does not.
+pub(crate) fn normalise(path: &[String], value: &Value) -> Result<Value, String> {
+    let mut document = Value::Object(Map::new());
+    set(&mut document, path, value.clone());
+    let config = Config::deserialize(&document).map_err(|error| plain(&error.to_string(), value))?;
+    let document = serde_json::to_value(config).map_err(|error| error.to_string())?;
+    Ok(get(&document, path).cloned().unwrap_or(Value::Null))
+}
+
+/// The value at `path`.
+pub(crate) fn get<'a>(document: &'a Value, path: &[String]) -> Option<&'a Value> {
+    path.iter().try_fold(document, |node, name| node.get(name))
+}
+
+/// Puts `value` at `path`, making the sections on the way.
+pub(crate) fn set(document: &mut Value, path: &[String], value: Value) {
+    let mut node = document;
+    for name in path {
+        if !node.is_object() {
+            *node = Value::Object(Map::new());
+        }
+        node = &mut node[name.as_str()];
+    }
+    *node = value;
+}
+
+/// Every leaf below `document`.
+pub(crate) fn leaves(document: &Value) -> Vec<(Path, Value)> {
+    fn walk(node: &Value, path: &mut Path, out: &mut Vec<(Path, Value)>) {
+        let Value::Object(fields) = node else {
+            out.push((path.clone(), node.clone()));
+            return;
+        };
+        for (name, child) in fields {
+            path.push(name.clone());
+            walk(child, path, out);
+            path.pop();
+        }
+    }
+    let mut out = Vec::new();
+    walk(document, &mut Vec::new(), &mut out);
+    out
+}
+
+/// `sandbox.memory`.
+pub(crate) fn dotted(path: &[String]) -> String {
+    path.join(".")
+}
+
+/// `keepAlive` → `keep_alive`; what is in snake case already stays.
+pub(crate) fn snake(name: &str) -> String {
+    let mut out = String::with_capacity(name.len() + 4);
+    for c in name.chars() {
+        if c.is_ascii_uppercase() {
+            if !out.is_empty() && !out.ends_with('_') {
+                out.push('_');
+            }
+            out.push(c.to_ascii_lowercase());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+fn is_templates(section: &[String]) -> bool {
+    section == ["templates"]
+}
+
+fn is_tool_limits(section: &[String]) -> bool {
+    section == ["permissions", "tool_limits"]
+}
+
+/// Serde's own words for a value of the wrong kind, made readable.
+fn plain(message: &str, value: &Value) -> String {
+    if message.contains("did not match any variant") {
+        return format!("{value} is neither a number nor a text with a unit");
+    }
+    message.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn child(section: &str, key: &str) -> Child {
+        let section: Path = section
+            .split('.')
+            .filter(|s| !s.is_empty())
+            .map(str::to_owned)
+            .collect();
+        Keys::new().child(&section, key)
+    }
+    fn leaf(name: &str) -> Child {
+        Child::Leaf(name.to_owned())
+    }
+    fn suggested(key: &str) -> Child {
+        Child::Unknown(Some(key.to_owned()))
+    }
+
+    #[test]
+    fn both_spellings_name_the_same_key() {
+        assert_eq!(
+            child("", "code_execution"),
+            Child::Section("codeExecution".to_owned())
+        );
+        assert_eq!(child("codeExecution", "keep_alive"), leaf("keepAlive"));
+        assert_eq!(child("codeExecution", "keepAlive"), leaf("keepAlive"));
+        assert_eq!(child("sandbox", "maxOutput"), leaf("max_output"));
+    }
+
+    #[test]
+    fn unknown_keys_are_met_with_a_suggestion() {
+        assert_eq!(child("sandbox", "memry"), suggested("sandbox.memory"));
+        assert_eq!(child("", "sandbx"), suggested("sandbox"));
+        assert_eq!(
+            child("", "block_dangerous_imports"),
+            suggested("sandbox.block_dangerous_imports")
+        );
+        assert_eq!(
+            child("hostExecution", "allowLst"),
+            suggested("hostExecution.allowList")
+        );
+        assert_eq!(child("sandbox", "frobnicate"), Child::Unknown(None));
+    }
+
+    #[test]
+    fn free_names_are_accepted_only_where_they_belong() {
+        assert_eq!(
+            child("permissions.tool_limits", "sandbox_exec_timeout_secs"),
+            leaf("sandbox_exec_timeout_secs")
+        );
+        assert_eq!(
+            child("permissions.tool_limits", "sandboxExecTimeoutSecs"),
+            leaf("sandbox_exec_timeout_secs")
+        );
+        assert!(matches!(
+            child("permissions.tool_limits", "_timeout_secs"),
+            Child::Unknown(_)
+        ));
+        assert_eq!(child("templates", "mine"), Child::Section("mine".to_owned()));
+        assert_eq!(child("templates.mine", "memoryLimit"), leaf("memory_limit"));
+        assert_eq!(
+            child("templates.mine", "memory_limt"),
+            suggested("templates.mine.memory_limit")
+        );
+    }
+
+    #[test]
+    fn the_default_reads_back_as_itself() {
+        let keys = Keys::new();
+        assert_eq!(Config::deserialize(keys.defaults()).unwrap(), Config::default());
+        for (path, value) in keys.leaves() {
+            assert_eq!(normalise(&path, &value), Ok(value), "{}", dotted(&path));
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Merging the layers, and remembering where each value came from.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::file::{self, Document};
+use super::keys::{self, Child, Keys, dotted, normalise};
+use super::problem::{Problem, Problems};
+use super::schema::Config;
+use super::{project, variables};
+use crate::env::Environment;
+
+/// Where the layers are looked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Sources<'a> {
+    /// Usually `/etc/ringfence`.
+    pub(crate) system_dir: PathBuf,
+    /// Usually `~/.config/ringfence`.
+    pub(crate) user_dir: Option<PathBuf>,
+    /// Usually the working directory.
+    pub(crate) project_dir: PathBuf,
+    /// `--config FILE`, which takes the place of the three.
+    pub(crate) explicit: Option<PathBuf>,
+    /// The variables.
+    pub(crate) environment: &'a Environment,
+}
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The built-in default.
+    BuiltIn,
+    /// A file, with the line where the format tells it.
+    File(PathBuf, Option<usize>),
+    /// An environment variable.
+    Variable(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BuiltIn => f.write_str("built-in"),
+            Self::File(path, Some(line)) => write!(f, "{}:{line}", path.display()),
+            Self::File(path, None) => path.display().fmt(f),
+            Self::Variable(name) => write!(f, "environment {name}"),
+        }
+    }
+}
+
+/// The effective configuration and its provenance.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) config: Config,
+    origins: BTreeMap<Vec<String>, Origin>,
+    /// The files that were read.
+    pub(crate) files: Vec<PathBuf>,
+}
+
+impl Loaded {
+    /// Every key with its effective value and where that came from.
+    pub(crate) fn values(&self) -> Vec<(String, Value, Origin)> {
+        let document = serde_json::to_value(&self.config).unwrap_or_default();
+        let origin = |path: &Vec<String>| self.origins.get(path).cloned().unwrap_or(Origin::BuiltIn);
+        keys::leaves(&document)
+            .into_iter()
+            .map(|(path, value)| (dotted(&path), value, origin(&path)))
+            .collect()
+    }
+}
+
+/// Whose file it is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Trust {
+    /// The machine's or the user's own.
+    Trusted,
+    /// It came with the project.
+    Project,
+}
+
+/// Reads every layer; all that is wrong is reported at once.
+pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, Problems> {
+    let mut problems = Vec::new();
+    let files = find_files(sources, &mut problems);
+    if files.is_empty() && problems.is_empty() && !variables::any(sources.environment) {
+        return Ok(Loaded {
+            config: Config::default(),
+            origins: BTreeMap::new(),
+            files: Vec::new(),
+        });
+    }
+    let mut merge = Merge::new(problems);
+    for (path, trust) in &files {
+        match file::read(path) {
+            Ok(document) => merge.file(path, *trust, &document),
+            Err(problem) => merge.problems.push(problem),
+        }
+    }
+    merge.environment(sources.environment);
+    merge.finish(files.into_iter().map(|(path, _)| path).collect())
+}
+
+fn find_files(sources: &Sources<'_>, problems: &mut Vec<Problem>) -> Vec<(PathBuf, Trust)> {
+    if let Some(path) = &sources.explicit {
+        return vec![(path.clone(), Trust::Trusted)];
+    }
+    let dirs = [
+        (Some(&sources.system_dir), Trust::Trusted),
+        (sources.user_dir.as_ref(), Trust::Trusted),
+        (Some(&sources.project_dir), Trust::Project),
+    ];
+    let mut files = Vec::new();
+    for (dir, trust) in dirs {
+        match dir.map_or(Ok(None), |dir| file::find(dir)) {
+            Ok(path) => files.extend(path.map(|path| (path, trust))),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    files
+}
+
+/// The document that grows layer by layer.
+struct Merge {
+    keys: Keys,
+    document: Value,
+    origins: BTreeMap<Vec<String>, Origin>,
+    problems: Vec<Problem>,
+}
+
+/// One value of a file: its key in the schema's spelling and in the file's.
+struct Leaf<'a> {
+    path: Vec<String>,
+    written: Vec<String>,
+    value: &'a Value,
+}
+
+impl Merge {
+    fn new(problems: Vec<Problem>) -> Self {
+        let keys = Keys::new();
+        let document = keys.defaults().clone();
+        Self {
+            keys,
+            document,
+            origins: BTreeMap::new(),
+            problems,
+        }
+    }
+
+    fn file(&mut self, path: &Path, trust: Trust, document: &Document) {
+        let at = |written: &[String]| Origin::File(path.to_path_buf(), document.line(written));
+        let mut leaves = Vec::new();
+        let mut unknown = Vec::new();
+        collect(
+            &self.keys,
+            &document.values,
+            (&[], &[]),
+            &mut leaves,
+            &mut unknown,
+        );
+        for (written, problem) in unknown {
+            let message = format!("{}: {}", at(&written), problem.message);
+            self.problems.push(Problem { message, ..problem });
+        }
+        let mut seen = BTreeMap::new();
+        for leaf in leaves {
+            let origin = at(&leaf.written);
+            if let Some(first) = seen.insert(leaf.path.clone(), origin.clone()) {
+                self.problems.push(Problem::new(
+                    format!(
+                        "{origin}: `{}` is set twice, first at {first}",
+                        dotted(&leaf.path)
+                    ),
+                    "keep one of the two spellings",
+                ));
+                continue;
+            }
+            if let Err(problem) = self.value(&leaf, trust, origin) {
+                self.problems.push(problem);
+            }
+        }
+    }
+
+    fn value(&mut self, leaf: &Leaf<'_>, trust: Trust, origin: Origin) -> Result<(), Problem> {
+        let key = dotted(&leaf.path);
+        let value = normalise(&leaf.path, leaf.value).map_err(|message| {
+            Problem::new(
+                format!("{origin}: `{key}`: {message}"),
+                format!("correct `{key}`; `ringfence config schema` describes it"),
+            )
+        })?;
+        let present = keys::get(&self.document, &leaf.path);
+        if trust == Trust::Project && !project::may_set(&leaf.path, &value, present) {
+            return Err(Problem::new(
+                format!(
+                    "{origin}: `{key}` may not be set by a project's own file, since that could weaken the fence"
+                ),
+                "set it in ~/.config/ringfence, or name this file with --config if you trust it",
+            ));
+        }
+        keys::set(&mut self.document, &leaf.path, value);
+        self.origins.insert(leaf.path.clone(), origin);
+        Ok(())
+    }
+
+    fn environment(&mut self, environment: &Environment) {
+        let (settings, problems) = variables::settings(&self.keys, environment);
+        self.problems.extend(problems);
+        for setting in settings {
+            keys::set(&mut self.document, &setting.path, setting.value);
+            self.origins
+                .insert(setting.path, Origin::Variable(setting.variable));
+        }
+    }
+
+    fn finish(mut self, files: Vec<PathBuf>) -> Result<Loaded, Problems> {
+        if !self.problems.is_empty() {
+            return Err(Problems(self.problems));
+        }
+        match Config::deserialize(&self.document) {
+            Ok(config) => Ok(Loaded {
+                config,
+                origins: self.origins,
+                files,
+            }),
+            Err(error) => {
+                self.problems.push(Problem::new(
+                    error.to_string(),
+                    "`ringfence config schema` describes every key",
+                ));
+                Err(Problems(self.problems))
+            }
+        }
+    }
+}
+
+/// Sorts a section's keys into values and mistakes; `at` is its path in the schema's and in the file's spelling.
+fn collect<'a>(
+    keys: &Keys,
+    section: &'a Map<String, Value>,
+    at: (&[String], &[String]),
+    leaves: &mut Vec<Leaf<'a>>,
+    unknown: &mut Vec<(Vec<String>, Problem)>,
+) {
+    let below = |path: &[String], name: &str| [path, &[name.to_owned()]].concat();
+    for (key, value) in section {
+        let written = below(at.1, key);
+        match (keys.child(at.0, key), value) {
+            (Child::Leaf(name), _) => leaves.push(Leaf {
+                path: below(at.0, &name),
+                written,
+                value,
+            }),
+            (Child::Section(_), Value::Null) => {}
+            (Child::Section(name), Value::Object(section)) => {
+                collect(keys, section, (&below(at.0, &name), &written), leaves, unknown);
+            }
+            (Child::Section(name), _) => {
+                let key = dotted(&below(at.0, &name));
+                unknown.push((
+                    written,
+                    Problem::new(
+                        format!("`{key}` is a section, not a value"),
+                        format!("write keys below `{key}`; `ringfence config show` lists them"),
+                    ),
+                ));
+            }
+            (Child::Unknown(near), _) => {
+                let near = near
+                    .map(|near| format!("; did you mean `{near}`?"))
+                    .unwrap_or_default();
+                let message = format!("unknown key `{}`{near}", dotted(&written));
+                unknown.push((
+                    written,
+                    Problem::new(message, "`ringfence config show` lists every key"),
+                ));
+            }
+        }
+    }
+}

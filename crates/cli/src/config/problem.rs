@@ -1,0 +1,34 @@
+//! What is wrong with a configuration, and what to do about it.
+
+use std::fmt;
+
+/// One mistake: where and what, then what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Problem {
+    /// Where it is, which key, what was expected.
+    pub(crate) message: String,
+    /// What to do.
+    pub(crate) hint: String,
+}
+
+impl Problem {
+    pub(crate) fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            hint: hint.into(),
+        }
+    }
+}
+
+/// All mistakes of a configuration, at least one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Problems(pub(crate) Vec<Problem>);
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let messages: Vec<_> = self.0.iter().map(|problem| problem.message.as_str()).collect();
+        f.write_str(&messages.join("\n"))
+    }
+}
+
+impl std::error::Error for Problems {}

@@ -1,0 +1,465 @@
+//! Every key of the configuration, its type, its default and its meaning.
+//!
+//! This is the one schema: the loader takes the known keys from the serialised default, `config schema`
+//! and the reference page come from the derived JSON Schema. Keys may be written in `camelCase` or
+//! `snake_case`; the spelling here is the one that we print.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use ringfence_policy::{Bytes, Cpus, Limits, Pids, RuntimeKind, Timeout};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::values;
+
+/// Configuration of Ringfence.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Config {
+    /// How code is run, and within which limits.
+    pub(crate) sandbox: Sandbox,
+    /// What the tools may do.
+    pub(crate) permissions: Permissions,
+    /// The container that the tool `sandbox_exec` runs code in.
+    #[serde(rename = "codeExecution")]
+    pub(crate) code_execution: CodeExecution,
+    /// Commands on the host itself, through the tool `host_exec`.
+    #[serde(rename = "hostExecution")]
+    pub(crate) host_execution: HostExecution,
+    /// Host functions that sandboxed code may call.
+    pub(crate) skills: Skills,
+    /// Named sets of limits for containers; further names may be added.
+    #[schemars(with = "BTreeMap<String, Template>")]
+    pub(crate) templates: Templates,
+    /// What a run with `network = allowlist` may reach.
+    pub(crate) egress: Egress,
+    /// What is kept of each run.
+    pub(crate) artifacts: Artifacts,
+    /// The engine that keeps workers warm.
+    pub(crate) engine: Engine,
+    /// Where people are asked for approval.
+    pub(crate) gateway: Gateway,
+}
+
+/// How code is run, and within which limits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Sandbox {
+    /// The runtime: `local`, `docker`, `podman`, `pyodide` or `e2b`.
+    #[serde(rename = "type")]
+    #[schemars(with = "values::RuntimeName")]
+    pub(crate) runtime: RuntimeKind,
+    /// Wall time until a run is killed.
+    #[serde(serialize_with = "values::shown")]
+    #[schemars(with = "values::Duration")]
+    pub(crate) timeout: Timeout,
+    /// How much of stdout, and how much of stderr, is kept.
+    #[serde(serialize_with = "values::shown")]
+    #[schemars(with = "values::Size")]
+    pub(crate) max_output: Bytes,
+    /// Memory of all processes of a run together.
+    #[serde(serialize_with = "values::shown")]
+    #[schemars(with = "values::Size")]
+    pub(crate) memory: Bytes,
+    /// Cores' worth of processor time.
+    #[schemars(with = "f64")]
+    pub(crate) cpus: Cpus,
+    /// Processes and threads at once.
+    #[schemars(with = "u32")]
+    pub(crate) pids: Pids,
+    /// Bytes in the writable directories together.
+    #[serde(serialize_with = "values::shown")]
+    #[schemars(with = "values::Size")]
+    pub(crate) disk: Bytes,
+    /// The Python interpreter; a virtual environment's brings its packages. Unset: `python3` of the PATH.
+    pub(crate) python: Option<PathBuf>,
+    /// Node or Deno. Unset: the first one on the PATH.
+    pub(crate) javascript: Option<PathBuf>,
+    /// Modules imported by the warm Python beforehand, such as `numpy`.
+    pub(crate) preload: Vec<String>,
+    /// Whether a layer of the fence that this machine lacks refuses the run.
+    pub(crate) isolation: values::IsolationChoice,
+    /// Refuse programs that import one of `blocked_imports`, before they run.
+    pub(crate) block_dangerous_imports: bool,
+    /// The modules that `block_dangerous_imports` refuses.
+    pub(crate) blocked_imports: Vec<String>,
+    /// Names of environment variables of the caller that programs may see.
+    pub(crate) pass_env: Vec<String>,
+    /// The container of the `docker` and `podman` runtimes.
+    pub(crate) docker: Docker,
+}
+
+impl Default for Sandbox {
+    fn default() -> Self {
+        Self {
+            runtime: RuntimeKind::Local,
+            timeout: Limits::DEFAULT.timeout,
+            max_output: Limits::DEFAULT.max_output,
+            memory: Limits::DEFAULT.memory,
+            cpus: Limits::DEFAULT.cpus,
+            pids: Limits::DEFAULT.pids,
+            disk: Limits::DEFAULT.disk,
+            python: None,
+            javascript: None,
+            preload: Vec::new(),
+            isolation: values::IsolationChoice::Auto,
+            block_dangerous_imports: false,
+            blocked_imports: values::texts(&["os", "subprocess", "shutil", "socket"]),
+            pass_env: Vec::new(),
+            docker: Docker::default(),
+        }
+    }
+}
+
+/// The container of the `docker` and `podman` runtimes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Docker {
+    /// The image.
+    pub(crate) image: String,
+    /// Give the container a network.
+    pub(crate) network_enabled: bool,
+    /// Cores' worth of processor time.
+    #[schemars(with = "f64")]
+    pub(crate) cpu_limit: Cpus,
+    /// Memory of the container.
+    #[serde(serialize_with = "values::shown")]
+    #[schemars(with = "values::Size")]
+    pub(crate) memory_limit: Bytes,
+}
+
+impl Default for Docker {
+    fn default() -> Self {
+        Self {
+            image: "ringfence-sandbox:latest".to_owned(),
+            network_enabled: false,
+            cpu_limit: values::cpus("0.5"),
+            memory_limit: Bytes::mib(256),
+        }
+    }
+}
+
+/// What the tools may do.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Permissions {
+    /// How long a tool may take and how much it may print.
+    pub(crate) tool_limits: ToolLimits,
+    /// How the tool `shell` runs its commands.
+    pub(crate) shell: Shell,
+    /// Which files the file tools see.
+    pub(crate) filesystem: Filesystem,
+}
+
+/// How long a tool may take and how much it may print; `<tool>_timeout_secs` sets one tool's limit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct ToolLimits {
+    /// Seconds for a tool without a limit of its own.
+    #[schemars(with = "values::Duration")]
+    pub(crate) default_timeout_secs: Timeout,
+    /// Bytes of a tool's output that are kept.
+    #[serde(serialize_with = "values::shown")]
+    #[schemars(with = "values::Size")]
+    pub(crate) max_output_bytes: Bytes,
+    /// Seconds for `shell`.
+    #[schemars(with = "values::Duration")]
+    pub(crate) shell_timeout_secs: Timeout,
+    /// Seconds for `http_fetch`.
+    #[schemars(with = "values::Duration")]
+    pub(crate) http_timeout_secs: Timeout,
+    /// Seconds for tools that handle images and sound.
+    #[schemars(with = "values::Duration")]
+    pub(crate) multimodal_timeout_secs: Timeout,
+    /// Seconds for further tools, by `<tool>_timeout_secs`.
+    #[serde(flatten)]
+    #[schemars(with = "BTreeMap<String, values::Duration>")]
+    pub(crate) others: BTreeMap<String, Timeout>,
+}
+
+impl Default for ToolLimits {
+    fn default() -> Self {
+        Self {
+            default_timeout_secs: Timeout::seconds(60),
+            max_output_bytes: Bytes::mib(1),
+            shell_timeout_secs: Timeout::seconds(120),
+            http_timeout_secs: Timeout::seconds(30),
+            multimodal_timeout_secs: Timeout::seconds(120),
+            others: BTreeMap::new(),
+        }
+    }
+}
+
+/// How the tool `shell` runs its commands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Shell {
+    /// `host`, `container` or `fenced`.
+    pub(crate) runner: values::ShellRunner,
+    /// `docker` or `podman`.
+    pub(crate) container_runtime: values::ContainerRuntime,
+    /// The image of the container runner.
+    pub(crate) container_image: String,
+}
+
+impl Default for Shell {
+    fn default() -> Self {
+        Self {
+            runner: values::ShellRunner::Host,
+            container_runtime: values::ContainerRuntime::Docker,
+            container_image: "alpine:latest".to_owned(),
+        }
+    }
+}
+
+/// Which files the file tools see.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Filesystem {
+    /// Whether each user, or each session, has a root of its own.
+    pub(crate) user_scope: values::UserScope,
+    /// That root; `{user_id}` and `{session_id}` are filled in.
+    pub(crate) user_root: String,
+}
+
+impl Default for Filesystem {
+    fn default() -> Self {
+        Self {
+            user_scope: values::UserScope::None,
+            user_root: "data/users/{user_id}".to_owned(),
+        }
+    }
+}
+
+/// The container that the tool `sandbox_exec` runs code in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct CodeExecution {
+    /// The image.
+    pub(crate) docker_image: String,
+    /// Wall time until a call is killed.
+    #[serde(serialize_with = "values::shown")]
+    #[schemars(with = "values::Duration")]
+    pub(crate) timeout: Timeout,
+    /// Give the container a network.
+    pub(crate) allow_network: bool,
+    /// Memory of the container.
+    #[serde(serialize_with = "values::shown")]
+    #[schemars(with = "values::Size")]
+    pub(crate) max_memory: Bytes,
+    /// Cores' worth of processor time.
+    #[schemars(with = "f64")]
+    pub(crate) max_cpus: Cpus,
+    /// One container serves many calls.
+    pub(crate) keep_alive: bool,
+    /// Idle minutes after which that container is removed.
+    pub(crate) keep_alive_idle_timeout_min: u32,
+    /// Calls after which that container is replaced.
+    pub(crate) keep_alive_max_executions: u32,
+    /// Host paths that the container sees, as `HOST:GUEST[:ro|rw]`.
+    #[schemars(with = "Vec<String>")]
+    pub(crate) volume_mounts: Vec<values::VolumeMount>,
+}
+
+impl Default for CodeExecution {
+    fn default() -> Self {
+        Self {
+            docker_image: "ringfence-sandbox:latest".to_owned(),
+            timeout: Timeout::seconds(30),
+            allow_network: false,
+            max_memory: Bytes::mib(256),
+            max_cpus: Cpus::ONE,
+            keep_alive: true,
+            keep_alive_idle_timeout_min: 10,
+            keep_alive_max_executions: 50,
+            volume_mounts: Vec::new(),
+        }
+    }
+}
+
+/// Commands on the host itself, through the tool `host_exec`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct HostExecution {
+    /// Offer the tool at all.
+    pub(crate) enabled: bool,
+    /// Patterns of commands that run at once.
+    pub(crate) allow_list: Vec<String>,
+    /// Patterns of commands that run and notify.
+    pub(crate) notify_list: Vec<String>,
+    /// The model's opinion of commands that match neither list.
+    pub(crate) pre_validation: PreValidation,
+    /// Minutes until an unanswered question counts as a refusal.
+    pub(crate) ask_timeout_min: u32,
+}
+
+impl Default for HostExecution {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            allow_list: Vec::new(),
+            notify_list: Vec::new(),
+            pre_validation: PreValidation::default(),
+            ask_timeout_min: 5,
+        }
+    }
+}
+
+/// The model's opinion of commands that match neither list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct PreValidation {
+    /// Ask the model; otherwise a person is always asked.
+    pub(crate) enabled: bool,
+    /// The model. Unset: a person is always asked.
+    pub(crate) model: Option<String>,
+    /// Commands of a lower risk (0 to 10) run; the others are asked about.
+    pub(crate) risk_threshold: values::Risk,
+    /// Milliseconds until the model counts as unreachable.
+    pub(crate) timeout_ms: u32,
+}
+
+impl Default for PreValidation {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            model: None,
+            risk_threshold: values::Risk::MIDDLE,
+            timeout_ms: 5_000,
+        }
+    }
+}
+
+/// Host functions that sandboxed code may call.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Skills {
+    /// The directory of skill files. Unset: no skills.
+    pub(crate) path: Option<PathBuf>,
+    /// The Pyodide sandbox that calls them.
+    pub(crate) sandbox: SkillSandbox,
+}
+
+/// The Pyodide sandbox that calls skills.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct SkillSandbox {
+    /// `false` runs code without the sandbox: for development only.
+    pub(crate) enabled: bool,
+    /// Seconds until a call is killed.
+    #[schemars(with = "values::Duration")]
+    pub(crate) timeout_seconds: Timeout,
+    /// Memory in mebibytes.
+    pub(crate) memory_limit_mb: u32,
+    /// The Deno program.
+    pub(crate) deno_path: PathBuf,
+}
+
+impl Default for SkillSandbox {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            timeout_seconds: Timeout::seconds(5),
+            memory_limit_mb: 128,
+            deno_path: PathBuf::from("deno"),
+        }
+    }
+}
+
+/// Containers' limits by name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Templates(pub(crate) BTreeMap<String, Template>);
+
+/// A named set of limits for a container.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Template {
+    /// The image. Unset: that of `codeExecution.dockerImage`.
+    pub(crate) image: Option<String>,
+    /// `none`, or `restricted` to `allowed_hosts`.
+    pub(crate) network_mode: values::NetworkMode,
+    /// Hosts that `restricted` lets through.
+    pub(crate) allowed_hosts: Vec<String>,
+    /// Memory of the container.
+    #[serde(serialize_with = "values::shown")]
+    #[schemars(with = "values::Size")]
+    pub(crate) memory_limit: Bytes,
+    /// Cores' worth of processor time.
+    #[schemars(with = "f64")]
+    pub(crate) cpu_limit: Cpus,
+    /// Processes and threads at once.
+    #[schemars(with = "u32")]
+    pub(crate) max_pids: Pids,
+    /// Milliseconds, or a duration with its unit, until the container is killed.
+    pub(crate) max_duration: values::Milliseconds,
+    /// The system-call filter.
+    pub(crate) seccomp_profile: values::SeccompProfile,
+}
+
+/// What a run with `network = allowlist` may reach.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Egress {
+    /// Hosts, `*.suffix` patterns and `host:port`.
+    pub(crate) allowed_hosts: Vec<String>,
+}
+
+/// What is kept of each run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Artifacts {
+    /// Which runs are stored: `always`, `on_error` or `never`.
+    pub(crate) store: values::StoreCode,
+    /// Where. Unset: `artifacts` in the state directory.
+    pub(crate) dir: Option<PathBuf>,
+    /// How many are kept; the oldest go first.
+    pub(crate) keep: u32,
+}
+
+impl Default for Artifacts {
+    fn default() -> Self {
+        Self {
+            store: values::StoreCode::OnError,
+            dir: None,
+            keep: 1_000,
+        }
+    }
+}
+
+/// The engine that keeps workers warm.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Engine {
+    /// Warm workers kept ready.
+    pub(crate) pool_size: u32,
+    /// Runs at once.
+    pub(crate) max_concurrent: u32,
+    /// Requests that may wait; further ones are told "busy".
+    pub(crate) queue: u32,
+    /// Runs after which a warm Python is replaced.
+    pub(crate) rotate_after_runs: u32,
+    /// Minutes after which a warm Python is replaced.
+    pub(crate) rotate_after_minutes: u32,
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        Self {
+            pool_size: 8,
+            max_concurrent: 16,
+            queue: 256,
+            rotate_after_runs: 1_000,
+            rotate_after_minutes: 30,
+        }
+    }
+}
+
+/// Where people are asked for approval.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Gateway {
+    /// The only chats that may be asked, such as `telegram_123456`.
+    pub(crate) chats: Vec<String>,
+}

@@ -1,0 +1,197 @@
+//! The types of single values that only the configuration knows.
+
+use std::fmt::Display;
+
+use ringfence_policy::{Cpus, Mount, Timeout};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A closed set of words, with the JSON Schema that names them.
+macro_rules! words {
+    ($(#[$meta:meta])* $name:ident { $($(#[$word_meta:meta])* $variant:ident),+ $(,)? }) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+        $(#[$meta])*
+        pub(crate) enum $name { $($(#[$word_meta])* $variant),+ }
+    };
+}
+
+words! {
+    /// Whether a layer of the fence that this machine lacks refuses the run.
+    #[serde(rename_all = "kebab-case")]
+    IsolationChoice {
+        /// Required wherever the machine has namespaces, best effort elsewhere.
+        Auto,
+        /// A missing layer refuses the run.
+        Required,
+        /// A missing layer is reported.
+        #[serde(alias = "best_effort")]
+        BestEffort,
+    }
+}
+words! {
+    /// How the tool `shell` runs its commands.
+    #[serde(rename_all = "lowercase")]
+    ShellRunner { Host, Container, Fenced }
+}
+words! {
+    /// The container engine.
+    #[serde(rename_all = "lowercase")]
+    ContainerRuntime { Docker, Podman }
+}
+words! {
+    /// Who has a file root of its own.
+    #[serde(rename_all = "lowercase")]
+    UserScope { None, User, Session }
+}
+words! {
+    /// A container's network.
+    #[serde(rename_all = "lowercase")]
+    NetworkMode { None, Restricted }
+}
+words! {
+    /// A container's system-call filter.
+    #[serde(rename_all = "kebab-case")]
+    SeccompProfile {
+        Strict,
+        Standard,
+        #[serde(alias = "standard_net")]
+        StandardNet,
+    }
+}
+words! {
+    /// Which runs are stored.
+    #[serde(rename_all = "snake_case")]
+    StoreCode { Always, #[serde(alias = "on-error", alias = "onError")] OnError, Never }
+}
+
+/// A risk between 0 (reads only) and 10 (destroys for good).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Risk(u8);
+
+impl Risk {
+    /// Neither harmless nor dangerous.
+    pub(crate) const MIDDLE: Self = Self(5);
+}
+
+impl<'de> Deserialize<'de> for Risk {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match u64::deserialize(deserializer)? {
+            risk @ 0..=10 => Ok(Self(risk as u8)),
+            risk => Err(serde::de::Error::custom(format!(
+                "risk `{risk}` is out of range; it must lie between 0 and 10"
+            ))),
+        }
+    }
+}
+
+impl JsonSchema for Risk {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Risk".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "integer", "minimum": 0, "maximum": 10})
+    }
+}
+
+/// A duration whose bare number means milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Milliseconds(pub(crate) Timeout);
+
+impl<'de> Deserialize<'de> for Milliseconds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Number(u64),
+            Text(String),
+        }
+        let text = match Form::deserialize(deserializer)? {
+            Form::Number(millis) => format!("{millis}ms"),
+            Form::Text(text) => text,
+        };
+        text.parse().map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+impl Serialize for Milliseconds {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        shown(&self.0, serializer)
+    }
+}
+
+impl JsonSchema for Milliseconds {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Milliseconds".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "milliseconds, or a text such as `500ms`, `5s` or `2m`",
+            "type": ["integer", "string"],
+        })
+    }
+}
+
+/// A mount of the configuration, written `HOST:GUEST[:ro|rw]`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct VolumeMount(pub(crate) Mount);
+
+impl<'de> Deserialize<'de> for VolumeMount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map(Self)
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+impl Serialize for VolumeMount {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        shown(&self.0, serializer)
+    }
+}
+
+/// Stands for a policy type in the JSON Schema, since `policy` knows no schemas.
+macro_rules! schema_of {
+    ($name:ident, $($json:tt)+) => {
+        #[derive(Debug)]
+        pub(crate) struct $name;
+        impl JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!($($json)+)
+            }
+        }
+    };
+}
+
+schema_of!(RuntimeName, {"type": "string", "enum": ["local", "docker", "podman", "pyodide", "e2b"]});
+schema_of!(Size, {"description": "bytes, or a text such as `10KiB` or `256MiB`", "type": ["integer", "string"]});
+schema_of!(Duration, {"description": "seconds, or a text such as `500ms`, `5s` or `2m`", "type": ["number", "string"]});
+
+/// Serialises a quantity the way a person writes it.
+pub(crate) fn shown<T: Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+#[expect(
+    clippy::expect_used,
+    reason = "called with constants alone, and the tests build every default"
+)]
+pub(crate) fn cpus(text: &str) -> Cpus {
+    text.parse().expect("a number of cpus")
+}
+
+#[expect(
+    clippy::expect_used,
+    reason = "called with constants alone, and the tests build every default"
+)]
+pub(crate) fn milliseconds(text: &str) -> Milliseconds {
+    Milliseconds(text.parse().expect("a duration"))
+}
+
+pub(crate) fn texts(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}

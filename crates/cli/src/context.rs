@@ -1,0 +1,59 @@
+//! What every command is given: paths, the terminal, the environment, and the configuration when asked for.
+
+use std::cell::OnceCell;
+use std::path::PathBuf;
+
+use crate::args::GlobalArgs;
+use crate::config::{self, Config, Loaded, Problems, Sources};
+use crate::env::Environment;
+use crate::paths::Paths;
+use crate::ui::Ui;
+
+/// What every command is given.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) environment: Environment,
+    pub(crate) paths: Paths,
+    pub(crate) ui: Ui,
+    explicit_config: Option<PathBuf>,
+    loaded: OnceCell<Loaded>,
+}
+
+impl Context {
+    /// The context of a command line.
+    pub(crate) fn new(environment: Environment, global: GlobalArgs) -> Self {
+        Self {
+            paths: Paths::new(&environment),
+            ui: Ui::new(global.color, &environment),
+            explicit_config: global.config,
+            environment,
+            loaded: OnceCell::new(),
+        }
+    }
+
+    /// The effective configuration, read at the first call.
+    ///
+    /// # Errors
+    /// If a layer cannot be used; all problems at once.
+    pub(crate) fn config(&self) -> Result<&Config, Problems> {
+        self.loaded().map(|loaded| &loaded.config)
+    }
+
+    /// The effective configuration with its provenance.
+    ///
+    /// # Errors
+    /// If a layer cannot be used; all problems at once.
+    pub(crate) fn loaded(&self) -> Result<&Loaded, Problems> {
+        if let Some(loaded) = self.loaded.get() {
+            return Ok(loaded);
+        }
+        let loaded = config::load(&Sources {
+            system_dir: PathBuf::from("/etc/ringfence"),
+            user_dir: self.paths.config.clone(),
+            project_dir: PathBuf::from("."),
+            explicit: self.explicit_config.clone(),
+            environment: &self.environment,
+        })?;
+        Ok(self.loaded.get_or_init(|| loaded))
+    }
+}

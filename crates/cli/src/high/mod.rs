@@ -1,0 +1,338 @@
+//! From arguments and configuration to what will be done.
+
+mod exposure;
+mod source;
+
+use std::path::{Path, PathBuf};
+
+use ringfence_policy::{EnvName, Limits, Mount, Network, Request, RuntimeKind, Scope};
+
+use crate::args::{IsolationArg, NetworkChoice, RunArgs};
+use crate::config::Config;
+use crate::config::values::{IsolationChoice, StoreCode};
+use crate::context::Context;
+use crate::env::Environment;
+use crate::exit::Failure;
+use source::Source;
+
+/// A run, decided in full.
+#[derive(Debug)]
+pub(crate) struct RunPlan {
+    /// What is run, and within which limits.
+    pub(crate) request: Request,
+    /// What the program reads.
+    pub(crate) stdin: StdinSource,
+    /// Whether a running engine may do the work.
+    pub(crate) engine: Engine,
+    /// Where the files of `/output` go; absolute.
+    pub(crate) output_dir: Option<PathBuf>,
+    /// What is printed.
+    pub(crate) report: Report,
+    /// The backend.
+    pub(crate) runtime: RuntimeKind,
+    /// How strong the fence must be.
+    pub(crate) fence: Fence,
+    /// What the local runtime needs beside the request.
+    pub(crate) settings: Settings,
+}
+
+/// What a program reads on standard input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StdinSource {
+    /// Nothing: it is at its end at once.
+    Empty,
+    /// Our own standard input.
+    Inherit,
+    /// This file.
+    File(PathBuf),
+}
+
+/// Whether a running engine may do the work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Engine {
+    /// If there is one.
+    Use,
+    /// The work is done in this process.
+    Avoid,
+}
+
+/// What a run prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// The program's own output, as it comes.
+    Stream,
+    /// One JSON object at the end.
+    Json,
+}
+
+/// How strong the fence must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fence {
+    /// A missing layer refuses the run.
+    Required,
+    /// A missing layer is reported.
+    BestEffort,
+    /// Required wherever namespaces work, best effort elsewhere.
+    Default,
+    /// No fence at all; only the command line can ask for it.
+    Unfenced,
+}
+
+/// What the local runtime needs beside the request.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Settings {
+    /// The Python interpreter: absolute, or a bare name to be found on the PATH.
+    pub(crate) python: Option<PathBuf>,
+    /// Node or Deno: absolute, or a bare name to be found on the PATH.
+    pub(crate) javascript: Option<PathBuf>,
+    /// Modules imported beforehand.
+    pub(crate) preload: Vec<String>,
+    /// Modules that the import check refuses; empty where it is off.
+    pub(crate) blocked_imports: Vec<String>,
+    /// Which runs are stored.
+    pub(crate) store: StoreCode,
+    /// Where; absolute.
+    pub(crate) artifacts_dir: PathBuf,
+    /// How many stored runs are kept.
+    pub(crate) artifacts_keep: u32,
+}
+
+/// Decides a run.
+///
+/// # Errors
+/// If an argument or a setting cannot be used, or names something that comes with a later version.
+pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan> {
+    refuse_what_comes_later(args)?;
+    let config = context.config()?;
+    let source = Source::of(args)?;
+    let stdin = stdin(args, &source)?;
+    let program = source.read(args.language)?;
+    Ok(RunPlan {
+        request: Request {
+            code: program.code,
+            name: program.name,
+            language: program.language,
+            args: args.args.clone(),
+            env: env(args, config, &context.environment)?,
+            limits: limits(args, config),
+            network: Network::None,
+            mounts: mounts(args, context)?,
+            scope: args.user.clone().unwrap_or_else(Scope::local),
+        },
+        stdin,
+        engine: if args.no_engine {
+            Engine::Avoid
+        } else {
+            Engine::Use
+        },
+        output_dir: output_dir(args, context)?,
+        report: if args.json { Report::Json } else { Report::Stream },
+        runtime: args.runtime.unwrap_or(config.sandbox.runtime),
+        fence: fence(args, config),
+        settings: settings(Some(args), context)?,
+    })
+}
+
+/// The settings of the local runtime, of a command line or, without one, of an engine.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub(crate) fn settings(args: Option<&RunArgs>, context: &Context) -> anyhow::Result<Settings> {
+    let config = context.config()?;
+    let python = match args.and_then(|args| args.python.as_deref()) {
+        Some(path) => Some(interpreter("--python", &absolute_unless_bare(path)?)?),
+        None => config
+            .sandbox
+            .python
+            .as_deref()
+            .map(|path| interpreter("`sandbox.python`", path))
+            .transpose()?,
+    };
+    let javascript = config.sandbox.javascript.as_deref();
+    let javascript = javascript
+        .map(|path| interpreter("`sandbox.javascript`", path))
+        .transpose()?;
+    Ok(Settings {
+        python,
+        javascript,
+        preload: config.sandbox.preload.clone(),
+        blocked_imports: if config.sandbox.block_dangerous_imports {
+            config.sandbox.blocked_imports.clone()
+        } else {
+            Vec::new()
+        },
+        store: config.artifacts.store,
+        artifacts_dir: artifacts_dir(context)?,
+        artifacts_keep: config.artifacts.keep,
+    })
+}
+
+/// Where runs are stored.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub(crate) fn artifacts_dir(context: &Context) -> anyhow::Result<PathBuf> {
+    Ok(match &context.config()?.artifacts.dir {
+        Some(dir) => std::path::absolute(dir)?,
+        None => context.paths.state.join("artifacts"),
+    })
+}
+
+/// Options that the contract names and a later version brings; refusing beats running without them.
+fn refuse_what_comes_later(args: &RunArgs) -> Result<(), Failure> {
+    let later =
+        |option: &str, hint: &str| Err(Failure::refused(format!("{option} is not available yet"), hint));
+    if args.session.is_some() {
+        return later("--session", "run the whole program at once, without --session");
+    }
+    if args.skills.is_some() {
+        return later("--skills", "run without --skills");
+    }
+    if args.network == NetworkChoice::Allowlist {
+        return later(
+            "--network allowlist",
+            "run without a network, and pass what the program needs with --mount or --stdin",
+        );
+    }
+    if !args.allow_host.is_empty() {
+        return Err(Failure::usage(
+            "--allow-host has no effect without --network allowlist",
+            "leave it out",
+        ));
+    }
+    Ok(())
+}
+
+fn limits(args: &RunArgs, config: &Config) -> Limits {
+    let sandbox = &config.sandbox;
+    Limits {
+        timeout: args.timeout.unwrap_or(sandbox.timeout),
+        max_output: args.max_output.unwrap_or(sandbox.max_output),
+        memory: args.memory.unwrap_or(sandbox.memory),
+        cpus: args.cpus.unwrap_or(sandbox.cpus),
+        pids: args.pids.unwrap_or(sandbox.pids),
+        disk: sandbox.disk,
+    }
+}
+
+fn fence(args: &RunArgs, config: &Config) -> Fence {
+    match (args.isolation, config.sandbox.isolation) {
+        _ if args.unfenced => Fence::Unfenced,
+        (Some(IsolationArg::Required), _) | (None, IsolationChoice::Required) => Fence::Required,
+        (Some(IsolationArg::BestEffort), _) | (None, IsolationChoice::BestEffort) => Fence::BestEffort,
+        (None, IsolationChoice::Auto) => Fence::Default,
+    }
+}
+
+fn stdin(args: &RunArgs, source: &Source) -> Result<StdinSource, Failure> {
+    match &args.stdin {
+        None => Ok(StdinSource::Empty),
+        Some(path) if path.as_os_str() == "-" && *source == Source::Stdin => Err(Failure::usage(
+            "standard input cannot be both the program and its input",
+            "give the program as a file or with -c",
+        )),
+        Some(path) if path.as_os_str() == "-" => Ok(StdinSource::Inherit),
+        Some(path) => source::check_file(path).map(|()| StdinSource::File(path.clone())),
+    }
+}
+
+fn env(
+    args: &RunArgs,
+    config: &Config,
+    environment: &Environment,
+) -> Result<Vec<(EnvName, String)>, Failure> {
+    let mut variables = Vec::new();
+    for name in &config.sandbox.pass_env {
+        let parsed: EnvName = name
+            .parse()
+            .map_err(|error: ringfence_policy::ParseEnvNameError| {
+                Failure::usage(
+                    format!("`sandbox.pass_env`: {error}"),
+                    "list names of variables, such as `LANG`",
+                )
+            })?;
+        if let Some(value) = environment.text(name) {
+            variables.push((parsed, value.to_owned()));
+        }
+    }
+    for (name, value) in &args.env {
+        variables.retain(|(known, _)| known != name);
+        variables.push((name.clone(), value.clone()));
+    }
+    Ok(variables)
+}
+
+fn mounts(args: &RunArgs, context: &Context) -> Result<Vec<Mount>, Failure> {
+    let mut mounts: Vec<Mount> = Vec::with_capacity(args.mount.len());
+    for mount in &args.mount {
+        let host = exposure::resolve(&mount.host)?;
+        exposure::check(&host, &context.paths)?;
+        if let Some(other) = mounts.iter().find(|other| other.guest() == mount.guest()) {
+            return Err(Failure::usage(
+                format!(
+                    "two mounts at {}: {} and {}",
+                    mount.guest().display(),
+                    other.host.display(),
+                    host.display()
+                ),
+                "give each mount a path of its own inside",
+            ));
+        }
+        let mut mount = mount.clone();
+        mount.host = host;
+        mounts.push(mount);
+    }
+    Ok(mounts)
+}
+
+fn output_dir(args: &RunArgs, context: &Context) -> anyhow::Result<Option<PathBuf>> {
+    let Some(dir) = &args.output else { return Ok(None) };
+    let dir = std::path::absolute(dir)?;
+    if dir.symlink_metadata().is_ok() {
+        let resolved = exposure::resolve(&dir)?;
+        if !resolved.is_dir() {
+            let message = format!("the output {} is not a directory", dir.display());
+            return Err(Failure::usage(message, "name a directory, or one that does not exist yet").into());
+        }
+        exposure::check(&resolved, &context.paths)?;
+    }
+    Ok(Some(dir))
+}
+
+fn absolute_unless_bare(path: &Path) -> Result<PathBuf, Failure> {
+    if is_bare(path) {
+        return Ok(path.to_path_buf());
+    }
+    std::path::absolute(path).map_err(|error| {
+        Failure::usage(
+            format!("{}: {error}", path.display()),
+            "give the interpreter's path",
+        )
+    })
+}
+
+/// A relative path in a configuration would mean another program in every directory, so it is refused.
+fn interpreter(origin: &str, path: &Path) -> Result<PathBuf, Failure> {
+    if !is_bare(path) && !path.is_absolute() {
+        let message = format!("{origin}: `{}` is a relative path", path.display());
+        return Err(Failure::usage(
+            message,
+            "write an absolute path, or the bare name of a program on the PATH",
+        ));
+    }
+    if path.is_absolute() && !path.is_file() {
+        let message = format!("{origin}: there is no interpreter at {}", path.display());
+        return Err(Failure::usage(
+            message,
+            "name an existing interpreter, such as /usr/bin/python3 or a venv's bin/python",
+        ));
+    }
+    Ok(path.to_path_buf())
+}
+
+fn is_bare(path: &Path) -> bool {
+    path.components().count() == 1 && path.file_name().is_some_and(|name| name == path.as_os_str())
+}
+
+#[cfg(test)]
+mod tests;

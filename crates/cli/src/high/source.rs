@@ -1,0 +1,226 @@
+//! Reading the program that is to be run.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
+use std::path::{Path, PathBuf};
+
+use ringfence_policy::Language;
+
+use crate::args::RunArgs;
+use crate::exit::Failure;
+
+/// Longer programs are data in disguise; they belong in a file that is mounted.
+const MAX_LEN: u64 = 8 << 20;
+
+/// Where the program comes from.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Text(String),
+    File(PathBuf),
+    Stdin,
+}
+
+/// A program that can be run.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Program {
+    pub(super) code: String,
+    pub(super) name: String,
+    pub(super) language: Language,
+}
+
+impl Source {
+    /// The source that the arguments name.
+    pub(super) fn of(args: &RunArgs) -> Result<Self, Failure> {
+        match (&args.code, &args.file) {
+            (Some(code), _) => Ok(Self::Text(code.clone())),
+            (None, Some(path)) if path.as_os_str() == "-" => Ok(Self::Stdin),
+            (None, Some(path)) => Ok(Self::File(path.clone())),
+            (None, None) if io::stdin().is_terminal() => Err(Failure::usage(
+                "nothing to run",
+                "give a file, or a program with -c, as in `ringfence run -c 'print(1)'`",
+            )),
+            (None, None) => Ok(Self::Stdin),
+        }
+    }
+
+    /// The program's text, name and language.
+    pub(super) fn read(self, language: Option<Language>) -> Result<Program, Failure> {
+        let (code, name, extension) = match self {
+            Self::Text(code) => (code.into_bytes(), "<string>".to_owned(), None),
+            Self::Stdin => (
+                bytes("standard input", io::stdin().lock())?,
+                "<stdin>".to_owned(),
+                None,
+            ),
+            Self::File(path) => {
+                check_file(&path)?;
+                let shown = path.display().to_string();
+                let file = File::open(&path).map_err(|error| unreadable(&shown, &error))?;
+                let extension = path
+                    .extension()
+                    .and_then(|extension| extension.to_str())
+                    .map(str::to_owned);
+                (bytes(&shown, file)?, shown, extension)
+            }
+        };
+        let code = text(&name, code)?;
+        let language = language
+            .or_else(|| extension.as_deref().and_then(Language::from_extension))
+            .or_else(|| shebang(&code))
+            .unwrap_or(Language::Python);
+        Ok(Program { code, name, language })
+    }
+}
+
+/// That `path` can be read as a file.
+pub(super) fn check_file(path: &Path) -> Result<(), Failure> {
+    let shown = path.display().to_string();
+    let meta = path.metadata().map_err(|error| unreadable(&shown, &error))?;
+    if meta.is_dir() {
+        return Err(Failure::usage(
+            format!("{shown} is a directory"),
+            "name a file in it",
+        ));
+    }
+    Ok(())
+}
+
+fn bytes(name: &str, reader: impl Read) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    reader
+        .take(MAX_LEN + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| unreadable(name, &error))?;
+    Ok(bytes)
+}
+
+fn text(name: &str, bytes: Vec<u8>) -> Result<String, Failure> {
+    if bytes.len() as u64 > MAX_LEN {
+        let hint = "keep data out of the program: pass it with --stdin or --mount";
+        return Err(Failure::usage(format!("{name} is longer than 8 MiB"), hint));
+    }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let line = 1 + error.as_bytes()[..at]
+            .iter()
+            .filter(|&&byte| byte == b'\n')
+            .count();
+        Failure::usage(
+            format!("{name} is not UTF-8 text (line {line})"),
+            "save the program as UTF-8",
+        )
+    })?;
+    match text.find('\0') {
+        Some(at) => {
+            let line = 1 + text[..at].matches('\n').count();
+            Err(Failure::usage(
+                format!("{name} holds a NUL character (line {line})"),
+                "write it as an escape, such as \\0",
+            ))
+        }
+        None => Ok(text),
+    }
+}
+
+fn unreadable(name: &str, error: &io::Error) -> Failure {
+    let hint = match error.kind() {
+        io::ErrorKind::NotFound => "check the path; -c takes a program as text",
+        _ => "check the file's permissions",
+    };
+    Failure::usage(format!("cannot read {name}: {error}"), hint)
+}
+
+/// The language that a program's first line names.
+fn shebang(code: &str) -> Option<Language> {
+    let line = code.lines().next()?.strip_prefix("#!")?;
+    let mut words = line
+        .split_whitespace()
+        .map(|word| word.rsplit('/').next().unwrap_or(word));
+    let program = words.find(|word| *word != "env" && !word.starts_with('-'))?;
+    match program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.') {
+        "python" => Some(Language::Python),
+        "bash" | "sh" => Some(Language::Bash),
+        "node" | "deno" => Some(Language::Javascript),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_names_a_language() {
+        for (line, language) in [
+            ("#!/usr/bin/env python3.12", Some(Language::Python)),
+            ("#!/usr/bin/env -S node --no-warnings", Some(Language::Javascript)),
+            ("#! /bin/sh -e", Some(Language::Bash)),
+            ("#!/usr/bin/perl", None),
+            ("#!", None),
+            ("print(1)", None),
+        ] {
+            assert_eq!(shebang(line), language, "{line}");
+        }
+    }
+
+    fn read(bytes: &[u8]) -> Result<Program, Failure> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p.txt");
+        std::fs::write(&path, bytes).unwrap();
+        Source::File(path).read(None)
+    }
+
+    #[test]
+    fn bad_programs_are_refused_with_the_line() {
+        assert!(
+            read(b"a\n\xff")
+                .unwrap_err()
+                .to_string()
+                .contains("not UTF-8 text (line 2)")
+        );
+        assert!(
+            read(b"a\n\nb\0")
+                .unwrap_err()
+                .to_string()
+                .contains("NUL character (line 3)")
+        );
+        assert!(read(&vec![b'#'; 8 << 20]).is_ok());
+        assert!(
+            read(&vec![b'#'; (8 << 20) + 1])
+                .unwrap_err()
+                .to_string()
+                .contains("longer than 8 MiB")
+        );
+    }
+
+    #[test]
+    fn missing_files_and_directories_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(
+            check_file(dir.path())
+                .unwrap_err()
+                .to_string()
+                .contains("is a directory")
+        );
+        assert!(
+            check_file(&dir.path().join("no"))
+                .unwrap_err()
+                .to_string()
+                .contains("cannot read")
+        );
+    }
+
+    #[test]
+    fn the_language_is_asked_for_else_guessed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p.js");
+        std::fs::write(&path, "#!/bin/bash\n").unwrap();
+        let language = |asked| Source::File(path.clone()).read(asked).unwrap().language;
+        assert_eq!(language(Some(Language::Python)), Language::Python);
+        assert_eq!(language(None), Language::Javascript);
+        assert_eq!(
+            Source::Text("1".to_owned()).read(None).unwrap().language,
+            Language::Python
+        );
+    }
+}

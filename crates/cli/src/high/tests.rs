@@ -1,0 +1,168 @@
+//! A plan, built from arguments and configuration.
+
+use super::*;
+use crate::args::{Cli, Command};
+use clap::Parser;
+
+fn plan_with(environment: Environment, args: &[&str]) -> anyhow::Result<RunPlan> {
+    let cli = Cli::try_parse_from(["ringfence", "run"].iter().chain(args))?;
+    let context = Context::new(environment, cli.global);
+    match cli.command {
+        Command::Run(args) => plan(&args, &context),
+        _ => unreachable!(),
+    }
+}
+
+fn plan_of(args: &[&str]) -> anyhow::Result<RunPlan> {
+    plan_with(
+        Environment::from([("XDG_STATE_HOME", "/none"), ("XDG_RUNTIME_DIR", "/none")]),
+        args,
+    )
+}
+
+#[track_caller]
+fn refused(args: &[&str], words: &str) {
+    let error = plan_of(args).unwrap_err().to_string();
+    assert!(error.contains(words), "{args:?}: {error}");
+}
+
+#[test]
+fn defaults_are_those_of_the_specification() {
+    let plan = plan_of(&["-c", "print(1)"]).unwrap();
+    assert_eq!(plan.request.limits, Limits::DEFAULT);
+    assert_eq!(
+        (plan.request.code.as_str(), plan.request.name.as_str()),
+        ("print(1)", "<string>")
+    );
+    assert_eq!(
+        (plan.stdin, plan.engine, plan.report),
+        (StdinSource::Empty, Engine::Use, Report::Stream)
+    );
+    assert_eq!((plan.runtime, plan.fence), (RuntimeKind::Local, Fence::Default));
+    assert_eq!(plan.request.network, Network::None);
+    assert_eq!(
+        plan.settings.artifacts_dir,
+        Path::new("/none/ringfence/artifacts")
+    );
+    assert!(plan.settings.blocked_imports.is_empty());
+}
+
+#[test]
+fn the_command_line_wins_over_the_environment() {
+    let environment = || Environment::from([("SANDBOX_TIMEOUT_SEC", "7"), ("SANDBOX_TYPE", "docker")]);
+    let plan = plan_with(environment(), &["-c", "1"]).unwrap();
+    assert_eq!(
+        (plan.request.limits.timeout.to_string(), plan.runtime),
+        ("7s".to_owned(), RuntimeKind::Docker)
+    );
+    let plan = plan_with(environment(), &["-c", "1", "--timeout", "2s", "-r", "local"]).unwrap();
+    assert_eq!(
+        (plan.request.limits.timeout.to_string(), plan.runtime),
+        ("2s".to_owned(), RuntimeKind::Local)
+    );
+}
+
+#[test]
+fn a_bad_variable_refuses_the_run() {
+    let error = plan_with(Environment::from([("SANDBOX_TIMEOUT_SEC", "0")]), &["-c", "1"]).unwrap_err();
+    assert!(error.to_string().contains("SANDBOX_TIMEOUT_SEC"), "{error}");
+}
+
+#[test]
+fn the_import_check_is_on_when_asked_for() {
+    let plan = plan_with(
+        Environment::from([("SANDBOX_BLOCK_DANGEROUS_IMPORTS", "true")]),
+        &["-c", "1"],
+    )
+    .unwrap();
+    assert_eq!(
+        plan.settings.blocked_imports,
+        ["os", "subprocess", "shutil", "socket"]
+    );
+}
+
+#[test]
+fn what_comes_later_is_refused_and_not_ignored() {
+    refused(&["-c", "1", "--session", "s"], "--session is not available yet");
+    refused(&["-c", "1", "--skills", "d"], "--skills is not available yet");
+    refused(
+        &["-c", "1", "--network", "allowlist"],
+        "--network allowlist is not available yet",
+    );
+    refused(&["-c", "1", "--allow-host", "a"], "no effect without");
+}
+
+#[test]
+fn only_the_command_line_can_take_the_fence_away() {
+    let fence = |args: &[&str]| plan_of(args).unwrap().fence;
+    assert_eq!(fence(&["-c", "1", "--unfenced"]), Fence::Unfenced);
+    assert_eq!(
+        fence(&["-c", "1", "--isolation", "best-effort"]),
+        Fence::BestEffort
+    );
+    let unfenced = Environment::from([("RINGFENCE_SANDBOX_ISOLATION", "unfenced")]);
+    assert!(plan_with(unfenced, &["-c", "1"]).is_err());
+}
+
+#[test]
+fn variables_are_passed_by_name_and_overridden_by_options() {
+    let environment = Environment::from([
+        ("RINGFENCE_SANDBOX_PASS_ENV", "LANG, TZ"),
+        ("LANG", "C"),
+        ("TZ", "UTC"),
+        ("SECRET", "x"),
+    ]);
+    let plan = plan_with(environment, &["-c", "1", "--env", "TZ=CET"]).unwrap();
+    let seen: Vec<_> = plan
+        .request
+        .env
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    assert_eq!(seen, [("LANG", "C"), ("TZ", "CET")]);
+}
+
+#[test]
+fn mounts_are_resolved_and_must_exist() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = format!("{}:/data:ro", dir.path().display());
+    let plan = plan_of(&["-c", "1", "--mount", &spec]).unwrap();
+    assert_eq!(plan.request.mounts[0].host, dir.path().canonicalize().unwrap());
+    refused(
+        &["-c", "1", "--mount", "/no/such/place:/data"],
+        "cannot mount /no/such/place",
+    );
+    refused(
+        &["-c", "1", "--mount", &spec, "--mount", &spec],
+        "two mounts at /data",
+    );
+}
+
+#[test]
+fn interpreters_must_exist_and_not_depend_on_the_directory() {
+    refused(
+        &["-c", "1", "--python", "/no/such/python"],
+        "there is no interpreter",
+    );
+    let python = |value: &str| {
+        plan_with(
+            Environment::from([("RINGFENCE_SANDBOX_PYTHON", value)]),
+            &["-c", "1"],
+        )
+    };
+    assert!(
+        python("venv/bin/python")
+            .unwrap_err()
+            .to_string()
+            .contains("relative path")
+    );
+    assert_eq!(
+        python("python3.12").unwrap().settings.python.as_deref(),
+        Some(Path::new("python3.12"))
+    );
+}
+
+#[test]
+fn program_and_input_cannot_share_standard_input() {
+    refused(&["-", "--stdin", "-"], "cannot be both");
+}

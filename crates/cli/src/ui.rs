@@ -1,0 +1,119 @@
+//! The only place that writes to the terminal.
+
+use std::io::{self, IsTerminal, Write};
+
+use crate::args::ColorChoice;
+use crate::env::Environment;
+
+/// How messages look, and where they go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ui {
+    color: Color,
+}
+
+/// Whether messages are coloured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Color {
+    On,
+    Off,
+}
+
+const RED: &str = "\x1b[1;31m";
+const YELLOW: &str = "\x1b[1;33m";
+const CYAN: &str = "\x1b[36m";
+const RESET: &str = "\x1b[0m";
+
+impl Ui {
+    /// The choice of `--color`, `NO_COLOR` and the terminal.
+    pub(crate) fn new(choice: ColorChoice, environment: &Environment) -> Self {
+        let color = match choice {
+            ColorChoice::Always => Color::On,
+            ColorChoice::Never => Color::Off,
+            ColorChoice::Auto => {
+                let plain = environment.get("NO_COLOR").is_some() || environment.text("TERM") == Some("dumb");
+                if !plain && io::stderr().is_terminal() {
+                    Color::On
+                } else {
+                    Color::Off
+                }
+            }
+        };
+        Self { color }
+    }
+
+    /// Writes to standard output, as it is.
+    pub(crate) fn out(self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        out.write_all(bytes.as_ref())?;
+        out.flush()
+    }
+
+    /// Writes to standard error, as it is.
+    pub(crate) fn err(self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+        io::stderr().lock().write_all(bytes.as_ref())
+    }
+
+    /// `error: …`
+    pub(crate) fn error(self, message: &str) {
+        self.labelled("error", RED, message);
+    }
+
+    /// `warning: …`
+    pub(crate) fn warn(self, message: &str) {
+        self.labelled("warning", YELLOW, message);
+    }
+
+    /// `hint: …`
+    pub(crate) fn hint(self, message: &str) {
+        self.labelled("hint", CYAN, message);
+    }
+
+    fn labelled(self, label: &str, color: &str, message: &str) {
+        // There is nobody left to tell if standard error is closed.
+        let _ = self.err(format!("{}: {}\n", self.paint(label, color), visible(message)));
+    }
+
+    fn paint(self, text: &str, color: &str) -> String {
+        match self.color {
+            Color::On => format!("{color}{text}{RESET}"),
+            Color::Off => text.to_owned(),
+        }
+    }
+}
+
+/// `text` on one line and without terminal control sequences: messages quote names that others chose.
+pub(crate) fn visible(text: &str) -> String {
+    let hidden = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars()
+        .map(|c| {
+            if hidden(c) {
+                c.escape_unicode().to_string()
+            } else {
+                c.to_string()
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_obey_the_flag_and_the_variable() {
+        let painted = |choice, environment: &Environment| Ui::new(choice, environment).color;
+        let no_color = Environment::from([("NO_COLOR", "1")]);
+        assert_eq!(painted(ColorChoice::Always, &no_color), Color::On);
+        assert_eq!(painted(ColorChoice::Auto, &no_color), Color::Off);
+        assert_eq!(painted(ColorChoice::Never, &Environment::default()), Color::Off);
+    }
+
+    #[test]
+    fn control_characters_are_shown_not_sent() {
+        assert_eq!(visible("a\u{1b}[2Jb\nc"), "a\\u{1b}[2Jb\\u{a}c");
+        assert_eq!(visible("naïve"), "naïve");
+    }
+}

@@ -1,0 +1,97 @@
+//! `ringfence config`.
+
+use serde_json::Value;
+
+use crate::support::{Dir, finish};
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn show_tells_the_value_and_its_origin() {
+    let dir = Dir::new();
+    dir.write("config/ringfence/ringfence.yaml", "sandbox:\n  pids: 9\n");
+    dir.write("work/ringfence.toml", "[sandbox]\nmemory = '1g'\n");
+    let mut command = dir.command(["config", "show", "--json"]);
+    let shown = finish(command.env("SANDBOX_TIMEOUT_SEC", "7"), b"");
+    let shown = json(shown.ok());
+    assert_eq!(shown["sandbox.memory"]["value"], "1GiB");
+    assert_eq!(shown["sandbox.memory"]["origin"], "./ringfence.toml:2");
+    assert_eq!(
+        shown["sandbox.timeout"]["origin"],
+        "environment SANDBOX_TIMEOUT_SEC"
+    );
+    assert!(
+        shown["sandbox.pids"]["origin"]
+            .as_str()
+            .unwrap()
+            .ends_with("config/ringfence/ringfence.yaml:2")
+    );
+    assert_eq!(shown["sandbox.cpus"]["origin"], "built-in");
+
+    let text = dir.run(["config", "show"]);
+    let line = text
+        .ok()
+        .lines()
+        .find(|line| line.starts_with("sandbox.memory"))
+        .unwrap()
+        .to_owned();
+    assert!(
+        line.contains("\"1GiB\"") && line.ends_with("# ./ringfence.toml:2"),
+        "{line}"
+    );
+}
+
+#[test]
+fn check_reports_every_problem_and_ends_with_two() {
+    let dir = Dir::new();
+    assert!(
+        dir.run(["config", "check"])
+            .ok()
+            .starts_with("ok: no configuration file")
+    );
+    dir.write("work/ringfence.toml", "[sandbox]\nmemry = '1g'\npids = 0\n");
+    let checked = dir.run(["config", "check"]);
+    assert_eq!(checked.status, 2);
+    let errors: Vec<_> = checked
+        .stderr
+        .lines()
+        .filter(|line| line.starts_with("error: "))
+        .collect();
+    assert_eq!(errors.len(), 2, "{checked:?}");
+    assert!(
+        checked
+            .stderr
+            .contains("./ringfence.toml:2: unknown key `sandbox.memry`; did you mean `sandbox.memory`?")
+    );
+}
+
+#[test]
+fn a_bad_configuration_refuses_the_run() {
+    let dir = Dir::new();
+    dir.write("work/ringfence.json", "{\"sandbox\": {\"timeout\": 0}}");
+    dir.run(["run", "-c", "print(1)"])
+        .refused(2, "./ringfence.json:1: `sandbox.timeout`");
+}
+
+#[test]
+fn a_hostile_project_is_refused_unless_named() {
+    let dir = Dir::new();
+    dir.write("work/ringfence.yaml", "hostExecution:\n  allowList: ['*']\n");
+    dir.run(["run", "-c", "print(1)"])
+        .refused(2, "may not be set by a project's own file");
+    dir.run(["--config", "ringfence.yaml", "config", "check"]).ok();
+}
+
+#[test]
+fn schema_is_json_schema() {
+    let dir = Dir::new();
+    let schema = json(dir.run(["config", "schema"]).ok());
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    assert!(
+        dir.run(["config", "schema", "--markdown"])
+            .ok()
+            .starts_with("# Configuration")
+    );
+}

@@ -1,0 +1,122 @@
+//! A directory with a home of its own, and the binary run in it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A temporary world: `work` is the working directory; `state`, `run` and `config` are the XDG ones.
+pub(crate) struct Dir(tempfile::TempDir);
+
+/// What a command printed and how it ended.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    /// The exit status; 128 + N if signal N killed it.
+    pub(crate) status: i32,
+}
+
+impl Dir {
+    pub(crate) fn new() -> Self {
+        let dir = Self(tempfile::tempdir().unwrap());
+        for name in ["work", "state", "run", "config/ringfence", "home"] {
+            fs::create_dir_all(dir.0.path().join(name)).unwrap();
+        }
+        fs::set_permissions(dir.path("run"), fs::Permissions::from_mode(0o700)).unwrap();
+        dir
+    }
+
+    /// A path below the temporary directory.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Writes a file below the temporary directory.
+    pub(crate) fn write(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, contents).unwrap();
+        path
+    }
+
+    /// `ringfence ARGS…` in `work`, with an environment of the PATH and the XDG directories alone.
+    #[expect(clippy::disallowed_methods, reason = "the tests start the binary")]
+    pub(crate) fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ringfence"));
+        command
+            .args(args)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("HOME", self.path("home"))
+            .env("XDG_STATE_HOME", self.path("state"))
+            .env("XDG_RUNTIME_DIR", self.path("run"))
+            .env("XDG_CONFIG_HOME", self.path("config"))
+            .current_dir(self.path("work"));
+        command
+    }
+
+    /// Runs `ringfence ARGS…` with nothing on standard input.
+    pub(crate) fn run<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Output {
+        finish(&mut self.command(args), b"")
+    }
+}
+
+/// Runs a command with `stdin` on standard input, to its end.
+pub(crate) fn finish(command: &mut Command, stdin: &[u8]) -> Output {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    let stdin = stdin.to_vec();
+    // A child that reads nothing closes the pipe: no concern of this test's.
+    let writer = std::thread::spawn(move || drop(pipe.write_all(&stdin)));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    Output {
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        status: output
+            .status
+            .code()
+            .unwrap_or_else(|| 128 + output.status.signal().unwrap_or_default()),
+    }
+}
+
+impl Output {
+    /// That it was refused with `status`, in one line that says what and one that says what to do.
+    #[track_caller]
+    pub(crate) fn refused(&self, status: i32, what: &str) {
+        let lines: Vec<_> = self.stderr.lines().collect();
+        assert_eq!(self.status, status, "{self:?}");
+        assert_eq!(self.stdout, "", "{self:?}");
+        assert_eq!(lines.len(), 2, "{self:?}");
+        assert!(
+            lines[0].starts_with("error: ") && lines[0].contains(what),
+            "{self:?}"
+        );
+        assert!(lines[1].starts_with("hint: "), "{self:?}");
+    }
+
+    /// That it went well; what it printed.
+    #[track_caller]
+    pub(crate) fn ok(&self) -> &str {
+        assert_eq!(self.status, 0, "{self:?}");
+        &self.stdout
+    }
+}
+
+/// The names in a directory, for showing that nothing was left behind.
+pub(crate) fn entries(dir: &Path) -> Vec<String> {
+    let mut names: Vec<_> = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}

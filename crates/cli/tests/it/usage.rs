@@ -1,0 +1,135 @@
+//! Wrong usage, and the commands that only print.
+
+use crate::support::{Dir, entries};
+
+#[test]
+fn wrong_usage_ends_with_two() {
+    let dir = Dir::new();
+    for args in [
+        &["run", "-c", "1", "x.py"][..],
+        &["run", "-l", "cobol", "-c", "1"],
+        &["run", "--timeout", "0", "-c", "1"],
+        &["run", "--timeout", "1000000000", "-c", "1"],
+        &["run", "--no-such-option"],
+        &["no-such-command"],
+        &[],
+    ] {
+        let output = dir.run(args);
+        assert_eq!(output.status, 2, "{args:?}: {output:?}");
+        assert!(
+            output.stdout.is_empty() && !output.stderr.is_empty(),
+            "{args:?}: {output:?}"
+        );
+    }
+}
+
+#[test]
+fn bad_programs_are_refused_and_leave_nothing_behind() {
+    let dir = Dir::new();
+    dir.write("work/latin1.py", b"print('\xe9')");
+    dir.write("work/nul.py", b"print('\0')");
+    dir.write("work/big.py", vec![b'#'; 50 << 20]);
+    for (args, what) in [
+        (&["run", "missing.py"][..], "cannot read missing.py"),
+        (&["run", "."], "is a directory"),
+        (&["run", "latin1.py"], "not UTF-8"),
+        (&["run", "nul.py"], "NUL"),
+        (&["run", "big.py"], "longer than 8 MiB"),
+        (&["run", "-c", "1", "--mount", "/no/such:/data"], "cannot mount"),
+        (&["run", "-c", "1", "--mount", "../state:/data"], "would expose"),
+        (&["run", "-c", "1", "--mount", "/:/data"], "refusing to mount /"),
+        (&["run", "-c", "1", "--python", "./no-python"], "no interpreter"),
+        (&["run", "-c", "1", "--stdin", "missing"], "cannot read missing"),
+        (&["run", "-c", "1", "-o", "nul.py"], "is not a directory"),
+        (&["run", "-", "--stdin", "-"], "cannot be both"),
+    ] {
+        dir.run(args).refused(2, what);
+    }
+    assert!(entries(&dir.path("state")).is_empty() && entries(&dir.path("run")).is_empty());
+}
+
+#[test]
+fn what_is_not_built_yet_is_refused_not_ignored() {
+    let dir = Dir::new();
+    dir.run(["run", "-c", "1", "--session", "s"])
+        .refused(125, "--session is not available yet");
+    dir.run(["run", "-c", "1", "--skills", "d"])
+        .refused(125, "--skills is not available yet");
+    dir.run(["run", "-c", "1", "--network", "allowlist", "--allow-host", "a"])
+        .refused(125, "not available yet");
+}
+
+#[test]
+fn help_and_version_teach() {
+    let dir = Dir::new();
+    assert!(dir.run(["--help"]).ok().contains("Examples:"));
+    assert!(dir.run(["run", "--help"]).ok().contains("--mount"));
+    assert!(dir.run(["--version"]).ok().starts_with("ringfence "));
+}
+
+#[test]
+fn completions_and_the_manual_are_printed() {
+    let dir = Dir::new();
+    assert!(dir.run(["completions", "bash"]).ok().contains("complete -F"));
+    let manual = dir.run(["man"]);
+    assert!(manual.ok().contains(".TH ringfence 1") && manual.stdout.contains("max\\-output"));
+    let page = dir.run(["help-markdown"]);
+    assert!(page.ok().contains("## `ringfence run`") && page.stdout.contains("## `ringfence config show`"));
+}
+
+#[test]
+fn colours_only_when_asked_for() {
+    let dir = Dir::new();
+    assert!(!dir.run(["run", "missing.py"]).stderr.contains('\u{1b}'));
+    assert!(
+        dir.run(["--color", "always", "run", "missing.py"])
+            .stderr
+            .contains("\u{1b}[1;31merror")
+    );
+}
+
+#[test]
+fn stored_runs_are_listed_and_shown() {
+    let dir = Dir::new();
+    assert_eq!(dir.run(["artifacts", "ls", "--json"]).ok().trim(), "[]");
+    std::fs::create_dir_all(dir.path("state/ringfence/artifacts/executions")).unwrap();
+    let stored = r#"{"timestamp":"2026-01-02T03:04:05Z","code":"print('\u001b[2J')",
+        "result":{"stdout":"hi\n","stderr":"","exit_code":3,"duration":0.1,"meta":{"language":"python","outcome":"exited"}}}"#;
+    dir.write(
+        "state/ringfence/artifacts/executions/20260102T030405_abc.json",
+        stored,
+    );
+    dir.write(
+        "state/ringfence/artifacts/executions/20260101T000000_bad.json",
+        "{",
+    );
+    let list = dir.run(["artifacts", "ls"]);
+    let lines: Vec<_> = list.ok().lines().collect();
+    assert!(
+        lines[0].starts_with("20260102T030405_abc.json  python") && lines[0].ends_with("status 3"),
+        "{list:?}"
+    );
+    assert!(lines[1].contains("unreadable"), "{list:?}");
+    let shown = dir.run(["artifacts", "show", "abc"]);
+    assert!(
+        shown.ok().contains("hi") && !shown.stdout.contains('\u{1b}'),
+        "{shown:?}"
+    );
+    dir.run(["artifacts", "show", "nothing"])
+        .refused(2, "no stored run");
+}
+
+#[test]
+fn a_reader_that_stops_reading_is_no_error() {
+    let dir = Dir::new();
+    let mut command = dir.command(["config", "schema"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut child = command
+        .stdout(writer)
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(command);
+    assert!(child.wait().unwrap().success());
+}
