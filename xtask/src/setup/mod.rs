@@ -10,41 +10,17 @@ use anyhow::{Context, Result, bail};
 use crate::process::{cargo, program};
 use crate::report;
 
-/// A Debian package and the question whether it is needed.
-struct Package {
-    name: &'static str,
-    present: fn(&Path) -> bool,
-}
-
-const PACKAGES: &[Package] = &[
-    Package {
-        name: "bash",
-        present: |root| answers(root, "bash", &["--version"]),
-    },
-    Package {
-        name: "python3",
-        present: |root| answers(root, PYTHON, &["--version"]),
-    },
-    Package {
-        name: "python3-venv",
-        present: |root| answers(root, PYTHON, &["-c", "import ensurepip, venv"]),
-    },
-    Package {
-        name: "nodejs",
-        present: |root| answers(root, "node", &["--version"]),
-    },
-    Package {
-        name: "bubblewrap",
-        present: |root| answers(root, "bwrap", &["--version"]),
-    },
-    Package {
-        name: "util-linux",
-        present: |root| answers(root, "setpriv", &["--version"]),
-    },
-    Package {
-        name: "docker.io",
-        present: |root| answers(root, "dockerd", &["--version"]),
-    },
+/// Debian packages, each with the program and its arguments that succeed where it is installed.
+const PACKAGES: &[(&str, &str, &[&str])] = &[
+    ("bash", "bash", &["--version"]),
+    ("python3", PYTHON, &["--version"]),
+    ("python3-venv", PYTHON, &["-c", "import ensurepip, venv"]),
+    ("nodejs", "node", &["--version"]),
+    ("bubblewrap", "bwrap", &["--version"]),
+    ("util-linux", "setpriv", &["--version"]),
+    ("docker.io", "dockerd", &["--version"]),
+    ("docker-cli", "docker", &["--version"]),
+    ("iptables", "iptables", &["--version"]),
 ];
 
 /// Cargo's own tools, at the versions that the gate was written against.
@@ -72,11 +48,7 @@ fn answers(root: &Path, name: &str, arguments: &[&str]) -> bool {
 }
 
 fn packages(root: &Path) -> Result<()> {
-    let missing: Vec<&str> = PACKAGES
-        .iter()
-        .filter(|package| !(package.present)(root))
-        .map(|package| package.name)
-        .collect();
+    let mut missing = missing(root);
     if missing.is_empty() {
         report::line("packages: all there");
         return Ok(());
@@ -87,13 +59,22 @@ fn packages(root: &Path) -> Result<()> {
     }
     report::line(&format!("packages: installing {wanted}"));
     apt(root, &["update", "--quiet"])?;
+    // Releases cut Docker into packages differently; what this one does not know is part of another.
+    missing.retain(|name| answers(root, "apt-cache", &["show", name]));
     let mut arguments = vec!["install", "--quiet", "--yes", "--no-install-recommends"];
-    arguments.extend(missing);
-    // Docker needs iptables, which is only a recommendation of its package on some releases.
-    if arguments.contains(&"docker.io") {
-        arguments.push("iptables");
+    arguments.append(&mut missing);
+    apt(root, &arguments)?;
+    let still = self::missing(root);
+    if !still.is_empty() {
+        bail!("installed, and yet they do not answer: {}", still.join(" "));
     }
-    apt(root, &arguments)
+    Ok(())
+}
+
+fn missing(root: &Path) -> Vec<&'static str> {
+    let packages = PACKAGES.iter();
+    let missing = packages.filter(|(_, name, arguments)| !answers(root, name, arguments));
+    missing.map(|(package, ..)| *package).collect()
 }
 
 fn apt(root: &Path, arguments: &[&str]) -> Result<()> {
