@@ -1,0 +1,359 @@
+//! Control groups: how much memory, how many processes and how much processor time a guest may use.
+//!
+//! Both versions of the kernel's interface are spoken. In version 1 each controller has a tree of its own; in version 2
+//! there is one tree, where a group that holds processes cannot hand controllers to its children. Groups are made below
+//! the engine's own group, in a folder per engine, so that the next engine can find what a killed one left:
+//! `<own group>/ringfence-<owner>/<slot>`.
+//!
+//! A child enters a group by writing `0` to the descriptors of [`Group::procs`]: that needs no path, no pid and, in
+//! version 2, no permission beyond what the engine had when it opened them.
+//!
+//! What version 2 does with memory was tried on made-up folders only: the machines at hand have an empty version 2
+//! tree beside a full version 1.
+
+mod detect;
+mod group;
+
+pub use detect::Detection;
+pub use group::{Group, Usage};
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Which of the kernel's two interfaces is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// One tree per controller.
+    V1,
+    /// One tree for all.
+    V2,
+}
+
+/// The most that a group may use.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GroupLimits {
+    /// Memory of every kind, tmpfs and page cache included; no swap on top.
+    pub memory_bytes: u64,
+    /// Processes and threads.
+    pub pids: u32,
+    /// Processor time per time, 1.0 being one processor.
+    pub cpus: f64,
+}
+
+/// What went wrong with a group.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file of the kernel could not be read.
+    #[error("reading {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A file of the kernel did not take a value.
+    #[error("writing `{value}` to {path}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What it was to hold.
+        value: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A group could not be made.
+    #[error("making the control group {path}")]
+    Create {
+        /// Its folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A group could not be removed, most likely because a process is still in it.
+    #[error("removing the control group {path}")]
+    Remove {
+        /// Its folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A name that is not `ringfence-<owner>` or `ringfence-<owner>/<slot>` in letters, digits, `-`, `_` and `.`.
+    #[error("`{name}` cannot name a control group")]
+    Name {
+        /// As given.
+        name: String,
+    },
+}
+
+/// Where groups can be made: the engine's own group, once for each controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hierarchy {
+    version: Version,
+    own: Places,
+}
+
+/// A group's folder in the tree of each controller. In version 2, and where version 1 mounts controllers together,
+/// some are the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Places {
+    memory: PathBuf,
+    pids: PathBuf,
+    cpu: Option<PathBuf>,
+    /// Who counts processor time: `cpuacct` in version 1.
+    accounting: Option<PathBuf>,
+}
+
+impl Places {
+    fn join(&self, name: &str) -> Self {
+        Self {
+            memory: self.memory.join(name),
+            pids: self.pids.join(name),
+            cpu: self.cpu.as_ref().map(|path| path.join(name)),
+            accounting: self.accounting.as_ref().map(|path| path.join(name)),
+        }
+    }
+
+    fn distinct(&self) -> Vec<PathBuf> {
+        let mut all: Vec<_> = [&self.memory, &self.pids]
+            .into_iter()
+            .chain(&self.cpu)
+            .chain(&self.accounting)
+            .collect();
+        all.sort_unstable();
+        all.dedup();
+        all.into_iter().cloned().collect()
+    }
+}
+
+/// What every folder of ours begins with, so that [`Hierarchy::sweep`] never meets one of somebody else.
+const PREFIX: &str = "ringfence-";
+/// Folders that detection makes to see whether it can; a pid follows.
+const PROBE: &str = "ringfence-probe-";
+/// The leaf that the engine moves to in version 2; see `detect`.
+const ENGINE: &str = "ringfence-engine";
+
+/// How long a group whose last process has just died is given to become removable.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+impl Hierarchy {
+    /// Finds where this process can make groups with limits on memory and processes.
+    ///
+    /// # Errors
+    /// If `/proc` cannot be read. That there is no such place is `None`; [`Self::detect_verbose`] says why.
+    pub fn detect() -> Result<Option<Self>, Error> {
+        detect::detect().map(|detection| detection.hierarchy)
+    }
+
+    /// As [`Self::detect`], with the reasons for what is missing.
+    pub fn detect_verbose() -> Detection {
+        detect::detect().unwrap_or_else(|error| Detection {
+            hierarchy: None,
+            reasons: vec![detect::explain(&error)],
+        })
+    }
+
+    /// Which interface it is.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Whether processor time can be limited here; if not, [`GroupLimits::cpus`] has no effect.
+    pub fn limits_cpu(&self) -> bool {
+        self.own.cpu.is_some()
+    }
+
+    /// Makes the group `ringfence-<owner>` or `ringfence-<owner>/<slot>`, the folder of the owner on demand.
+    ///
+    /// # Errors
+    /// For another kind of name, a group that exists, or limits that the kernel does not take; then nothing is left.
+    pub fn group(&self, name: &str, limits: GroupLimits) -> Result<Group, Error> {
+        if !is_name(name) {
+            return Err(Error::Name {
+                name: name.to_owned(),
+            });
+        }
+        let group = Group::create(self.version, &self.own, name)?;
+        group.set_limits(limits)?;
+        Ok(group)
+    }
+
+    /// Removes what engines left that were killed: the trees of all owners that `is_dead` says are gone.
+    /// Gives the owners of which nothing is left.
+    pub fn sweep(&self, is_dead: &dyn Fn(&str) -> bool) -> Vec<String> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut removed = Vec::new();
+        let mut kept = Vec::new();
+        for folder in self.own.distinct() {
+            for name in subfolders(&folder)
+                .into_iter()
+                .filter(|name| name.starts_with(PREFIX) && name != ENGINE)
+            {
+                let path = folder.join(&name);
+                if name.starts_with(PROBE) {
+                    // Empty in any case. If its maker is just about to remove it, one of the two comes first.
+                    let _ = std::fs::remove_dir(&path);
+                    continue;
+                }
+                let owner = &name[PREFIX.len()..];
+                if is_dead(owner) {
+                    let gone = remove_tree(&path, deadline).is_ok();
+                    if gone { &mut removed } else { &mut kept }.push(owner.to_owned());
+                }
+            }
+        }
+        removed.sort_unstable();
+        removed.dedup();
+        removed.retain(|owner| !kept.contains(owner));
+        removed
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let plain = |part: &str| {
+        let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        !part.is_empty() && part.len() <= 128 && part.chars().all(known) && part.trim_matches('.') == part
+    };
+    let (owner, slot) = name
+        .split_once('/')
+        .map_or((name, None), |(owner, slot)| (owner, Some(slot)));
+    owner.len() > PREFIX.len()
+        && owner.starts_with(PREFIX)
+        && !owner.starts_with(PROBE)
+        && owner != ENGINE
+        && plain(owner)
+        && slot.is_none_or(plain)
+}
+
+fn subfolders(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
+}
+
+fn remove_tree(folder: &Path, deadline: Instant) -> Result<(), Error> {
+    // Version 2 ends what is still in there; version 1 has no such file.
+    let _ = std::fs::OpenOptions::new()
+        .write(true)
+        .open(folder.join("cgroup.kill"))
+        .and_then(|mut file| {
+            use io::Write;
+            file.write_all(b"1")
+        });
+    for name in subfolders(folder) {
+        remove_tree(&folder.join(name), deadline)?;
+    }
+    remove(folder, deadline)
+}
+
+/// Removes an empty group. It stays busy for a moment after its last process has ended.
+fn remove(folder: &Path, deadline: Instant) -> Result<(), Error> {
+    loop {
+        match std::fs::remove_dir(folder) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_micros(500));
+            }
+            Err(source) => {
+                return Err(Error::Remove {
+                    path: folder.to_owned(),
+                    source,
+                });
+            }
+        }
+    }
+}
+
+fn read(path: PathBuf) -> Result<String, Error> {
+    std::fs::read_to_string(&path).map_err(|source| Error::Read { path, source })
+}
+
+fn write(path: PathBuf, value: &str) -> Result<(), Error> {
+    std::fs::write(&path, value).map_err(|source| Error::Write {
+        path,
+        value: value.to_owned(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_below_the_own_group() {
+        for name in ["ringfence-12", "ringfence-12/slot-3", "ringfence-a.b_c/0"] {
+            assert!(is_name(name), "{name}");
+        }
+        for name in [
+            "",
+            "ringfence-",
+            "other/slot",
+            "ringfence-1/a/b",
+            "ringfence-1/",
+            "ringfence-1/..",
+            "ringfence-1/.",
+            "../ringfence-1",
+            "ringfence-probe-7",
+            "ringfence-engine",
+            "ringfence-1/a b",
+            "ringfence-../x",
+            "/ringfence-1",
+        ] {
+            assert!(!is_name(name), "{name}");
+        }
+    }
+
+    fn fake(folder: &Path) -> Hierarchy {
+        let all = || folder.to_owned();
+        let own = Places {
+            memory: all(),
+            pids: all(),
+            cpu: Some(all()),
+            accounting: Some(all()),
+        };
+        Hierarchy {
+            version: Version::V2,
+            own,
+        }
+    }
+
+    #[test]
+    fn sweeping_spares_the_living_and_strangers() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in [
+            "ringfence-dead/a",
+            "ringfence-dead/b",
+            "ringfence-alive/a",
+            "other",
+            "ringfence-engine",
+            "ringfence-probe-1",
+        ] {
+            std::fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        assert_eq!(fake(folder.path()).sweep(&|owner| owner == "dead"), ["dead"]);
+        let mut left = subfolders(folder.path());
+        left.sort_unstable();
+        assert_eq!(left, ["other", "ringfence-alive", "ringfence-engine"]);
+        assert!(folder.path().join("ringfence-alive/a").exists());
+    }
+
+    #[test]
+    fn an_owner_of_whom_something_stays_is_not_reported() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("ringfence-dead")).unwrap();
+        std::fs::write(
+            folder.path().join("ringfence-dead/file"),
+            "keeps the folder from going",
+        )
+        .unwrap();
+        assert_eq!(fake(folder.path()).sweep(&|_| true), [""; 0]);
+    }
+}

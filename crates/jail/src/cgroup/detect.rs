@@ -1,0 +1,390 @@
+//! Where this process can make groups, found by reading `/proc` and trying.
+
+use super::{ENGINE, Error, Hierarchy, PROBE, Places, Version, read, write};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What was found, and why the rest was not.
+#[derive(Debug)]
+pub struct Detection {
+    /// Where groups can be made.
+    pub hierarchy: Option<Hierarchy>,
+    /// One sentence for each thing that is missing, whether another takes its place or not.
+    pub reasons: Vec<String>,
+}
+
+pub(super) fn detect() -> Result<Detection, Error> {
+    let memberships = read(PathBuf::from("/proc/self/cgroup"))?;
+    let mounts = read(PathBuf::from("/proc/self/mountinfo"))?;
+    Ok(examine(&memberships, &mounts))
+}
+
+/// An error with what lies beneath it, on one line.
+pub(super) fn explain(error: &Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+/// Version 2 first: where it has the controllers, version 1 cannot have them.
+fn examine(memberships: &str, mounts: &str) -> Detection {
+    let mounts: Vec<Mount> = mounts.lines().filter_map(Mount::parse).collect();
+    let memberships: Vec<Membership> = memberships.lines().filter_map(Membership::parse).collect();
+    let mut reasons = Vec::new();
+    let mut hierarchy = None;
+    for attempt in [version2, version1] {
+        match attempt(&memberships, &mounts, &mut reasons) {
+            Ok(found) => {
+                hierarchy = Some(found);
+                break;
+            }
+            Err(reason) => reasons.push(reason),
+        }
+    }
+    Detection { hierarchy, reasons }
+}
+
+/// A line of `/proc/self/cgroup`: the controllers of a tree, and our group in it.
+struct Membership<'a> {
+    /// Empty for version 2.
+    controllers: &'a str,
+    group: &'a str,
+}
+
+impl<'a> Membership<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let mut parts = line.splitn(3, ':').skip(1);
+        Some(Self {
+            controllers: parts.next()?,
+            group: parts.next()?,
+        })
+    }
+}
+
+/// A line of `/proc/self/mountinfo`, as far as it concerns groups.
+struct Mount {
+    /// The group that is seen at the mount point.
+    root: String,
+    point: PathBuf,
+    version: Version,
+    /// Among other options, the controllers of version 1.
+    options: String,
+}
+
+impl Mount {
+    fn parse(line: &str) -> Option<Self> {
+        let (place, kind) = line.split_once(" - ")?;
+        let mut place = place.split(' ').skip(3);
+        let (root, point) = (unescape(place.next()?), unescape(place.next()?));
+        let mut kind = kind.split(' ');
+        let version = match kind.next()? {
+            "cgroup" => Version::V1,
+            "cgroup2" => Version::V2,
+            _ => return None,
+        };
+        Some(Self {
+            root,
+            point: point.into(),
+            version,
+            options: kind.nth(1)?.to_owned(),
+        })
+    }
+
+    /// The folder of a group, if it is to be seen through this mount.
+    fn folder(&self, group: &str) -> Option<PathBuf> {
+        let inner = Path::new(group).strip_prefix(&self.root).ok()?;
+        // A group outside of our cgroup namespace is written with `..`.
+        let plain = inner
+            .components()
+            .all(|part| matches!(part, std::path::Component::Normal(_)));
+        let folder = self.point.join(inner);
+        (plain && folder.is_dir()).then_some(folder)
+    }
+}
+
+/// The kernel writes blanks and backslashes in octal.
+fn unescape(text: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(text.to_owned(), |text, (escaped, plain)| {
+            text.replace(escaped, plain)
+        })
+}
+
+fn version1(
+    memberships: &[Membership<'_>],
+    mounts: &[Mount],
+    reasons: &mut Vec<String>,
+) -> Result<Hierarchy, String> {
+    let place = |controller: &str| {
+        let lists = |list: &str| list.split(',').any(|item| item == controller);
+        let group = memberships
+            .iter()
+            .find(|membership| lists(membership.controllers))
+            .map(|found| found.group);
+        let group = group.ok_or_else(|| format!("cgroup v1: the controller {controller} is not there"))?;
+        let fitting = mounts
+            .iter()
+            .filter(|mount| mount.version == Version::V1 && lists(&mount.options));
+        let folder = fitting.filter_map(|mount| mount.folder(group)).next();
+        let folder = folder
+            .ok_or_else(|| format!("cgroup v1: our group of the controller {controller} is not mounted"))?;
+        probe(&folder)
+            .map_err(|error| format!("cgroup v1: no group can be made in {}: {error}", folder.display()))?;
+        Ok(folder)
+    };
+    let (memory, pids) = (place("memory")?, place("pids")?);
+    let mut optional = |controller: &str, without: &str| {
+        place(controller)
+            .map_err(|reason: String| reasons.push(format!("{reason} ({without})")))
+            .ok()
+    };
+    let cpu = optional("cpu", "processor time is not limited");
+    let accounting = optional("cpuacct", "processor time is not counted");
+    Ok(Hierarchy {
+        version: Version::V1,
+        own: Places {
+            memory,
+            pids,
+            cpu,
+            accounting,
+        },
+    })
+}
+
+fn version2(
+    memberships: &[Membership<'_>],
+    mounts: &[Mount],
+    reasons: &mut Vec<String>,
+) -> Result<Hierarchy, String> {
+    let group = memberships
+        .iter()
+        .find(|membership| membership.controllers.is_empty())
+        .map(|found| found.group);
+    let group = group.ok_or("cgroup v2: this kernel has none")?;
+    let unified = mounts.iter().filter(|mount| mount.version == Version::V2);
+    let folder = unified.filter_map(|mount| mount.folder(group)).next();
+    let mut folder = folder.ok_or("cgroup v2: our group is not mounted")?;
+    if folder.file_name().is_some_and(|name| name == ENGINE) {
+        folder.pop();
+    }
+    let offered =
+        read(folder.join("cgroup.controllers")).map_err(|error| format!("cgroup v2: {}", explain(&error)))?;
+    let has = |controller: &str| offered.split_whitespace().any(|item| item == controller);
+    if let Some(missing) = ["memory", "pids"].into_iter().find(|controller| !has(controller)) {
+        return Err(format!(
+            "cgroup v2: the controller {missing} is not delegated to {}",
+            folder.display()
+        ));
+    }
+    let cpu = has("cpu").then(|| folder.clone());
+    if cpu.is_none() {
+        reasons.push(
+            "cgroup v2: the controller cpu is not delegated (processor time is not limited)".to_owned(),
+        );
+    }
+    delegate(&folder, cpu.is_some()).map_err(|error| format!("cgroup v2: {}", explain(&error)))?;
+    probe(&folder)
+        .map_err(|error| format!("cgroup v2: no group can be made in {}: {error}", folder.display()))?;
+    let all = || folder.clone();
+    // cpu.stat counts time with or without the controller.
+    Ok(Hierarchy {
+        version: Version::V2,
+        own: Places {
+            memory: all(),
+            pids: all(),
+            cpu,
+            accounting: Some(all()),
+        },
+    })
+}
+
+/// Proves that groups can be made by making one.
+fn probe(folder: &Path) -> io::Result<()> {
+    let probe = folder.join(format!("{PROBE}{}", std::process::id()));
+    match std::fs::create_dir(&probe) {
+        // Another thread of this process is asking the same.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => {
+            // A sweep may have been quicker; only the making counts.
+            let _ = std::fs::remove_dir(&probe);
+            Ok(())
+        }
+    }
+}
+
+/// Hands the controllers to the children of a group of version 2.
+pub(super) fn enable(folder: &Path, cpu: bool) -> Result<(), Error> {
+    write(
+        folder.join("cgroup.subtree_control"),
+        if cpu {
+            "+memory +pids +cpu"
+        } else {
+            "+memory +pids"
+        },
+    )
+}
+
+/// As [`enable`], for our own group. The kernel refuses that for a group with processes in it: where this process is
+/// the only one, as in a scope that systemd made for it, it first moves to a leaf.
+fn delegate(folder: &Path, cpu: bool) -> Result<(), Error> {
+    let busy = |error: &Error| matches!(error, Error::Write { source, .. } if source.kind() == io::ErrorKind::ResourceBusy);
+    match enable(folder, cpu) {
+        Err(error) if busy(&error) => {}
+        result => return result,
+    }
+    let inside = read(folder.join("cgroup.procs"))?;
+    let alone = inside.split_whitespace().eq([std::process::id().to_string()]);
+    let leaf = folder.join(ENGINE);
+    if !alone {
+        return enable(folder, cpu);
+    }
+    std::fs::create_dir_all(&leaf).map_err(|source| Error::Create {
+        path: leaf.clone(),
+        source,
+    })?;
+    write(leaf.join("cgroup.procs"), "0")?;
+    enable(folder, cpu).inspect_err(|_| {
+        let _ = write(folder.join("cgroup.procs"), "0");
+        let _ = std::fs::remove_dir(&leaf);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A made-up tree; gives what a process in `group` would find, with the tree mounted from `root`.
+    fn unified(root: &str, group: &str, controllers: &str) -> (tempfile::TempDir, Detection) {
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder
+            .path()
+            .join(Path::new(group).strip_prefix(root).unwrap_or(Path::new("")));
+        std::fs::create_dir_all(&own).unwrap();
+        std::fs::write(own.join("cgroup.controllers"), controllers).unwrap();
+        let mounts = format!(
+            "22 1 0:5 / /proc rw - proc proc rw\n30 22 0:26 {root} {} rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n",
+            folder.path().display()
+        );
+        let detection = examine(&format!("0::{group}\n"), &mounts);
+        (folder, detection)
+    }
+
+    #[test]
+    fn version2_is_found_where_it_is_delegated() {
+        let (folder, detection) = unified("/", "/user.slice/app.scope", "cpuset cpu io memory pids\n");
+        let own = folder.path().join("user.slice/app.scope");
+        let found = detection.hierarchy.unwrap();
+        assert_eq!(
+            (found.version(), found.limits_cpu(), &found.own.memory),
+            (Version::V2, true, &own)
+        );
+        assert_eq!(detection.reasons, [""; 0]);
+        assert_eq!(
+            read(own.join("cgroup.subtree_control")).unwrap(),
+            "+memory +pids +cpu"
+        );
+        assert_eq!(super::super::subfolders(&own), [""; 0], "the probe is gone");
+    }
+
+    #[test]
+    fn without_the_cpu_controller_the_rest_still_counts() {
+        let (folder, detection) = unified("/", "/a", "memory pids\n");
+        assert!(!detection.hierarchy.unwrap().limits_cpu());
+        assert!(
+            detection.reasons[0].contains("processor time is not limited"),
+            "{:?}",
+            detection.reasons
+        );
+        assert_eq!(
+            read(folder.path().join("a/cgroup.subtree_control")).unwrap(),
+            "+memory +pids"
+        );
+    }
+
+    #[test]
+    fn a_mount_of_a_part_of_the_tree_is_understood() {
+        let (folder, detection) = unified("/docker/abc", "/docker/abc", "memory pids cpu");
+        assert_eq!(detection.hierarchy.unwrap().own.pids, folder.path());
+    }
+
+    #[test]
+    fn the_engines_leaf_stands_for_its_parent() {
+        let (folder, _) = unified("/", "/scope", "memory pids cpu");
+        std::fs::create_dir(folder.path().join("scope/ringfence-engine")).unwrap();
+        let mounts = format!("30 22 0:26 / {} rw - cgroup2 cgroup2 rw", folder.path().display());
+        let detection = examine("0::/scope/ringfence-engine", &mounts);
+        assert_eq!(
+            detection.hierarchy.unwrap().own.memory,
+            folder.path().join("scope")
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let check = |memberships: &str, mounts: &str, expected: &str| {
+            let detection = examine(memberships, mounts);
+            assert_eq!(detection.hierarchy, None);
+            assert!(
+                detection.reasons.iter().any(|reason| reason.contains(expected)),
+                "{:?}",
+                detection.reasons
+            );
+        };
+        check("", "", "cgroup v2: this kernel has none");
+        check("", "", "cgroup v1: the controller memory is not there");
+        check("0::/", "", "cgroup v2: our group is not mounted");
+        check(
+            "4:memory:/a\n",
+            "",
+            "cgroup v1: our group of the controller memory is not mounted",
+        );
+        check(
+            "0::/../other",
+            "30 22 0:26 / /tmp rw - cgroup2 cgroup2 rw",
+            "cgroup v2: our group is not mounted",
+        );
+        let (_folder, detection) = unified("/", "/", "hugetlb");
+        assert!(
+            detection.reasons[0].contains("the controller memory is not delegated"),
+            "{:?}",
+            detection.reasons
+        );
+    }
+
+    #[test]
+    fn version1_takes_controllers_from_their_own_mounts() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["memory/m", "pids/p", "cpu,cpuacct"] {
+            std::fs::create_dir_all(at(name)).unwrap();
+        }
+        let mount = |name: &str, options: &str| {
+            format!(
+                "3 2 0:3 / {} rw - cgroup cgroup rw,{options}\n",
+                at(name).display()
+            )
+        };
+        let mounts =
+            mount("memory", "memory") + &mount("pids", "pids") + &mount("cpu,cpuacct", "cpu,cpuacct");
+        let own = examine("4:memory:/m\n8:pids:/p\n1:cpu,cpuacct:/\n0::/\n", &mounts)
+            .hierarchy
+            .unwrap()
+            .own;
+        assert_eq!((&own.memory, &own.pids), (&at("memory/m"), &at("pids/p")));
+        assert_eq!(
+            (own.cpu.clone(), own.distinct().len()),
+            (own.accounting.clone(), 3)
+        );
+        let without = examine("4:memory:/m\n8:pids:/p\n", &mounts);
+        assert!(!without.hierarchy.unwrap().limits_cpu());
+        assert_eq!(
+            without.reasons.len(),
+            3,
+            "no v2, no cpu, no cpuacct: {:?}",
+            without.reasons
+        );
+    }
+}

@@ -1,0 +1,413 @@
+//! One group: its limits, its use, its end.
+
+use super::{Error, GroupLimits, PATIENCE, Places, Version, detect, read, remove, write};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// A group. Dropping it removes it as [`Group::close`] does, without saying whether that worked.
+#[derive(Debug)]
+pub struct Group {
+    version: Version,
+    places: Places,
+    /// Emptied when the group has been removed.
+    folders: Vec<PathBuf>,
+    /// The folders of the owner, removed with the last slot.
+    owners: Vec<PathBuf>,
+    procs: Vec<File>,
+    /// What the counters said at the last reset.
+    baseline: Usage,
+}
+
+/// What a group has used since it was made or reset.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Usage {
+    /// The most memory at one time, where the kernel keeps count.
+    pub peak_memory_bytes: Option<u64>,
+    /// Processor time, where the kernel keeps count.
+    pub cpu_seconds: Option<f64>,
+    /// Processes that were killed for want of memory.
+    pub oom_kills: u64,
+    /// How often a process could not be started because there were too many.
+    pub pids_max_hits: u64,
+}
+
+/// The kernel's own default, in microseconds.
+const CPU_PERIOD: f64 = 100_000.0;
+/// The least quota that the kernel takes, in microseconds.
+const LEAST_QUOTA: f64 = 1_000.0;
+
+/// A reset group may still be charged with this much: kernel memory that goes away by itself. With more, the next
+/// guest would find part of its limit used up.
+const LEFT_OVER: u64 = 4 << 20;
+
+impl Group {
+    /// Makes the folders, without limits.
+    pub(super) fn create(version: Version, own: &Places, name: &str) -> Result<Self, Error> {
+        let owner = name.split_once('/').map(|(owner, _)| own.join(owner));
+        let mut group = Self {
+            version,
+            places: own.join(name),
+            folders: Vec::new(),
+            owners: owner.as_ref().map(Places::distinct).unwrap_or_default(),
+            procs: Vec::new(),
+            baseline: Usage::default(),
+        };
+        for folder in group.places.distinct() {
+            group.create_folder(&folder)?;
+            // From here on, dropping the group removes the folder.
+            group.folders.push(folder.clone());
+            let path = folder.join("cgroup.procs");
+            let procs = File::options()
+                .write(true)
+                .open(&path)
+                .map_err(|source| Error::Create { path, source })?;
+            group.procs.push(procs);
+        }
+        Ok(group)
+    }
+
+    /// Makes one folder and, on demand, its owner's. That one goes with its last slot, which can happen between the
+    /// two steps, so they are tried again.
+    fn create_folder(&self, folder: &Path) -> Result<(), Error> {
+        let owner = self.owners.iter().find(|owner| folder.starts_with(owner));
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| Error::Create { path, source }
+        };
+        let mut attempts = 0;
+        loop {
+            if let Some(owner) = owner {
+                match std::fs::create_dir(owner) {
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                        return Err(failed(owner)(error));
+                    }
+                    Ok(()) if self.version == Version::V2 => {
+                        detect::enable(owner, self.places.cpu.is_some())?
+                    }
+                    _ => {}
+                }
+            }
+            attempts += 1;
+            match std::fs::create_dir(folder) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && owner.is_some() && attempts < 10 => {
+                }
+                result => return result.map_err(failed(folder)),
+            }
+        }
+    }
+
+    /// Replaces the limits, also of a group in use.
+    ///
+    /// # Errors
+    /// If the kernel does not take one, for example less memory than is in use.
+    pub fn set_limits(&self, limits: GroupLimits) -> Result<(), Error> {
+        write(self.places.pids.join("pids.max"), &limits.pids.to_string())?;
+        match self.version {
+            Version::V1 => self.set_memory_v1(limits.memory_bytes)?,
+            Version::V2 => self.set_memory_v2(limits.memory_bytes)?,
+        }
+        let Some(cpu) = &self.places.cpu else {
+            return Ok(());
+        };
+        let quota = (limits.cpus * CPU_PERIOD).max(LEAST_QUOTA).round();
+        let set = match self.version {
+            Version::V1 => write(cpu.join("cpu.cfs_quota_us"), &quota.to_string()),
+            Version::V2 => write(cpu.join("cpu.max"), &format!("{quota} {CPU_PERIOD}")),
+        };
+        match set {
+            // A group above has less. Then that limit holds, which is the stricter one.
+            Err(Error::Write { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Version 1 has one limit for memory and one for memory with swap, and the second is never below the first.
+    fn set_memory_v1(&self, bytes: u64) -> Result<(), Error> {
+        let value = bytes.to_string();
+        let limit = self.places.memory.join("memory.limit_in_bytes");
+        let with_swap = self.places.memory.join("memory.memsw.limit_in_bytes");
+        if !with_swap.exists() {
+            return write(limit, &value);
+        }
+        match write(limit.clone(), &value) {
+            Ok(()) => write(with_swap, &value),
+            Err(_) => write(with_swap, &value).and_then(|()| write(limit, &value)),
+        }
+    }
+
+    fn set_memory_v2(&self, bytes: u64) -> Result<(), Error> {
+        let folder = &self.places.memory;
+        write(folder.join("memory.max"), &bytes.to_string())?;
+        // One guest is one thing: half of it left alive by the kernel would only hang. Kernels without swap lack the other.
+        for (name, value) in [("memory.swap.max", "0"), ("memory.oom.group", "1")] {
+            let path = folder.join(name);
+            if path.exists() {
+                write(path, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `cgroup.procs` in the tree of each controller, open for writing: a process enters by writing `0` to all.
+    pub fn procs(&self) -> &[File] {
+        &self.procs
+    }
+
+    /// The processes in the group, as seen from our pid namespace.
+    ///
+    /// # Errors
+    /// If the kernel's list cannot be read.
+    pub fn members(&self) -> Result<Vec<u32>, Error> {
+        let list = read(self.places.pids.join("cgroup.procs"))?;
+        Ok(list
+            .split_whitespace()
+            .filter_map(|pid| pid.parse().ok())
+            .collect())
+    }
+
+    /// What has been used. Whatever the kernel does not tell is absent, or 0.
+    pub fn usage(&self) -> Usage {
+        let now = self.counters();
+        Usage {
+            peak_memory_bytes: now.peak_memory_bytes,
+            cpu_seconds: now
+                .cpu_seconds
+                .map(|seconds| seconds - self.baseline.cpu_seconds.unwrap_or(0.0)),
+            oom_kills: now.oom_kills.saturating_sub(self.baseline.oom_kills),
+            pids_max_hits: now.pids_max_hits.saturating_sub(self.baseline.pids_max_hits),
+        }
+    }
+
+    fn counters(&self) -> Usage {
+        let Places {
+            memory,
+            pids,
+            accounting,
+            ..
+        } = &self.places;
+        let (peak, events, time, unit) = match self.version {
+            Version::V1 => (
+                "memory.max_usage_in_bytes",
+                "memory.oom_control",
+                "cpuacct.usage",
+                1e9,
+            ),
+            Version::V2 => ("memory.peak", "memory.events", "cpu.stat", 1e6),
+        };
+        let time = accounting.as_ref().and_then(|folder| match self.version {
+            Version::V1 => number(&folder.join(time)),
+            Version::V2 => keyed(&folder.join(time), "usage_usec"),
+        });
+        Usage {
+            peak_memory_bytes: number(&memory.join(peak)),
+            cpu_seconds: time.map(|time| time as f64 / unit),
+            oom_kills: keyed(&memory.join(events), "oom_kill").unwrap_or(0),
+            pids_max_hits: keyed(&pids.join("pids.events"), "max").unwrap_or(0),
+        }
+    }
+
+    /// Starts counting anew, for the next guest. Answers whether the group is as good as new: empty, next to nothing
+    /// charged to it, its peak reset (version 2 cannot). If not, make another.
+    pub fn reset(&mut self) -> bool {
+        self.baseline = self.counters();
+        let memory = &self.places.memory;
+        self.version == Version::V1
+            && self.members().is_ok_and(|members| members.is_empty())
+            && write(memory.join("memory.max_usage_in_bytes"), "0").is_ok()
+            && number(&memory.join("memory.usage_in_bytes")).is_some_and(|bytes| bytes < LEFT_OVER)
+    }
+
+    /// Kills all members where the kernel offers that (version 2 since Linux 5.14). Otherwise gives their pids, for the
+    /// caller to kill.
+    ///
+    /// # Errors
+    /// If the kernel's list cannot be read.
+    pub fn kill_all(&self) -> Result<Vec<u32>, Error> {
+        let file = self.places.pids.join("cgroup.kill");
+        if self.version == Version::V2 && file.exists() && write(file, "1").is_ok() {
+            return Ok(Vec::new());
+        }
+        self.members()
+    }
+
+    /// Removes the group, waiting up to a tenth of a second for processes that are just ending.
+    ///
+    /// # Errors
+    /// If a process is still in it.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.remove()
+    }
+
+    fn remove(&mut self) -> Result<(), Error> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut result = Ok(());
+        for folder in std::mem::take(&mut self.folders) {
+            result = result.and(remove(&folder, deadline));
+        }
+        for owner in std::mem::take(&mut self.owners) {
+            // Other slots keep it.
+            let _ = std::fs::remove_dir(owner);
+        }
+        result
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = self.remove();
+    }
+}
+
+fn number(path: &Path) -> Option<u64> {
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// From a file of lines `key number`.
+fn keyed(path: &Path, key: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
+    value.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: GroupLimits = GroupLimits {
+        memory_bytes: 64 << 20,
+        pids: 16,
+        cpus: 0.5,
+    };
+
+    /// A group of version 2 over a plain folder, which holds the files that the kernel would make.
+    fn unified(folder: &Path, files: &[(&str, &str)]) -> Group {
+        for (name, content) in files {
+            std::fs::write(folder.join(name), content).unwrap();
+        }
+        let all = || folder.to_owned();
+        let places = Places {
+            memory: all(),
+            pids: all(),
+            cpu: Some(all()),
+            accounting: Some(all()),
+        };
+        let (folders, owners, procs) = (Vec::new(), Vec::new(), Vec::new());
+        Group {
+            version: Version::V2,
+            places,
+            folders,
+            owners,
+            procs,
+            baseline: Usage::default(),
+        }
+    }
+
+    #[test]
+    fn version2_takes_its_limits() {
+        let folder = tempfile::tempdir().unwrap();
+        let group = unified(
+            folder.path(),
+            &[("memory.swap.max", "max"), ("memory.oom.group", "0")],
+        );
+        group.set_limits(LIMITS).unwrap();
+        let files = [
+            "memory.max",
+            "memory.swap.max",
+            "memory.oom.group",
+            "pids.max",
+            "cpu.max",
+        ];
+        let found = files.map(|name| read(folder.path().join(name)).unwrap());
+        assert_eq!(found, ["67108864", "0", "1", "16", "50000 100000"]);
+        group
+            .set_limits(GroupLimits {
+                cpus: 0.0001,
+                ..LIMITS
+            })
+            .unwrap();
+        assert_eq!(
+            read(folder.path().join("cpu.max")).unwrap(),
+            "1000 100000",
+            "the least that the kernel takes"
+        );
+    }
+
+    #[test]
+    fn version2_tells_its_use_since_the_reset() {
+        let folder = tempfile::tempdir().unwrap();
+        let events = "low 0\nhigh 0\nmax 9\noom 2\noom_kill 1\noom_group_kill 1\n";
+        let mut group = unified(
+            folder.path(),
+            &[
+                ("memory.peak", "4096\n"),
+                ("memory.events", events),
+                ("pids.events", "max 3\n"),
+                ("cpu.stat", "usage_usec 2500000\nuser_usec 1\n"),
+            ],
+        );
+        let expected = Usage {
+            peak_memory_bytes: Some(4096),
+            cpu_seconds: Some(2.5),
+            oom_kills: 1,
+            pids_max_hits: 3,
+        };
+        assert_eq!(group.usage(), expected);
+        assert!(!group.reset(), "the peak cannot be reset");
+        std::fs::write(folder.path().join("cpu.stat"), "usage_usec 3000000\n").unwrap();
+        let expected = Usage {
+            peak_memory_bytes: Some(4096),
+            cpu_seconds: Some(0.5),
+            oom_kills: 0,
+            pids_max_hits: 0,
+        };
+        assert_eq!(group.usage(), expected);
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_tell_is_absent() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(unified(folder.path(), &[]).usage(), Usage::default());
+    }
+
+    /// The controllers do not matter for this, so the empty version 2 tree beside a full version 1 will do.
+    #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a child to be killed, in a control group alone"
+    )]
+    fn version2_ends_its_members_at_once() {
+        let mounts = read("/proc/self/mounts".into()).unwrap();
+        let tree = mounts
+            .lines()
+            .map(|line| line.split(' ').collect::<Vec<_>>())
+            .find(|line| line[2] == "cgroup2");
+        let own =
+            tree.map(|line| PathBuf::from(line[1]).join(format!("ringfence-test-v2-{}", std::process::id())));
+        let Some(own) = own.filter(|own| std::fs::create_dir(own).is_ok()) else {
+            eprintln!("skipped: no group can be made at the top of a version 2 tree");
+            return;
+        };
+        let places = Places {
+            memory: own.clone(),
+            pids: own.clone(),
+            cpu: None,
+            accounting: Some(own.clone()),
+        };
+        let group = Group::create(Version::V2, &places, "slot").unwrap();
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        write(own.join("slot/cgroup.procs"), &child.id().to_string()).unwrap();
+        assert_eq!(group.members().unwrap(), [child.id()]);
+        assert!(group.usage().cpu_seconds.is_some());
+        assert_eq!(group.kill_all().unwrap(), [0; 0]);
+        assert_eq!(
+            std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()),
+            Some(libc::SIGKILL)
+        );
+        group.close().unwrap();
+        std::fs::remove_dir(&own).unwrap();
+    }
+}

@@ -1,0 +1,252 @@
+//! Control groups on the machine that the tests run on. Without a place to make them, each test says so and skips.
+#![allow(
+    unsafe_code,
+    reason = "a child enters its groups between fork and exec, as a guest does"
+)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a helper of a test is a test, too"
+)]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the programs are started in a control group alone, without the jail"
+)]
+
+use ringfence_jail::cgroup::{Group, GroupLimits, Hierarchy, Version};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+const LIMITS: GroupLimits = GroupLimits {
+    memory_bytes: 32 << 20,
+    pids: 8,
+    cpus: 0.5,
+};
+
+fn hierarchy() -> Option<Hierarchy> {
+    let detection = Hierarchy::detect_verbose();
+    if detection.hierarchy.is_none() {
+        eprintln!("skipped: {}", detection.reasons.join("; "));
+    }
+    detection.hierarchy
+}
+
+/// The owner's folder is named for the test, so that tests do not meet.
+fn slot(test: &str) -> String {
+    format!("ringfence-test-{test}-{}/slot", std::process::id())
+}
+
+fn folders(group: &Group) -> Vec<PathBuf> {
+    let path =
+        |file: &std::fs::File| std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
+    group
+        .procs()
+        .iter()
+        .map(|file| path(file).parent().unwrap().to_owned())
+        .collect()
+}
+
+/// What a file of the group holds, in whichever tree it is.
+fn value(group: &Group, name: &str) -> Option<String> {
+    let text = folders(group)
+        .iter()
+        .find_map(|folder| std::fs::read_to_string(folder.join(name)).ok())?;
+    Some(text.trim().to_owned())
+}
+
+/// A shell inside the group, its input open until it is dropped.
+fn shell(group: &Group, script: &str) -> Child {
+    let fds: Vec<_> = group.procs().iter().map(|file| file.as_raw_fd()).collect();
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let enter = move || {
+        // SAFETY: one byte from a static string; the descriptors stay open in the parent until after the fork.
+        let entered = |fd: &i32| unsafe { libc::write(*fd, c"0".as_ptr().cast(), 1) == 1 };
+        if fds.iter().all(entered) {
+            Ok(())
+        } else {
+            Err(std::io::Error::last_os_error())
+        }
+    };
+    // SAFETY: between fork and exec the closure makes system calls and allocates nothing.
+    unsafe { command.pre_exec(enter) };
+    command.spawn().unwrap()
+}
+
+#[test]
+fn limits_are_set_and_replaced() {
+    let Some(hierarchy) = hierarchy() else { return };
+    let group = hierarchy.group(&slot("limits"), LIMITS).unwrap();
+    let (memory, cpu) = match hierarchy.version() {
+        Version::V1 => ("memory.limit_in_bytes", "cpu.cfs_quota_us"),
+        Version::V2 => ("memory.max", "cpu.max"),
+    };
+    let check = |limits: GroupLimits, quota: &str| {
+        group.set_limits(limits).unwrap();
+        assert_eq!(value(&group, memory), Some(limits.memory_bytes.to_string()));
+        assert_eq!(value(&group, "pids.max"), Some(limits.pids.to_string()));
+        if let Some(both) = value(&group, "memory.memsw.limit_in_bytes") {
+            assert_eq!(both, limits.memory_bytes.to_string());
+        }
+        if hierarchy.limits_cpu() {
+            assert_eq!(value(&group, cpu).unwrap().split(' ').next(), Some(quota));
+        }
+    };
+    check(LIMITS, "50000");
+    check(
+        GroupLimits {
+            memory_bytes: 64 << 20,
+            pids: 9,
+            cpus: 1.0,
+        },
+        "100000",
+    );
+    check(
+        GroupLimits {
+            memory_bytes: 16 << 20,
+            pids: 7,
+            cpus: 0.25,
+        },
+        "25000",
+    );
+}
+
+#[test]
+fn closing_leaves_nothing() {
+    let Some(hierarchy) = hierarchy() else { return };
+    let name = slot("close");
+    let group = hierarchy.group(&name, LIMITS).unwrap();
+    let other = hierarchy.group(&format!("{name}-2"), LIMITS).unwrap();
+    let slots = folders(&group);
+    assert!(hierarchy.group(&name, LIMITS).is_err(), "a name is used once");
+    assert!(
+        slots.iter().all(|folder| folder.is_dir()),
+        "and the failure does not remove the first"
+    );
+    group.close().unwrap();
+    assert!(!slots.iter().any(|folder| folder.exists()));
+    let owners: Vec<&Path> = slots.iter().filter_map(|folder| folder.parent()).collect();
+    assert!(
+        owners.iter().all(|owner| owner.is_dir()),
+        "the other slot keeps the owner's folder"
+    );
+    drop(other);
+    assert!(!owners.iter().any(|owner| owner.exists()));
+}
+
+#[test]
+fn a_group_in_use_cannot_be_closed() {
+    let Some(hierarchy) = hierarchy() else { return };
+    let group = hierarchy.group(&slot("busy"), LIMITS).unwrap();
+    let slots = folders(&group);
+    let mut child = shell(&group, "read line");
+    assert_eq!(group.members().unwrap(), [child.id()]);
+    assert!(group.close().is_err());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let owner = format!("test-busy-{}", std::process::id());
+    assert_eq!(hierarchy.sweep(&|candidate| candidate == owner), [owner.as_str()]);
+    assert!(!slots.iter().any(|folder| folder.exists()));
+}
+
+#[test]
+fn members_are_named_or_killed() {
+    let Some(hierarchy) = hierarchy() else { return };
+    let group = hierarchy.group(&slot("kill"), LIMITS).unwrap();
+    let mut child = shell(&group, "read line");
+    let left = group.kill_all().unwrap();
+    match hierarchy.version() {
+        Version::V1 => {
+            assert_eq!(left, [child.id()]);
+            child.kill().unwrap();
+        }
+        Version::V2 => assert_eq!(left, [0; 0]),
+    }
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+    group.close().unwrap();
+}
+
+#[test]
+fn too_much_memory_is_fatal_and_counted() {
+    let Some(hierarchy) = hierarchy() else { return };
+    let mut group = hierarchy.group(&slot("memory"), LIMITS).unwrap();
+    assert_eq!(group.usage().oom_kills, 0);
+    // One endless line, which tail has to keep.
+    let status = shell(&group, "exec tail /dev/zero").wait().unwrap();
+    assert_eq!(status.signal(), Some(libc::SIGKILL));
+    let usage = group.usage();
+    assert!(usage.oom_kills >= 1, "{usage:?}");
+    if let Some(peak) = usage.peak_memory_bytes {
+        assert!((16 << 20..=LIMITS.memory_bytes).contains(&peak), "{usage:?}");
+    }
+    assert!(usage.cpu_seconds.is_none_or(|seconds| seconds > 0.0), "{usage:?}");
+    let clean = group.reset();
+    let usage = group.usage();
+    assert_eq!(usage.oom_kills, 0);
+    if clean {
+        assert!(
+            usage.peak_memory_bytes.is_some_and(|peak| peak < 4 << 20),
+            "{usage:?}"
+        );
+    }
+    group.close().unwrap();
+}
+
+#[test]
+fn memory_files_count_as_memory() {
+    let Some(hierarchy) = hierarchy() else { return };
+    let group = hierarchy.group(&slot("shm"), LIMITS).unwrap();
+    let file = format!("/dev/shm/ringfence-test-{}", std::process::id());
+    let status = shell(&group, &format!("head -c 100000000 /dev/zero > {file}"))
+        .wait()
+        .unwrap();
+    let size = std::fs::metadata(&file).map_or(0, |file| file.len());
+    let _ = std::fs::remove_file(&file);
+    assert!(
+        !status.success() && size <= LIMITS.memory_bytes,
+        "{status:?} after {size} bytes"
+    );
+    assert!(group.usage().oom_kills >= 1, "{:?}", group.usage());
+}
+
+#[test]
+fn too_many_processes_are_refused_and_counted() {
+    let Some(hierarchy) = hierarchy() else { return };
+    let group = hierarchy
+        .group(&slot("pids"), GroupLimits { pids: 1, ..LIMITS })
+        .unwrap();
+    let status = shell(&group, "(exit 0) && exit 3").wait().unwrap();
+    assert_ne!(status.code(), Some(3), "the subshell did not start");
+    assert!(group.usage().pids_max_hits >= 1, "{:?}", group.usage());
+    group.close().unwrap();
+}
+
+#[test]
+fn what_a_dead_engine_left_is_swept() {
+    let Some(hierarchy) = hierarchy() else { return };
+    let mark = std::process::id();
+    let group = |owner: &str| {
+        hierarchy
+            .group(&format!("ringfence-test-{owner}-{mark}/slot"), LIMITS)
+            .unwrap()
+    };
+    let (dead, alive) = (group("dead"), group("alive"));
+    let (dead_folders, alive_folders) = (folders(&dead), folders(&alive));
+    // As if the engine had been killed: nobody closes the group.
+    std::mem::forget(dead);
+    let gone = format!("test-dead-{mark}");
+    assert_eq!(hierarchy.sweep(&|owner| owner == gone), [gone.as_str()]);
+    assert!(
+        !dead_folders
+            .iter()
+            .any(|folder| folder.exists() || folder.parent().unwrap().exists())
+    );
+    assert!(alive_folders.iter().all(|folder| folder.is_dir()));
+    alive.close().unwrap();
+}
