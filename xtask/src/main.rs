@@ -54,8 +54,10 @@ fn dispatch() -> Result<()> {
     }
 }
 
-/// The folder above this crate, whatever the working directory is.
+/// The folder above this crate, whatever the working directory is. Asked of cargo at run time: a checkout that was
+/// moved or shares its target folder with another must not be taken for where it was built.
 fn workspace_root() -> Result<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").context("run me as `cargo xtask`")?;
+    let root = Path::new(&manifest).parent();
     Ok(root.context("xtask lies in the workspace")?.to_owned())
 }
