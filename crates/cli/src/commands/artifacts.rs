@@ -1,12 +1,10 @@
 //! `ringfence artifacts`: looking at stored runs.
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use serde_json::{Value, json};
+use ringfence_runtime::artifact::{Entry, Error, Store};
+use serde_json::Value;
 
 use crate::args::ArtifactsCommand;
 use crate::context::Context;
@@ -15,48 +13,64 @@ use crate::high;
 use crate::ui::visible;
 
 pub(crate) fn run(command: &ArtifactsCommand, context: &Context) -> anyhow::Result<ExitCode> {
-    let dir = high::artifacts_dir(context)?.join("executions");
-    match command {
-        ArtifactsCommand::Ls { json } => list(&dir, *json, context)?,
-        ArtifactsCommand::Show { name, json } => show(&dir, name, *json, context)?,
-    }
+    let store = high::store(context)?;
+    let text = match command {
+        ArtifactsCommand::Ls { json: true } => serde_json::to_string_pretty(&store.list(usize::MAX)?)? + "\n",
+        ArtifactsCommand::Ls { json: false } => store
+            .list(usize::MAX)?
+            .iter()
+            .map(|entry| line(entry) + "\n")
+            .collect(),
+        ArtifactsCommand::Show { name, json: true } => show(&store, name)? + "\n",
+        ArtifactsCommand::Show { name, json: false } => readable(&show(&store, name)?)?,
+    };
+    context.ui.out(text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(dir: &Path, as_json: bool, context: &Context) -> anyhow::Result<()> {
-    let rows: Vec<Value> = names(dir)?
-        .iter()
-        .map(|name| match read(&dir.join(name)) {
-            Ok(document) => summary(name, &document),
-            // A half-written or foreign file is shown, not hidden, and does not spoil the list.
-            Err(error) => json!({"name": name, "error": format!("{error:#}")}),
-        })
-        .collect();
-    if as_json {
-        context.ui.out(serde_json::to_string_pretty(&rows)? + "\n")?;
-        return Ok(());
-    }
-    let text: String = rows.iter().map(|row| line(row) + "\n").collect();
-    context.ui.out(text)?;
-    Ok(())
+fn show(store: &Store, name: &str) -> anyhow::Result<String> {
+    store.show(name).map_err(|error| match error {
+        Error::Name(_) | Error::NotFound(_) => {
+            let hint = "`ringfence artifacts ls` lists the stored runs";
+            Failure::usage(format!("no stored run is called `{name}`"), hint).into()
+        }
+        Error::Ambiguous { count, .. } => Failure::usage(
+            format!("{count} stored runs begin with `{name}`"),
+            "write more of the name",
+        )
+        .into(),
+        other @ (Error::File { .. } | Error::Encode(_) | Error::TooLong(_)) => other.into(),
+    })
 }
 
-fn show(dir: &Path, name: &str, as_json: bool, context: &Context) -> anyhow::Result<()> {
-    let document = read(&pick(dir, name)?)?;
-    if as_json {
-        context.ui.out(serde_json::to_string_pretty(&document)? + "\n")?;
-        return Ok(());
+fn line(entry: &Entry) -> String {
+    // A half-written or foreign file is shown, not hidden, and does not spoil the list.
+    let Some(summary) = &entry.summary else {
+        return format!("{}  unreadable", entry.name);
+    };
+    let outcome = serde_json::to_value(summary.outcome).unwrap_or_default();
+    let (language, outcome) = (summary.language.as_str(), shown(&outcome));
+    format!(
+        "{}  {language:<10}  {outcome:<15}  status {}",
+        entry.name, summary.exit_code
+    )
+}
+
+fn readable(document: &str) -> anyhow::Result<String> {
+    let document: Value = serde_json::from_str(document).context("the stored run is not valid JSON")?;
+    let (result, meta) = (&document["result"], &document["result"]["meta"]);
+    let mut text = String::new();
+    for (title, value) in [
+        ("time", &document["timestamp"]),
+        ("name", &document["metadata"]["name"]),
+        ("language", &document["language"]),
+        ("runtime", &meta["runtime"]),
+        ("outcome", &meta["outcome"]),
+        ("status", &result["exit_code"]),
+        ("seconds", &result["duration"]),
+    ] {
+        text.push_str(&format!("{title:<10}{}\n", shown(value)));
     }
-    let result = &document["result"];
-    let mut text = format!("time      {}\n", shown(&document["timestamp"]));
-    text.push_str(&format!("language  {}\n", shown(&result["meta"]["language"])));
-    text.push_str(&format!("runtime   {}\n", shown(&result["meta"]["runtime"])));
-    text.push_str(&format!(
-        "outcome   {}, status {}\n",
-        shown(&result["meta"]["outcome"]),
-        shown(&result["exit_code"])
-    ));
-    text.push_str(&format!("duration  {} s\n", shown(&result["duration"])));
     for (title, part) in [
         ("code", &document["code"]),
         ("stdout", &result["stdout"]),
@@ -68,79 +82,10 @@ fn show(dir: &Path, name: &str, as_json: bool, context: &Context) -> anyhow::Res
             text.push_str(&format!("\n{title}\n{body}"));
         }
     }
-    context.ui.out(text)?;
-    Ok(())
+    Ok(text)
 }
 
-/// The names of stored runs, newest first: they begin with their time.
-fn names(dir: &Path) -> anyhow::Result<Vec<String>> {
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error).with_context(|| format!("reading {}", dir.display())),
-    };
-    let mut names = Vec::new();
-    for entry in entries {
-        let name = entry?.file_name();
-        names.extend(
-            name.to_str()
-                .filter(|name| name.ends_with(".json") && !name.starts_with('.'))
-                .map(str::to_owned),
-        );
-    }
-    names.sort_unstable_by(|a, b| b.cmp(a));
-    Ok(names)
-}
-
-fn pick(dir: &Path, part: &str) -> anyhow::Result<PathBuf> {
-    let names = names(dir)?;
-    let exact = names
-        .iter()
-        .find(|name| *name == part || name.strip_suffix(".json") == Some(part));
-    let mut fitting = names.iter().filter(|name| name.contains(part));
-    match (exact, fitting.next(), fitting.next()) {
-        (Some(name), ..) | (None, Some(name), None) => Ok(dir.join(name)),
-        (None, Some(_), Some(_)) => Err(Failure::usage(
-            format!("several stored runs fit `{part}`"),
-            "give more of the name",
-        )
-        .into()),
-        (None, None, _) => {
-            let hint = "`ringfence artifacts ls` lists the stored runs";
-            Err(Failure::usage(format!("no stored run is called `{part}`"), hint).into())
-        }
-    }
-}
-
-fn read(path: &Path) -> anyhow::Result<Value> {
-    let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-    serde_json::from_slice(&text).with_context(|| format!("reading {}", path.display()))
-}
-
-fn summary(name: &str, document: &Value) -> Value {
-    let result = &document["result"];
-    json!({
-        "name": name,
-        "timestamp": document["timestamp"],
-        "language": result["meta"]["language"],
-        "outcome": result["meta"]["outcome"],
-        "exit_code": result["exit_code"],
-        "duration": result["duration"],
-    })
-}
-
-fn line(row: &Value) -> String {
-    let name = shown(&row["name"]);
-    if let Some(error) = row["error"].as_str() {
-        return format!("{name}  unreadable: {}", visible(error));
-    }
-    let (language, outcome) = (shown(&row["language"]), shown(&row["outcome"]));
-    format!(
-        "{name}  {language:<10}  {outcome:<15}  status {}",
-        shown(&row["exit_code"])
-    )
-}
-
+/// Text that a guest chose must not steer the terminal.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => visible(text),
@@ -152,45 +97,32 @@ fn shown(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
-    fn store(names: &[&str]) -> tempfile::TempDir {
-        let dir = tempfile::tempdir().unwrap();
-        for name in names {
-            fs::write(dir.path().join(name), "{}").unwrap();
-        }
-        dir
+    #[test]
+    fn a_stored_run_is_readable_and_its_control_characters_are_not_sent() {
+        let document = json!({
+            "code": "a\nb", "language": "python", "timestamp": "2026-01-02T03:04:05Z",
+            "result": {"stdout": "\u{1b}[2Jhi\n", "stderr": "", "exit_code": 3, "meta": {"outcome": "exited"}},
+        });
+        let text = readable(&document.to_string()).unwrap();
+        assert!(
+            text.contains("status    3\n") && text.contains("\ncode\n  a\n  b\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("\\u{1b}[2Jhi") && !text.contains("stderr"),
+            "{text}"
+        );
     }
 
     #[test]
-    fn the_newest_comes_first_and_foreign_files_do_not_count() {
-        let dir = store(&[
-            "2026-01-01_aa.json",
-            "2026-02-01_bb.json",
-            ".tmp.json",
-            "notes.txt",
-        ]);
-        assert_eq!(
-            names(dir.path()).unwrap(),
-            ["2026-02-01_bb.json", "2026-01-01_aa.json"]
-        );
-        assert!(names(&dir.path().join("none")).unwrap().is_empty());
-    }
-
-    #[test]
-    fn a_part_of_a_name_is_enough_if_it_fits_once() {
-        let dir = store(&["2026-01-01_aa.json", "2026-02-01_bb.json"]);
-        assert!(pick(dir.path(), "bb").unwrap().ends_with("2026-02-01_bb.json"));
-        assert!(
-            pick(dir.path(), "2026")
-                .unwrap_err()
-                .to_string()
-                .contains("several")
-        );
-        assert!(
-            pick(dir.path(), "../../etc/passwd")
-                .unwrap_err()
-                .to_string()
-                .contains("no stored run")
-        );
+    fn an_unreadable_record_is_listed_as_such() {
+        let entry = Entry {
+            name: "x".to_owned(),
+            bytes: 1,
+            summary: None,
+        };
+        assert_eq!(line(&entry), "x  unreadable");
     }
 }

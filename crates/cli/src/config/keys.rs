@@ -95,11 +95,13 @@ impl Keys {
             let name = siblings.keys().find(|name| snake(name) == near)?;
             return Some(dotted(&[section, std::slice::from_ref(name)].concat()));
         }
-        let elsewhere = self.leaves().into_iter().map(|(path, _)| path);
-        elsewhere
-            .filter(|path| path[0] != "templates")
+        let mut elsewhere: Vec<Path> = self.leaves().into_iter().map(|(path, _)| path).collect();
+        // What is set most often is most likely meant.
+        elsewhere.sort_by_key(|path| (path[0] != "sandbox", path.len()));
+        let mut named = elsewhere.iter().filter(|path| path[0] != "templates");
+        named
             .find(|path| path.last().is_some_and(|last| snake(last) == wanted))
-            .map(|path| dotted(&path))
+            .map(|path| dotted(path))
     }
 }
 

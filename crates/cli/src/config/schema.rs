@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ringfence_policy::{Bytes, Cpus, Limits, Pids, RuntimeKind, Timeout};
+use ringfence_runtime::artifact::{DEFAULT_KEEP, StorePolicy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -411,19 +412,20 @@ pub(crate) struct Egress {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Artifacts {
     /// Which runs are stored: `always`, `on_error` or `never`.
-    pub(crate) store: values::StoreCode,
+    #[schemars(with = "values::StoreName")]
+    pub(crate) store: StorePolicy,
     /// Where. Unset: `artifacts` in the state directory.
     pub(crate) dir: Option<PathBuf>,
     /// How many are kept; the oldest go first.
-    pub(crate) keep: u32,
+    pub(crate) keep: usize,
 }
 
 impl Default for Artifacts {
     fn default() -> Self {
         Self {
-            store: values::StoreCode::OnError,
+            store: StorePolicy::OnError,
             dir: None,
-            keep: 1_000,
+            keep: DEFAULT_KEEP,
         }
     }
 }

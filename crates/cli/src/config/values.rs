@@ -58,11 +58,6 @@ words! {
         StandardNet,
     }
 }
-words! {
-    /// Which runs are stored.
-    #[serde(rename_all = "snake_case")]
-    StoreCode { Always, #[serde(alias = "on-error", alias = "onError")] OnError, Never }
-}
 
 /// A risk between 0 (reads only) and 10 (destroys for good).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -168,6 +163,7 @@ macro_rules! schema_of {
 }
 
 schema_of!(RuntimeName, {"type": "string", "enum": ["local", "docker", "podman", "pyodide", "e2b"]});
+schema_of!(StoreName, {"type": "string", "enum": ["always", "on_error", "never"]});
 schema_of!(Size, {"description": "bytes, or a text such as `10KiB` or `256MiB`", "type": ["integer", "string"]});
 schema_of!(Duration, {"description": "seconds, or a text such as `500ms`, `5s` or `2m`", "type": ["number", "string"]});
 

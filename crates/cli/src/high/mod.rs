@@ -6,10 +6,11 @@ mod source;
 use std::path::{Path, PathBuf};
 
 use ringfence_policy::{EnvName, Limits, Mount, Network, Request, RuntimeKind, Scope};
+use ringfence_runtime::artifact::{Store, StorePolicy};
 
 use crate::args::{IsolationArg, NetworkChoice, RunArgs};
 use crate::config::Config;
-use crate::config::values::{IsolationChoice, StoreCode};
+use crate::config::values::IsolationChoice;
 use crate::context::Context;
 use crate::env::Environment;
 use crate::exit::Failure;
@@ -90,11 +91,11 @@ pub(crate) struct Settings {
     /// Modules that the import check refuses; empty where it is off.
     pub(crate) blocked_imports: Vec<String>,
     /// Which runs are stored.
-    pub(crate) store: StoreCode,
+    pub(crate) store: StorePolicy,
     /// Where; absolute.
     pub(crate) artifacts_dir: PathBuf,
     /// How many stored runs are kept.
-    pub(crate) artifacts_keep: u32,
+    pub(crate) artifacts_keep: usize,
 }
 
 /// Decides a run.
@@ -168,14 +169,20 @@ pub(crate) fn settings(args: Option<&RunArgs>, context: &Context) -> anyhow::Res
 }
 
 /// Where runs are stored.
-///
-/// # Errors
-/// If the configuration cannot be used.
-pub(crate) fn artifacts_dir(context: &Context) -> anyhow::Result<PathBuf> {
+fn artifacts_dir(context: &Context) -> anyhow::Result<PathBuf> {
     Ok(match &context.config()?.artifacts.dir {
         Some(dir) => std::path::absolute(dir)?,
         None => context.paths.state.join("artifacts"),
     })
+}
+
+/// The stored runs.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub(crate) fn store(context: &Context) -> anyhow::Result<Store> {
+    let keep = context.config()?.artifacts.keep;
+    Ok(Store::new(&artifacts_dir(context)?, keep))
 }
 
 /// Options that the contract names and a later version brings; refusing beats running without them.

@@ -93,29 +93,16 @@ fn stored_runs_are_listed_and_shown() {
     let dir = Dir::new();
     assert_eq!(dir.run(["artifacts", "ls", "--json"]).ok().trim(), "[]");
     std::fs::create_dir_all(dir.path("state/ringfence/artifacts/executions")).unwrap();
-    let stored = r#"{"timestamp":"2026-01-02T03:04:05Z","code":"print('\u001b[2J')",
-        "result":{"stdout":"hi\n","stderr":"","exit_code":3,"duration":0.1,"meta":{"language":"python","outcome":"exited"}}}"#;
     dir.write(
-        "state/ringfence/artifacts/executions/20260102T030405_abc.json",
-        stored,
-    );
-    dir.write(
-        "state/ringfence/artifacts/executions/20260101T000000_bad.json",
-        "{",
+        "state/ringfence/artifacts/executions/20260101_bad.json",
+        "{\"code\": \"1 + 1\"}",
     );
     let list = dir.run(["artifacts", "ls"]);
-    let lines: Vec<_> = list.ok().lines().collect();
-    assert!(
-        lines[0].starts_with("20260102T030405_abc.json  python") && lines[0].ends_with("status 3"),
-        "{list:?}"
-    );
-    assert!(lines[1].contains("unreadable"), "{list:?}");
-    let shown = dir.run(["artifacts", "show", "abc"]);
-    assert!(
-        shown.ok().contains("hi") && !shown.stdout.contains('\u{1b}'),
-        "{shown:?}"
-    );
+    assert_eq!(list.ok(), "20260101_bad  unreadable\n");
+    assert!(dir.run(["artifacts", "show", "2026"]).ok().contains("1 + 1"));
     dir.run(["artifacts", "show", "nothing"])
+        .refused(2, "no stored run");
+    dir.run(["artifacts", "show", "../../../etc/passwd"])
         .refused(2, "no stored run");
 }
 
