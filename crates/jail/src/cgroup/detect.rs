@@ -184,7 +184,13 @@ fn version2(
             "cgroup v2: the controller cpu is not delegated (processor time is not limited)".to_owned(),
         );
     }
-    delegate(&folder, cpu.is_some()).map_err(|error| format!("cgroup v2: {}", explain(&error)))?;
+    delegate(&folder, cpu.is_some()).map_err(|error| match busy(&error) {
+        true => format!(
+            "cgroup v2: {} holds other processes, so it cannot hand on its controllers",
+            folder.display()
+        ),
+        false => format!("cgroup v2: {}", explain(&error)),
+    })?;
     probe(&folder)
         .map_err(|error| format!("cgroup v2: no group can be made in {}: {error}", folder.display()))?;
     let all = || folder.clone();
@@ -230,7 +236,6 @@ pub(super) fn enable(folder: &Path, cpu: bool) -> Result<(), Error> {
 /// As [`enable`], for our own group. The kernel refuses that for a group with processes in it: where this process is
 /// the only one, as in a scope that systemd made for it, it first moves to a leaf.
 fn delegate(folder: &Path, cpu: bool) -> Result<(), Error> {
-    let busy = |error: &Error| matches!(error, Error::Write { source, .. } if source.kind() == io::ErrorKind::ResourceBusy);
     match enable(folder, cpu) {
         Err(error) if busy(&error) => {}
         result => return result,
@@ -250,6 +255,10 @@ fn delegate(folder: &Path, cpu: bool) -> Result<(), Error> {
         let _ = write(folder.join("cgroup.procs"), "0");
         let _ = std::fs::remove_dir(&leaf);
     })
+}
+
+fn busy(error: &Error) -> bool {
+    matches!(error, Error::Write { source, .. } if source.kind() == io::ErrorKind::ResourceBusy)
 }
 
 #[cfg(test)]
