@@ -102,11 +102,20 @@ pub enum Error {
 
 /// The fence's filter for the architecture that this program runs on.
 ///
+/// It is compiled once for each surface. A process that forks guests calls this before it forks: the children then
+/// find the filter ready.
+///
 /// # Errors
 /// Only for an architecture without a table: that the policy compiles for the others is tested.
 pub fn fence(surface: Surface) -> Result<Program, Error> {
+    static PROGRAMS: [OnceLock<Program>; 6] = [const { OnceLock::new() }; 6];
+    let place = &PROGRAMS[surface.sockets as usize * 2 + surface.ipc as usize];
+    if let Some(program) = place.get() {
+        return Ok(program.clone());
+    }
     let arch = Arch::native().ok_or(Error::UnsupportedArchitecture)?;
-    bpf::compile(&shipped()?.decisions(arch, surface)).map(Program)
+    let program = Program(bpf::compile(&shipped()?.decisions(arch, surface))?);
+    Ok(place.get_or_init(|| program).clone())
 }
 
 /// The same policy as an OCI seccomp profile, which container engines read and people can.

@@ -384,6 +384,25 @@ fn a_program_that_the_kernel_would_not_take_is_an_error() {
     assert!(matches!(result, Err(Error::TooLong { length }) if length > 5000));
 }
 
+/// The filters are kept, each in a place of its own.
+#[test]
+fn each_surface_gets_its_filter() {
+    let Some(arch) = Arch::native() else { return };
+    for surface in surfaces().chain(surfaces()) {
+        let code = |program: &[libc::sock_filter]| -> Vec<_> {
+            program
+                .iter()
+                .map(|step| (step.code, step.jt, step.jf, step.k))
+                .collect()
+        };
+        assert_eq!(
+            code(fence(surface).unwrap().as_slice()),
+            code(&Filter::new(arch, surface).0),
+            "{surface:?}"
+        );
+    }
+}
+
 /// Loading costs time in each guest, so growth should be noticed.
 #[test]
 fn the_fence_stays_short() {
