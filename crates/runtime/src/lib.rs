@@ -3,3 +3,4 @@ pub mod imports;
 pub mod output;
 pub mod redact;
 pub mod artifact;
+pub mod interpreter;

@@ -1,0 +1,318 @@
+//! Finds the interpreters of this machine and what they need to see inside the fence.
+
+mod cache;
+mod probe;
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+pub use probe::ProbeError;
+
+/// The oldest Python that runs our side of the protocol.
+const OLDEST: Version = (3, 9, 0);
+
+/// Where a Python is looked for behind everything on the search path.
+const USUAL_PYTHONS: &[&str] = &["/usr/bin/python3", "/usr/local/bin/python3"];
+
+/// Trees whose programs use libraries of their neighbours: they are shown whole or not at all.
+const SHARED_TREES: &[&str] = &["/nix/store", "/gnu/store", "/home/linuxbrew/.linuxbrew"];
+
+/// Directories that hold more than an interpreter, so that the fence must not show them.
+const BROAD: &[&str] = &[
+    "/", "/root", "/home", "/var", "/etc", "/tmp", "/run", "/opt", "/mnt", "/srv", "/proc", "/dev",
+];
+
+/// Links followed from a name to a program; the kernel's own limit.
+const MAX_LINKS: usize = 40;
+
+/// Major, minor and patch number.
+pub type Version = (u32, u32, u32);
+
+/// A Python interpreter and its parts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Python {
+    /// What to execute: not resolved, because Python finds a virtual environment by the name it is called.
+    pub executable: PathBuf,
+    /// Its version.
+    pub version: Version,
+    /// `sys.prefix`: the virtual environment, or the installation.
+    pub prefix: PathBuf,
+    /// `sys.base_prefix`: the installation.
+    pub base_prefix: PathBuf,
+    /// `sys.exec_prefix`.
+    pub exec_prefix: PathBuf,
+    /// The directory of the standard library.
+    pub stdlib: PathBuf,
+    /// `sys.path` after `site` ran, as far as it exists.
+    pub search_path: Vec<PathBuf>,
+    /// What the fence must show besides `/usr`, none within another.
+    pub library_dirs: Vec<PathBuf>,
+    /// Links between `executable` and the program that lie outside `/usr` and `library_dirs`, in order.
+    pub links: Vec<Link>,
+    /// Whether a site directory holds `.pth` files.
+    pub has_pth: bool,
+}
+
+/// A symbolic link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What is written in it.
+    pub target: PathBuf,
+}
+
+/// A JavaScript engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Javascript {
+    /// What to execute; no link.
+    pub executable: PathBuf,
+    /// Which engine it is.
+    pub kind: JavascriptKind,
+    /// What the fence must show besides `/usr`.
+    pub prefix_dirs: Vec<PathBuf>,
+}
+
+/// The JavaScript engines that we know how to start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JavascriptKind {
+    /// Node.js.
+    Node,
+    /// Deno.
+    Deno,
+}
+
+/// Why there is no usable Python.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// None was found.
+    #[error("no python3 found in {looked}; install python3, or name one with `sandbox.python`")]
+    NotFound {
+        /// Where was looked.
+        looked: String,
+    },
+    /// What the configuration names is not there.
+    #[error(
+        "`sandbox.python` names `{0}`, which is neither a program nor a virtual environment; \
+         set it to a python3 or to the directory of a virtual environment"
+    )]
+    Configured(PathBuf),
+    /// It is too old.
+    #[error(
+        "`{path}` is Python {}.{}.{}, and at least 3.9 is needed; install a newer python3, or name one with \
+         `sandbox.python`", version.0, version.1, version.2
+    )]
+    TooOld {
+        /// The interpreter.
+        path: PathBuf,
+        /// What it said it is.
+        version: Version,
+    },
+    /// It did not tell about itself.
+    #[error("`{path}` cannot be used as a Python; repair it, or name another with `sandbox.python`")]
+    Probe {
+        /// The interpreter.
+        path: PathBuf,
+        /// What went wrong.
+        #[source]
+        source: ProbeError,
+    },
+    /// Showing it would show much else.
+    #[error(
+        "`{path}` is installed straight into `{prefix}`, which the fence must not show; \
+         name a python3 from elsewhere with `sandbox.python`"
+    )]
+    Broad {
+        /// The interpreter.
+        path: PathBuf,
+        /// Its prefix.
+        prefix: PathBuf,
+    },
+}
+
+/// Finds the Python to run code with.
+///
+/// `configured` is a program, a program's name on the path, or the directory of a virtual environment. Without
+/// it, programs on `path_var` come first, then scripts there (such as the shims of pyenv, which know where the
+/// program is), then the usual places. What an interpreter says about itself is remembered in `cache_dir` and
+/// asked again when one of its files changed.
+///
+/// # Errors
+/// If none is found that can be used; the error is that of the first one found.
+pub fn find_python(
+    configured: Option<&Path>,
+    path_var: Option<&OsStr>,
+    cache_dir: Option<&Path>,
+) -> Result<Python, Error> {
+    let probe = |candidate: &Path| cache::python(candidate, path_var, cache_dir);
+    if let Some(configured) = configured {
+        let missing = || Error::Configured(configured.to_owned());
+        return probe(&configured_python(configured, path_var).ok_or_else(missing)?);
+    }
+    let on_path = programs("python3", path_var);
+    let (binaries, scripts): (Vec<_>, Vec<_>) = on_path.into_iter().partition(|path| is_elf(path));
+    let usual = USUAL_PYTHONS
+        .iter()
+        .map(PathBuf::from)
+        .filter(|path| is_executable(path));
+    let mut candidates: Vec<PathBuf> = Vec::new();
+    for candidate in binaries.into_iter().chain(scripts).chain(usual) {
+        if !candidates.contains(&candidate) {
+            candidates.push(candidate);
+        }
+    }
+    let mut first_error = None;
+    for candidate in candidates {
+        match probe(&candidate) {
+            Ok(python) => return Ok(python),
+            Err(error) => first_error = first_error.or(Some(error)),
+        }
+    }
+    Err(first_error.unwrap_or_else(|| Error::NotFound {
+        looked: looked(path_var),
+    }))
+}
+
+/// Finds a JavaScript engine: Node before Deno.
+///
+/// Scripts and other stand-ins, such as those of nvm and Volta, are passed over: inside the fence they would
+/// not find what they stand for.
+pub fn find_javascript(path_var: Option<&OsStr>) -> Option<Javascript> {
+    let node = [
+        ("node", JavascriptKind::Node),
+        ("nodejs", JavascriptKind::Node),
+        ("deno", JavascriptKind::Deno),
+    ];
+    node.into_iter().find_map(|(name, kind)| {
+        let usual = ["/usr/bin", "/usr/local/bin"].map(|dir| Path::new(dir).join(name));
+        let all = programs(name, path_var).into_iter().chain(usual);
+        all.filter(|path| is_executable(path) && is_elf(path))
+            .find_map(|path| javascript(&path, kind))
+    })
+}
+
+/// Finds bash.
+pub fn find_bash() -> Option<PathBuf> {
+    let usual = ["/usr/bin/bash", "/bin/bash", "/usr/local/bin/bash"];
+    usual
+        .into_iter()
+        .map(PathBuf::from)
+        .find(|path| is_executable(path))
+}
+
+fn javascript(path: &Path, kind: JavascriptKind) -> Option<Javascript> {
+    let executable = follow(path).1;
+    let name = executable.file_name()?.to_str()?;
+    let genuine = match kind {
+        JavascriptKind::Node => name.starts_with("node"),
+        JavascriptKind::Deno => name.starts_with("deno"),
+    };
+    let dir = executable.parent()?.to_owned();
+    genuine.then(|| Javascript {
+        prefix_dirs: visible(vec![dir]),
+        executable,
+        kind,
+    })
+}
+
+fn configured_python(configured: &Path, path_var: Option<&OsStr>) -> Option<PathBuf> {
+    if configured.is_dir() {
+        let dir = std::path::absolute(configured).ok()?;
+        return ["bin/python3", "bin/python"]
+            .iter()
+            .map(|name| dir.join(name))
+            .find(|path| is_executable(path));
+    }
+    if is_executable(configured) {
+        return std::path::absolute(configured).ok();
+    }
+    let name = configured.to_str().filter(|name| !name.contains('/'))?;
+    programs(name, path_var).into_iter().next()
+}
+
+/// Every executable file called `name` on the search path. Relative entries are passed over: what they mean
+/// depends on where one stands.
+fn programs(name: &str, path_var: Option<&OsStr>) -> Vec<PathBuf> {
+    let dirs = path_var
+        .map(std::env::split_paths)
+        .into_iter()
+        .flatten()
+        .filter(|dir| dir.is_absolute());
+    dirs.map(|dir| dir.join(name))
+        .filter(|path| is_executable(path))
+        .collect()
+}
+
+fn looked(path_var: Option<&OsStr>) -> String {
+    let on_path = match path_var {
+        Some(path) if !path.is_empty() => format!("PATH ({})", path.to_string_lossy()),
+        _ => "PATH (which is empty)".to_owned(),
+    };
+    format!("{on_path} and {}", USUAL_PYTHONS.join(" and "))
+}
+
+fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+fn is_elf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    File::open(path)
+        .and_then(|mut file| file.read_exact(&mut magic))
+        .is_ok()
+        && magic == *b"\x7fELF"
+}
+
+/// The links from `path` to what it means, and what it means. Links in the directories on the way are left alone.
+fn follow(path: &Path) -> (Vec<Link>, PathBuf) {
+    let mut links = Vec::new();
+    let mut path = path.to_owned();
+    while links.len() < MAX_LINKS
+        && let Ok(target) = fs::read_link(&path)
+    {
+        let next = path
+            .parent()
+            .map(|dir| dir.join(&target))
+            .unwrap_or_else(|| target.clone());
+        links.push(Link { path, target });
+        path = next;
+    }
+    (links, path)
+}
+
+/// Those of `dirs` that the fence does not show anyway, none within another.
+fn visible(dirs: Vec<PathBuf>) -> Vec<PathBuf> {
+    let whole = |dir: PathBuf| {
+        let tree = SHARED_TREES.iter().find(|tree| dir.starts_with(tree));
+        tree.map(PathBuf::from).unwrap_or(dir)
+    };
+    let mut dirs: Vec<PathBuf> = dirs
+        .into_iter()
+        .map(whole)
+        .filter(|dir| !dir.starts_with("/usr"))
+        .collect();
+    // A directory sorts before what lies in it.
+    dirs.sort();
+    let mut visible: Vec<PathBuf> = Vec::new();
+    for dir in dirs {
+        if !visible.iter().any(|outer| dir.starts_with(outer)) {
+            visible.push(dir);
+        }
+    }
+    visible
+}
+
+/// Whether `dir` holds more than an interpreter: somebody's home, or a directory of the system.
+fn is_broad(dir: &Path) -> bool {
+    BROAD.iter().any(|broad| dir == Path::new(broad))
+        || dir.parent() == Some(Path::new("/home"))
+        || dir.file_name() == Some(OsStr::new(".local"))
+}
+
+#[cfg(test)]
+mod tests;

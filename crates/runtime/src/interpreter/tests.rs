@@ -1,0 +1,390 @@
+//! Tests of the interpreter search, with real and with made-up interpreters.
+
+use std::ffi::OsString;
+use std::os::unix::fs::symlink;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::*;
+
+const SYSTEM: &str = "/usr/bin/python3";
+
+struct Dir(tempfile::TempDir);
+
+impl Dir {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// An executable script; `{dir}` in it is this directory.
+    fn script(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let text = text.replace("{dir}", self.0.path().to_str().unwrap());
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    /// A script that leads to the system's Python and notes each start.
+    fn counting_shim(&self, name: &str) -> PathBuf {
+        self.script(name, "echo x >> {dir}/starts; exec /usr/bin/python3 \"$@\"")
+    }
+
+    fn starts(&self) -> usize {
+        fs::read_to_string(self.path("starts")).map_or(0, |text| text.lines().count())
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the test makes a virtual environment")]
+fn make_venv(path: &Path) {
+    let status = std::process::Command::new(SYSTEM)
+        .args(["-m", "venv", "--without-pip"])
+        .arg(path)
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+fn age(path: &Path, seconds: u64) {
+    let time = SystemTime::now() - Duration::from_secs(seconds);
+    File::open(path).unwrap().set_modified(time).unwrap();
+}
+
+#[test]
+fn the_systems_python_needs_nothing_but_usr() {
+    let python = find_python(Some(Path::new(SYSTEM)), None, None).unwrap();
+    assert_eq!(python.executable, Path::new(SYSTEM));
+    assert!(python.version >= OLDEST);
+    assert_eq!(
+        (python.prefix.as_path(), python.base_prefix.as_path()),
+        (Path::new("/usr"), Path::new("/usr"))
+    );
+    assert!(python.stdlib.join("os.py").exists());
+    assert!(
+        python.search_path.contains(&python.stdlib) && python.search_path.iter().all(|path| path.exists())
+    );
+    assert_eq!((python.library_dirs, python.links), (vec![], vec![]));
+}
+
+#[test]
+fn a_program_on_the_path_comes_before_a_script() {
+    let dir = Dir::new();
+    dir.counting_shim("python3");
+    let path = OsString::from(format!("{}:relative:/usr/bin", dir.0.path().display()));
+    assert_eq!(
+        find_python(None, Some(&path), None).unwrap().executable,
+        Path::new(SYSTEM)
+    );
+    assert_eq!(dir.starts(), 0);
+}
+
+#[test]
+fn a_shim_alone_on_the_path_is_resolved_to_its_program() {
+    let dir = Dir::new();
+    dir.counting_shim("python3");
+    let python = find_python(None, Some(dir.0.path().as_os_str()), None).unwrap();
+    assert_eq!(dir.starts(), 1);
+    assert!(
+        is_elf(&python.executable) && python.prefix == Path::new("/usr"),
+        "{python:?}"
+    );
+}
+
+#[test]
+fn a_virtual_environment_keeps_its_name_and_shows_its_packages() {
+    let dir = Dir::new();
+    let venv = dir.path("venv");
+    make_venv(&venv);
+    for configured in [venv.clone(), venv.join("bin/python3")] {
+        let python = find_python(Some(&configured), None, None).unwrap();
+        assert_eq!(python.executable, venv.join("bin/python3"));
+        assert_eq!(
+            (&python.prefix, python.base_prefix.as_path()),
+            (&venv, Path::new("/usr"))
+        );
+        assert!(
+            python
+                .search_path
+                .iter()
+                .any(|path| path.starts_with(&venv) && path.ends_with("site-packages"))
+        );
+        assert_eq!(python.library_dirs, [venv.as_path()]);
+        assert!(python.links.is_empty() && !python.has_pth);
+    }
+}
+
+#[test]
+fn links_outside_of_what_is_shown_are_listed() {
+    let dir = Dir::new();
+    let link = dir.path("python");
+    symlink(SYSTEM, &link).unwrap();
+    let python = find_python(Some(&link), None, None).unwrap();
+    assert_eq!(python.executable, link);
+    assert_eq!(
+        python.links,
+        [Link {
+            path: link,
+            target: PathBuf::from(SYSTEM)
+        }]
+    );
+}
+
+#[test]
+fn a_configured_name_is_looked_up_on_the_path() {
+    let python = find_python(
+        Some(Path::new("python3")),
+        Some(OsStr::new("/nowhere:/usr/bin")),
+        None,
+    )
+    .unwrap();
+    assert_eq!(python.executable, Path::new(SYSTEM));
+}
+
+#[test]
+fn what_is_configured_must_be_there() {
+    let dir = Dir::new();
+    fs::write(dir.path("plain"), "").unwrap();
+    for missing in [dir.path("nothing"), dir.path("plain"), dir.0.path().to_owned()] {
+        let error = find_python(Some(&missing), None, None).unwrap_err();
+        assert!(
+            matches!(&error, Error::Configured(path) if *path == missing),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn an_old_python_is_named_with_its_version() {
+    let dir = Dir::new();
+    let old = dir.script(
+        "python3",
+        "echo x >> {dir}/starts; echo 'ringfence-probe:{\"version\": [3, 8, 18]}'",
+    );
+    let cache = dir.path("cache");
+    for _ in 0..2 {
+        let error = find_python(Some(&old), None, Some(&cache)).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                Error::TooOld {
+                    version: (3, 8, 18),
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        assert!(
+            error
+                .to_string()
+                .contains("is Python 3.8.18, and at least 3.9 is needed"),
+            "{error}"
+        );
+    }
+    assert_eq!(dir.starts(), 1, "an old Python is asked every time");
+}
+
+#[test]
+fn a_useless_python_is_passed_over_when_another_is_there() {
+    let dir = Dir::new();
+    dir.script("a/python3", "exit 3");
+    dir.counting_shim("b/python3");
+    let path = OsString::from(format!("{}:{}", dir.path("a").display(), dir.path("b").display()));
+    assert_eq!(
+        find_python(None, Some(&path), None).unwrap().prefix,
+        Path::new("/usr")
+    );
+}
+
+#[test]
+fn a_broken_python_says_what_it_said() {
+    let dir = Dir::new();
+    let broken = dir.script("python3", "echo first >&2; echo 'no such version' >&2; exit 1");
+    let Error::Probe { source, .. } = find_python(Some(&broken), None, None).unwrap_err() else {
+        panic!("not a probe error");
+    };
+    assert_eq!(source.to_string(), "it gave no answer: no such version");
+}
+
+#[test]
+fn an_endless_answer_is_cut_short() {
+    let dir = Dir::new();
+    let endless = dir.script("python3", "exec yes");
+    let error = find_python(Some(&endless), None, None).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::Probe {
+                source: ProbeError::NoAnswer(_),
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn a_hanging_python_is_killed_with_what_it_started() {
+    let dir = Dir::new();
+    let hanging = dir.script("python3", "sleep 1000 & echo $! > {dir}/pid; wait");
+    let started = Instant::now();
+    let error = find_python(Some(&hanging), Some(OsStr::new("/usr/bin:/bin")), None).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::Probe {
+                source: ProbeError::TimedOut,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    assert!(started.elapsed() < Duration::from_secs(20));
+    let pid = fs::read_to_string(dir.path("pid")).unwrap();
+    let state = fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+    // Nobody may have reaped it yet, but it runs no more.
+    assert!(
+        state.as_ref().map_or(true, |stat| stat.contains(") Z")),
+        "{state:?}"
+    );
+}
+
+#[test]
+fn the_cache_answers_until_a_file_changes() {
+    let dir = Dir::new();
+    let shim = dir.counting_shim("bin/python3");
+    let cache = dir.path("cache");
+    let find = || find_python(Some(&shim), None, Some(&cache));
+    let first = find().unwrap();
+    assert_eq!(find().unwrap(), first);
+    assert_eq!(dir.starts(), 1);
+
+    age(&shim, 100);
+    assert_eq!(find().unwrap(), first);
+    assert_eq!(dir.starts(), 2, "a changed time went unnoticed");
+
+    let modified = fs::metadata(&shim).unwrap().modified().unwrap();
+    fs::set_permissions(&shim, fs::Permissions::from_mode(0o700)).unwrap();
+    assert_eq!(fs::metadata(&shim).unwrap().modified().unwrap(), modified);
+    find().unwrap();
+    assert_eq!(dir.starts(), 3, "changed permissions went unnoticed");
+
+    fs::set_permissions(&shim, fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(matches!(find(), Err(Error::Configured(_))));
+}
+
+#[test]
+fn the_cache_notices_new_packages_in_a_virtual_environment() {
+    let dir = Dir::new();
+    let (venv, cache) = (dir.path("venv"), dir.path("cache"));
+    make_venv(&venv);
+    let before = find_python(Some(&venv), None, Some(&cache)).unwrap();
+    let site = before
+        .search_path
+        .iter()
+        .find(|path| path.ends_with("site-packages"))
+        .unwrap();
+    age(site, 100);
+    assert!(!find_python(Some(&venv), None, Some(&cache)).unwrap().has_pth);
+    fs::create_dir(dir.path("extra")).unwrap();
+    fs::write(site.join("extra.pth"), dir.path("extra").to_str().unwrap()).unwrap();
+    let after = find_python(Some(&venv), None, Some(&cache)).unwrap();
+    assert!(after.has_pth && after.search_path.contains(&dir.path("extra")));
+    assert!(after.library_dirs.contains(&dir.path("extra")));
+}
+
+#[test]
+fn a_broken_cache_is_replaced() {
+    let dir = Dir::new();
+    let shim = dir.counting_shim("python3");
+    fs::create_dir(dir.path("cache")).unwrap();
+    let file = dir.path("cache/interpreters.json");
+    for broken in ["{", "{\"format\": 99, \"entries\": []}", "\u{0}"] {
+        fs::write(&file, broken).unwrap();
+        find_python(Some(&shim), None, Some(&dir.path("cache"))).unwrap();
+    }
+    assert_eq!(dir.starts(), 3);
+    find_python(Some(&shim), None, Some(&dir.path("cache"))).unwrap();
+    assert_eq!(dir.starts(), 3);
+    let left: Vec<_> = fs::read_dir(dir.path("cache"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(left, ["interpreters.json"]);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn nothing_found_says_where_was_looked() {
+    let text = Error::NotFound {
+        looked: looked(Some(OsStr::new("/a:/b"))),
+    }
+    .to_string();
+    assert!(
+        text.contains("PATH (/a:/b) and /usr/bin/python3") && text.contains("`sandbox.python`"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_home_is_never_a_library() {
+    for broad in ["/", "/root", "/home/ann", "/home/ann/.local", "/opt"] {
+        assert!(is_broad(Path::new(broad)), "{broad}");
+    }
+    for narrow in [
+        "/usr",
+        "/venv",
+        "/opt/python",
+        "/home/ann/.venv",
+        "/root/.pyenv/versions/3.12.1",
+    ] {
+        assert!(!is_broad(Path::new(narrow)), "{narrow}");
+    }
+}
+
+#[test]
+fn directories_are_listed_once_and_shared_trees_whole() {
+    let paths = [
+        "/opt/p/lib",
+        "/opt/p",
+        "/usr/lib",
+        "/opt/p",
+        "/nix/store/x/lib",
+        "/opt/pq",
+    ];
+    let expected = ["/nix/store", "/opt/p", "/opt/pq"];
+    assert_eq!(
+        visible(paths.map(PathBuf::from).to_vec()),
+        expected.map(PathBuf::from)
+    );
+}
+
+#[test]
+fn a_stand_in_for_node_is_passed_over() {
+    let dir = Dir::new();
+    fs::create_dir_all(dir.path("volta")).unwrap();
+    fs::create_dir_all(dir.path("real")).unwrap();
+    dir.script("nvm/node", "exit 1");
+    fs::copy("/bin/true", dir.path("volta/volta-shim")).unwrap();
+    symlink("volta-shim", dir.path("volta/node")).unwrap();
+    fs::copy("/bin/true", dir.path("real/node")).unwrap();
+    let path = OsString::from(
+        ["nvm", "volta", "real"]
+            .map(|d| dir.path(d).display().to_string())
+            .join(":"),
+    );
+    let found = find_javascript(Some(&path)).unwrap();
+    assert_eq!(found.executable, dir.path("real/node"));
+    assert_eq!(
+        (found.kind, found.prefix_dirs),
+        (JavascriptKind::Node, vec![dir.path("real")])
+    );
+}
+
+#[test]
+fn bash_is_found() {
+    assert!(find_bash().is_some_and(|path| is_elf(&path)));
+}
