@@ -2,10 +2,11 @@
 
 use std::fmt::Display;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use ringfence_jail::protocol::{Command, Event};
 use ringfence_policy::{Bytes, Cpus, EnvName, ExecutionResult, Mount, Pids, Scope, Timeout};
-use ringfence_runtime::{imports, output::Capture};
+use ringfence_runtime::{imports, output::Capture, redact::Redactor};
 
 /// A function that panics on a finding, and inputs to start from.
 pub(crate) struct Target {
@@ -64,6 +65,17 @@ pub(crate) const TARGETS: &[Target] = &[
         name: "output_capture",
         run: output_capture,
         seeds: &["\u{4}hello\nw\u{f6}rld \u{1f600}\n".as_bytes(), b"\x10\xff\xfe\xf0\x9f\x98", b"\x00abc", b"\x01\x80\x80\x80\x80"],
+    },
+    Target {
+        name: "redaction",
+        run: redaction,
+        seeds: &[
+            b"\x05key is s3cr3t-Value!42, again s3cr3t-Value!42",
+            b"\x01czNjcjN0LVZhbHVlITQy 7333637233742d56616c7565213432 s3cr3t%2DValue%2142",
+            b"\x03ghp_0123456789abcdefghijABCDEFGHIJ012345 AKIAIOSFODNN7EXAMPLE",
+            b"\x02https://user:s3cr3t-Value!42@example.org/ -----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----",
+            b"\x07Authorization: Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdefghijklmnop sk-s3cr3t-Value!42",
+        ],
     },
 ];
 
@@ -143,4 +155,25 @@ fn output_capture(input: &[u8]) {
         "{} bytes kept",
         whole.text.len()
     );
+}
+
+const SECRET: &str = "s3cr3t-Value!42";
+
+/// The first byte is the size of the chunks. A known secret comes through neither in one piece nor in chunks.
+fn redaction(input: &[u8]) {
+    thread_local!(static REDACTOR: Arc<Redactor> = Arc::new(Redactor::new([("API_KEY", SECRET)])));
+    let [chunk, text @ ..] = input else { return };
+    REDACTOR.with(|redactor| {
+        let text = String::from_utf8_lossy(text);
+        let whole = redactor.redact(&text);
+        assert!(!whole.contains(SECRET), "in one piece: {whole:?}");
+        let mut stream = redactor.stream();
+        let mut shown: Vec<u8> = Vec::new();
+        for piece in text.as_bytes().chunks(usize::from(*chunk).max(1)) {
+            shown.extend(stream.push(piece));
+        }
+        shown.extend(stream.finish());
+        let shown = String::from_utf8_lossy(&shown);
+        assert!(!shown.contains(SECRET), "in chunks: {shown:?}");
+    });
 }
