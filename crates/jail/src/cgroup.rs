@@ -348,12 +348,27 @@ mod tests {
     #[test]
     fn an_owner_of_whom_something_stays_is_not_reported() {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::create_dir(folder.path().join("ringfence-dead")).unwrap();
-        std::fs::write(
-            folder.path().join("ringfence-dead/file"),
-            "keeps the folder from going",
-        )
-        .unwrap();
-        assert_eq!(fake(folder.path()).sweep(&|_| true), [""; 0]);
+        let (memory, pids) = (folder.path().join("memory"), folder.path().join("pids"));
+        for tree in [&memory, &pids] {
+            std::fs::create_dir_all(tree.join("ringfence-gone")).unwrap();
+            std::fs::create_dir_all(tree.join("ringfence-stuck")).unwrap();
+        }
+        std::fs::write(pids.join("ringfence-stuck/file"), "keeps the folder from going").unwrap();
+        let own = Places {
+            memory: memory.clone(),
+            pids,
+            cpu: None,
+            accounting: None,
+        };
+        let hierarchy = Hierarchy {
+            version: Version::V1,
+            own,
+        };
+        assert_eq!(hierarchy.sweep(&|_| true), ["gone"]);
+        assert_eq!(
+            subfolders(&memory),
+            [""; 0],
+            "the other tree is cleared all the same"
+        );
     }
 }

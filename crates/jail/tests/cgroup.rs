@@ -117,6 +117,27 @@ fn limits_are_set_and_replaced() {
     );
 }
 
+/// Where a group above grants less processor time, as in a small container, the guest gets that and still runs.
+#[test]
+fn a_stricter_limit_above_holds() {
+    let Some(hierarchy) = hierarchy() else { return };
+    let name = slot("above");
+    let first = hierarchy.group(&name, LIMITS).unwrap();
+    let owner = |folder: &PathBuf| folder.parent().unwrap().join("cpu.cfs_quota_us");
+    let Some(quota) = folders(&first).iter().map(owner).find(|file| file.exists()) else {
+        eprintln!("skipped: no version 1 tree limits processor time");
+        return;
+    };
+    first.set_limits(GroupLimits { cpus: 0.1, ..LIMITS }).unwrap();
+    std::fs::write(quota, "20000").unwrap();
+    let second = hierarchy.group(&format!("{name}-2"), LIMITS).unwrap();
+    assert_eq!(
+        value(&second, "cpu.cfs_quota_us").as_deref(),
+        Some("-1"),
+        "as much as the group above has"
+    );
+}
+
 #[test]
 fn closing_leaves_nothing() {
     let Some(hierarchy) = hierarchy() else { return };
