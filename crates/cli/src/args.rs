@@ -12,8 +12,12 @@ Examples:
   ringfence doctor                         what this machine offers, and the fix for what is missing
   ringfence config show                    every setting, and where it came from
 
-Exit status: the program's own; 128+N killed by signal N; 124 timed out; 125 Ringfence failed or refused;
-126 blocked before it ran; 2 wrong usage.";
+Exit status: the program's own, and
+  2    wrong usage, or a configuration that cannot be used
+  124  the program was killed at its time limit
+  125  Ringfence itself failed or refused
+  126  the program was refused before it ran
+  128+N  signal N killed the program";
 
 const RUN_EXAMPLES: &str = "\
 Examples:

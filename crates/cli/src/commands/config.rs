@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::args::ConfigCommand;
 use crate::config::reference;
 use crate::context::Context;
+use crate::high;
 
 pub(crate) fn run(command: &ConfigCommand, context: &Context) -> anyhow::Result<ExitCode> {
     match command {
@@ -60,6 +61,8 @@ fn show_json(context: &Context) -> anyhow::Result<String> {
 }
 
 fn check(context: &Context) -> anyhow::Result<String> {
+    // What a run would refuse later is refused here too.
+    high::settings(None, context)?;
     let files: Vec<_> = context
         .loaded()?
         .files

@@ -86,7 +86,8 @@ pub(crate) struct Sandbox {
     /// The modules that `block_dangerous_imports` refuses.
     pub(crate) blocked_imports: Vec<String>,
     /// Names of environment variables of the caller that programs may see.
-    pub(crate) pass_env: Vec<String>,
+    #[schemars(with = "Vec<String>")]
+    pub(crate) pass_env: Vec<values::VariableName>,
     /// The container of the `docker` and `podman` runtimes.
     pub(crate) docker: Docker,
 }

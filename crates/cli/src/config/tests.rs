@@ -191,6 +191,10 @@ fn bad_values_name_the_key_the_place_and_what_was_expected() {
         ),
         ("[sandbox]\nmax_output = 1\nmaxOutput = 2", "is set twice"),
         ("[codeExecution]\nvolumeMounts = ['/a']", "is not a mount"),
+        (
+            "[sandbox]\npass_env = ['A=b']",
+            "cannot name an environment variable",
+        ),
     ] {
         let message = problem("ringfence.toml", text);
         assert!(message.contains(expected), "{text}: {message}");

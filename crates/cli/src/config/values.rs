@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use ringfence_policy::{Cpus, Mount, Timeout};
+use ringfence_policy::{Cpus, EnvName, Mount, Timeout};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -143,6 +143,20 @@ impl<'de> Deserialize<'de> for VolumeMount {
 impl Serialize for VolumeMount {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         shown(&self.0, serializer)
+    }
+}
+
+/// The name of an environment variable.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct VariableName(pub(crate) EnvName);
+
+impl<'de> Deserialize<'de> for VariableName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map(Self)
+            .map_err(serde::de::Error::custom)
     }
 }
 

@@ -15,7 +15,7 @@ const KERNEL: &[&str] = &["/proc", "/sys", "/dev"];
 pub(super) fn resolve(path: &Path) -> Result<PathBuf, Failure> {
     path.canonicalize().map_err(|error| {
         Failure::usage(
-            format!("cannot mount {}: {error}", path.display()),
+            format!("cannot use {}: {error}", path.display()),
             "name a host path that exists and that you may read",
         )
     })
@@ -25,8 +25,8 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf, Failure> {
 pub(super) fn check(path: &Path, paths: &Paths) -> Result<(), Failure> {
     let refuse = |why: &str| {
         Err(Failure::usage(
-            format!("refusing to mount {}: {why}", path.display()),
-            "mount a directory that holds only what the program needs",
+            format!("refusing to show {} to the program: {why}", path.display()),
+            "name a directory that holds only what the program needs",
         ))
     };
     for (own, what) in [(&paths.state, "state"), (&paths.runtime, "runtime")] {

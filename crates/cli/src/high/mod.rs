@@ -10,7 +10,7 @@ use ringfence_runtime::artifact::{Store, StorePolicy};
 
 use crate::args::{IsolationArg, NetworkChoice, RunArgs};
 use crate::config::Config;
-use crate::config::values::IsolationChoice;
+use crate::config::values::{IsolationChoice, VariableName};
 use crate::context::Context;
 use crate::env::Environment;
 use crate::exit::Failure;
@@ -114,7 +114,7 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
             name: program.name,
             language: program.language,
             args: args.args.clone(),
-            env: env(args, config, &context.environment)?,
+            env: env(args, config, &context.environment),
             limits: limits(args, config),
             network: Network::None,
             mounts: mounts(args, context)?,
@@ -243,30 +243,17 @@ fn stdin(args: &RunArgs, source: &Source) -> Result<StdinSource, Failure> {
     }
 }
 
-fn env(
-    args: &RunArgs,
-    config: &Config,
-    environment: &Environment,
-) -> Result<Vec<(EnvName, String)>, Failure> {
-    let mut variables = Vec::new();
-    for name in &config.sandbox.pass_env {
-        let parsed: EnvName = name
-            .parse()
-            .map_err(|error: ringfence_policy::ParseEnvNameError| {
-                Failure::usage(
-                    format!("`sandbox.pass_env`: {error}"),
-                    "list names of variables, such as `LANG`",
-                )
-            })?;
-        if let Some(value) = environment.text(name) {
-            variables.push((parsed, value.to_owned()));
-        }
-    }
+fn env(args: &RunArgs, config: &Config, environment: &Environment) -> Vec<(EnvName, String)> {
+    let passed = config.sandbox.pass_env.iter().filter_map(|VariableName(name)| {
+        let value = environment.text(name.as_str())?;
+        Some((name.clone(), value.to_owned()))
+    });
+    let mut variables: Vec<_> = passed.collect();
     for (name, value) in &args.env {
         variables.retain(|(known, _)| known != name);
         variables.push((name.clone(), value.clone()));
     }
-    Ok(variables)
+    variables
 }
 
 fn mounts(args: &RunArgs, context: &Context) -> Result<Vec<Mount>, Failure> {

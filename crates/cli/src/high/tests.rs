@@ -130,7 +130,7 @@ fn mounts_are_resolved_and_must_exist() {
     assert_eq!(plan.request.mounts[0].host, dir.path().canonicalize().unwrap());
     refused(
         &["-c", "1", "--mount", "/no/such/place:/data"],
-        "cannot mount /no/such/place",
+        "cannot use /no/such/place",
     );
     refused(
         &["-c", "1", "--mount", &spec, "--mount", &spec],

@@ -68,6 +68,17 @@ fn check_reports_every_problem_and_ends_with_two() {
 }
 
 #[test]
+fn check_refuses_what_a_run_would_refuse() {
+    let dir = Dir::new();
+    dir.write(
+        "config/ringfence/ringfence.toml",
+        "[sandbox]\npython = '/no/such/python'\n",
+    );
+    dir.run(["config", "check"])
+        .refused(2, "there is no interpreter at /no/such/python");
+}
+
+#[test]
 fn a_bad_configuration_refuses_the_run() {
     let dir = Dir::new();
     dir.write("work/ringfence.json", "{\"sandbox\": {\"timeout\": 0}}");

@@ -35,9 +35,15 @@ fn bad_programs_are_refused_and_leave_nothing_behind() {
         (&["run", "latin1.py"], "not UTF-8"),
         (&["run", "nul.py"], "NUL"),
         (&["run", "big.py"], "longer than 8 MiB"),
-        (&["run", "-c", "1", "--mount", "/no/such:/data"], "cannot mount"),
+        (
+            &["run", "-c", "1", "--mount", "/no/such:/data"],
+            "cannot use /no/such",
+        ),
         (&["run", "-c", "1", "--mount", "../state:/data"], "would expose"),
-        (&["run", "-c", "1", "--mount", "/:/data"], "refusing to mount /"),
+        (
+            &["run", "-c", "1", "--mount", "/:/data"],
+            "refusing to show / to the program",
+        ),
         (&["run", "-c", "1", "--python", "./no-python"], "no interpreter"),
         (&["run", "-c", "1", "--stdin", "missing"], "cannot read missing"),
         (&["run", "-c", "1", "-o", "nul.py"], "is not a directory"),
