@@ -65,7 +65,7 @@ pub enum ProbeError {
     /// The answer makes no sense.
     #[error("its answer makes no sense")]
     Malformed(#[source] serde_json::Error),
-    /// A script led to what is no program either.
+    /// It stands for what is no program.
     #[error("it leads to `{0}`, which is not a program")]
     NoProgram(PathBuf),
 }
@@ -106,11 +106,8 @@ pub(super) fn python(candidate: &Path, path_var: Option<&OsStr>) -> Result<Pytho
         });
     }
     let answer: Answer = serde_json::from_str(&answer).map_err(malformed)?;
-    let executable = if is_elf(candidate) {
-        candidate.to_owned()
-    } else {
-        answer.executable.clone()
-    };
+    // Not `candidate`: that may be a stand-in, be it a script or a program such as those of rye.
+    let executable = answer.executable.clone();
     if !is_elf(&executable) {
         return Err(failed(ProbeError::NoProgram(executable)));
     }

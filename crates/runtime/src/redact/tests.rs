@@ -161,6 +161,16 @@ fn ordinary_text_stays_as_it_is() {
 }
 
 #[test]
+fn debug_output_hides_the_values() {
+    let redactor = redactor();
+    let mut stream = redactor.stream();
+    assert_eq!(stream.push(b"hunter2"), b"");
+    for text in [format!("{redactor:?}"), format!("{stream:?}")] {
+        assert!(!text.contains("hunter2") && !text.contains("104, 117"), "{text}");
+    }
+}
+
+#[test]
 fn values_that_say_nothing_are_left_out() {
     let redactor = Redactor::new([
         ("A", "true"),
