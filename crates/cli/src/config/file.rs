@@ -1,15 +1,12 @@
 //! Configuration files: finding them, and reading their three formats with line numbers.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
+use super::lines::{self, Lines};
 use super::problem::Problem;
 
 /// More than any real configuration; a device or a giant file must not fill the memory.
@@ -29,8 +26,6 @@ pub(crate) struct Document {
     pub(crate) values: Map<String, Value>,
     lines: Lines,
 }
-
-type Lines = BTreeMap<Vec<String>, usize>;
 
 impl Document {
     /// The line of the key at `path`, in the file's own spelling.
@@ -95,7 +90,11 @@ fn parse(path: &Path, text: &str) -> Result<Document, Problem> {
         Some("json") => {
             let value = serde_json::from_str(text)
                 .map_err(|error| malformed("JSON", Some(error.line()), &error.to_string()))?;
-            (value, yaml_lines(text))
+            // The other two formats refuse this by themselves.
+            if let Some(key) = lines::set_twice(text) {
+                return Err(malformed("JSON", None, &format!("`{key}` is set twice")));
+            }
+            (value, lines::of_yaml(text))
         }
         Some("yaml" | "yml") => {
             let value = parse_yaml(text).map_err(|error| {
@@ -104,20 +103,18 @@ fn parse(path: &Path, text: &str) -> Result<Document, Problem> {
                     .map(|at| usize::try_from(at.line()).unwrap_or_default());
                 malformed("YAML", line, &error.without_snippet().to_string())
             })?;
-            (value, yaml_lines(text))
+            (value, lines::of_yaml(text))
         }
         Some("toml") => {
             let table = toml::de::DeTable::parse(text).map_err(|error| {
                 malformed(
                     "TOML",
-                    error.span().map(|span| line_at(text, span.start)),
+                    error.span().map(|span| lines::at(text, span.start)),
                     error.message(),
                 )
             })?;
             let value = toml::from_str(text).map_err(|error| malformed("TOML", None, error.message()))?;
-            let mut lines = Lines::new();
-            toml_lines(text, table.get_ref(), &mut Vec::new(), &mut lines);
-            (value, lines)
+            (value, lines::of_toml(text, table.get_ref()))
         }
         _ => {
             return Err(Problem::new(
@@ -149,99 +146,6 @@ fn parse_yaml(text: &str) -> Result<Value, serde_saphyr::Error> {
         Ok(Value::Null)
     } else {
         serde_saphyr::from_str(text)
-    }
-}
-
-fn line_at(text: &str, offset: usize) -> usize {
-    1 + text
-        .as_bytes()
-        .iter()
-        .take(offset)
-        .filter(|&&byte| byte == b'\n')
-        .count()
-}
-
-fn toml_lines(text: &str, table: &toml::de::DeTable<'_>, path: &mut Vec<String>, lines: &mut Lines) {
-    for (key, value) in table {
-        path.push(key.get_ref().to_string());
-        lines.insert(path.clone(), line_at(text, key.span().start));
-        if let Some(table) = value.get_ref().as_table() {
-            toml_lines(text, table, path, lines);
-        }
-        path.pop();
-    }
-}
-
-/// The lines of a YAML document, or of a JSON one, which is YAML in all that matters here.
-fn yaml_lines(text: &str) -> Lines {
-    let mut lines = Lines::new();
-    if let Ok(Layout::Keys(keys)) = serde_saphyr::from_str::<Layout>(text) {
-        flatten(keys, &mut Vec::new(), &mut lines);
-    }
-    lines
-}
-
-fn flatten(keys: Vec<Key>, path: &mut Vec<String>, lines: &mut Lines) {
-    for (key, layout) in keys {
-        path.push(key.value);
-        lines.insert(
-            path.clone(),
-            usize::try_from(key.referenced.line()).unwrap_or_default(),
-        );
-        if let Layout::Keys(keys) = layout {
-            flatten(keys, path, lines);
-        }
-        path.pop();
-    }
-}
-
-type Key = (serde_saphyr::Spanned<String>, Layout);
-
-/// Where a document's keys stand, and nothing of its values.
-enum Layout {
-    Keys(Vec<Key>),
-    Other,
-}
-
-impl<'de> Deserialize<'de> for Layout {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Walk;
-        impl<'de> Visitor<'de> for Walk {
-            type Value = Layout;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("any value")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Layout, A::Error> {
-                let mut keys = Vec::new();
-                while let Some(entry) = map.next_entry()? {
-                    keys.push(entry);
-                }
-                Ok(Layout::Keys(keys))
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Layout, A::Error> {
-                while seq.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Layout::Other)
-            }
-            fn visit_bool<E>(self, _: bool) -> Result<Layout, E> {
-                Ok(Layout::Other)
-            }
-            fn visit_i64<E>(self, _: i64) -> Result<Layout, E> {
-                Ok(Layout::Other)
-            }
-            fn visit_u64<E>(self, _: u64) -> Result<Layout, E> {
-                Ok(Layout::Other)
-            }
-            fn visit_f64<E>(self, _: f64) -> Result<Layout, E> {
-                Ok(Layout::Other)
-            }
-            fn visit_str<E>(self, _: &str) -> Result<Layout, E> {
-                Ok(Layout::Other)
-            }
-            fn visit_unit<E>(self) -> Result<Layout, E> {
-                Ok(Layout::Other)
-            }
-        }
-        deserializer.deserialize_any(Walk)
     }
 }
 
@@ -279,6 +183,17 @@ mod tests {
                 parse(Path::new(name), "\n# nothing\n").unwrap().values.is_empty(),
                 "{name}"
             );
+        }
+    }
+
+    #[test]
+    fn a_key_set_twice_is_refused_in_every_format() {
+        for (name, text) in [
+            ("a.toml", "[sandbox]\npids = 1\npids = 2\n"),
+            ("a.yaml", "sandbox:\n  pids: 1\n  pids: 2\n"),
+            ("a.json", "{\"sandbox\": {\"pids\": 1, \"pids\": 2}}"),
+        ] {
+            assert!(parse(Path::new(name), text).is_err(), "{name}");
         }
     }
 

@@ -6,6 +6,7 @@
 mod file;
 mod keys;
 mod layers;
+mod lines;
 mod problem;
 mod project;
 pub(crate) mod reference;

@@ -56,7 +56,7 @@ pub(crate) fn settings(keys: &Keys, environment: &Environment) -> (Vec<Setting>,
     let mut settings = Vec::new();
     let mut problems = Vec::new();
     for (variable, key, read) in PLAIN {
-        let Some(text) = environment.text(variable) else {
+        let Some(text) = text_of(environment, variable, &mut problems) else {
             continue;
         };
         let path: Path = key.split('.').map(str::to_owned).collect();
@@ -72,7 +72,7 @@ pub(crate) fn settings(keys: &Keys, environment: &Environment) -> (Vec<Setting>,
         .names()
         .filter(|name| name.starts_with("RINGFENCE_") && !NOT_KEYS.contains(name))
     {
-        let Some(text) = environment.text(variable) else {
+        let Some(text) = text_of(environment, variable, &mut problems) else {
             continue;
         };
         match find(&known, variable) {
@@ -84,6 +84,18 @@ pub(crate) fn settings(keys: &Keys, environment: &Environment) -> (Vec<Setting>,
         }
     }
     (settings, problems)
+}
+
+/// A variable's text; one that is set and is not text is a problem, not unset.
+fn text_of<'a>(environment: &'a Environment, variable: &str, problems: &mut Vec<Problem>) -> Option<&'a str> {
+    let text = environment.text(variable);
+    if text.is_none() && environment.get(variable).is_some() {
+        problems.push(Problem::new(
+            format!("{variable}: not UTF-8 text"),
+            format!("correct the environment variable {variable}, or unset it"),
+        ));
+    }
+    text
 }
 
 fn keep(

@@ -106,3 +106,22 @@ fn schema_is_json_schema() {
             .starts_with("# Configuration")
     );
 }
+
+#[test]
+fn a_variable_that_is_not_text_is_an_error() {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = Dir::new();
+    let mut command = dir.command(["config", "check"]);
+    let checked = finish(
+        command.env("SANDBOX_TYPE", std::ffi::OsStr::from_bytes(b"\xff")),
+        b"",
+    );
+    checked.refused(2, "SANDBOX_TYPE: not UTF-8 text");
+}
+
+#[test]
+fn a_socket_in_the_place_of_the_project_file_is_refused() {
+    let dir = Dir::new();
+    std::os::unix::net::UnixListener::bind(dir.path("work/ringfence.toml")).unwrap();
+    dir.run(["config", "check"]).refused(2, "not a regular file");
+}
