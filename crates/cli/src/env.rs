@@ -19,6 +19,15 @@ impl Environment {
         self.0.keys().filter_map(|name| name.to_str())
     }
 
+    /// The variables whose names and values are text.
+    pub(crate) fn text_pairs(&self) -> impl Iterator<Item = (String, String)> {
+        let pairs = self
+            .0
+            .iter()
+            .filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));
+        pairs.map(|(name, value)| (name.to_owned(), value.to_owned()))
+    }
+
     /// A variable's value; an empty one counts as unset.
     pub(crate) fn get(&self, name: &str) -> Option<&OsStr> {
         self.0

@@ -8,6 +8,7 @@ mod context;
 mod env;
 mod exit;
 mod high;
+mod local;
 mod paths;
 mod ui;
 
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
         .nth(1)
         .is_some_and(|argument| argument == "__jail")
     {
-        return ExitCode::from(exit::FAILED);
+        ringfence_runtime::local::launcher_main();
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -126,6 +126,8 @@ struct Launcher<'a> {
     /// The id that stands for guests in cells; `None` where there are no cells.
     outer_id: Option<u32>,
     zygote: Option<Zygote>,
+    /// The zygote's successor, until it has warmed up.
+    successor: Option<Zygote>,
     running: HashMap<u64, Running>,
 }
 
@@ -159,6 +161,7 @@ impl<'a> Launcher<'a> {
             own,
             outer_id,
             zygote: None,
+            successor: None,
             running: HashMap::new(),
         })
     }
@@ -167,11 +170,7 @@ impl<'a> Launcher<'a> {
         send(self.engine, &Event::Ready, &[]);
         let mut buffer = vec![0; MAX_MESSAGE];
         loop {
-            let warming = self
-                .zygote
-                .as_ref()
-                .filter(|zygote| !zygote.ready)
-                .map(|zygote| zygote.socket.as_fd());
+            let warming = self.successor.as_ref().map(|zygote| zygote.socket.as_fd());
             let watched: Vec<BorrowedFd<'_>> = [self.engine.as_fd(), self.signals.as_fd()]
                 .into_iter()
                 .chain(warming)
@@ -228,23 +227,30 @@ impl<'a> Launcher<'a> {
     }
 
     fn start_zygote(&mut self, program: &Program, fds: Vec<OwnedFd>) -> Result<(), StepError> {
-        if let Some(old) = self.zygote.take() {
-            let _ = sys::kill(old.pid, libc::SIGKILL);
-        }
         let library = fds
             .into_iter()
             .next()
             .ok_or_else(missing_descriptor)
             .step("start the zygote")?;
-        self.zygote = Some(Zygote::start(program, library)?);
+        let successor = Zygote::start(program, library)?;
+        if let Some(replaced) = self.successor.replace(successor) {
+            let _ = sys::kill(replaced.pid, libc::SIGKILL);
+        }
         Ok(())
     }
 
     fn greet_zygote(&mut self) {
-        // If it closed its socket instead, its end is about to be reaped and told.
-        if self.zygote.as_mut().is_some_and(Zygote::receive_ready) {
-            send(self.engine, &Event::ZygoteReady, &[]);
+        let Some(successor) = self.successor.take() else {
+            return;
+        };
+        if !successor.is_ready() {
+            let _ = sys::kill(successor.pid, libc::SIGKILL);
+            return send(self.engine, &Event::ZygoteGone, &[]);
         }
+        if let Some(old) = self.zygote.replace(successor) {
+            let _ = sys::kill(old.pid, libc::SIGKILL);
+        }
+        send(self.engine, &Event::ZygoteReady, &[]);
     }
 
     fn spawn(&self, spawn: &Spawn, fds: Vec<OwnedFd>) -> Result<(Running, Applied), StepError> {
@@ -305,7 +311,6 @@ impl<'a> Launcher<'a> {
         let zygote = self
             .zygote
             .as_ref()
-            .filter(|zygote| zygote.ready)
             .ok_or_else(|| std::io::Error::from_raw_os_error(libc::EAGAIN))
             .step("find a warm zygote")?;
         zygote.fork(cell, &spawn.confinement, &parts.standard, &parts.groups)
@@ -335,7 +340,7 @@ impl<'a> Launcher<'a> {
         while let Ok(Some(ended)) = sys::reap(sys::Wait::Poll) {
             if self.zygote.as_ref().is_some_and(|zygote| zygote.pid == ended.pid) {
                 self.zygote = None;
-                send(self.engine, &Event::ZygoteGone { status: ended.status }, &[]);
+                send(self.engine, &Event::ZygoteGone, &[]);
                 continue;
             }
             self.note_end(&ended);

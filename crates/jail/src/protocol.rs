@@ -72,7 +72,7 @@ pub struct TemplateFile {
 /// What the engine asks a launcher to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Command {
-    /// Start a warm interpreter to fork guests from, in place of the one before.
+    /// Start a warm interpreter to fork guests from. It takes the place of the one before when it is warm.
     /// Descriptor: the extension library.
     Zygote(Program),
     /// Make a cell and start a guest in it.
@@ -179,11 +179,8 @@ pub enum Event {
     Ready,
     /// The zygote has warmed up.
     ZygoteReady,
-    /// The zygote ended; guests cannot be forked until there is a new one.
-    ZygoteGone {
-        /// Its status, as in [`Event::Exited`].
-        status: i32,
-    },
+    /// The zygote, or the one that was to follow it, ended by itself.
+    ZygoteGone,
     /// A guest runs. Descriptor where it has a cell: its output directory.
     Spawned {
         /// Which.

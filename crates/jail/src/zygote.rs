@@ -33,8 +33,6 @@ pub(crate) struct Zygote {
     pub(crate) pid: libc::pid_t,
     /// The socket to it. A message comes by itself once, when it has warmed up.
     pub(crate) socket: OwnedFd,
-    /// Whether it has.
-    pub(crate) ready: bool,
 }
 
 impl Zygote {
@@ -46,20 +44,14 @@ impl Zygote {
                 drop(socket);
                 become_interpreter(program, library, theirs)
             }
-            sys::Fork::Parent { pid, .. } => Ok(Self {
-                pid,
-                socket,
-                ready: false,
-            }),
+            sys::Fork::Parent { pid, .. } => Ok(Self { pid, socket }),
         }
     }
 
     /// Takes the message that says it has warmed up. `false`: it has closed its socket instead.
-    pub(crate) fn receive_ready(&mut self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         let mut buffer = [0; 16];
-        self.ready =
-            matches!(sys::receive_message(self.socket.as_fd(), &mut buffer), Ok((length, _)) if length > 0);
-        self.ready
+        matches!(sys::receive_message(self.socket.as_fd(), &mut buffer), Ok((length, _)) if length > 0)
     }
 
     /// Forks a guest into a cell. The guest is a child of the caller.

@@ -1,6 +1,22 @@
-//! runtime
+//! Runs requests on a backend and owns every process until it is gone.
+//!
+//! The crate knows nothing of HTTP, MCP, terminals or configuration files: it takes a
+//! [`ringfence_policy::Request`] and answers with a [`ringfence_policy::ExecutionResult`].
+//!
+//! - [`execute`]: one request from check to artifact, whatever the backend.
+//! - [`local`]: the backend of fenced processes on this machine.
+//! - [`imports`], [`output`], [`redact`], [`artifact`], [`interpreter`]: the parts of the work.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod artifact;
+pub mod execute;
 pub mod imports;
+pub mod interpreter;
+pub mod local;
 pub mod output;
 pub mod redact;
-pub mod artifact;
-pub mod interpreter;
+
+mod filter;
+
+pub use filter::{UnknownFilter, filter_document};

@@ -210,6 +210,19 @@ fn refuse_what_comes_later(args: &RunArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The limits of the configuration, without a command line.
+pub(crate) fn default_limits(config: &Config) -> Limits {
+    let sandbox = &config.sandbox;
+    Limits {
+        timeout: sandbox.timeout,
+        max_output: sandbox.max_output,
+        memory: sandbox.memory,
+        cpus: sandbox.cpus,
+        pids: sandbox.pids,
+        disk: sandbox.disk,
+    }
+}
+
 fn limits(args: &RunArgs, config: &Config) -> Limits {
     let sandbox = &config.sandbox;
     Limits {

@@ -1,0 +1,57 @@
+//! The local backend and its rules, set up from the configuration.
+
+use std::path::PathBuf;
+
+use ringfence_runtime::artifact::Store;
+use ringfence_runtime::execute::Rules;
+use ringfence_runtime::local::{self, Fence, Warmth};
+use ringfence_runtime::redact::Redactor;
+
+use crate::context::Context;
+use crate::high;
+
+/// The settings of the backend, for one run or for an engine.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub(crate) fn settings(
+    settings: &high::Settings,
+    warmth: Warmth,
+    context: &Context,
+) -> anyhow::Result<local::Settings> {
+    let config = context.config()?;
+    // Remembering what was found out about interpreters is a convenience: without it they are asked again.
+    let cache = context.paths.make_state().ok().map(PathBuf::from);
+    Ok(local::Settings {
+        python: settings.python.clone(),
+        preload: settings.preload.clone(),
+        path: context.environment.get("PATH").map(ToOwned::to_owned),
+        cache,
+        scratch: std::env::temp_dir(),
+        warmth,
+        limits: high::default_limits(config),
+        max_concurrent: config.engine.max_concurrent as usize,
+        max_queued: config.engine.queue as usize,
+    })
+}
+
+/// What happens to requests before and after they run.
+pub(crate) fn rules(settings: &high::Settings, context: &Context) -> Rules {
+    Rules {
+        blocked_imports: Some(settings.blocked_imports.clone()).filter(|modules| !modules.is_empty()),
+        store_policy: settings.store,
+        store: Store::new(&settings.artifacts_dir, settings.artifacts_keep),
+        redactor: Redactor::from_environment(context.environment.text_pairs()),
+    }
+}
+
+impl From<high::Fence> for Fence {
+    fn from(fence: high::Fence) -> Self {
+        match fence {
+            high::Fence::Default => Self::Default,
+            high::Fence::Required => Self::Required,
+            high::Fence::BestEffort => Self::BestEffort,
+            high::Fence::Unfenced => Self::Unfenced,
+        }
+    }
+}

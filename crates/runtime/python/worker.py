@@ -1,0 +1,167 @@
+"""Runs one program inside the fence; with a second argument, as a zygote that forks such runs.
+
+Arguments: the module search path, joined by newlines; "" or "zygote" and its preloaded modules.
+The job arrives on descriptor 3: a sequence of byte strings, each after its length in four bytes, behind the
+length of the whole: name, code, number of arguments, arguments, then the names and values of variables.
+"""
+import posix
+import sys
+
+
+def read_exactly(count):
+    parts = []
+    while count:
+        part = posix.read(3, min(count, 1 << 20))
+        if not part:
+            posix._exit(0)
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def receive_job():
+    data = read_exactly(int.from_bytes(read_exactly(4), "little"))
+    posix.close(3)
+    fields, at = [], 0
+    while at < len(data):
+        end = at + 4 + int.from_bytes(data[at : at + 4], "little")
+        fields.append(data[at + 4 : end])
+        at = end
+    count = 3 + int(fields[2])
+    decode = lambda fields: [field.decode("utf-8", "surrogateescape") for field in fields]
+    name, code = decode(fields[:2])
+    return name, code, decode(fields[3:count]), decode(fields[count:])
+
+
+def show_exception(kind, value, trace, name, code):
+    """Prints a traceback that begins with the program's own frames and shows its lines."""
+    if sys.excepthook is not sys.__excepthook__:
+        return sys.excepthook(kind, value, trace)
+    import linecache
+    import traceback
+
+    linecache.cache[name] = (len(code), None, code.splitlines(True), name)
+    traceback.print_exception(kind, value, trace)
+
+
+def exit_status(request):
+    """What `sys.exit(request)` means."""
+    if request is None:
+        return 0
+    if isinstance(request, int):
+        return request & 0xFF
+    print(request, file=sys.stderr)
+    return 1
+
+
+def finish(status):
+    """What the interpreter does at its end, without taking itself apart."""
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        try:
+            threading._shutdown()
+        except BaseException as error:
+            sys.excepthook(type(error), error, error.__traceback__)
+    import atexit
+
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BaseException:
+            status = status or 120
+    posix._exit(status)
+
+
+def run(name, code, arguments):
+    main = type(sys)("__main__")
+    main.__file__ = name
+    main.__builtins__ = sys.modules["builtins"]
+    sys.modules["__main__"] = main
+    sys.argv[:] = [name, *arguments]
+    status = 0
+    try:
+        exec(compile(code, name, "exec", dont_inherit=True), main.__dict__)
+    except SystemExit as request:
+        status = exit_status(request.code)
+    except BaseException as error:
+        # The first frame is ours; a syntax error has no other.
+        trace = error.__traceback__.tb_next if error.__traceback__ else None
+        show_exception(type(error), error, trace, name, code)
+        status = 130 if isinstance(error, KeyboardInterrupt) else 1
+    finish(status)
+
+
+def add_site_names():
+    """The names that `site` gives to programs."""
+    import _sitebuiltins
+    import builtins
+
+    builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)")
+    builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)")
+
+
+def preload(modules):
+    """Imports what most programs use, so that forks share it."""
+    import importlib
+
+    common = (
+        "os re json math random datetime time collections itertools functools string typing enum dataclasses "
+        "threading traceback linecache io atexit copy decimal statistics textwrap hashlib base64 pathlib tempfile "
+        "csv heapq bisect operator contextlib abc warnings weakref struct signal subprocess"
+    )
+    for module in common.split() + modules:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            print(f"cannot preload {module}: {error}", file=sys.stderr)
+
+
+def warm_up():
+    """Touches, in the fork, the memory that every program touches: copying it costs more than the rest."""
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+    space = {"__name__": "__warm__", "__builtins__": sys.modules["builtins"]}
+    source = (
+        "import os, re, json\n"
+        "class A:\n    def f(self, x): return [x, {x: str(x)}, f'{x:>4}']\n"
+        "def g(n):\n    try:\n        return sum(A().f(i) is not None for i in range(n)) / 0\n"
+        "    except ZeroDivisionError as e:\n        return str(e)\n"
+        "g(200); json.loads(json.dumps({'a': [1, 2.5, None, 'x']})); re.match('a+', 'aaa')\n"
+    )
+    exec(compile(source, "<warm>", "exec", dont_inherit=True), space)
+    space.clear()
+    sys.stdout.flush()
+
+
+def serve_as_zygote():
+    import ctypes
+    import gc
+
+    library = ctypes.PyDLL("/proc/self/fd/3")
+    gc.collect()
+    gc.freeze()
+    if library.ringfence_zygote() != 3:
+        posix._exit(1)
+    warm_up()
+    posix.write(3, b"R")
+
+
+def main():
+    search_path, modules = sys.argv[1], sys.argv[2:]
+    sys.path[:] = search_path.split("\n")
+    sys.stdout.reconfigure(line_buffering=True)
+    add_site_names()
+    if modules[:1] == ["zygote"]:
+        preload(modules[1:])
+        serve_as_zygote()
+    name, code, arguments, variables = receive_job()
+    if variables:
+        import os
+
+        os.environ.update(zip(variables[::2], variables[1::2]))
+    run(name, code, arguments)
+
+
+main()

@@ -1,0 +1,179 @@
+//! One request from check to artifact, whatever the backend.
+
+use std::path::PathBuf;
+use std::time::{Instant, SystemTime};
+
+use ringfence_policy::{ExecutionResult, Isolation, Language, Meta, Outcome, Request, RuntimeKind};
+
+use crate::artifact::{self, Record, Store, StorePolicy};
+use crate::imports::{self, Findings};
+use crate::local::{self, Connection, Fence, Local};
+use crate::redact::Redactor;
+
+/// What happens to a request before and after it runs.
+#[derive(Debug)]
+pub struct Rules {
+    /// The modules that Python code may not import; `None`: no check.
+    pub blocked_imports: Option<Vec<String>>,
+    /// When an artifact is kept.
+    pub store_policy: StorePolicy,
+    /// Where artifacts are kept.
+    pub store: Store,
+    /// What is taken out of artifacts.
+    pub redactor: Redactor,
+}
+
+/// A request with where and how it runs.
+#[derive(Debug)]
+pub struct Order {
+    /// The request.
+    pub request: Request,
+    /// The backend it asks for.
+    pub runtime: RuntimeKind,
+    /// How strongly it must be fenced.
+    pub fence: Fence,
+    /// Where the files go that the program leaves for its caller.
+    pub output_directory: Option<PathBuf>,
+}
+
+/// Why a request was not run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The backend is not there.
+    #[error("the runtime `{runtime}` is not available: {missing}")]
+    RuntimeUnavailable {
+        /// Which.
+        runtime: RuntimeKind,
+        /// What it lacks.
+        missing: &'static str,
+    },
+    /// The code could not be checked.
+    #[error(transparent)]
+    Imports(#[from] imports::Error),
+    /// The local backend could not run it.
+    #[error(transparent)]
+    Local(#[from] local::Error),
+}
+
+impl Error {
+    /// What the reader can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::RuntimeUnavailable { .. } => {
+                "use the local runtime: set SANDBOX_TYPE=local or pass `--runtime local`"
+            }
+            Self::Imports(_) => {
+                "split the code up, or switch the check off with `sandbox.block_dangerous_imports`"
+            }
+            Self::Local(error) => error.hint(),
+        }
+    }
+}
+
+/// Runs a request: checks it, runs it, keeps what is to be kept.
+///
+/// # Errors
+/// If it could not be run. How the program ended is no error.
+pub async fn execute(
+    local: &Local,
+    rules: &Rules,
+    order: &Order,
+    connection: Connection,
+) -> Result<ExecutionResult, Error> {
+    let started = SystemTime::now();
+    available(order.runtime)?;
+    let mut result = match blocked(&order.request, rules)? {
+        Some(result) => result,
+        None => {
+            local
+                .run(
+                    &order.request,
+                    order.fence,
+                    order.output_directory.clone(),
+                    connection,
+                )
+                .await?
+        }
+    };
+    keep(rules, &order.request, started, &mut result);
+    Ok(result)
+}
+
+/// The backends that this version has.
+fn available(runtime: RuntimeKind) -> Result<(), Error> {
+    let missing = match runtime {
+        RuntimeKind::Local => return Ok(()),
+        RuntimeKind::Docker => "this version has no Docker container manager yet",
+        RuntimeKind::Podman => "this version has no Podman container manager yet",
+        RuntimeKind::Pyodide => "this version has no Deno and Pyodide backend yet",
+        RuntimeKind::E2b => "this version has no E2B client yet",
+    };
+    Err(Error::RuntimeUnavailable { runtime, missing })
+}
+
+fn blocked(request: &Request, rules: &Rules) -> Result<Option<ExecutionResult>, Error> {
+    let since = Instant::now();
+    let (Some(blocklist), Language::Python) = (&rules.blocked_imports, request.language) else {
+        return Ok(None);
+    };
+    let Findings::Blocked(found) = imports::check(&request.code, blocklist)? else {
+        return Ok(None);
+    };
+    let mut modules: Vec<String> = found.iter().map(|import| import.module.clone()).collect();
+    modules.sort();
+    modules.dedup();
+    let stderr = imports::message(&found);
+    Ok(Some(ExecutionResult {
+        stdout: String::new(),
+        exit_code: BLOCKED_STATUS,
+        duration: since.elapsed().as_secs_f64(),
+        meta: Meta {
+            runtime: RuntimeKind::Local.as_str().to_owned(),
+            language: request.language.as_str().to_owned(),
+            truncated: false,
+            timed_out: false,
+            blocked_imports: modules,
+            resource_limits: request.limits.into(),
+            isolation: Isolation::NONE,
+            outcome: Outcome::Blocked,
+            stdout_bytes: 0,
+            stderr_bytes: stderr.len() as u64,
+            peak_memory_bytes: None,
+            cpu_seconds: None,
+            artifact: None,
+            warm: false,
+            output_files: Vec::new(),
+            warnings: Vec::new(),
+        },
+        stderr,
+    }))
+}
+
+/// The status of a program that was refused before it ran, as shells use it for one that may not be executed.
+const BLOCKED_STATUS: i32 = 126;
+
+/// A failure to keep an artifact does not take the result away; it is told in the result.
+fn keep(rules: &Rules, request: &Request, started: SystemTime, result: &mut ExecutionResult) {
+    let record = Record {
+        code: &request.code,
+        language: request.language,
+        started,
+        result,
+        name: &request.name,
+        args: &request.args,
+        env: &request
+            .env
+            .iter()
+            .map(|(name, value)| (name.as_str().to_owned(), value.clone()))
+            .collect::<Vec<_>>(),
+        redactor: &rules.redactor,
+    };
+    match rules.store.store(rules.store_policy, &record) {
+        Ok(path) => result.meta.artifact = path.map(|path| path.display().to_string()),
+        Err(error) => result.meta.warnings.push(not_kept(&error)),
+    }
+}
+
+fn not_kept(error: &artifact::Error) -> String {
+    format!("the artifact was not kept: {error}")
+}

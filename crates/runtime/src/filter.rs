@@ -1,0 +1,37 @@
+//! The system-call filters, printed for people.
+
+use ringfence_jail::seccomp::{self, Ipc, Sockets, Surface};
+
+/// Why a filter cannot be printed.
+#[derive(Debug, thiserror::Error)]
+pub enum UnknownFilter {
+    /// No filter of that name.
+    #[error("unknown seccomp profile `{0}`; known is fence")]
+    Name(String),
+    /// No table for that architecture.
+    #[error("unknown architecture `{0}`; known are x86_64 and aarch64")]
+    Architecture(String),
+    /// The data that came with this binary is broken.
+    #[error("the built-in profile cannot be read")]
+    Broken(#[source] seccomp::Error),
+}
+
+/// The filter `name` as an OCI seccomp profile (runtime-spec, `linux.seccomp`).
+///
+/// # Errors
+/// If there is no such filter or architecture.
+pub fn filter_document(name: &str, architecture: &str) -> Result<serde_json::Value, UnknownFilter> {
+    if name != "fence" {
+        return Err(UnknownFilter::Name(name.to_owned()));
+    }
+    let architecture = match architecture {
+        "x86_64" => seccomp::Arch::X86_64,
+        "aarch64" => seccomp::Arch::Aarch64,
+        other => return Err(UnknownFilter::Architecture(other.to_owned())),
+    };
+    let surface = Surface {
+        sockets: Sockets::Unix,
+        ipc: Ipc::Own,
+    };
+    seccomp::document(architecture, surface).map_err(UnknownFilter::Broken)
+}

@@ -1,0 +1,117 @@
+//! Why a request could not be run.
+
+use std::io;
+
+use super::lane::{Failure, OpenError};
+use crate::interpreter;
+
+/// Why a request could not be run. Each says what to do in [`Error::hint`].
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Too many requests at once.
+    #[error("busy: {running} runs are under way and {queued} requests are waiting")]
+    Busy {
+        /// How many may run at once.
+        running: usize,
+        /// How many may wait.
+        queued: usize,
+    },
+    /// No interpreter for the language.
+    #[error(transparent)]
+    Interpreter(#[from] interpreter::Error),
+    /// No program that runs the language.
+    #[error("no interpreter for {language} was found; looked for {looked_for}")]
+    NoInterpreter {
+        /// The language.
+        language: ringfence_policy::Language,
+        /// What would have served.
+        looked_for: &'static str,
+    },
+    /// A layer of the fence could not be put up.
+    #[error("cannot fence the run: {step} failed: {}", io::Error::from_raw_os_error(*errno))]
+    Fence {
+        /// What was being done.
+        step: String,
+        /// The system's error number.
+        errno: i32,
+    },
+    /// Full isolation was asked for where namespaces are forbidden.
+    #[error("isolation is required, but this machine does not let us make namespaces: {step} failed: {}", io::Error::from_raw_os_error(*errno))]
+    NamespacesForbidden {
+        /// What was being done.
+        step: String,
+        /// The system's error number.
+        errno: i32,
+    },
+    /// The program itself could not be started.
+    #[error("cannot start {program}: {}", io::Error::from_raw_os_error(*errno))]
+    Program {
+        /// Which.
+        program: String,
+        /// The system's error number.
+        errno: i32,
+    },
+    /// Something that the run needs does not work without namespaces.
+    #[error("{what} cannot be had where namespaces are forbidden")]
+    NeedsNamespaces {
+        /// What.
+        what: &'static str,
+    },
+    /// A control group could not be made or removed.
+    #[error("cannot limit the run by a control group")]
+    ControlGroup(#[source] ringfence_jail::cgroup::Error),
+    /// No more pipes, sockets or memory.
+    #[error("cannot make the run's pipes")]
+    Pipes(#[source] io::Error),
+    /// No place for the run's files.
+    #[error("cannot make the run's directory")]
+    Directory(#[source] io::Error),
+    /// The launcher could not be started.
+    #[error("cannot start the launcher")]
+    Launcher(#[source] io::Error),
+    /// The launcher ended while the run was being set up.
+    #[error("the launcher ended unexpectedly")]
+    LauncherGone,
+}
+
+impl Error {
+    /// What the reader can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Busy { .. } => "try again later, or raise `engine.max_concurrent`",
+            Self::Interpreter(_) => "run `ringfence doctor` to see which interpreters were found",
+            Self::NoInterpreter { .. } => "install one of them so that it is on the path",
+            Self::NamespacesForbidden { .. } => {
+                "run `ringfence doctor` for the fix, or pass `--isolation best-effort` to run with the layers that work"
+            }
+            Self::Fence { .. } => "run `ringfence doctor` to see which layer does not work here, and the fix",
+            Self::Program { .. } => "check that the file exists and may be executed",
+            Self::NeedsNamespaces { .. } => {
+                "leave the option out, or allow user namespaces (see `ringfence doctor`)"
+            }
+            Self::ControlGroup(_) => "run `ringfence doctor` to see which control groups can be used",
+            Self::Pipes(_) | Self::Launcher(_) => {
+                "check the limits on open files and processes (`ulimit -n -u`)"
+            }
+            Self::Directory(_) => "check that the state directory can be written and the disk is not full",
+            Self::LauncherGone => {
+                "try again; if it happens again, report it with the output of `ringfence doctor`"
+            }
+        }
+    }
+
+    pub(super) fn from_failure(failure: Failure) -> Self {
+        Self::Fence {
+            step: failure.step,
+            errno: failure.errno,
+        }
+    }
+
+    pub(super) fn from_open(error: OpenError) -> Self {
+        match error {
+            OpenError::Failed(failure) => Self::from_failure(failure),
+            OpenError::Io(error) => Self::Launcher(error),
+            OpenError::Start(error) => Self::Launcher(io::Error::other(error)),
+        }
+    }
+}

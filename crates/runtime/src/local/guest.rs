@@ -1,0 +1,309 @@
+//! A guest with its pipes, its control group and its places: started, and cleared away afterwards.
+
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ringfence_jail::cgroup::{Group, GroupLimits, Hierarchy};
+use ringfence_jail::protocol::{Applied, Command, Confinement, Guest as Origin, Spawn};
+use ringfence_policy::Limits;
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
+use tokio::sync::oneshot;
+
+use super::Error;
+use super::lane::{Exit, Lane};
+use super::layout::{NOBODY, effective_uid};
+
+/// What a guest is started from.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// By exec, or by forking the zygote.
+    pub(super) origin: Origin,
+    /// The program's file name and text, for languages that read it from a file.
+    pub(super) code: Option<(String, String)>,
+    pub(super) confinement: Confinement,
+    pub(super) limits: Limits,
+    /// The host directory with its places, where it has no cell.
+    pub(super) directory: Option<Workdir>,
+    /// What its control descriptor will say; nothing for a worker that waits for its job.
+    pub(super) job: Vec<u8>,
+}
+
+/// A guest that runs, or waits for its job.
+#[derive(Debug)]
+pub(super) struct Guest {
+    pub(super) id: u64,
+    pub(super) lane: Arc<Lane>,
+    pub(super) stdin: Option<pipe::Sender>,
+    pub(super) stdout: pipe::Receiver,
+    pub(super) stderr: pipe::Receiver,
+    pub(super) control: UnixStream,
+    pub(super) exited: oneshot::Receiver<Exit>,
+    pub(super) applied: Applied,
+    pub(super) group: Option<Group>,
+    pub(super) output: Output,
+    /// What is left to say on the control descriptor.
+    pub(super) job: Vec<u8>,
+    gone: oneshot::Receiver<()>,
+}
+
+/// Where a guest leaves files for the caller.
+#[derive(Debug)]
+pub(super) enum Output {
+    /// A directory in its cell, which lives as long as this handle.
+    Handle(OwnedFd),
+    /// A directory on the host, removed with the rest of its places.
+    Directory(Workdir),
+}
+
+/// The control groups of this engine's guests.
+#[derive(Debug)]
+pub(super) struct Groups {
+    hierarchy: Hierarchy,
+    owner: String,
+    next: AtomicU64,
+}
+
+impl Groups {
+    pub(super) fn new(hierarchy: Hierarchy, owner: String) -> Self {
+        Self {
+            hierarchy,
+            owner,
+            next: AtomicU64::new(1),
+        }
+    }
+
+    pub(super) fn version(&self) -> &'static str {
+        match self.hierarchy.version() {
+            ringfence_jail::cgroup::Version::V1 => "v1",
+            ringfence_jail::cgroup::Version::V2 => "v2",
+        }
+    }
+
+    /// Removes the directory that all groups of this owner lie in.
+    pub(super) fn remove_owner(&self) {
+        let owner = self.owner.trim_start_matches("ringfence-");
+        self.hierarchy.sweep(&|other| other == owner);
+    }
+
+    fn create(&self, limits: &Limits) -> Result<Group, Error> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}/{number}", self.owner);
+        self.hierarchy
+            .group(&name, group_limits(limits))
+            .map_err(Error::ControlGroup)
+    }
+}
+
+/// The name under which this process leaves things that outlive it if it is killed: `ringfence-<pid>-<start>`.
+/// The start time tells it from a later process with the same id.
+pub(super) fn owner_name() -> String {
+    let pid = std::process::id();
+    format!("ringfence-{pid}-{}", start_time(pid).unwrap_or(0))
+}
+
+/// Whether the process that used such a name, given without its prefix, has gone.
+pub(super) fn owner_is_dead(owner: &str) -> bool {
+    let Some((pid, start)) = owner.split_once('-') else {
+        return false;
+    };
+    let (Ok(pid), Ok(start)) = (pid.parse(), start.parse::<u64>()) else {
+        return false;
+    };
+    start_time(pid) != Some(start)
+}
+
+/// When a process started, in clock ticks since boot (proc_pid_stat(5), field 22).
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command's name may hold spaces and parentheses; it ends at the last one.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Limits as a control group takes them.
+pub(super) fn group_limits(limits: &Limits) -> GroupLimits {
+    GroupLimits {
+        memory_bytes: limits.memory.0,
+        // The cell's own first process counts too.
+        pids: limits.pids.get() + 1,
+        cpus: limits.cpus.get(),
+    }
+}
+
+/// A host directory that is removed, with all it holds, when this is dropped.
+#[derive(Debug)]
+pub(super) struct Workdir(PathBuf);
+
+impl Workdir {
+    /// Makes a new directory below `parent`, with the places of a guest in it.
+    pub(super) fn create(parent: &Path, for_nobody: bool) -> io::Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let open = if for_nobody { 0o711 } else { 0o700 };
+        let path = parent.join(format!(
+            "{}-{}",
+            owner_name(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        ));
+        // Not recursive: a directory that is there already is somebody else's.
+        std::fs::DirBuilder::new().mode(open).create(&path)?;
+        let directory = Self(path);
+        for place in ["workspace", "tmp", "output", "code"] {
+            let place = directory.0.join(place);
+            std::fs::DirBuilder::new().mode(0o700).create(&place)?;
+            if for_nobody {
+                chown(&place, Some(NOBODY), Some(NOBODY))?;
+            }
+        }
+        Ok(directory)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Removes what engines left below `parent` that were killed.
+    pub(super) fn sweep(parent: &Path) {
+        for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let owner = name
+                .to_str()
+                .and_then(|name| name.strip_prefix("ringfence-")?.rsplit_once('-'));
+            let ours = entry
+                .metadata()
+                .is_ok_and(|entry| entry.is_dir() && Some(entry.uid()) == effective_uid());
+            if ours && owner.is_some_and(|(owner, _)| owner_is_dead(owner)) {
+                drop(Self(entry.path()));
+            }
+        }
+    }
+
+    /// Writes the program's text where the guest reads it.
+    pub(super) fn write_code(&self, name: &str, text: &str) -> io::Result<PathBuf> {
+        use std::os::unix::fs::PermissionsExt;
+        let path = self.0.join("code").join(name);
+        std::fs::write(&path, text)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644))?;
+        Ok(path)
+    }
+
+    /// Bytes and entries in it, as far as they can be counted.
+    pub(super) fn usage(&self) -> u64 {
+        let mut total = 0;
+        let mut pending = vec![self.0.clone()];
+        while let Some(directory) = pending.pop() {
+            for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+                let Ok(metadata) = entry.metadata() else { continue };
+                total += metadata.len().max(512);
+                if metadata.is_dir() {
+                    pending.push(entry.path());
+                }
+            }
+        }
+        total
+    }
+}
+
+impl Drop for Workdir {
+    fn drop(&mut self) {
+        // A guest may have taken away its own directories' permissions; as their owner we can give them back.
+        if std::fs::remove_dir_all(&self.0).is_err() {
+            open_up(&self.0);
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+fn open_up(directory: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    let _ = std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700));
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            open_up(&entry.path());
+        }
+    }
+}
+
+/// Starts a guest and waits until it runs.
+pub(super) async fn start(lane: &Arc<Lane>, groups: Option<&Groups>, plan: Plan) -> Result<Guest, Error> {
+    let group = groups.map(|groups| groups.create(&plan.limits)).transpose()?;
+    let (stdin_read, stdin_write) = ringfence_jail::output_pipe().map_err(Error::Pipes)?;
+    let (stdout_read, stdout_write) = ringfence_jail::output_pipe().map_err(Error::Pipes)?;
+    let (stderr_read, stderr_write) = ringfence_jail::output_pipe().map_err(Error::Pipes)?;
+    let (control, control_theirs) = ringfence_jail::control_pair().map_err(Error::Pipes)?;
+    let code = match &plan.code {
+        Some((_, text)) => Some(ringfence_jail::code_file(text.as_bytes()).map_err(Error::Pipes)?),
+        None => None,
+    };
+    // Before the guest exists, so that it finds the job waiting. What does not fit follows while it runs.
+    let control = StdUnixStream::from(control);
+    let sent = (&control).write(&plan.job).unwrap_or(0);
+    let mut job = plan.job;
+    job.drain(..sent);
+    let mut fds: Vec<BorrowedFd<'_>> = [&stdin_read, &stdout_write, &stderr_write, &control_theirs]
+        .map(AsFd::as_fd)
+        .into();
+    fds.extend(code.as_ref().map(AsFd::as_fd));
+    fds.extend(group.iter().flat_map(Group::procs).map(AsFd::as_fd));
+
+    let ticket = lane.ticket();
+    let disk_bytes = if plan.directory.is_some() {
+        0
+    } else {
+        plan.limits.disk.0
+    };
+    let spawn = Spawn {
+        id: ticket.id,
+        guest: plan.origin,
+        code: plan.code.map(|(name, _)| name),
+        confinement: plan.confinement,
+        disk_bytes,
+    };
+    if let Err(error) = lane.send(&Command::Spawn(Box::new(spawn)), &fds).await {
+        lane.void(ticket.id);
+        return Err(Error::Pipes(error));
+    }
+    drop(fds);
+    drop((stdin_read, stdout_write, stderr_write, control_theirs, code));
+    let started = ticket
+        .started
+        .await
+        .map_err(|_| Error::LauncherGone)?
+        .map_err(Error::from_failure)?;
+    let output = match (plan.directory, started.output) {
+        (Some(directory), _) => Output::Directory(directory),
+        (None, Some(handle)) => Output::Handle(handle),
+        (None, None) => return Err(Error::LauncherGone),
+    };
+    Ok(Guest {
+        id: ticket.id,
+        lane: Arc::clone(lane),
+        stdin: Some(pipe::Sender::from_owned_fd(stdin_write).map_err(Error::Pipes)?),
+        stdout: pipe::Receiver::from_owned_fd(stdout_read).map_err(Error::Pipes)?,
+        stderr: pipe::Receiver::from_owned_fd(stderr_read).map_err(Error::Pipes)?,
+        control: UnixStream::from_std(control).map_err(Error::Pipes)?,
+        exited: ticket.exited,
+        applied: started.applied,
+        group,
+        output,
+        job,
+        gone: ticket.gone,
+    })
+}
+
+impl Guest {
+    /// Kills what is left of the guest, waits until the kernel has let go of it, and removes its places.
+    pub(super) async fn close(self) -> Result<(), Error> {
+        self.lane.kill(self.id).await;
+        // A closed channel means that the launcher has gone, and all its guests before it.
+        let _ = self.gone.await;
+        match self.group {
+            Some(group) => group.close().map_err(Error::ControlGroup),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The message that tells a Python worker what to run.
+
+use ringfence_policy::EnvName;
+
+/// Encodes a job as `python/worker.py` reads it: byte strings, each after its length in four bytes, behind
+/// the length of the whole.
+pub(super) fn encode(
+    name: &str,
+    code: &str,
+    arguments: &[String],
+    variables: &[(EnvName, String)],
+) -> Vec<u8> {
+    let count = arguments.len().to_string();
+    let head = [name, code, &count];
+    let pairs = variables
+        .iter()
+        .flat_map(|(name, value)| [name.as_str(), value.as_str()]);
+    let fields = head
+        .into_iter()
+        .chain(arguments.iter().map(String::as_str))
+        .chain(pairs);
+    let mut message = vec![0; 4];
+    for field in fields {
+        message.extend(length(field.len()));
+        message.extend(field.as_bytes());
+    }
+    let total = length(message.len() - 4);
+    message[..4].copy_from_slice(&total);
+    message
+}
+
+/// Sources, arguments and variables together are limited far below four gigabytes before they come here.
+fn length(bytes: usize) -> [u8; 4] {
+    u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_follow_their_lengths() {
+        let job = encode(
+            "a.py",
+            "x",
+            &["1".to_owned()],
+            &[("K".parse().unwrap(), "v".to_owned())],
+        );
+        let expected = [
+            &[4 + 4 + 4 + 1 + 4 + 1 + 4 + 1 + 4 + 1 + 4 + 1, 0, 0, 0][..],
+            b"\x04\0\0\0a.py",
+            b"\x01\0\0\0x",
+            b"\x01\0\0\x001",
+            b"\x01\0\0\x001",
+            b"\x01\0\0\0K",
+            b"\x01\0\0\0v",
+        ];
+        assert_eq!(job, expected.concat());
+    }
+}

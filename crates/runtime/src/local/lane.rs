@@ -1,0 +1,254 @@
+//! One launcher process, seen from the async side: commands go out, events find who waits for them.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ringfence_jail::protocol::{Applied, Command, Event, LauncherSpec, Program};
+use ringfence_jail::{Launcher, StartError};
+use tokio::io::Interest;
+use tokio::net::UnixDatagram;
+use tokio::sync::{oneshot, watch};
+
+/// A step of the fence that did not work, as the launcher told it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) step: String,
+    pub(super) errno: i32,
+}
+
+/// A guest that runs.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) applied: Applied,
+    /// Its output directory, where it lives in a cell.
+    pub(super) output: Option<OwnedFd>,
+}
+
+/// How a guest's first process ended, as the kernel told the launcher.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Exit {
+    pub(super) status: i32,
+    pub(super) cpu_micros: u64,
+    pub(super) max_rss: u64,
+}
+
+/// What becomes of a guest. A closed channel means that the launcher has gone.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    pub(super) id: u64,
+    pub(super) started: oneshot::Receiver<Result<Started, Failure>>,
+    pub(super) exited: oneshot::Receiver<Exit>,
+    pub(super) gone: oneshot::Receiver<()>,
+}
+
+struct Waiting {
+    started: Option<oneshot::Sender<Result<Started, Failure>>>,
+    exited: Option<oneshot::Sender<Exit>>,
+    gone: oneshot::Sender<()>,
+}
+
+/// Where the zygote stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Zygote {
+    /// There is none, or it is warming up.
+    Cold,
+    /// Guests can be forked.
+    Warm,
+    /// It ended by itself.
+    Broken,
+}
+
+/// A launcher that is up.
+pub(super) struct Lane {
+    launcher: Launcher,
+    /// A second handle on the launcher's socket, watched by the event loop. It is a SOCK_SEQPACKET one, which
+    /// tokio does not name; only readiness is asked of it.
+    socket: UnixDatagram,
+    waiting: Mutex<Option<HashMap<u64, Waiting>>>,
+    next_id: AtomicU64,
+    zygote: watch::Sender<Zygote>,
+}
+
+impl std::fmt::Debug for Lane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lane")
+            .field("launcher", &self.launcher.id())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a lane could not be opened.
+#[derive(Debug)]
+pub(super) enum OpenError {
+    Start(StartError),
+    Io(io::Error),
+    Failed(Failure),
+}
+
+impl Lane {
+    /// Starts a launcher and waits until it is up.
+    pub(super) async fn open(spec: &LauncherSpec) -> Result<Self, OpenError> {
+        let launcher = Launcher::start(spec).map_err(OpenError::Start)?;
+        launcher.set_nonblocking().map_err(OpenError::Io)?;
+        let socket = launcher.as_fd().try_clone_to_owned().map_err(OpenError::Io)?;
+        let lane = Self {
+            launcher,
+            socket: UnixDatagram::from_std(socket.into()).map_err(OpenError::Io)?,
+            waiting: Mutex::new(Some(HashMap::new())),
+            next_id: AtomicU64::new(1),
+            zygote: watch::Sender::new(Zygote::Cold),
+        };
+        match lane.receive(&mut Vec::new()).await.map_err(OpenError::Io)? {
+            Some((Event::Ready, _)) => Ok(lane),
+            Some((Event::Failed { step, errno, .. }, _)) => Err(OpenError::Failed(Failure { step, errno })),
+            Some(_) | None => Err(OpenError::Io(io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
+
+    /// Hands events to those who wait, until the launcher goes. Somebody must run this for the lane to work.
+    pub(super) async fn pump(&self) {
+        let mut buffer = Vec::new();
+        while let Ok(Some((event, fds))) = self.receive(&mut buffer).await {
+            self.dispatch(event, fds);
+        }
+        // Whoever still waits learns it from the closed channel.
+        *self.lock() = None;
+        self.zygote.send_replace(Zygote::Broken);
+    }
+
+    /// Whether the launcher still lives.
+    pub(super) fn is_open(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    /// A number for the next guest, with the channels on which its fate will be told.
+    pub(super) fn ticket(&self) -> Ticket {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let (started_sender, started) = oneshot::channel();
+        let (exited_sender, exited) = oneshot::channel();
+        let (gone_sender, gone) = oneshot::channel();
+        if let Some(waiting) = self.lock().as_mut() {
+            let senders = Waiting {
+                started: Some(started_sender),
+                exited: Some(exited_sender),
+                gone: gone_sender,
+            };
+            waiting.insert(id, senders);
+        }
+        Ticket {
+            id,
+            started,
+            exited,
+            gone,
+        }
+    }
+
+    /// Forgets a ticket whose command never reached the launcher.
+    pub(super) fn void(&self, id: u64) {
+        if let Some(waiting) = self.lock().as_mut() {
+            waiting.remove(&id);
+        }
+    }
+
+    /// Sends a command.
+    pub(super) async fn send(&self, command: &Command, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.socket
+            .async_io(Interest::WRITABLE, || self.launcher.send(command, fds))
+            .await
+    }
+
+    /// Kills a guest and everything in its cell.
+    pub(super) async fn kill(&self, id: u64) {
+        // If the launcher has gone, so have its guests.
+        let _ = self.send(&Command::Kill { id }, &[]).await;
+    }
+
+    /// Starts a zygote in place of the one before.
+    pub(super) async fn start_zygote(&self, program: Program, library: BorrowedFd<'_>) -> io::Result<()> {
+        self.send(&Command::Zygote(program), &[library]).await
+    }
+
+    /// Where the zygote stands, now and later.
+    pub(super) fn zygote(&self) -> watch::Receiver<Zygote> {
+        self.zygote.subscribe()
+    }
+
+    /// Ends the launcher and all guests, and waits for it.
+    pub(super) fn close(self) -> io::Result<()> {
+        let Self { launcher, socket, .. } = self;
+        drop(socket);
+        launcher.close()
+    }
+
+    async fn receive(&self, buffer: &mut Vec<u8>) -> io::Result<Option<(Event, Vec<OwnedFd>)>> {
+        self.socket
+            .async_io(Interest::READABLE, || self.launcher.receive(buffer))
+            .await
+    }
+
+    fn dispatch(&self, event: Event, fds: Vec<OwnedFd>) {
+        match event {
+            Event::Ready => {}
+            Event::ZygoteReady => drop(self.zygote.send_replace(Zygote::Warm)),
+            Event::ZygoteGone | Event::Failed { id: 0, .. } => {
+                self.zygote.send_replace(Zygote::Broken);
+            }
+            Event::Spawned { id, applied } => {
+                self.tell_started(
+                    id,
+                    Ok(Started {
+                        applied,
+                        output: fds.into_iter().next(),
+                    }),
+                );
+            }
+            Event::Failed { id, step, errno } => {
+                self.tell_started(id, Err(Failure { step, errno }));
+                self.void(id);
+            }
+            Event::Exited {
+                id,
+                status,
+                cpu_micros,
+                max_rss,
+            } => {
+                let mut waiting = self.lock();
+                let sender = waiting
+                    .as_mut()
+                    .and_then(|all| all.get_mut(&id))
+                    .and_then(|one| one.exited.take());
+                if let Some(sender) = sender {
+                    let _ = sender.send(Exit {
+                        status,
+                        cpu_micros,
+                        max_rss,
+                    });
+                }
+            }
+            Event::Gone { id } => {
+                let removed = self.lock().as_mut().and_then(|waiting| waiting.remove(&id));
+                if let Some(waiting) = removed {
+                    let _ = waiting.gone.send(());
+                }
+            }
+        }
+    }
+
+    fn tell_started(&self, id: u64, result: Result<Started, Failure>) {
+        let mut waiting = self.lock();
+        let sender = waiting
+            .as_mut()
+            .and_then(|all| all.get_mut(&id))
+            .and_then(|one| one.started.take());
+        if let Some(sender) = sender {
+            let _ = sender.send(result);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<HashMap<u64, Waiting>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

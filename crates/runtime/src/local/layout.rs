@@ -1,0 +1,414 @@
+//! What a guest sees: the paths of its root, its environment, and the rules that go with them.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use ringfence_jail::protocol::{
+    Bind, Confinement, GUEST_ID, HostIds, LandlockRules, Missing, Program, Rlimits, Template, TemplateFile,
+};
+use ringfence_jail::seccomp::{Ipc, Sockets, Surface};
+use ringfence_policy::{Access, Limits, Mount};
+
+/// Top-level directories that hold programs and their libraries; links on a merged-/usr system.
+const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"];
+
+/// What programs need of /etc: name and time data, library caches, certificates, defaults. No secrets.
+const ETC: &[&str] = &[
+    "/etc/alternatives",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/timezone",
+    "/etc/mime.types",
+    "/etc/magic",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/terminfo",
+    "/etc/fonts",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/ca-certificates",
+    "/etc/pki/tls/certs",
+];
+
+/// What programs read of /proc beside their own entries.
+const PROC_FACTS: &[&str] = &[
+    "/proc/self",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/loadavg",
+    "/proc/uptime",
+    "/proc/version",
+    "/proc/filesystems",
+];
+
+const DEVICES: &[&str] = &[
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+];
+
+/// The working directory in a cell.
+pub(super) const WORKSPACE: &str = "/workspace";
+
+const PASSWD: &str = "root:x:0:0:root:/:/usr/sbin/nologin\nsandbox:x:1000:1000:sandbox:/workspace:/bin/bash\n\
+                      nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n";
+const GROUP: &str = "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n";
+const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n127.0.1.1 sandbox\n";
+const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n";
+
+/// Paths beyond the system's that guests of one lane need: interpreters and what their modules live in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Extra {
+    pub(super) libraries: Vec<PathBuf>,
+    /// Links by which an interpreter is found: (link, target).
+    pub(super) links: Vec<(PathBuf, PathBuf)>,
+    pub(super) mounts: Vec<Mount>,
+}
+
+impl Extra {
+    /// Directories outside `/usr`, each once, and none below another.
+    fn library_directories(&self) -> Vec<&PathBuf> {
+        let mut sorted: Vec<_> = self
+            .libraries
+            .iter()
+            .filter(|path| !path.starts_with("/usr"))
+            .collect();
+        sorted.sort();
+        let mut kept: Vec<&PathBuf> = Vec::new();
+        for path in sorted {
+            if path.is_absolute()
+                && path.parent().is_some()
+                && !kept.iter().any(|above| path.starts_with(above))
+            {
+                kept.push(path);
+            }
+        }
+        kept
+    }
+}
+
+/// The root of the cells of a lane.
+pub(super) fn template(extra: &Extra) -> Template {
+    let mut binds = Vec::new();
+    let mut links = extra.links.clone();
+    for path in SYSTEM.iter().map(Path::new) {
+        match fs::read_link(path) {
+            Ok(target) => links.push((path.to_path_buf(), target)),
+            Err(_) => binds.push(visible(path, true)),
+        }
+    }
+    binds.extend(ETC.iter().map(|path| visible(Path::new(path), true)));
+    binds.extend(python_configuration());
+    binds.extend(
+        extra
+            .library_directories()
+            .into_iter()
+            .map(|path| visible(path, false)),
+    );
+    binds.extend(extra.mounts.iter().map(mounted));
+    for (link, target) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+    ] {
+        links.push((Path::new("/dev").join(link), PathBuf::from(target)));
+    }
+    links.push((PathBuf::from("/var/tmp"), PathBuf::from("/tmp")));
+    let files = [
+        ("/etc/passwd", PASSWD),
+        ("/etc/group", GROUP),
+        ("/etc/hosts", HOSTS),
+        ("/etc/nsswitch.conf", NSSWITCH),
+        ("/etc/hostname", "sandbox\n"),
+    ];
+    let files = files.map(|(path, content)| TemplateFile {
+        path: path.into(),
+        content: content.to_owned(),
+    });
+    Template {
+        host_ids: host_ids(),
+        binds,
+        files: files.into(),
+        links,
+    }
+}
+
+/// Debian keeps Python's site configuration in `/etc/python3.*`.
+fn python_configuration() -> Vec<Bind> {
+    let entries = fs::read_dir("/etc").into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.path()).filter(|path| {
+        path.file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.starts_with("python3"))
+    });
+    names.map(|path| visible(&path, true)).collect()
+}
+
+fn visible(path: &Path, optional: bool) -> Bind {
+    Bind {
+        host: path.to_path_buf(),
+        guest: path.to_path_buf(),
+        writable: false,
+        guest_owns: false,
+        optional,
+    }
+}
+
+fn mounted(mount: &Mount) -> Bind {
+    Bind {
+        host: mount.host.clone(),
+        guest: mount.guest().to_path_buf(),
+        writable: mount.access == Access::ReadWrite,
+        guest_owns: true,
+        optional: false,
+    }
+}
+
+/// A range of host ids that nobody uses, where we may map any: as root of the initial user namespace.
+///
+/// Each engine takes another range, so that two of them never share a user.
+fn host_ids() -> Option<HostIds> {
+    const RANGE: u32 = 65_536;
+    const BASE: u32 = 1 << 30;
+    let map = fs::read_to_string("/proc/self/uid_map").ok()?;
+    let initial = map.split_whitespace().eq(["0", "0", "4294967295"]);
+    if !initial || effective_uid() != Some(0) {
+        return None;
+    }
+    Some(HostIds {
+        first: BASE + (std::process::id() % 16_384) * RANGE,
+        count: RANGE,
+    })
+}
+
+/// Our user id, from the owner of our own process entry.
+pub(super) fn effective_uid() -> Option<u32> {
+    fs::metadata("/proc/self").ok().map(|metadata| metadata.uid())
+}
+
+/// Where a guest's writable places are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Places {
+    /// In its cell.
+    Cell,
+    /// In a directory of the host.
+    Directory(PathBuf),
+}
+
+impl Places {
+    fn join(&self, name: &str) -> PathBuf {
+        match self {
+            Self::Cell => Path::new("/").join(name),
+            Self::Directory(path) => path.join(name),
+        }
+    }
+
+    /// The guest's environment.
+    pub(super) fn environment(&self) -> Vec<(String, String)> {
+        let path = |name| self.join(name).display().to_string();
+        let fixed = [
+            ("PATH", "/usr/local/bin:/usr/bin:/bin".to_owned()),
+            ("LANG", "C.UTF-8".to_owned()),
+            ("USER", "sandbox".to_owned()),
+            ("LOGNAME", "sandbox".to_owned()),
+            ("SHELL", "/bin/bash".to_owned()),
+            ("HOME", path("workspace")),
+            ("TMPDIR", path("tmp")),
+            ("MPLCONFIGDIR", path("tmp")),
+            ("RINGFENCE_OUTPUT", path("output")),
+        ];
+        fixed
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+
+    fn rules(&self, extra: &Extra) -> LandlockRules {
+        let mut readable: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
+        let mut writable: Vec<PathBuf> = ["workspace", "tmp", "output"].map(|name| self.join(name)).into();
+        match self {
+            Self::Cell => {
+                readable.extend(["/etc", "/proc", "/code"].map(PathBuf::from));
+                writable.push("/dev/shm".into());
+            }
+            Self::Directory(path) => {
+                readable.extend(ETC.iter().chain(PROC_FACTS).map(PathBuf::from));
+                readable.extend(
+                    ["/etc/passwd", "/etc/group", "/etc/hosts", "/etc/nsswitch.conf"].map(PathBuf::from),
+                );
+                readable.extend(python_configuration().into_iter().map(|bind| bind.host));
+                readable.push(path.join("code"));
+            }
+        }
+        readable.extend(extra.library_directories().into_iter().cloned());
+        for mount in &extra.mounts {
+            let rules = if mount.access == Access::ReadWrite {
+                &mut writable
+            } else {
+                &mut readable
+            };
+            rules.push(mount.guest().to_path_buf());
+        }
+        LandlockRules {
+            readable,
+            writable,
+            devices: DEVICES.iter().map(PathBuf::from).collect(),
+        }
+    }
+}
+
+/// What counts processes and memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Accounting {
+    /// A control group, for all processes together.
+    ControlGroup,
+    /// Resource limits, for each process.
+    Rlimits,
+}
+
+/// How strongly a guest is confined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Strength {
+    /// By every layer there is.
+    Full(Missing),
+    /// By resource limits alone (`--unfenced`).
+    None,
+}
+
+/// Everything that holds a guest beside namespaces and control groups.
+pub(super) fn confinement(
+    places: &Places,
+    extra: &Extra,
+    limits: &Limits,
+    accounting: Accounting,
+    strength: Strength,
+) -> Confinement {
+    let by_rlimit = accounting == Accounting::Rlimits;
+    let cpu_seconds = (limits.timeout.as_duration().as_secs_f64() * limits.cpus.get()).ceil() as u64 + 1;
+    let in_cell = *places == Places::Cell;
+    let ids = match (in_cell, strength) {
+        (true, _) => Some((GUEST_ID, GUEST_ID)),
+        (false, Strength::Full(_)) if effective_uid() == Some(0) => Some((NOBODY, NOBODY)),
+        (false, _) => None,
+    };
+    let (landlock, missing) = match strength {
+        Strength::Full(missing) => (Some(places.rules(extra)), missing),
+        Strength::None => (None, Missing::Report),
+    };
+    Confinement {
+        working_directory: places.join("workspace"),
+        ids,
+        rlimits: Rlimits {
+            file_size: limits.disk.0,
+            open_files: 1024,
+            processes: by_rlimit.then(|| u64::from(limits.pids.get()) + processes_beside(in_cell, ids)),
+            data: by_rlimit.then_some(limits.memory.0),
+            cpu_seconds: by_rlimit.then_some(cpu_seconds),
+        },
+        missing,
+        landlock,
+        surface: if in_cell {
+            Surface {
+                sockets: Sockets::Unix,
+                ipc: Ipc::Own,
+            }
+        } else {
+            Surface {
+                sockets: Sockets::PairsOnly,
+                ipc: Ipc::Shared,
+            }
+        },
+    }
+}
+
+/// Processes that count against a guest's limit although they are not its own: outside a user namespace the
+/// kernel counts all processes of the user.
+fn processes_beside(in_cell: bool, ids: Option<(u32, u32)>) -> u64 {
+    if in_cell {
+        return 0;
+    }
+    let user = ids.map(|(uid, _)| uid).or_else(effective_uid);
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let own = entries.filter(|entry| {
+        entry
+            .metadata()
+            .is_ok_and(|metadata| Some(metadata.uid()) == user)
+    });
+    own.map(|entry| fs::read_dir(entry.path().join("task")).map_or(0, |tasks| tasks.count() as u64))
+        .sum()
+}
+
+/// The user that guests of a root without namespaces become.
+pub(super) const NOBODY: u32 = 65_534;
+
+/// A program with its arguments and environment.
+pub(super) fn program(
+    executable: &Path,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+) -> Program {
+    let mut all = vec![executable.display().to_string()];
+    all.extend(arguments);
+    Program {
+        executable: executable.to_path_buf(),
+        arguments: all,
+        environment,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_private_is_in_the_template() {
+        let template = template(&Extra::default());
+        for private in [
+            "/home",
+            "/root",
+            "/var",
+            "/run",
+            "/sys",
+            "/boot",
+            "/etc/shadow",
+            "/etc",
+        ] {
+            let exposed = template
+                .binds
+                .iter()
+                .find(|bind| Path::new(private).starts_with(&bind.host));
+            assert_eq!(exposed, None, "{private}");
+        }
+        assert!(template.binds.iter().all(|bind| !bind.writable));
+    }
+
+    #[test]
+    fn library_directories_are_reduced() {
+        let libraries = [
+            "/usr/lib/python3",
+            "/opt/py/lib",
+            "/opt/py",
+            "/",
+            "relative",
+            "/home/u/venv",
+        ];
+        let extra = Extra {
+            libraries: libraries.map(PathBuf::from).into(),
+            ..Extra::default()
+        };
+        assert_eq!(
+            extra.library_directories(),
+            ["/home/u/venv", "/opt/py"]
+                .map(PathBuf::from)
+                .iter()
+                .collect::<Vec<_>>()
+        );
+    }
+}

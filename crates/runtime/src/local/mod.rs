@@ -1,0 +1,315 @@
+//! The local backend: fenced processes on this machine.
+//!
+//! A *lane* is a launcher with the cells that share its root. The engine keeps one per scope, with a zygote
+//! and a pool of warm workers; a request that needs another root, or comes without an engine, gets a lane of
+//! its own. Where namespaces are forbidden a flat lane holds guests by the other layers.
+
+mod error;
+mod guest;
+mod harvest;
+mod job;
+mod lane;
+mod layout;
+mod pool;
+mod run;
+mod served;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use ringfence_jail::cgroup::Hierarchy;
+use ringfence_jail::protocol::Applied;
+use ringfence_policy::{ExecutionResult, Isolation, Limits, Meta, Outcome, Request, RuntimeKind};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::JoinSet;
+
+pub use error::Error;
+pub use ringfence_jail::launcher_main;
+pub use run::{Chunk, Connection, Stream};
+
+use guest::{Groups, Guest, Output};
+use run::Finished;
+use served::{Lanes, Served};
+
+/// How strongly a run must be fenced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fence {
+    /// By every layer where namespaces work; by the others, and reported, where they are forbidden.
+    Default,
+    /// By every layer, or not at all.
+    Required,
+    /// By the layers that can be had.
+    BestEffort,
+    /// By none. Only for the person at this machine.
+    Unfenced,
+}
+
+/// How the backend is set up.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The Python to use instead of the first on the path: an executable or a virtual environment.
+    pub python: Option<PathBuf>,
+    /// Modules that warm workers have imported already.
+    pub preload: Vec<String>,
+    /// The value of `PATH`, for finding interpreters.
+    pub path: Option<OsString>,
+    /// Where what was found out about interpreters is kept; nowhere if `None`.
+    pub cache: Option<PathBuf>,
+    /// Where guests without cells get their directories.
+    pub scratch: PathBuf,
+    /// How warm it is kept.
+    pub warmth: Warmth,
+    /// The limits that waiting workers are made with.
+    pub limits: Limits,
+    /// Runs at once.
+    pub max_concurrent: usize,
+    /// Requests that may wait for their turn.
+    pub max_queued: usize,
+}
+
+/// Whether processes are started beforehand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Warmth {
+    /// No: for a single run.
+    Cold,
+    /// Yes: for an engine.
+    Pool {
+        /// Waiting workers per scope.
+        size: usize,
+        /// After how many forks a zygote is replaced by a new one.
+        renew_after: u64,
+    },
+}
+
+/// The local backend.
+#[derive(Debug)]
+pub struct Local {
+    settings: Settings,
+    groups: Option<Arc<Groups>>,
+    lanes: Lanes,
+    gate: Semaphore,
+    queued: AtomicUsize,
+    /// What clears up behind finished runs.
+    cleaners: Mutex<JoinSet<()>>,
+}
+
+impl Local {
+    /// Sets the backend up. Nothing is started before the first request.
+    pub fn new(settings: Settings) -> Self {
+        let owner = guest::owner_name();
+        guest::Workdir::sweep(&settings.scratch);
+        // Without control groups the limits are held by rlimits, which the result shows.
+        let groups = Hierarchy::detect().ok().flatten().map(|hierarchy| {
+            hierarchy.sweep(&guest::owner_is_dead);
+            Arc::new(Groups::new(hierarchy, owner))
+        });
+        let gate = Semaphore::new(settings.max_concurrent);
+        Self {
+            settings,
+            groups,
+            lanes: Lanes::default(),
+            gate,
+            queued: AtomicUsize::new(0),
+            cleaners: Mutex::default(),
+        }
+    }
+
+    /// Runs a request and says what came of it. Files that the program left for its caller are copied to
+    /// `output_directory`.
+    ///
+    /// # Errors
+    /// If the request could not be run at all. How the program ended is no error.
+    pub async fn run(
+        &self,
+        request: &Request,
+        fence: Fence,
+        output_directory: Option<PathBuf>,
+        connection: Connection,
+    ) -> Result<ExecutionResult, Error> {
+        let since = Instant::now();
+        let _turn = self.turn(&request.limits, since).await?;
+        let served = self
+            .lanes
+            .serve(request, fence, &self.settings, self.groups.as_ref())
+            .await?;
+        let (mut guest, warm) = match served.guest(request, fence, &self.settings).await {
+            Ok(found) => found,
+            Err(error) => {
+                self.retire(served, None);
+                return Err(error);
+            }
+        };
+        let finished = run::attend(&mut guest, &request.limits, since, connection).await;
+        let harvest = collect(&guest.output, output_directory, request.limits.disk.0).await;
+        let mut result = assemble(request, &guest, finished, warm, since);
+        result.meta.isolation.cgroup = guest
+            .group
+            .as_ref()
+            .and(self.groups.as_ref())
+            .map(|g| g.version().to_owned());
+        result.meta.output_files = harvest.files;
+        result.meta.warnings = served.warnings();
+        result.meta.warnings.extend(harvest.warnings);
+        self.retire(served, Some(guest));
+        result.duration = since.elapsed().as_secs_f64();
+        Ok(result)
+    }
+
+    /// Waits until this many workers wait for the local user.
+    pub async fn warm_up(&self) -> Result<(), Error> {
+        self.lanes.warm_up(&self.settings, self.groups.as_ref()).await
+    }
+
+    /// Ends every process, removes every control group and directory, and waits until that is done.
+    pub async fn close(self) -> Result<(), Error> {
+        let mut cleaners = std::mem::take(&mut *self.cleaners());
+        while cleaners.join_next().await.is_some() {}
+        self.lanes.close().await;
+        if let Some(groups) = self.groups {
+            groups.remove_owner();
+        }
+        Ok(())
+    }
+
+    /// Waits for a turn; at most until the request's own time is up.
+    async fn turn(&self, limits: &Limits, since: Instant) -> Result<SemaphorePermit<'_>, Error> {
+        if let Ok(permit) = self.gate.try_acquire() {
+            return Ok(permit);
+        }
+        let busy = || Error::Busy {
+            running: self.settings.max_concurrent,
+            queued: self.settings.max_queued,
+        };
+        let _place = Place::take(&self.queued, self.settings.max_queued).ok_or_else(busy)?;
+        let deadline = since + limits.timeout.as_duration();
+        match tokio::time::timeout_at(deadline.into(), self.gate.acquire()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) | Err(_) => Err(busy()),
+        }
+    }
+
+    /// Clears up behind a run, off the caller's path.
+    fn retire(&self, served: Arc<Served>, guest: Option<Guest>) {
+        let mut cleaners = self.cleaners();
+        while cleaners.try_join_next().is_some() {}
+        cleaners.spawn(async move {
+            if let Some(guest) = guest {
+                // What could not be removed now is removed at the next start, which looks for it.
+                let _ = guest.close().await;
+            }
+            if let Some(served) = Arc::into_inner(served) {
+                served.close().await;
+            }
+        });
+    }
+
+    fn cleaners(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.cleaners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place in the queue, given back when dropped.
+struct Place<'a>(&'a AtomicUsize);
+
+impl<'a> Place<'a> {
+    fn take(queued: &'a AtomicUsize, limit: usize) -> Option<Self> {
+        let place = Self(queued);
+        // Counted first; if there was no room, dropping the place uncounts it.
+        (queued.fetch_add(1, Ordering::AcqRel) < limit).then_some(place)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+async fn collect(output: &Output, destination: Option<PathBuf>, limit: u64) -> harvest::Harvest {
+    let source = match output {
+        Output::Handle(handle) => handle.try_clone(),
+        Output::Directory(directory) => harvest::open_directory(&directory.path().join("output")),
+    };
+    match source {
+        // An empty directory is the common case, and is found so in one call.
+        Ok(source) => harvest::collect(&source, destination.as_deref(), limit),
+        Err(error) => harvest::Harvest {
+            files: Vec::new(),
+            warnings: vec![format!("the output files could not be collected: {error}")],
+        },
+    }
+}
+
+fn assemble(
+    request: &Request,
+    guest: &Guest,
+    finished: Finished,
+    warm: bool,
+    since: Instant,
+) -> ExecutionResult {
+    let mut stderr = finished.stderr.text;
+    stderr.push_str(&notice(finished.outcome, &request.limits, &stderr));
+    ExecutionResult {
+        stdout: finished.stdout.text,
+        stderr,
+        exit_code: finished.exit_code,
+        duration: since.elapsed().as_secs_f64(),
+        meta: Meta {
+            runtime: RuntimeKind::Local.as_str().to_owned(),
+            language: request.language.as_str().to_owned(),
+            truncated: finished.stdout.truncated || finished.stderr.truncated,
+            timed_out: finished.outcome == Outcome::TimedOut,
+            blocked_imports: Vec::new(),
+            resource_limits: request.limits.into(),
+            isolation: isolation(guest.applied),
+            outcome: finished.outcome,
+            stdout_bytes: finished.stdout.total_bytes,
+            stderr_bytes: finished.stderr.total_bytes,
+            peak_memory_bytes: finished.peak_memory_bytes,
+            cpu_seconds: finished.cpu_seconds,
+            artifact: None,
+            warm,
+            output_files: Vec::new(),
+            warnings: Vec::new(),
+        },
+    }
+}
+
+/// What we add to the program's own errors, where it could not say itself what happened.
+fn notice(outcome: Outcome, limits: &Limits, stderr: &str) -> String {
+    let text = match outcome {
+        Outcome::TimedOut => format!("execution timed out after {}", limits.timeout),
+        Outcome::MemoryExceeded => format!("killed: the memory limit of {} was exceeded", limits.memory),
+        Outcome::Cancelled => "execution cancelled".to_owned(),
+        Outcome::Unknown => "the executor broke; nothing is known of the program's end".to_owned(),
+        Outcome::Exited | Outcome::Signalled | Outcome::Blocked => return String::new(),
+    };
+    let separator = if stderr.is_empty() || stderr.ends_with('\n') {
+        ""
+    } else {
+        "\n"
+    };
+    format!("{separator}{text}\n")
+}
+
+fn isolation(applied: Applied) -> Isolation {
+    let namespaces = applied.namespaces;
+    Isolation {
+        user_ns: namespaces,
+        pid_ns: namespaces,
+        mount_ns: namespaces,
+        net_ns: namespaces,
+        ipc_ns: namespaces,
+        uts_ns: namespaces,
+        cgroup_ns: namespaces,
+        time_ns: applied.time_namespace,
+        seccomp: applied.seccomp.then(|| "fence".to_owned()),
+        landlock_abi: applied.landlock_abi,
+        cgroup: None,
+        no_new_privs: applied.no_new_privs,
+        capabilities_dropped: applied.capabilities_dropped,
+    }
+}
