@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use ringfence_runtime::{UnknownFilter, filter_document};
+
 use crate::args::{Arch, SeccompCommand};
 use crate::context::Context;
 use crate::exit::Failure;
@@ -13,14 +15,13 @@ pub(crate) fn run(command: &SeccompCommand, context: &Context) -> anyhow::Result
         Some(Arch::Aarch64) => "aarch64",
         None => std::env::consts::ARCH,
     };
-    context.ui.out(document(name, arch)?)?;
+    let document = filter_document(name, arch).map_err(|error| match error {
+        UnknownFilter::Name(_) | UnknownFilter::Architecture(_) => {
+            let hint = "try `ringfence seccomp show fence --arch x86_64`";
+            anyhow::Error::from(Failure::usage(error.to_string(), hint))
+        }
+        UnknownFilter::Broken(_) => error.into(),
+    })?;
+    context.ui.out(serde_json::to_string_pretty(&document)? + "\n")?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Replaced by the runtime's own once it has one.
-fn document(name: &str, arch: &str) -> Result<String, Failure> {
-    Err(Failure::usage(
-        format!("there is no system-call filter `{name}` for {arch}"),
-        "the known filter is `fence`",
-    ))
 }

@@ -84,6 +84,24 @@ fn completions_and_the_manual_are_printed() {
 }
 
 #[test]
+fn the_filter_is_printed_for_both_processors() {
+    let dir = Dir::new();
+    for arch in ["x86_64", "aarch64"] {
+        let printed = dir.run(["seccomp", "show", "fence", "--arch", arch]);
+        let document: serde_json::Value = serde_json::from_str(printed.ok()).unwrap();
+        assert_ne!(document["defaultAction"], "SCMP_ACT_ALLOW", "{arch}");
+        assert!(
+            document["syscalls"]
+                .as_array()
+                .is_some_and(|rules| !rules.is_empty()),
+            "{arch}"
+        );
+    }
+    dir.run(["seccomp", "show", "nothing"])
+        .refused(2, "unknown seccomp profile `nothing`");
+}
+
+#[test]
 fn colours_only_when_asked_for() {
     let dir = Dir::new();
     assert!(!dir.run(["run", "missing.py"]).stderr.contains('\u{1b}'));
