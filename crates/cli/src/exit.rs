@@ -4,6 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use ringfence_policy::{ExecutionResult, Outcome};
+use ringfence_runtime::execute;
 
 use crate::config::Problems;
 use crate::ui::Ui;
@@ -55,6 +56,22 @@ impl Failure {
             message: message.into(),
             hint: hint.into(),
         }
+    }
+}
+
+impl From<execute::Error> for Failure {
+    fn from(error: execute::Error) -> Self {
+        Self::refused(error.to_string(), error.hint())
+    }
+}
+
+impl From<Problems> for Failure {
+    /// For a configuration that was read before without one.
+    fn from(problems: Problems) -> Self {
+        let mut problems = problems.0.into_iter();
+        let first = problems.next();
+        let (message, hint) = first.map_or_else(Default::default, |problem| (problem.message, problem.hint));
+        Self::usage(message, hint)
     }
 }
 

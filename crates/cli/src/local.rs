@@ -7,6 +7,7 @@ use ringfence_runtime::execute::Rules;
 use ringfence_runtime::local::{self, Fence, Warmth};
 use ringfence_runtime::redact::Redactor;
 
+use crate::config::Problems;
 use crate::context::Context;
 use crate::high;
 
@@ -18,7 +19,7 @@ pub(crate) fn settings(
     settings: &high::Settings,
     warmth: Warmth,
     context: &Context,
-) -> anyhow::Result<local::Settings> {
+) -> Result<local::Settings, Problems> {
     let config = context.config()?;
     // Remembering what was found out about interpreters is a convenience: without it they are asked again.
     let cache = context.paths.make_state().ok().map(PathBuf::from);

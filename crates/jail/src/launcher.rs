@@ -14,7 +14,7 @@ use crate::protocol::{
 };
 use crate::steps::{Step, StepError};
 use crate::zygote::Zygote;
-use crate::{flat, sys, template};
+use crate::{flat, probe, sys, template};
 
 /// The entry of the launcher process: standard input is the engine's socket.
 pub fn launcher_main() -> ! {
@@ -52,6 +52,7 @@ fn run(socket: &OwnedFd) -> Result<(), StepError> {
             sys::become_subreaper().step("become a subreaper")?;
             Launcher::new(socket, None)?.serve()
         }
+        LauncherSpec::Probe => probe::answer(socket),
     }
 }
 
@@ -90,7 +91,7 @@ fn enter_namespaces(socket: &OwnedFd, template: &Template) -> Result<(), StepErr
 }
 
 /// An ordinary user may map nothing but the own id, and must give up changing groups for it.
-fn become_root_of_own_namespace() -> Result<(), StepError> {
+pub(crate) fn become_root_of_own_namespace() -> Result<(), StepError> {
     let (uid, gid) = sys::effective_ids();
     sys::unshare(libc::CLONE_NEWUSER).step("make a user namespace")?;
     std::fs::write("/proc/self/setgroups", "deny").step("map the own user id")?;

@@ -11,6 +11,7 @@
 #![warn(missing_docs)]
 
 pub mod cgroup;
+pub mod probe;
 pub mod protocol;
 pub mod seccomp;
 

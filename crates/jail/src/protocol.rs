@@ -21,6 +21,8 @@ pub enum LauncherSpec {
     Namespaced(Template),
     /// Namespaces are not to be had: guests live in the host's, held by Landlock, seccomp and rlimits.
     Flat,
+    /// No guests: it tries each layer, says what came of it, and ends.
+    Probe,
 }
 
 /// The root file system that all cells of a launcher share, read-only.

@@ -95,7 +95,7 @@ fn open_source(bind: &Bind, host_ids: Option<HostIds>) -> io::Result<OwnedFd> {
 }
 
 /// A user namespace in which the owner of a host path stands for the guest, and all others for themselves.
-fn guest_id_map(uid: u32, gid: u32, ids: HostIds) -> io::Result<OwnedFd> {
+pub(crate) fn guest_id_map(uid: u32, gid: u32, ids: HostIds) -> io::Result<OwnedFd> {
     let guest = ids.first + GUEST_ID;
     let map = |owner: u32| {
         let below = if owner > 0 {

@@ -7,7 +7,7 @@ use ringfence_policy::{ExecutionResult, Isolation, Language, Meta, Outcome, Requ
 
 use crate::artifact::{self, Record, Store, StorePolicy};
 use crate::imports::{self, Findings};
-use crate::local::{self, Connection, Fence, Local};
+use crate::local::Fence;
 use crate::redact::Redactor;
 
 /// What happens to a request before and after it runs.
@@ -50,9 +50,6 @@ pub enum Error {
     /// The code could not be checked.
     #[error(transparent)]
     Imports(#[from] imports::Error),
-    /// The local backend could not run it.
-    #[error(transparent)]
-    Local(#[from] local::Error),
 }
 
 impl Error {
@@ -65,35 +62,24 @@ impl Error {
             Self::Imports(_) => {
                 "split the code up, or switch the check off with `sandbox.block_dangerous_imports`"
             }
-            Self::Local(error) => error.hint(),
         }
     }
 }
 
-/// Runs a request: checks it, runs it, keeps what is to be kept.
+/// Runs a request: checks it, has `run` run it, keeps what is to be kept.
 ///
 /// # Errors
 /// If it could not be run. How the program ended is no error.
-pub async fn execute(
-    local: &Local,
+pub async fn execute<E: From<Error>>(
     rules: &Rules,
     order: &Order,
-    connection: Connection,
-) -> Result<ExecutionResult, Error> {
+    run: impl AsyncFnOnce(&Order) -> Result<ExecutionResult, E>,
+) -> Result<ExecutionResult, E> {
     let started = SystemTime::now();
     available(order.runtime)?;
     let mut result = match blocked(&order.request, rules)? {
         Some(result) => result,
-        None => {
-            local
-                .run(
-                    &order.request,
-                    order.fence,
-                    order.output_directory.clone(),
-                    connection,
-                )
-                .await?
-        }
+        None => run(order).await?,
     };
     keep(rules, &order.request, started, &mut result);
     Ok(result)

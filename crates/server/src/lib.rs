@@ -1,1 +1,15 @@
-//! server
+//! Speaks the engine's socket protocol to the runtime.
+//!
+//! - [`frame`]: how messages are told apart on the socket.
+//! - [`wire`]: what they say.
+//! - [`client`]: the side of whoever wants code run.
+//! - [`listener`]: the engine's side.
+//!
+//! Nothing here comes from a guest as a message: what guests print travels as the payload of output frames.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod client;
+pub mod frame;
+pub mod listener;
+pub mod wire;

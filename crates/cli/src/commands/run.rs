@@ -5,14 +5,16 @@ use std::io::{Read, Write};
 use std::process::ExitCode;
 
 use ringfence_policy::{ExecutionResult, Outcome};
-use ringfence_runtime::execute::{self, Order, Rules, execute};
-use ringfence_runtime::local::{Chunk, Connection, Local, Stream, Warmth};
+use ringfence_runtime::execute::{Order, execute};
+use ringfence_runtime::local::{Chunk, Connection, Local, Settings, Stream, Warmth};
+use ringfence_server::client::{self, Client};
+use ringfence_server::wire::Run;
 use tokio::sync::{mpsc, watch};
 
 use crate::args::RunArgs;
 use crate::context::Context;
 use crate::exit::{self, Failure};
-use crate::high::{self, Report, RunPlan, StdinSource};
+use crate::high::{self, Engine, Report, RunPlan, StdinSource};
 use crate::local;
 use crate::ui::Ui;
 
@@ -26,34 +28,31 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode>
             .ui
             .warn("running unfenced: the program can do everything that you can do");
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let result = runtime.block_on(run_here(&plan, context))?;
-    finish(&result, plan.report, plan.output_dir.is_some(), context.ui)
-}
-
-/// Runs the plan in this process.
-async fn run_here(plan: &RunPlan, context: &Context) -> anyhow::Result<ExecutionResult> {
     let rules = local::rules(&plan.settings, context);
-    let backend = Local::new(local::settings(&plan.settings, Warmth::Cold, context)?);
-    let result = run_connected(plan, &backend, &rules).await;
-    let closed = backend.close().await;
-    let result = result.map_err(|error| Failure::refused(error.to_string(), error.hint()))?;
-    closed.map_err(|error| Failure::refused(error.to_string(), error.hint()))?;
-    Ok(result)
-}
-
-async fn run_connected(
-    plan: &RunPlan,
-    backend: &Local,
-    rules: &Rules,
-) -> Result<ExecutionResult, execute::Error> {
     let order = Order {
         request: plan.request.clone(),
         runtime: plan.runtime,
         fence: plan.fence.into(),
         output_directory: plan.output_dir.clone(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let result = runtime.block_on(execute(&rules, &order, async |order: &Order| {
+        attend(&plan, order, context).await
+    }));
+    // A thread may still wait for input that never comes.
+    runtime.shutdown_background();
+    let result = result?;
+    finish(&result, plan.report, plan.output_dir.is_some(), context.ui)
+}
+
+/// Runs the order on an engine, or else in this process, connected to our own streams.
+async fn attend(plan: &RunPlan, order: &Order, context: &Context) -> Result<ExecutionResult, Failure> {
+    let settings = local::settings(&plan.settings, Warmth::Cold, context)?;
+    let mut client = match plan.engine {
+        Engine::Use => engine(context).await,
+        Engine::Avoid => None,
     };
     let (cancel, cancelled) = watch::channel(false);
     let (output, printer) = match plan.report {
@@ -66,12 +65,19 @@ async fn run_connected(
             )
         }
     };
-    let connection = Connection {
-        stdin: stdin_of(&plan.stdin),
+    let connect = |stdin| Connection {
+        stdin,
         output,
         cancelled: Some(cancelled),
     };
-    let running = execute(backend, rules, &order, connection);
+    let running = async {
+        if let (Some(client), Some(run)) = (&mut client, wire_run(order, &settings)) {
+            // Whether the engine takes the request is known before any input is read.
+            let connection = connect(stdin_of(&plan.stdin));
+            return run_there(client, run, connection, order, settings).await;
+        }
+        run_here(order, settings, connect(stdin_of(&plan.stdin))).await
+    };
     tokio::pin!(running);
     let result = tokio::select! {
         result = &mut running => result,
@@ -85,6 +91,68 @@ async fn run_connected(
         let _ = printer.join();
     }
     result
+}
+
+/// The engine that is running for us, if there is one.
+async fn engine(context: &Context) -> Option<Client> {
+    Client::connect(&context.paths.socket_if_ours()?).await.ok()
+}
+
+/// The order as an engine takes it; `None` for one that no engine may serve.
+fn wire_run(order: &Order, settings: &Settings) -> Option<Run> {
+    let mut run = Run::of(&order.request, order.fence)?;
+    run.interpreter = ringfence_runtime::local::interpreter(settings, order.request.language);
+    run.output_directory.clone_from(&order.output_directory);
+    Some(run)
+}
+
+async fn run_there(
+    client: &mut Client,
+    run: Run,
+    connection: Connection,
+    order: &Order,
+    settings: Settings,
+) -> Result<ExecutionResult, Failure> {
+    match client.run(run, connection).await {
+        Ok(result) => Ok(result),
+        Err(client::Error::Declined(connection)) => run_here(order, settings, connection).await,
+        Err(client::Error::Refused(refusal)) => Err(Failure::refused(refusal.message, refusal.hint)),
+        Err(error @ (client::Error::Broken(_) | client::Error::Answer(_))) => Err(Failure::refused(
+            error.to_string(),
+            "nothing is known of the run; check the engine, or pass `--no-engine`",
+        )),
+    }
+}
+
+/// Runs the order in this process.
+async fn run_here(
+    order: &Order,
+    settings: Settings,
+    connection: Connection,
+) -> Result<ExecutionResult, Failure> {
+    let backend = Local::new(settings);
+    let result = backend
+        .run(
+            &order.request,
+            order.fence,
+            order.output_directory.clone(),
+            connection,
+        )
+        .await;
+    let closed = backend.close().await;
+    let result = result.and_then(|result| closed.map(|()| result));
+    result.map_err(|error| Failure::refused(describe(&error), error.hint()))
+}
+
+/// An error with its causes, on one line.
+fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
 }
 
 /// Ends when the person, or the system, wants us to stop.

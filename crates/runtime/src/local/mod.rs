@@ -22,13 +22,14 @@ use std::time::Instant;
 
 use ringfence_jail::cgroup::Hierarchy;
 use ringfence_jail::protocol::Applied;
-use ringfence_policy::{ExecutionResult, Isolation, Limits, Meta, Outcome, Request, RuntimeKind};
+use ringfence_policy::{ExecutionResult, Isolation, Language, Limits, Meta, Outcome, Request, RuntimeKind};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
 
 pub use error::Error;
 pub use ringfence_jail::launcher_main;
 pub use run::{Chunk, Connection, Stream};
+pub use served::interpreter;
 
 use guest::{Groups, Guest, Output};
 use run::Finished;
@@ -81,6 +82,8 @@ pub enum Warmth {
         size: usize,
         /// After how many forks a zygote is replaced by a new one.
         renew_after: u64,
+        /// After what time it is replaced.
+        renew_every: std::time::Duration,
     },
 }
 
@@ -158,7 +161,15 @@ impl Local {
         Ok(result)
     }
 
-    /// Waits until this many workers wait for the local user.
+    /// The interpreter that a language is run by here; `None` where there is none.
+    pub fn interpreter(&self, language: Language) -> Option<PathBuf> {
+        interpreter(&self.settings, language)
+    }
+
+    /// Opens the local user's lane before its first request.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
     pub async fn warm_up(&self) -> Result<(), Error> {
         self.lanes.warm_up(&self.settings, self.groups.as_ref()).await
     }

@@ -238,6 +238,15 @@ fn javascript(settings: &Settings) -> Result<Javascript, Error> {
     interpreter::find_javascript(settings.path.as_deref()).ok_or(missing)
 }
 
+/// The interpreter that a language is run by with these settings; `None` where there is none.
+pub fn interpreter(settings: &Settings, language: Language) -> Option<PathBuf> {
+    match language {
+        Language::Python => python(settings).ok().map(|python| python.executable),
+        Language::Javascript => javascript(settings).ok().map(|found| found.executable),
+        Language::Bash => interpreter::find_bash(),
+    }
+}
+
 /// A lane with what it takes to start guests in it.
 #[derive(Debug)]
 pub(super) struct Served {
@@ -313,7 +322,15 @@ impl Served {
 
     /// Starts the zygote and the keeper of the pool.
     fn keep_warm(&self, settings: &Settings) -> Result<(), Error> {
-        let (Warmth::Pool { size, renew_after }, Places::Cell) = (settings.warmth, &self.places) else {
+        let (
+            Warmth::Pool {
+                size,
+                renew_after,
+                renew_every,
+            },
+            Places::Cell,
+        ) = (settings.warmth, &self.places)
+        else {
             return Ok(());
         };
         // Without Python there is nothing to warm; other languages still run.
@@ -334,7 +351,7 @@ impl Served {
         let (lane, renewal) = (Arc::clone(&self.lane), Arc::clone(&self.zygote_renewal));
         let filled = Arc::clone(&pool);
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        tasks.spawn(async move { keep_zygote(&lane, &program, &library, &renewal).await });
+        tasks.spawn(async move { keep_zygote(&lane, &program, &library, (&renewal, renew_every)).await });
         tasks.spawn(async move {
             filled
                 .keep_full(&keeper.lane, keeper.groups.as_deref(), || keeper.plan())
@@ -518,7 +535,12 @@ impl Keeper {
 }
 
 /// Starts the zygote, its successors when they are due, and a new one where one ended by itself.
-async fn keep_zygote(lane: &Lane, program: &Program, library: &std::os::fd::OwnedFd, renewal: &Renewal) {
+async fn keep_zygote(
+    lane: &Lane,
+    program: &Program,
+    library: &std::os::fd::OwnedFd,
+    (renewal, every): (&Renewal, std::time::Duration),
+) {
     let mut state = lane.zygote();
     let mut revivals = 0;
     loop {
@@ -527,6 +549,7 @@ async fn keep_zygote(lane: &Lane, program: &Program, library: &std::os::fd::Owne
         }
         tokio::select! {
             () = renewal.due.notified() => {}
+            () = tokio::time::sleep(every) => {}
             broken = state.wait_for(|state| *state == Zygote::Broken) => {
                 revivals += 1;
                 if broken.is_err() || revivals > MAX_REVIVALS {

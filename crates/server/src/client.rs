@@ -1,0 +1,160 @@
+//! The client's side of the engine's socket.
+
+use std::io;
+use std::path::Path;
+
+use ringfence_policy::ExecutionResult;
+use ringfence_runtime::local::{Chunk, Connection, Stream};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, watch};
+
+use crate::frame::{self, Frame, Kind, Receiver};
+use crate::wire::{Reason, Refusal, Run};
+
+/// A connection to an engine.
+#[derive(Debug)]
+pub struct Client {
+    receiver: Receiver<OwnedReadHalf>,
+    sender: OwnedWriteHalf,
+}
+
+/// Why an engine gave no result.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It is set up otherwise than this client, which gets its untouched connection back.
+    #[error("the engine is set up otherwise")]
+    Declined(Connection),
+    /// It said why.
+    #[error("{}", .0.message)]
+    Refused(Refusal),
+    /// The connection broke; nothing is known of the run.
+    #[error("the connection to the engine broke")]
+    Broken(#[source] io::Error),
+    /// It said something that this client does not understand.
+    #[error("the engine's answer cannot be read")]
+    Answer(#[source] serde_json::Error),
+}
+
+impl Client {
+    /// Connects to the engine whose socket this is.
+    ///
+    /// # Errors
+    /// If nobody listens there.
+    pub async fn connect(socket: &Path) -> io::Result<Self> {
+        let (reader, sender) = UnixStream::connect(socket).await?.into_split();
+        Ok(Self {
+            receiver: Receiver::new(reader),
+            sender,
+        })
+    }
+
+    /// Has a request run.
+    ///
+    /// # Errors
+    /// If it was refused or the connection broke.
+    pub async fn run(&mut self, mut run: Run, connection: Connection) -> Result<ExecutionResult, Error> {
+        run.stream = connection.output.is_some();
+        run.stdin = connection.stdin.is_some();
+        let request = serde_json::to_vec(&run).map_err(Error::Answer)?;
+        frame::send(&mut self.sender, Kind::Run, &request)
+            .await
+            .map_err(Error::Broken)?;
+        // Before any input is taken: what is read from a terminal cannot be put back.
+        let accepted = self.receiver.next().await.map_err(Error::Broken)?;
+        match accepted {
+            Some(Frame {
+                kind: Kind::Accepted, ..
+            }) => {}
+            Some(Frame {
+                kind: Kind::Refusal,
+                payload,
+            }) => return Err(refused(&payload, connection)),
+            Some(_) | None => return Err(Error::Broken(io::ErrorKind::UnexpectedEof.into())),
+        }
+        let Connection {
+            stdin,
+            output,
+            cancelled,
+        } = connection;
+        let talking = talk(&mut self.sender, stdin, cancelled);
+        let listening = listen(&mut self.receiver, output);
+        tokio::pin!(talking, listening);
+        tokio::select! {
+            result = &mut listening => result,
+            () = &mut talking => listening.await,
+        }
+    }
+}
+
+fn refused(payload: &[u8], connection: Connection) -> Error {
+    match serde_json::from_slice::<Refusal>(payload) {
+        Ok(Refusal {
+            reason: Reason::Declined,
+            ..
+        }) => Error::Declined(connection),
+        Ok(refusal) => Error::Refused(refusal),
+        Err(error) => Error::Answer(error),
+    }
+}
+
+/// Passes input and a change of mind on. Ends when there is no more of either.
+async fn talk(
+    sender: &mut OwnedWriteHalf,
+    stdin: Option<mpsc::Receiver<Vec<u8>>>,
+    cancelled: Option<watch::Receiver<bool>>,
+) {
+    let cancel = async {
+        match cancelled {
+            Some(mut cancelled) => drop(cancelled.wait_for(|cancelled| *cancelled).await),
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(cancel);
+    // If the engine has gone, the listening side says so.
+    if let Some(mut stdin) = stdin {
+        loop {
+            let sent = tokio::select! {
+                () = &mut cancel => return drop(frame::send(sender, Kind::Cancel, &[]).await),
+                bytes = stdin.recv() => match bytes {
+                    Some(bytes) => frame::send(sender, Kind::Stdin, &bytes).await,
+                    None => break drop(frame::send(sender, Kind::StdinEnd, &[]).await),
+                },
+            };
+            if sent.is_err() {
+                return;
+            }
+        }
+    }
+    cancel.await;
+    let _ = frame::send(sender, Kind::Cancel, &[]).await;
+}
+
+async fn listen(
+    receiver: &mut Receiver<OwnedReadHalf>,
+    output: Option<mpsc::Sender<Chunk>>,
+) -> Result<ExecutionResult, Error> {
+    loop {
+        let frame = receiver.next().await.map_err(Error::Broken)?;
+        let Frame { kind, payload } =
+            frame.ok_or_else(|| Error::Broken(io::ErrorKind::UnexpectedEof.into()))?;
+        let stream = match kind {
+            Kind::Stdout => Stream::Stdout,
+            Kind::Stderr => Stream::Stderr,
+            Kind::Result => return serde_json::from_slice(&payload).map_err(Error::Answer),
+            Kind::Refusal => return Err(refused(&payload, Connection::none())),
+            Kind::Accepted | Kind::Run | Kind::Stdin | Kind::StdinEnd | Kind::Cancel => {
+                return Err(Error::Broken(io::ErrorKind::InvalidData.into()));
+            }
+        };
+        if let Some(output) = &output {
+            // Nobody listening any more does not take the result away.
+            let _ = output
+                .send(Chunk {
+                    stream,
+                    bytes: payload,
+                })
+                .await;
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Messages on the engine's socket: one byte for the kind, four for the length (little endian), the payload.
+
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// The longest payload. A request holds a program of up to 8 MiB, written as JSON.
+pub const MAX_PAYLOAD: usize = 64 * 1024 * 1024;
+
+const HEADER: usize = 5;
+
+/// The kinds of messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// To the engine: a [`crate::wire::Run`] as JSON.
+    Run = 1,
+    /// To the engine: bytes for the program's standard input.
+    Stdin = 2,
+    /// To the engine: the program's standard input ends.
+    StdinEnd = 3,
+    /// To the engine: the request is taken back.
+    Cancel = 4,
+    /// From the engine: the request is going to run; input may follow.
+    Accepted = 15,
+    /// From the engine: bytes from the program's standard output.
+    Stdout = 16,
+    /// From the engine: bytes from the program's standard error.
+    Stderr = 17,
+    /// From the engine: a [`ringfence_policy::ExecutionResult`] as JSON. Ends a request.
+    Result = 18,
+    /// From the engine: a [`crate::wire::Refusal`] as JSON. Ends a request.
+    Refusal = 19,
+}
+
+impl Kind {
+    fn from_byte(byte: u8) -> Option<Self> {
+        let kinds = [
+            Self::Run,
+            Self::Stdin,
+            Self::StdinEnd,
+            Self::Cancel,
+            Self::Accepted,
+            Self::Stdout,
+            Self::Stderr,
+            Self::Result,
+            Self::Refusal,
+        ];
+        kinds.into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// One message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// Its kind.
+    pub kind: Kind,
+    /// What it says.
+    pub payload: Vec<u8>,
+}
+
+/// Why bytes are no message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// No such kind.
+    #[error("unknown message kind {0}")]
+    Kind(u8),
+    /// Too long.
+    #[error("a message of {0} bytes is too long")]
+    Length(usize),
+}
+
+/// Takes the first message off `buffer`. `Ok(None)`: it is not complete yet.
+///
+/// # Errors
+/// If the bytes cannot become a message, whatever follows.
+pub fn decode(buffer: &mut Vec<u8>) -> Result<Option<Frame>, Malformed> {
+    let Some((header, rest)) = buffer.split_at_checked(HEADER) else {
+        return Ok(None);
+    };
+    let kind = Kind::from_byte(header[0]).ok_or(Malformed::Kind(header[0]))?;
+    let length = u32::from_le_bytes([header[1], header[2], header[3], header[4]]) as usize;
+    if length > MAX_PAYLOAD {
+        return Err(Malformed::Length(length));
+    }
+    let Some(payload) = rest.get(..length) else {
+        return Ok(None);
+    };
+    let frame = Frame {
+        kind,
+        payload: payload.to_vec(),
+    };
+    buffer.drain(..HEADER + length);
+    Ok(Some(frame))
+}
+
+/// Receives messages. Dropping a call and calling again loses nothing.
+#[derive(Debug)]
+pub struct Receiver<R> {
+    stream: R,
+    buffer: Vec<u8>,
+}
+
+impl<R: AsyncRead + Unpin> Receiver<R> {
+    /// Receives from `stream`.
+    pub const fn new(stream: R) -> Self {
+        Self {
+            stream,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// The next message; `None` at the stream's end.
+    ///
+    /// # Errors
+    /// If the stream breaks, ends inside a message, or carries something else.
+    pub async fn next(&mut self) -> io::Result<Option<Frame>> {
+        loop {
+            let decoded = decode(&mut self.buffer);
+            if let Some(frame) = decoded.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))? {
+                return Ok(Some(frame));
+            }
+            self.buffer.reserve(16 * 1024);
+            if self.stream.read_buf(&mut self.buffer).await? == 0 {
+                let whole = self.buffer.is_empty();
+                return if whole {
+                    Ok(None)
+                } else {
+                    Err(io::ErrorKind::UnexpectedEof.into())
+                };
+            }
+        }
+    }
+}
+
+/// Sends one message.
+///
+/// # Errors
+/// If the stream breaks, or the payload is too long.
+pub async fn send(stream: &mut (impl AsyncWrite + Unpin), kind: Kind, payload: &[u8]) -> io::Result<()> {
+    if payload.len() > MAX_PAYLOAD {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            Malformed::Length(payload.len()),
+        ));
+    }
+    let length = (payload.len() as u32).to_le_bytes();
+    let mut message = Vec::with_capacity(HEADER + payload.len());
+    message.push(kind as u8);
+    message.extend(length);
+    message.extend(payload);
+    stream.write_all(&message).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_comes_out_whole_or_not_at_all() {
+        let mut buffer = vec![16, 3, 0, 0, 0, b'a', b'b'];
+        assert_eq!(decode(&mut buffer), Ok(None));
+        buffer.extend(b"c\x03");
+        assert_eq!(
+            decode(&mut buffer),
+            Ok(Some(Frame {
+                kind: Kind::Stdout,
+                payload: b"abc".to_vec()
+            }))
+        );
+        assert_eq!(buffer, b"\x03");
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused() {
+        assert_eq!(decode(&mut vec![99, 0, 0, 0, 0]), Err(Malformed::Kind(99)));
+        assert_eq!(
+            decode(&mut vec![1, 255, 255, 255, 255]),
+            Err(Malformed::Length(u32::MAX as usize))
+        );
+    }
+}

@@ -1,0 +1,214 @@
+//! The engine's side of its socket.
+
+use std::fs::{self, Permissions};
+use std::future::Future;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfence_runtime::local::{Chunk, Connection, Fence, Local, Stream};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::frame::{self, Frame, Kind, Receiver};
+use crate::wire::{Reason, Refusal, Run};
+
+/// Connections at once.
+const MAX_CONNECTIONS: usize = 512;
+
+/// Chunks of output or input under way at once for a connection.
+const IN_FLIGHT: usize = 16;
+
+/// How long a client may take to read its result.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A socket that is listened on, and removed when this is dropped.
+#[derive(Debug)]
+pub struct Listener {
+    socket: UnixListener,
+    path: PathBuf,
+    /// The only user who may connect.
+    uid: u32,
+}
+
+impl Listener {
+    /// Listens at `path`, in place of a socket that was left there. The caller must hold the engine's lock.
+    ///
+    /// # Errors
+    /// If the socket cannot be made.
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let socket = UnixListener::bind(path)?;
+        fs::set_permissions(path, Permissions::from_mode(0o600))?;
+        let uid = fs::symlink_metadata(path)?.uid();
+        Ok(Self {
+            socket,
+            path: path.to_path_buf(),
+            uid,
+        })
+    }
+
+    /// Serves requests until `stop` ends; then takes back all that are under way.
+    pub async fn serve(&self, local: Arc<Local>, stop: impl Future<Output = ()>) {
+        let mut connections = JoinSet::new();
+        tokio::pin!(stop);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut stop => break,
+                _ = connections.join_next(), if !connections.is_empty() => {}
+                accepted = self.socket.accept(), if connections.len() < MAX_CONNECTIONS => {
+                    let Ok((stream, _)) = accepted else { continue };
+                    if stream.peer_cred().is_ok_and(|peer| peer.uid() == self.uid) {
+                        let local = Arc::clone(&local);
+                        connections.spawn(async move { attend(stream, &local).await });
+                    }
+                }
+            }
+        }
+        connections.shutdown().await;
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Serves one client, one request after the other. A client that breaks the protocol is left.
+async fn attend(stream: UnixStream, local: &Local) {
+    let (reader, mut sender) = stream.into_split();
+    let mut receiver = Receiver::new(reader);
+    while let Ok(Some(Frame { kind, payload })) = receiver.next().await {
+        let answer = match kind {
+            Kind::Run => answer(&payload, &mut receiver, &mut sender, local).await,
+            // Leftovers of a request that has ended.
+            Kind::Stdin | Kind::StdinEnd | Kind::Cancel => continue,
+            Kind::Accepted | Kind::Stdout | Kind::Stderr | Kind::Result | Kind::Refusal => return,
+        };
+        let Ok((kind, payload)) = answer else { return };
+        let sent = tokio::time::timeout(PATIENCE, frame::send(&mut sender, kind, &payload)).await;
+        if !matches!(sent, Ok(Ok(()))) {
+            return;
+        }
+    }
+}
+
+async fn answer(
+    payload: &[u8],
+    receiver: &mut Receiver<OwnedReadHalf>,
+    sender: &mut OwnedWriteHalf,
+    local: &Local,
+) -> serde_json::Result<(Kind, Vec<u8>)> {
+    let parsed = serde_json::from_slice::<Run>(payload).map_err(|error| Refusal::invalid(&error));
+    let result = match parsed {
+        Ok(run) => execute(run, receiver, sender, local).await,
+        Err(refusal) => Err(refusal),
+    };
+    match result {
+        Ok(result) => Ok((Kind::Result, serde_json::to_vec(&result)?)),
+        Err(refusal) => Ok((Kind::Refusal, serde_json::to_vec(&refusal)?)),
+    }
+}
+
+async fn execute(
+    run: Run,
+    receiver: &mut Receiver<OwnedReadHalf>,
+    sender: &mut OwnedWriteHalf,
+    local: &Local,
+) -> Result<ringfence_policy::ExecutionResult, Refusal> {
+    decline_other_interpreter(&run, local)?;
+    let (stdin_sender, stdin) = mpsc::channel(IN_FLIGHT);
+    let (output, chunks) = mpsc::channel(IN_FLIGHT);
+    let (cancel, cancelled) = watch::channel(false);
+    let connection = Connection {
+        stdin: run.stdin.then_some(stdin),
+        output: run.stream.then_some(output),
+        cancelled: Some(cancelled),
+    };
+    let (fence, output_directory) = (Fence::from(run.fence), run.output_directory.clone());
+    let request = run.request()?;
+    if frame::send(sender, Kind::Accepted, &[]).await.is_err() {
+        return Err(Refusal::gone());
+    }
+    let running = local.run(&request, fence, output_directory, connection);
+    let forwarding = forward(chunks, sender);
+    let hearing = hear(receiver, stdin_sender, cancel);
+    tokio::pin!(running, forwarding, hearing);
+    // All three are looked after at once: a client that does not read must not stop the clock of its run.
+    let (mut result, mut forwarded, mut heard) = (None, false, false);
+    loop {
+        tokio::select! {
+            biased;
+            finished = &mut running, if result.is_none() => result = Some(finished),
+            () = &mut forwarding, if !forwarded => forwarded = true,
+            () = &mut hearing, if !heard => heard = true,
+        }
+        if forwarded && let Some(result) = result.take() {
+            return result.map_err(|error| Refusal::from(&error));
+        }
+    }
+}
+
+/// A client that would use another interpreter gets the same result by doing the work itself.
+fn decline_other_interpreter(run: &Run, local: &Local) -> Result<(), Refusal> {
+    let own = local.interpreter(run.language);
+    if run.interpreter.is_none() || run.interpreter == own {
+        return Ok(());
+    }
+    Err(Refusal {
+        reason: Reason::Declined,
+        message: "the engine is set up for another interpreter".to_owned(),
+        hint: "restart the engine, or pass `--no-engine`".to_owned(),
+    })
+}
+
+/// Passes output on until the run has no more.
+async fn forward(mut chunks: mpsc::Receiver<Chunk>, sender: &mut OwnedWriteHalf) {
+    while let Some(Chunk { stream, bytes }) = chunks.recv().await {
+        let kind = match stream {
+            Stream::Stdout => Kind::Stdout,
+            Stream::Stderr => Kind::Stderr,
+        };
+        if frame::send(sender, kind, &bytes).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Listens to the client while its request runs: input, a change of mind, its end.
+async fn hear(
+    receiver: &mut Receiver<OwnedReadHalf>,
+    stdin: mpsc::Sender<Vec<u8>>,
+    cancel: watch::Sender<bool>,
+) {
+    let mut stdin = Some(stdin);
+    loop {
+        match receiver.next().await {
+            Ok(Some(Frame {
+                kind: Kind::Stdin,
+                payload,
+            })) => {
+                if let Some(stdin) = &stdin {
+                    // A program that reads no more is no reason to stop listening.
+                    let _ = stdin.send(payload).await;
+                }
+            }
+            Ok(Some(Frame {
+                kind: Kind::StdinEnd, ..
+            })) => stdin = None,
+            Ok(Some(_)) | Ok(None) | Err(_) => {
+                cancel.send_replace(true);
+                return;
+            }
+        }
+    }
+}

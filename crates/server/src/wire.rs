@@ -1,0 +1,248 @@
+//! What the messages on the engine's socket say.
+
+use std::path::PathBuf;
+
+use ringfence_policy::{
+    Access, Bytes, Cpus, EnvName, Language, Limits, Mount, Network, Pids, Request, Scope, Timeout,
+};
+use ringfence_runtime::local::{self, Fence};
+use serde::{Deserialize, Serialize};
+
+/// A request to run code.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// The program's text.
+    pub code: String,
+    /// What it is called.
+    pub name: String,
+    /// Its language.
+    pub language: Language,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Variables added to its environment.
+    pub env: Vec<(String, String)>,
+    /// What it may use.
+    pub limits: WireLimits,
+    /// Host paths that it sees, as `HOST`, `GUEST`, writable.
+    pub mounts: Vec<(PathBuf, String, bool)>,
+    /// Whose request it is.
+    pub scope: Scope,
+    /// How strongly it must be fenced.
+    pub fence: WireFence,
+    /// The interpreter that the client would use; an engine that would use another declines.
+    pub interpreter: Option<PathBuf>,
+    /// Where the files go that the program leaves for its caller.
+    pub output_directory: Option<PathBuf>,
+    /// Whether output is sent while the program runs.
+    pub stream: bool,
+    /// Whether standard input follows.
+    pub stdin: bool,
+}
+
+/// [`Limits`] on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WireLimits {
+    timeout: Timeout,
+    max_output: Bytes,
+    memory: Bytes,
+    cpus: Cpus,
+    pids: Pids,
+    disk: Bytes,
+}
+
+/// [`Fence`] on the wire. Running unfenced cannot be asked of an engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WireFence {
+    /// Every layer where namespaces work.
+    Default,
+    /// Every layer, or not at all.
+    Required,
+    /// The layers that can be had.
+    BestEffort,
+}
+
+/// Why a request was not run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// What kind of reason.
+    pub reason: Reason,
+    /// What was wrong.
+    pub message: String,
+    /// What to do.
+    pub hint: String,
+}
+
+/// The kinds of reasons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// This engine is set up otherwise than the client; the client can do the work itself.
+    Declined,
+    /// Too much at once.
+    Busy,
+    /// The request makes no sense.
+    Invalid,
+    /// It could not be run.
+    Failed,
+}
+
+impl From<Limits> for WireLimits {
+    fn from(limits: Limits) -> Self {
+        let Limits {
+            timeout,
+            max_output,
+            memory,
+            cpus,
+            pids,
+            disk,
+        } = limits;
+        Self {
+            timeout,
+            max_output,
+            memory,
+            cpus,
+            pids,
+            disk,
+        }
+    }
+}
+
+impl From<WireLimits> for Limits {
+    fn from(limits: WireLimits) -> Self {
+        let WireLimits {
+            timeout,
+            max_output,
+            memory,
+            cpus,
+            pids,
+            disk,
+        } = limits;
+        Self {
+            timeout,
+            max_output,
+            memory,
+            cpus,
+            pids,
+            disk,
+        }
+    }
+}
+
+impl From<WireFence> for Fence {
+    fn from(fence: WireFence) -> Self {
+        match fence {
+            WireFence::Default => Self::Default,
+            WireFence::Required => Self::Required,
+            WireFence::BestEffort => Self::BestEffort,
+        }
+    }
+}
+
+impl Run {
+    /// A request on the wire; `None` for one that no engine may serve.
+    pub fn of(request: &Request, fence: Fence) -> Option<Self> {
+        let fence = match fence {
+            Fence::Default => WireFence::Default,
+            Fence::Required => WireFence::Required,
+            Fence::BestEffort => WireFence::BestEffort,
+            Fence::Unfenced => return None,
+        };
+        let mounts = request.mounts.iter().map(|mount| {
+            (
+                mount.host.clone(),
+                mount.guest().display().to_string(),
+                mount.access == Access::ReadWrite,
+            )
+        });
+        Some(Self {
+            code: request.code.clone(),
+            name: request.name.clone(),
+            language: request.language,
+            args: request.args.clone(),
+            env: request
+                .env
+                .iter()
+                .map(|(name, value)| (name.as_str().to_owned(), value.clone()))
+                .collect(),
+            limits: request.limits.into(),
+            mounts: mounts.collect(),
+            scope: request.scope.clone(),
+            fence,
+            interpreter: None,
+            output_directory: None,
+            stream: false,
+            stdin: false,
+        })
+    }
+
+    /// The request itself, checked anew.
+    ///
+    /// # Errors
+    /// If a part of it is not what it should be.
+    pub fn request(self) -> Result<Request, Refusal> {
+        let mounts = self.mounts.into_iter().map(|(host, guest, writable)| {
+            let access = if writable {
+                Access::ReadWrite
+            } else {
+                Access::ReadOnly
+            };
+            Mount::new(host, &guest, access).map_err(|error| Refusal::invalid(&error))
+        });
+        let env = self.env.into_iter().map(|(name, value)| {
+            name.parse::<EnvName>()
+                .map(|name| (name, value))
+                .map_err(|error| Refusal::invalid(&error))
+        });
+        Ok(Request {
+            code: self.code,
+            name: self.name,
+            language: self.language,
+            args: self.args,
+            env: env.collect::<Result<_, _>>()?,
+            limits: self.limits.into(),
+            network: Network::None,
+            mounts: mounts.collect::<Result<_, _>>()?,
+            scope: self.scope,
+        })
+    }
+}
+
+impl Refusal {
+    /// The request makes no sense.
+    pub fn invalid(error: &dyn std::error::Error) -> Self {
+        Self {
+            reason: Reason::Invalid,
+            message: error.to_string(),
+            hint: "correct the request".to_owned(),
+        }
+    }
+}
+
+impl Refusal {
+    /// The client has gone before its request could begin; nobody will read this.
+    pub(crate) fn gone() -> Self {
+        Self {
+            reason: Reason::Failed,
+            message: "the client has gone".to_owned(),
+            hint: String::new(),
+        }
+    }
+}
+
+impl From<&local::Error> for Refusal {
+    fn from(error: &local::Error) -> Self {
+        let reason = if matches!(error, local::Error::Busy { .. }) {
+            Reason::Busy
+        } else {
+            Reason::Failed
+        };
+        Self {
+            reason,
+            message: error.to_string(),
+            hint: error.hint().to_owned(),
+        }
+    }
+}
