@@ -191,12 +191,14 @@ impl Merge {
                 format!("correct `{key}`; `ringfence config schema` describes it"),
             )
         })?;
-        let present = keys::get(&self.document, &leaf.path);
-        if trust == Trust::Project && !project::may_set(&leaf.path, &value, present) {
+        let present = keys::get(&self.document, &leaf.path).unwrap_or(&Value::Null);
+        let refusal = match trust {
+            Trust::Trusted => None,
+            Trust::Project => project::refusal(&leaf.path, &value, present),
+        };
+        if let Some(reason) = refusal {
             return Err(Problem::new(
-                format!(
-                    "{origin}: `{key}` may not be set by a project's own file, since that could weaken the fence"
-                ),
+                format!("{origin}: `{key}` may not be set by a project's own file: {reason}"),
                 "set it in ~/.config/ringfence, or name this file with --config if you trust it",
             ));
         }

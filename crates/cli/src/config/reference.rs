@@ -25,7 +25,8 @@ pub(crate) fn markdown() -> String {
          `ringfence.toml`, `ringfence.yaml` or `ringfence.json`. Later layers win: built-in defaults, `/etc/ringfence/`,\n\
          `~/.config/ringfence/` (`$XDG_CONFIG_HOME`), the working directory, environment variables, the command line.\n\
          `--config FILE` takes the place of the three files. Keys may be written in `snake_case` or `camelCase`.\n\
-         A file in the working directory may set amounts and tighten the fence; other keys are refused there.\n",
+         A file in the working directory may not loosen the fence or name programs to start: `sandbox.python`,\n\
+         `sandbox.javascript`, `sandbox.pass_env` and `artifacts.dir`, for example, are refused there.\n",
     );
     let mut section = String::new();
     for (path, default) in Keys::new().leaves() {

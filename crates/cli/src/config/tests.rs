@@ -226,29 +226,26 @@ fn what_the_fence_cannot_be_asked_for_does_not_exist() {
 
 #[test]
 fn a_hostile_project_cannot_weaken_the_fence() {
-    for text in [
-        "sandbox: {isolation: best-effort}",
-        "sandbox: {python: ./evil/python}",
-        "sandbox: {passEnv: [AWS_SECRET_ACCESS_KEY]}",
-        "sandbox: {type: e2b}",
-        "sandbox: {blocked_imports: []}",
-        "hostExecution: {enabled: true}",
-        "host_execution: {allow_list: ['*']}",
-        "skills: {path: ./skills}",
-        "skills: {sandbox: {enabled: false}}",
-        "artifacts: {dir: /home/ann/.ssh}",
-        "artifacts: {store: never}",
-        "egress: {allowed_hosts: ['*']}",
-        "templates: {mine: {memory_limit: 1GiB}}",
+    for (key, text) in [
+        ("sandbox.isolation", "sandbox: {\nisolation: best-effort}"),
+        ("sandbox.isolation", "sandbox: {\nisolation: best_effort}"),
+        ("sandbox.python", "sandbox: {\npython: ./evil/python}"),
+        ("sandbox.python", "sandbox: {\npython: bash}"),
+        ("sandbox.javascript", "sandbox: {\njavascript: /tmp/evil}"),
+        (
+            "sandbox.pass_env",
+            "sandbox: {\npassEnv: [AWS_SECRET_ACCESS_KEY]}",
+        ),
+        ("sandbox.blocked_imports", "sandbox: {\nblocked_imports: []}"),
+        ("artifacts.dir", "artifacts: {\ndir: /home/ann/.ssh}"),
+        ("artifacts.keep", "artifacts: {\nkeep: 0}"),
     ] {
         let dirs = Dirs::new().with("project/ringfence.yaml", text);
         let Problems(problems) = dirs.load(&Environment::default(), None).unwrap_err();
-        assert!(
-            problems[0]
-                .message
-                .contains("may not be set by a project's own file"),
-            "{text}: {problems:?}"
-        );
+        assert_eq!(problems.len(), 1, "{text}: {problems:?}");
+        let place = dirs.path("project/ringfence.yaml").display().to_string();
+        let expected = format!("{place}:2: `{key}` may not be set by a project's own file: ");
+        assert!(problems[0].message.starts_with(&expected), "{text}: {problems:?}");
         assert!(problems[0].hint.contains("--config"), "{text}");
         // The same text in the user's own hands is a configuration like any other.
         assert!(
@@ -264,14 +261,14 @@ fn a_project_may_not_undo_what_the_user_asked_for() {
     let dirs = Dirs::new()
         .with(
             "user/ringfence.toml",
-            "[sandbox]\ntype = 'docker'\nisolation = 'required'\n",
+            "[sandbox]\ntype = 'docker'\nisolation = 'required'\nblock_dangerous_imports = true\n",
         )
         .with(
             "project/ringfence.toml",
-            "[sandbox]\ntype = 'local'\nisolation = 'auto'\n",
+            "[sandbox]\ntype = 'local'\nisolation = 'auto'\nblock_dangerous_imports = false\n",
         );
     let Problems(problems) = dirs.load(&Environment::default(), None).unwrap_err();
-    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert_eq!(problems.len(), 3, "{problems:?}");
 }
 
 #[test]
@@ -381,75 +378,19 @@ fn another_programs_variables_are_not_our_business() {
 }
 
 /// The snippet printed in the specification of the execution tools.
-const X: &str = r#"
-# engine.json
-hostExecution:
-  enabled: true
-  allowList:
-    - "vcgencmd measure_temp"
-    - "df -h"
-    - "free -m"
-    - "uptime"
-    - "systemctl status *"
-    - "docker ps"
-    - "ls *"
-  notifyList:
-    - "systemctl restart klaw-*"
-    - "docker restart *"
-  preValidation:
-    enabled: true                    # a comment
-    model: anthropic/claude-haiku    # another
-    riskThreshold: 5
-    timeoutMs: 5000
-  askTimeoutMin: 5
-"#;
+const X: &str = include_str!("../../tests/snippets/execution-tools.yaml");
 
 /// The snippet printed in the plan of the Pyodide sandbox.
-const P: &str = r#"
-# config/config.yaml
-skills:
-  path: "./skills"
-  sandbox:
-    enabled: true
-    timeout_seconds: 5.0
-    memory_limit_mb: 128
-    deno_path: "deno"  # or full path
-"#;
+const P: &str = include_str!("../../tests/snippets/pyodide.yaml");
 
 /// The two snippets printed in the plan of the kernel's limits.
-const K: &str = r#"
-[permissions.tool_limits]
-default_timeout_secs = 60
-max_output_bytes = 1048576
-shell_timeout_secs = 120
-http_timeout_secs = 30
-multimodal_timeout_secs = 120
-
-[permissions.shell]
-runner = "host"          # host | container
-container_runtime = "docker"
-container_image = "alpine:latest"
-
-[permissions.filesystem]
-user_scope = "user"  # none | user | session
-user_root = "data/users/{user_id}"
-"#;
+const K: &str = include_str!("../../tests/snippets/kernel-limits.toml");
 
 /// The keys named, but not printed together, in the specification of the execution tools.
-const X_CONTAINER: &str = "
-codeExecution:
-  dockerImage: klaw-sandbox:latest
-  timeout: 30
-  allowNetwork: true
-  maxMemory: 256m
-  maxCpus: 1.0
-  keepAlive: true
-  keepAliveIdleTimeoutMin: 10
-  keepAliveMaxExecutions: 50
-  volumeMounts: ['/srv/data:/data:ro']
-";
+const X_CONTAINER: &str = include_str!("../../tests/snippets/execution-container.yaml");
 
-/// Loads `text` in each format and in each spelling; the effective values must be the same everywhere.
+/// Loads `tree` in each format, in each spelling, from the user's and from the project's directory; the
+/// effective values must be the same everywhere.
 fn in_every_format(tree: &Value) -> Value {
     let spellings = [
         tree.clone(),
@@ -461,12 +402,15 @@ fn in_every_format(tree: &Value) -> Value {
         let json = serde_json::to_string_pretty(tree).unwrap();
         let toml = toml::to_string(tree).unwrap();
         // JSON text is YAML too; block style is covered by the snippets that are YAML as printed.
-        for (name, text) in [("c.json", &json), ("c.yaml", &json), ("c.toml", &toml)] {
-            let dirs = Dirs::new().with(name, text);
-            let loaded = dirs
-                .load(&Environment::default(), Some(name))
-                .unwrap_or_else(|problems| panic!("{name}: {problems}"));
-            seen.push(serde_json::to_value(loaded.config).unwrap());
+        for (format, text) in [("json", &json), ("yaml", &json), ("toml", &toml)] {
+            for dir in ["user", "project"] {
+                let name = format!("{dir}/ringfence.{format}");
+                let dirs = Dirs::new().with(&name, text);
+                let loaded = dirs
+                    .load(&Environment::default(), None)
+                    .unwrap_or_else(|problems| panic!("{name}: {problems}"));
+                seen.push(serde_json::to_value(loaded.config).unwrap());
+            }
         }
     }
     assert!(seen.windows(2).all(|pair| pair[0] == pair[1]));
@@ -492,8 +436,10 @@ fn camel(name: &str) -> String {
 }
 
 fn as_printed(name: &str, text: &str) {
-    let dirs = Dirs::new().with(&format!("user/{name}"), text);
-    assert!(dirs.load(&Environment::default(), None).is_ok(), "{name}");
+    for dir in ["user", "project"] {
+        let dirs = Dirs::new().with(&format!("{dir}/{name}"), text);
+        assert!(dirs.load(&Environment::default(), None).is_ok(), "{dir}/{name}");
+    }
 }
 
 #[test]
@@ -524,6 +470,21 @@ fn the_snippets_of_the_kernels_limits_load_unchanged() {
     let config = in_every_format(&toml::from_str(K).unwrap());
     assert_eq!(config["permissions"]["filesystem"]["user_scope"], "user");
     assert_eq!(config["permissions"]["tool_limits"]["max_output_bytes"], "1MiB");
+}
+
+#[test]
+fn what_the_specifications_variables_say_may_stand_in_a_file() {
+    let config = in_every_format(&json!({
+        "sandbox": {
+            "type": "local", "timeout": 30, "max_output": "10KiB", "block_dangerous_imports": false,
+            "docker": {
+                "image": "antigravity-sandbox:latest", "network_enabled": false,
+                "cpu_limit": 0.5, "memory_limit": "256m",
+            },
+        },
+        "artifacts": {"store": "on_error"},
+    }));
+    assert_eq!(config["sandbox"]["docker"]["image"], "antigravity-sandbox:latest");
 }
 
 #[test]

@@ -89,10 +89,44 @@ fn a_bad_configuration_refuses_the_run() {
 #[test]
 fn a_hostile_project_is_refused_unless_named() {
     let dir = Dir::new();
-    dir.write("work/ringfence.yaml", "hostExecution:\n  allowList: ['*']\n");
-    dir.run(["run", "-c", "print(1)"])
-        .refused(2, "may not be set by a project's own file");
+    dir.write("work/ringfence.yaml", "sandbox:\n  pids: 9\n  passEnv: [HOME]\n");
+    let refusal =
+        "./ringfence.yaml:3: `sandbox.pass_env` may not be set by a project's own file: it would hand";
+    dir.run(["run", "-c", "print(1)"]).refused(2, refusal);
+    dir.run(["config", "check"]).refused(2, refusal);
     dir.run(["--config", "ringfence.yaml", "config", "check"]).ok();
+}
+
+#[test]
+fn the_snippets_of_the_source_documents_are_good_in_a_project() {
+    for (name, text) in [
+        ("ringfence.yaml", include_str!("../snippets/execution-tools.yaml")),
+        (
+            "ringfence.yaml",
+            include_str!("../snippets/execution-container.yaml"),
+        ),
+        ("ringfence.yaml", include_str!("../snippets/pyodide.yaml")),
+        ("ringfence.toml", include_str!("../snippets/kernel-limits.toml")),
+    ] {
+        checked(name, text);
+        let tree: Value = if name.ends_with("toml") {
+            toml::from_str(text).unwrap()
+        } else {
+            serde_saphyr::from_str(text).unwrap()
+        };
+        checked("ringfence.toml", &toml::to_string(&tree).unwrap());
+        // JSON text is YAML too.
+        checked("ringfence.yaml", &tree.to_string());
+        checked("ringfence.json", &tree.to_string());
+    }
+}
+
+/// That `config check` accepts `text` in the working directory.
+#[track_caller]
+fn checked(name: &str, text: &str) {
+    let dir = Dir::new();
+    dir.write(&format!("work/{name}"), text);
+    assert_eq!(dir.run(["config", "check"]).ok(), format!("ok: ./{name}\n"));
 }
 
 #[test]
