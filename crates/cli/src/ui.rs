@@ -18,9 +18,23 @@ enum Color {
     Off,
 }
 
+/// What a word in a report says of its line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tone {
+    /// All is well.
+    Good,
+    /// Something is wrong.
+    Bad,
+    /// Something can be done.
+    Hint,
+    /// Nothing of these.
+    Plain,
+}
+
 const RED: &str = "\x1b[1;31m";
 const YELLOW: &str = "\x1b[1;33m";
 const CYAN: &str = "\x1b[36m";
+const GREEN: &str = "\x1b[32m";
 const RESET: &str = "\x1b[0m";
 
 impl Ui {
@@ -66,6 +80,16 @@ impl Ui {
     /// `hint: …`
     pub(crate) fn hint(self, message: &str) {
         self.labelled("hint", CYAN, message);
+    }
+
+    /// A word of a report, in the colour of its tone.
+    pub(crate) fn toned(self, text: &str, tone: Tone) -> String {
+        match tone {
+            Tone::Good => self.paint(text, GREEN),
+            Tone::Bad => self.paint(text, RED),
+            Tone::Hint => self.paint(text, CYAN),
+            Tone::Plain => text.to_owned(),
+        }
     }
 
     fn labelled(self, label: &str, color: &str, message: &str) {

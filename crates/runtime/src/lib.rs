@@ -15,6 +15,7 @@ pub mod imports;
 pub mod interpreter;
 pub mod local;
 pub mod output;
+pub mod probe;
 pub mod redact;
 
 mod filter;

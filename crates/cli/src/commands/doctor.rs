@@ -1,11 +1,150 @@
-//! `ringfence doctor`.
+//! `ringfence doctor`: what this machine offers, layer by layer, and the fix for what is missing.
 
+use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
+
+use ringfence_runtime::local::Warmth;
+use ringfence_runtime::probe::{self, Layer, Report, Situation, Status};
 
 use crate::args::DoctorArgs;
 use crate::context::Context;
 use crate::exit::Failure;
+use crate::ui::{Tone, Ui, visible};
+use crate::{high, local};
 
-pub(crate) fn run(_args: &DoctorArgs, _context: &Context) -> anyhow::Result<ExitCode> {
-    Err(Failure::refused("`ringfence doctor` is not available yet", "use a later version").into())
+pub(crate) fn run(args: &DoctorArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let settings = local::settings(&high::settings(None, context)?, Warmth::Cold, context)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let mut report = runtime.block_on(probe::examine(&settings));
+    report.layers.extend(directories(context));
+    if args.json {
+        context.ui.out(serde_json::to_string_pretty(&report)? + "\n")?;
+    } else {
+        context.ui.out(readable(&report, context.ui))?;
+    }
+    Ok(ExitCode::from(u8::from(report.situation == Situation::None)))
+}
+
+/// The directories that Ringfence keeps things in.
+fn directories(context: &Context) -> [Layer; 2] {
+    let paths = &context.paths;
+    [
+        directory("state directory", &paths.state, paths.make_state()),
+        directory("runtime directory", &paths.runtime, paths.make_runtime()),
+    ]
+}
+
+fn directory(name: &'static str, path: &Path, made: Result<&Path, Failure>) -> Layer {
+    const FIX: &str =
+        "make it yours and mode 700, or set XDG_STATE_HOME and XDG_RUNTIME_DIR to directories of your own";
+    let written = made.map_err(|failure| failure.to_string()).and_then(|path| {
+        write_in(path).map_err(|error| format!("cannot write in {}: {error}", path.display()))
+    });
+    match written {
+        Ok(()) => Layer::ok(name, format!("{} can be written", path.display())),
+        Err(why) => Layer::missing(name, why, FIX),
+    }
+}
+
+fn write_in(path: &Path) -> std::io::Result<()> {
+    let file = path.join(format!("doctor-{}", std::process::id()));
+    fs::write(&file, "x")?;
+    fs::remove_file(file)
+}
+
+/// A line a layer, and the fix below what is missing.
+fn readable(report: &Report, ui: Ui) -> String {
+    let width = report
+        .layers
+        .iter()
+        .map(|layer| layer.name.len())
+        .max()
+        .unwrap_or(0);
+    let mut text = String::new();
+    for layer in &report.layers {
+        let (word, tone) = match layer.status {
+            Status::Ok => ("ok     ", Tone::Good),
+            Status::Missing => ("missing", Tone::Bad),
+            Status::Info => ("info   ", Tone::Plain),
+        };
+        text.push_str(&format!(
+            "{}  {:width$}  {}\n",
+            ui.toned(word, tone),
+            layer.name,
+            visible(&layer.detail)
+        ));
+        let indent = " ".repeat("missing".len() + 2 + width + 2);
+        let fix = told_fix(layer, &report.layers);
+        for (number, line) in fix.iter().flat_map(|fix| fix.lines()).enumerate() {
+            let label = if number == 0 { "fix: " } else { "     " };
+            text.push_str(&format!(
+                "{indent}{}{}\n",
+                ui.toned(label, Tone::Hint),
+                visible(line)
+            ));
+        }
+    }
+    let tone = match report.situation {
+        Situation::None => Tone::Bad,
+        Situation::Root | Situation::UserNamespace | Situation::Flat => Tone::Good,
+    };
+    text.push_str(&format!(
+        "\n{} {}\n",
+        ui.toned("verdict:", tone),
+        visible(&report.verdict)
+    ));
+    text
+}
+
+/// The fix, or where it was told already: one cause may take many layers away.
+fn told_fix(layer: &Layer, all: &[Layer]) -> Option<String> {
+    let fix = layer.fix.as_ref()?;
+    let first = all.iter().find(|other| other.fix.as_ref() == Some(fix))?;
+    Some(if first.name == layer.name {
+        fix.clone()
+    } else {
+        format!("as for {}", first.name)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::ColorChoice;
+    use crate::env::Environment;
+
+    fn report() -> Report {
+        Report {
+            situation: Situation::Flat,
+            verdict: "flat fence: a default run gets little".to_owned(),
+            layers: vec![
+                Layer::ok("seccomp", "loads"),
+                Layer::missing("a long name", "cannot\x1b[2J", "first\nsecond"),
+                Layer::missing("another", "cannot", "first\nsecond"),
+            ],
+        }
+    }
+
+    #[test]
+    fn columns_line_up_and_fixes_stand_below() {
+        let ui = Ui::new(ColorChoice::Never, &Environment::default());
+        let expected = "ok       seccomp      loads\n\
+                        missing  a long name  cannot\\u{1b}[2J\n\
+                        \x20                     fix: first\n\
+                        \x20                          second\n\
+                        missing  another      cannot\n\
+                        \x20                     fix: as for a long name\n\
+                        \n\
+                        verdict: flat fence: a default run gets little\n";
+        assert_eq!(readable(&report(), ui), expected);
+    }
+
+    #[test]
+    fn colours_surround_words_not_columns() {
+        let ui = Ui::new(ColorChoice::Always, &Environment::default());
+        assert!(readable(&report(), ui).contains("missing\x1b[0m  a long name"));
+    }
 }

@@ -1,0 +1,164 @@
+//! The interpreters that runs would use, and the container engines that later runtimes will.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use ringfence_policy::Language;
+
+use super::runs::Runs;
+use super::{Layer, fixes};
+use crate::interpreter::{self, Python, find_bash, find_javascript, find_python};
+use crate::local::Settings;
+
+/// Others of its name are listed up to this many.
+const MAX_PASSED_OVER: usize = 8;
+
+/// The languages, each proved by a run.
+pub(super) fn languages(settings: &Settings, runs: &Runs) -> Vec<Layer> {
+    vec![python(settings, runs), bash(runs), javascript(settings, runs)]
+}
+
+fn python(settings: &Settings, runs: &Runs) -> Layer {
+    let found = find(settings, settings.python.as_deref());
+    let mut detail = match &found {
+        Ok(python) => format!("{} {}", describe(python), origin(settings)),
+        Err(error) => explain(error),
+    };
+    // With one named, no other is looked at.
+    if settings.python.is_none() {
+        for (path, why) in passed_over(settings, found.as_ref().ok()) {
+            detail.push_str(&format!("; passed over {}: {why}", path.display()));
+        }
+    }
+    match (found, runs.language(Language::Python)) {
+        (Ok(_), Ok(result)) => Layer::ok("python", format!("{detail}; {}", took(result.duration))),
+        (Ok(_), Err((why, hint))) => Layer::missing("python", format!("{detail}; {why}"), hint),
+        (Err(_), _) => Layer::missing("python", detail, fixes::PYTHON),
+    }
+}
+
+fn find(settings: &Settings, named: Option<&Path>) -> Result<Python, interpreter::Error> {
+    find_python(named, settings.path.as_deref(), settings.cache.as_deref())
+}
+
+fn describe(python: &Python) -> String {
+    let (major, minor, patch) = python.version;
+    let venv = if python.prefix == python.base_prefix {
+        ""
+    } else {
+        ", a virtual environment"
+    };
+    format!(
+        "{} is {major}.{minor}.{patch}{venv},",
+        python.executable.display()
+    )
+}
+
+fn origin(settings: &Settings) -> &'static str {
+    match settings.python {
+        Some(_) => "named by `--python` or `sandbox.python`",
+        None => "the first on the PATH that can be used",
+    }
+}
+
+/// Other programs called python3 that come with a reason why they are not used.
+fn passed_over(settings: &Settings, found: Option<&Python>) -> Vec<(PathBuf, String)> {
+    let others = on_path("python3", settings.path.as_deref())
+        .into_iter()
+        .filter(|path| found.is_none_or(|python| python.executable != *path));
+    others
+        .filter_map(|path| {
+            let error = find(settings, Some(&path)).err()?;
+            Some((path, explain(&error)))
+        })
+        .take(MAX_PASSED_OVER)
+        .collect()
+}
+
+fn explain(error: &interpreter::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => source.to_string(),
+        None => error.to_string(),
+    }
+}
+
+fn bash(runs: &Runs) -> Layer {
+    let Some(path) = find_bash() else {
+        return Layer {
+            fix: Some("sudo apt install bash".to_owned()),
+            ..Layer::info("bash", "none found; bash programs cannot be run")
+        };
+    };
+    ran("bash", &path, Language::Bash, runs)
+}
+
+fn javascript(settings: &Settings, runs: &Runs) -> Layer {
+    let Some(found) = find_javascript(settings.path.as_deref()) else {
+        return Layer {
+            fix: Some("sudo apt install nodejs, or install Deno so that it is on the PATH".to_owned()),
+            ..Layer::info(
+                "javascript",
+                "neither Node nor Deno found; JavaScript programs cannot be run",
+            )
+        };
+    };
+    ran("javascript", &found.executable, Language::Javascript, runs)
+}
+
+fn ran(name: &'static str, path: &Path, language: Language, runs: &Runs) -> Layer {
+    match runs.language(language) {
+        Ok(result) => Layer::ok(name, format!("{}; {}", path.display(), took(result.duration))),
+        Err((why, hint)) => Layer::missing(name, format!("{}: {why}", path.display()), hint),
+    }
+}
+
+fn took(seconds: f64) -> String {
+    format!("a program ran in {:.0} ms", seconds * 1000.0)
+}
+
+/// Container engines. No run depends on them yet.
+pub(super) fn containers(settings: &Settings, uid: u32) -> Vec<Layer> {
+    let podman = [
+        PathBuf::from("/run/podman/podman.sock"),
+        PathBuf::from(format!("/run/user/{uid}/podman/podman.sock")),
+    ];
+    let gvisor = match on_path("runsc", settings.path.as_deref()).first() {
+        Some(path) => format!("{}; its use comes with the container runtime", path.display()),
+        None => "runsc is not on the PATH; no run depends on it yet".to_owned(),
+    };
+    vec![
+        socket("docker", &[PathBuf::from("/var/run/docker.sock")]),
+        socket("podman", &podman),
+        Layer::info("gvisor", gvisor),
+    ]
+}
+
+fn socket(name: &'static str, places: &[PathBuf]) -> Layer {
+    let Some(path) = places.iter().find(|path| path.exists()) else {
+        return Layer::info(name, "no socket; no run depends on it yet");
+    };
+    let answer = match UnixStream::connect(path) {
+        Ok(_) => "answers; its use comes with the container runtime".to_owned(),
+        Err(error) => format!("does not answer: {error}; no run depends on it yet"),
+    };
+    Layer::info(name, format!("{} {answer}", path.display()))
+}
+
+fn on_path(name: &str, path: Option<&OsStr>) -> Vec<PathBuf> {
+    let folders = path.map(std::env::split_paths).into_iter().flatten();
+    let files = folders
+        .filter(|folder| folder.is_absolute())
+        .map(|folder| folder.join(name));
+    let mut found = Vec::new();
+    for file in files {
+        let runs =
+            fs::metadata(&file).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
+        if runs && !found.contains(&file) {
+            found.push(file);
+        }
+    }
+    found
+}
