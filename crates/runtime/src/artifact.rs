@@ -5,6 +5,7 @@ mod clock;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -14,6 +15,7 @@ use std::time::SystemTime;
 use ringfence_policy::{ExecutionResult, Language, Outcome, UnknownName};
 use serde::{Deserialize, Serialize};
 
+use crate::output;
 use crate::redact::{Redactor, is_secret_name};
 
 /// How many records are kept where nothing else is configured.
@@ -375,10 +377,21 @@ impl Drop for Temporary {
 }
 
 fn redacted(record: &Record<'_>) -> Stored {
-    let clean = |text: &str| record.redactor.redact(text).into_owned();
+    let redactor = record.redactor.with_environment(record.env.iter().cloned());
+    let clean = |text: &str| redactor.redact(text).into_owned();
     let mut result = record.result.clone();
-    result.stdout = clean(&result.stdout);
-    result.stderr = clean(&result.stderr);
+    result.stdout = redactor
+        .redact_cut(&result.stdout, &output::gaps(&result.stdout))
+        .into_owned();
+    result.stderr = redactor
+        .redact_cut(&result.stderr, &stderr_gaps(&result))
+        .into_owned();
+    for text in &mut result.meta.warnings {
+        *text = clean(text);
+    }
+    for file in &mut result.meta.output_files {
+        file.path = clean(&file.path);
+    }
     let variable = |(name, value): &(String, String)| {
         let value = if is_secret_name(name) {
             format!("[redacted:{name}]")
@@ -399,6 +412,21 @@ fn redacted(record: &Record<'_>) -> Stored {
             version: env!("CARGO_PKG_VERSION").to_owned(),
         },
     }
+}
+
+/// Where the program's errors break off: also before our own last line about how a killed program ended.
+fn stderr_gaps(result: &ExecutionResult) -> Vec<Range<usize>> {
+    let text = &result.stderr;
+    let mut gaps = output::gaps(text);
+    let killed = !matches!(
+        result.meta.outcome,
+        Outcome::Exited | Outcome::Signalled | Outcome::Blocked
+    );
+    let end = gaps.last().map_or(0, |gap| gap.end);
+    if killed && let Some(line) = text.strip_suffix('\n') {
+        gaps.push(line.rfind('\n').unwrap_or(0).max(end)..text.len());
+    }
+    gaps
 }
 
 /// Tells records of one millisecond apart; no defence against anybody. 48 bits, twelve digits.

@@ -1,9 +1,40 @@
 //! Keeps the beginning and the end of a guest's output, however much it prints.
 
+use std::ops::Range;
+
 use ringfence_policy::Bytes;
 
 /// What a cut output says at the place of the cut.
 const NOTICE: &str = "... (output truncated)";
+
+/// Where `text` tells that something was left out: the notices, each with the line break that may have been put
+/// before it.
+///
+/// A guest can print the like of a notice, so this is no proof of a cut.
+pub fn gaps(text: &str) -> Vec<Range<usize>> {
+    let mut gaps: Vec<Range<usize>> = Vec::new();
+    let mut end = 0;
+    for line in text.split_inclusive('\n') {
+        let start = end;
+        end += line.len();
+        if is_notice(line) {
+            let earlier = gaps.last().map_or(0, |gap| gap.end);
+            gaps.push(start.saturating_sub(1).max(earlier)..end);
+        }
+    }
+    gaps
+}
+
+fn is_notice(line: &str) -> bool {
+    let count = line
+        .strip_prefix(NOTICE)
+        .and_then(|rest| rest.strip_prefix(' '))
+        .and_then(|rest| {
+            rest.strip_suffix(" bytes left out\n")
+                .or_else(|| rest.strip_suffix(" byte left out\n"))
+        });
+    count.is_some_and(|count| count.parse::<u64>().is_ok())
+}
 
 /// Collects a byte stream in bounded memory: the first half of the limit and the last half.
 ///
@@ -250,6 +281,39 @@ mod tests {
         }
         assert!(capture.head.capacity() + capture.tail.bytes.capacity() <= 4 * 10 * 1024);
         assert_eq!(capture.finish().total_bytes, 64 * 1024 * 1024);
+    }
+
+    #[track_caller]
+    fn check_gaps(text: &str, parts: &[&str]) {
+        let gaps = gaps(text);
+        let starts = std::iter::once(0).chain(gaps.iter().map(|gap| gap.end));
+        let ends = gaps.iter().map(|gap| gap.start).chain([text.len()]);
+        let found: Vec<&str> = starts.zip(ends).map(|(start, end)| &text[start..end]).collect();
+        assert_eq!(found, parts);
+    }
+
+    #[test]
+    fn a_cut_text_is_split_at_its_notice() {
+        check_gaps(&capture(6, &[b"abcdefgh"]).text, &["abc", "fgh"]);
+        check_gaps(&capture(6, &[b"abcdefg"]).text, &["abc", "efg"]);
+        check_gaps(&capture(1, &[b"abc"]).text, &["a", ""]);
+        check_gaps(&capture(0, &[b"abc"]).text, &["", ""]);
+        check_gaps("whole\n", &["whole\n"]);
+    }
+
+    #[test]
+    fn an_invented_notice_does_not_hide_the_real_one() {
+        let forged = "a\n... (output truncated) 5 bytes left out";
+        let text = format!("{forged}\n... (output truncated) 3 bytes left out\nyz");
+        check_gaps(&text, &["a", "", "yz"]);
+        check_gaps(
+            "x ... (output truncated) 5 bytes left out\n",
+            &["x ... (output truncated) 5 bytes left out\n"],
+        );
+        check_gaps(
+            "... (output truncated) no bytes left out\n",
+            &["... (output truncated) no bytes left out\n"],
+        );
     }
 
     proptest! {

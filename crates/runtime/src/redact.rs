@@ -1,22 +1,21 @@
 //! Takes credentials out of text: values that we know, and shapes that give themselves away.
 
+mod cut;
 mod forms;
 mod shapes;
-mod stream;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::OnceLock;
 
-use aho_corasick::AhoCorasick;
-
-pub use stream::Stream;
+use aho_corasick::{AhoCorasick, AhoCorasickKind, BuildError};
 
 /// Shorter values would be found in ordinary text.
 const MIN_LENGTH: usize = 6;
 
-/// Longer values are looked for in pieces of this length, so that a stream need not hold back more.
+/// Longer values are looked for in pieces of this length, so that a part of one is found, too.
 const MAX_PIECE: usize = 2_048;
 
 /// Values that stand for a choice, not for a secret.
@@ -76,13 +75,21 @@ const PLACE_ENDINGS: &[&str] = &["_SOCK", "_FILE", "_PATH", "_DIR", "_APPLICATIO
 /// have stay outside the fence.
 #[derive(Clone)]
 pub struct Redactor {
-    known: Option<AhoCorasick>,
-    /// The name of each pattern of `known`.
-    names: Vec<String>,
-    /// The patterns and the openings of the shapes, sorted, to tell what the end of a chunk may begin.
-    beginnings: Vec<Vec<u8>>,
-    /// The length of the longest of them.
-    longest: usize,
+    /// Names and values.
+    secrets: Vec<(String, String)>,
+    /// Made when the first text comes: most runs leave no artifact.
+    known: OnceLock<Known>,
+}
+
+/// What is looked for.
+#[derive(Clone)]
+struct Known {
+    /// Every form of every value, with the value's name.
+    forms: BTreeMap<Vec<u8>, String>,
+    /// The same, each form from its end to its beginning.
+    backwards: BTreeMap<Vec<u8>, String>,
+    /// Finds the forms, numbered in their order.
+    finder: Result<AhoCorasick, BuildError>,
 }
 
 /// A part of a text that must not be shown.
@@ -90,8 +97,8 @@ pub struct Redactor {
 struct Span<'a> {
     start: usize,
     end: usize,
-    /// What is put in its place; `None` where it was put there already.
-    label: Option<&'a str>,
+    /// What is named in its place.
+    label: &'a str,
 }
 
 impl Redactor {
@@ -99,32 +106,11 @@ impl Redactor {
     ///
     /// Values of fewer than six bytes, of one repeated character, or that name a common setting are left
     /// out: they would be found everywhere.
-    pub fn new<N: Into<String>, V: AsRef<str>>(secrets: impl IntoIterator<Item = (N, V)>) -> Self {
-        let mut patterns = BTreeMap::new();
-        for (name, value) in secrets {
-            let name = name.into();
-            let value = value.as_ref().trim();
-            for piece in pieces(value).filter(|piece| is_telling(piece)) {
-                for form in forms::of(piece) {
-                    patterns.entry(form).or_insert_with(|| name.clone());
-                }
-            }
-        }
-        let known = if patterns.is_empty() {
-            None
-        } else {
-            AhoCorasick::new(patterns.keys()).ok()
-        };
-        let names = patterns.values().cloned().collect();
-        let mut beginnings: Vec<Vec<u8>> = patterns.into_keys().collect();
-        beginnings.extend(shapes::OPENINGS.iter().map(|opening| opening.as_bytes().to_vec()));
-        beginnings.sort();
-        let longest = beginnings.iter().map(Vec::len).max().unwrap_or(0);
+    pub fn new<N: Into<String>, V: Into<String>>(secrets: impl IntoIterator<Item = (N, V)>) -> Self {
+        let secrets = secrets.into_iter();
         Self {
-            known,
-            names,
-            beginnings,
-            longest,
+            secrets: secrets.map(|(name, value)| (name.into(), value.into())).collect(),
+            known: OnceLock::new(),
         }
     }
 
@@ -132,60 +118,105 @@ impl Redactor {
     ///
     /// The caller hands the environment over; nothing is read here.
     pub fn from_environment(vars: impl IntoIterator<Item = (String, String)>) -> Self {
-        let mut secrets = Vec::new();
-        for (name, value) in vars {
-            if let Some(password) = shapes::url_password(&value) {
-                secrets.push((name.clone(), password.to_owned()));
-            }
-            if is_secret_name(&name) && !is_place(&name, &value) {
-                secrets.push((name, value));
-            }
-        }
-        Self::new(secrets)
+        Self::new(secrets_among(vars))
+    }
+
+    /// This redactor, with the secrets among further variables.
+    #[must_use]
+    pub fn with_environment(&self, vars: impl IntoIterator<Item = (String, String)>) -> Self {
+        Self::new(self.secrets.iter().cloned().chain(secrets_among(vars)))
     }
 
     /// `text` without its credentials.
     pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        let spans = merge(self.scan(text.as_bytes()));
-        if spans.is_empty() {
-            return Cow::Borrowed(text);
-        }
-        let mut clean = Vec::with_capacity(text.len());
-        replace(text.as_bytes(), &spans, &mut clean);
-        Cow::Owned(
-            String::from_utf8(clean).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()),
-        )
+        clean(text, self.scan(text.as_bytes()))
     }
 
-    /// A filter for a text that comes in chunks.
-    pub fn stream(self: &Arc<Self>) -> Stream {
-        Stream::new(Arc::clone(self))
+    /// `text` without its credentials and without what is left of those that reach into a gap.
+    ///
+    /// A gap is a place where text was left out, sorted and apart; what stands there is no part of the text.
+    /// The end of the text counts as one: a program may be killed while it prints.
+    pub fn redact_cut<'t>(&self, text: &'t str, gaps: &[Range<usize>]) -> Cow<'t, str> {
+        let mut spans = self.scan(text.as_bytes());
+        spans.extend(self.known().parts(text.as_bytes(), gaps));
+        clean(text, spans)
+    }
+
+    fn known(&self) -> &Known {
+        self.known.get_or_init(|| Known::new(&self.secrets))
     }
 
     /// Every credential in `text`, unsorted; they may overlap.
     fn scan(&self, text: &[u8]) -> Vec<Span<'_>> {
-        let mut spans = Vec::new();
-        if let Some(known) = &self.known {
-            spans.extend(known.find_overlapping_iter(text).map(|found| Span {
-                start: found.start(),
-                end: found.end(),
-                label: Some(self.names[found.pattern().as_usize()].as_str()),
-            }));
-        }
+        let known = self.known();
+        let names: Vec<&str> = known.forms.values().map(String::as_str).collect();
+        let mut spans: Vec<Span<'_>> = match &known.finder {
+            Ok(finder) => finder
+                .find_overlapping_iter(text)
+                .map(|found| Span {
+                    start: found.start(),
+                    end: found.end(),
+                    label: names[found.pattern().as_usize()],
+                })
+                .collect(),
+            // More secrets than can be looked for: nothing may be shown.
+            Err(_) => vec![Span {
+                start: 0,
+                end: text.len(),
+                label: "everything",
+            }],
+        };
         // Behind the known values, so that their names win where both are found.
         spans.extend(shapes::scan(text));
         spans
     }
 }
 
+impl Known {
+    fn new(secrets: &[(String, String)]) -> Self {
+        let mut forms = BTreeMap::new();
+        for (name, value) in secrets {
+            for piece in pieces(value.trim()).filter(|piece| is_telling(piece)) {
+                for form in forms::of(piece) {
+                    forms.entry(form).or_insert_with(|| name.clone());
+                }
+            }
+        }
+        let backward =
+            |(form, name): (&Vec<u8>, &String)| (form.iter().rev().copied().collect(), name.clone());
+        Self {
+            backwards: forms.iter().map(backward).collect(),
+            // The texts are short, so what counts is how fast and small it is made.
+            finder: AhoCorasick::builder()
+                .kind(Some(AhoCorasickKind::NoncontiguousNFA))
+                .build(forms.keys()),
+            forms,
+        }
+    }
+}
+
 impl fmt::Debug for Redactor {
     /// Names only: a log must not show what this is there to hide.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: BTreeSet<&String> = self.names.iter().collect();
+        let names: BTreeSet<&String> = self.secrets.iter().map(|(name, _)| name).collect();
         f.debug_struct("Redactor")
             .field("names", &names)
             .finish_non_exhaustive()
     }
+}
+
+/// The secrets among these variables.
+fn secrets_among(vars: impl IntoIterator<Item = (String, String)>) -> Vec<(String, String)> {
+    let mut secrets = Vec::new();
+    for (name, value) in vars {
+        if let Some(password) = shapes::url_password(&value) {
+            secrets.push((name.clone(), password.to_owned()));
+        }
+        if is_secret_name(&name) && !is_place(&name, &value) {
+            secrets.push((name, value));
+        }
+    }
+    secrets
 }
 
 /// Whether a variable of this name usually holds a secret.
@@ -224,29 +255,31 @@ fn merge(mut spans: Vec<Span<'_>>) -> Vec<Span<'_>> {
     let mut merged: Vec<Span<'_>> = Vec::with_capacity(spans.len());
     for span in spans {
         match merged.last_mut() {
-            Some(last) if span.start < last.end => {
-                last.end = last.end.max(span.end);
-                last.label = span.label.and(last.label);
-            }
+            Some(last) if span.start < last.end => last.end = last.end.max(span.end),
             _ => merged.push(span),
         }
     }
     merged
 }
 
-/// Appends `text` to `clean`, with a label in the place of each span.
-fn replace(text: &[u8], spans: &[Span<'_>], clean: &mut Vec<u8>) {
+/// `text` with a label in the place of each span.
+fn clean<'t>(text: &'t str, spans: Vec<Span<'_>>) -> Cow<'t, str> {
+    if spans.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    let mut clean = Vec::with_capacity(text.len());
     let mut shown = 0;
-    for span in spans {
-        clean.extend_from_slice(&text[shown..span.start]);
-        if let Some(label) = span.label {
-            clean.extend_from_slice(b"[redacted:");
-            clean.extend_from_slice(label.as_bytes());
-            clean.push(b']');
-        }
+    for span in merge(spans) {
+        clean.extend_from_slice(&text.as_bytes()[shown..span.start]);
+        clean.extend_from_slice(b"[redacted:");
+        clean.extend_from_slice(span.label.as_bytes());
+        clean.push(b']');
         shown = span.end;
     }
-    clean.extend_from_slice(&text[shown..]);
+    clean.extend_from_slice(&text.as_bytes()[shown..]);
+    Cow::Owned(
+        String::from_utf8(clean).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()),
+    )
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::{Duration, UNIX_EPOCH};
 
-use ringfence_policy::{Isolation, Limits, Meta};
+use ringfence_policy::{Bytes, Isolation, Limits, Meta, OutputFile};
 
 use super::*;
 
@@ -277,4 +277,116 @@ fn no_name_leads_out_of_the_directory() {
     ] {
         assert!(matches!(artifacts.show(name), Err(Error::Name(_))), "{name:?}");
     }
+}
+
+const SECRET: &str = "s3cr3t-Value!42";
+
+/// `SECRET` in the forms in which a program may print it, made by other programs.
+const FORMS: &[&str] = &[
+    SECRET,
+    "czNjcjN0LVZhbHVlITQy",
+    "7333637233742d56616c7565213432",
+    "7333637233742D56616C7565213432",
+    "s3cr3t-Value%2142",
+];
+
+/// What the artifact of a run says, of which `writes` was captured with this limit.
+fn recorded(limit: u64, writes: &[&[u8]], outcome: Outcome) -> ExecutionResult {
+    let mut capture = output::Capture::new(Bytes(limit));
+    for write in writes {
+        capture.push(write);
+    }
+    let text = capture.finish().text;
+    let mut result = result(outcome, 1);
+    result.stdout.clone_from(&text);
+    result.stderr = text;
+    if outcome == Outcome::TimedOut {
+        result.stderr.push_str("\nexecution timed out after 1s\n");
+    }
+    let record = Record {
+        code: "",
+        language: Language::Bash,
+        started: UNIX_EPOCH,
+        result: &result,
+        name: "",
+        args: &[],
+        env: &[],
+        redactor: &Redactor::new([("API_KEY", SECRET)]),
+    };
+    redacted(&record).result
+}
+
+/// Neither stream shows four bytes of `form` in a row, the fewest that count.
+#[track_caller]
+fn assert_hidden(result: &ExecutionResult, form: &str) {
+    for text in [&result.stdout, &result.stderr] {
+        for part in form.as_bytes().windows(4) {
+            let shown = text.as_bytes().windows(4).any(|shown| shown == part);
+            assert!(!shown, "{form} in {text}");
+        }
+    }
+}
+
+#[test]
+fn a_secret_cut_anywhere_by_truncation_does_not_show() {
+    for form in FORMS {
+        for from in 0..form.len() {
+            for to in from + 1..=form.len() {
+                // The head ends `from` bytes into the secret, the tail starts `to` bytes into it.
+                let (head, tail) = (from + 30, form.len() - to + 30);
+                let (before, after) = (30 + tail.saturating_sub(head), 30 + head.saturating_sub(tail));
+                let printed = format!("{}{form}{}", ".".repeat(before), ".".repeat(after));
+                let limit = 2 * head.max(tail) as u64;
+                let result = recorded(limit, &[printed.as_bytes()], Outcome::Exited);
+                assert!(result.stdout.contains("(output truncated)"));
+                assert_hidden(&result, form);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_secret_printed_in_two_writes_does_not_show() {
+    for form in FORMS {
+        for at in 0..=form.len() {
+            let (first, second) = form.as_bytes().split_at(at);
+            let result = recorded(100, &[b"key: ", first, second, b" ok\n"], Outcome::Exited);
+            assert_eq!(result.stdout, "key: [redacted:API_KEY] ok\n");
+        }
+    }
+}
+
+#[test]
+fn a_secret_that_a_kill_interrupts_does_not_show() {
+    for form in FORMS {
+        for at in 0..form.len() {
+            let result = recorded(100, &[b"key: ", &form.as_bytes()[..at]], Outcome::TimedOut);
+            assert_hidden(&result, form);
+            assert!(result.stderr.ends_with("\nexecution timed out after 1s\n"));
+        }
+    }
+}
+
+#[test]
+fn variables_of_the_run_and_names_of_its_files_are_redacted() {
+    let mut result = result(Outcome::Exited, 0);
+    result.stdout = format!("new {SECRET}");
+    result.meta.warnings = vec![format!("not kept: {SECRET}")];
+    result.meta.output_files = vec![OutputFile {
+        path: SECRET.to_owned(),
+        bytes: 1,
+    }];
+    let record = Record {
+        code: SECRET,
+        language: Language::Bash,
+        started: UNIX_EPOCH,
+        result: &result,
+        name: SECRET,
+        args: &[SECRET.to_owned()],
+        env: &[("API_KEY".to_owned(), SECRET.to_owned())],
+        redactor: &Redactor::from_environment([]),
+    };
+    let text = serde_json::to_string(&redacted(&record)).unwrap();
+    assert!(!text.contains(SECRET), "{text}");
+    assert_eq!(text.matches("[redacted:API_KEY]").count(), 7, "{text}");
 }

@@ -59,61 +59,49 @@ const SHAPES: &[Shape] = &[
 
 const URL_PASSWORD: &str = r#"://[^\s/@:"']*:([^\s/@"']+)@"#;
 
-/// How the shapes begin. A stream that ends within one of these, or in the word behind one, waits.
-pub(super) const OPENINGS: &[&str] = &[
-    "AKIA",
-    "ASIA",
-    "ghp_",
-    "gho_",
-    "ghu_",
-    "ghs_",
-    "ghr_",
-    "github_pat_",
-    "glpat-",
-    "sk-",
-    "sk_live_",
-    "sk_test_",
-    "rk_live_",
-    "rk_test_",
-    "xox",
-    "xapp-",
-    "AIza",
-    "eyJ",
-    "npm_",
-    "hf_",
-    "pypi-",
-    "://",
-    "authorization",
-    "Authorization",
-    "AUTHORIZATION",
-    "bearer",
-    "Bearer",
-    "BEARER",
-    BEGIN,
-];
-
-/// What the end of a stream may be the first part of, other than a plain word: a header whose value is still to
-/// come, digits that may be a bot's number, or the first line of a private key.
-const UNFINISHED: &str = concat!(
-    r#"(?i)\bauthorization["']?\s{0,4}(?:[:=]\s{0,4}["']?(?:[a-z]{1,12}\s{0,4}[^\s"',]*)?)?$"#,
-    r"|\bbearer\s{1,4}[^\s]*$",
-    r"|\b[0-9]{1,10}(?::[A-Za-z0-9_-]*)?$",
+/// A credential whose end is cut off. Where a group takes part, the group alone is the secret.
+const OPEN: &str = concat!(
+    r"\b(?:AKIA|ASIA|gh[pousr]_|github_pat_|glpat-|sk-|xox[abeoprs]-|xapp-|AIza|eyJ|npm_|hf_|pypi-|",
+    r"[rs]k_(?:live|test)_)[A-Za-z0-9._-]*$",
+    r"|\b[0-9]{8,10}:[A-Za-z0-9_-]*$",
+    r#"|(?i:\bauthorization["']?\s{0,4}[:=]\s{0,4}["']?[a-z]{1,12}\s{0,4})([^\s"',]*)$"#,
+    r"|(?i:\bbearer\s{1,4})([A-Za-z0-9._~+/=-]*)$",
+    r#"|://[^\s/@:"']*:([^\s/@"']*)$"#,
 );
 
-const BEGIN: &str = "-----BEGIN ";
+/// The rest of a credential whose beginning stands before the gap.
+const REST: &str = r#"^[^\s"',]*"#;
+
+/// The same where only its heading stands there, which may end within the word `Bearer`.
+const REST_OF_HEADING: &str = r#"^[ \t]{0,4}(?:[A-Za-z]{0,12}[ \t]{1,4})?[^\s"',]*"#;
+
+/// What a credential leaves behind a gap that took its beginning: a long word, or the end of a password in an
+/// address.
+const REMNANT: &str = r#"^(?:[^\s/@"']+@|[A-Za-z0-9_-]{16,512})"#;
 
 /// The longest private key that is taken as one, its armour included.
 const MAX_PRIVATE_KEY: usize = 14 * 1024;
 
+/// The label of what is no whole credential.
+const CUT: &str = "cut-credential";
+
 static COMPILED: LazyLock<Vec<Regex>> =
     LazyLock::new(|| SHAPES.iter().map(|s| compile(s.expression)).collect());
-static STREAM_END: LazyLock<Regex> = LazyLock::new(|| compile(UNFINISHED));
+static CUT_OPEN: LazyLock<Regex> = LazyLock::new(|| compile(OPEN));
+static CUT_REST: LazyLock<Regex> = LazyLock::new(|| compile(REST));
+static CUT_REST_OF_HEADING: LazyLock<Regex> = LazyLock::new(|| compile(REST_OF_HEADING));
+static CUT_REMNANT: LazyLock<Regex> = LazyLock::new(|| compile(REMNANT));
 static KEY_BEGIN: LazyLock<Regex> =
     LazyLock::new(|| compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"));
 static KEY_END: LazyLock<Regex> =
     LazyLock::new(|| compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"));
 /// A key whose end is missing, such as one in a truncated output: its lines of base64 alone.
 static KEY_LINES: LazyLock<Regex> = LazyLock::new(|| compile(r"^(?:(?:\s|\\[nr])*[A-Za-z0-9+/=]{16,})+"));
+/// The same up to a gap, whose last line may be short, and behind one, whose first may.
+static KEY_OPEN: LazyLock<Regex> =
+    LazyLock::new(|| compile(r"^(?:(?:\s|\\[nr])*[A-Za-z0-9+/=]{16,})*(?:\s|\\[nr])*[A-Za-z0-9+/=]*$"));
+static KEY_REST: LazyLock<Regex> =
+    LazyLock::new(|| compile(r"^[A-Za-z0-9+/=]*(?:(?:\s|\\[nr])+[A-Za-z0-9+/=]{16,})*"));
 static PASSWORD: LazyLock<Regex> = LazyLock::new(|| compile(URL_PASSWORD));
 
 #[expect(
@@ -136,7 +124,7 @@ pub(super) fn scan(text: &[u8]) -> Vec<Span<'static>> {
                 spans.push(Span {
                     start: secret.start(),
                     end: secret.end(),
-                    label: Some(shape.label),
+                    label: shape.label,
                 });
             }
         }
@@ -146,26 +134,64 @@ pub(super) fn scan(text: &[u8]) -> Vec<Span<'static>> {
 
 /// The password of the first address in `text` that carries one.
 pub(super) fn url_password(text: &str) -> Option<&str> {
+    // Most variables hold no address, and compiling the expression costs more than looking.
+    if !text.contains("://") {
+        return None;
+    }
     let found = PASSWORD.captures(text.as_bytes())?.get(1)?;
     text.get(found.range())
 }
 
-/// Where the end of `text` begins that more text may turn into a credential; its length if nothing may.
-pub(super) fn unfinished(text: &[u8]) -> usize {
-    let mut from = STREAM_END.find(text).map_or(text.len(), |found| found.start());
-    let word = text
-        .iter()
-        .rposition(u8::is_ascii_whitespace)
-        .map_or(0, |at| at + 1);
-    let word = word.max(text.len().saturating_sub(MAX_PRIVATE_KEY));
-    let opening = OPENINGS
-        .iter()
-        .filter_map(|opening| find(&text[word..], opening.as_bytes()))
-        .min();
-    if let Some(at) = opening {
-        from = from.min(word + at);
+/// The credential at the end of `text` that may go on behind it; an empty span if only its heading is there.
+pub(super) fn open(text: &[u8]) -> Option<Span<'static>> {
+    let key = KEY_BEGIN
+        .find_iter(text)
+        .last()
+        .filter(|begin| KEY_OPEN.is_match(&text[begin.end()..]));
+    let word = || {
+        let found = CUT_OPEN.captures(text)?;
+        found.iter().flatten().last()
+    };
+    let (start, label) = match key {
+        Some(begin) => (begin.start(), "private-key"),
+        None => (word()?.start(), CUT),
+    };
+    Some(Span {
+        start,
+        end: text.len(),
+        label,
+    })
+}
+
+/// What is left of a credential at the start of `text`, where `before` is the one that is open before the gap.
+pub(super) fn rest(text: &[u8], before: Option<Span<'_>>) -> Option<Span<'static>> {
+    let mut ends = Vec::new();
+    if let Some(before) = before {
+        let word = if before.start == before.end {
+            &CUT_REST_OF_HEADING
+        } else {
+            &CUT_REST
+        };
+        ends.extend([word, &KEY_REST].map(|rest| rest.find(text).map_or(0, |found| found.end())));
+    } else if let Some(found) = CUT_REMNANT.find(text) {
+        let word = found.as_bytes();
+        let is_key = word.iter().any(u8::is_ascii_digit) && word.iter().any(u8::is_ascii_alphabetic);
+        if is_key || word.ends_with(b"@") {
+            ends.push(found.end());
+        }
     }
-    from.min(open_private_key(text))
+    if let Some(end) = KEY_END.find(text)
+        && end.end() <= MAX_PRIVATE_KEY
+        && !KEY_BEGIN.is_match(&text[..end.start()])
+    {
+        ends.push(end.end());
+    }
+    let end = ends.into_iter().max().filter(|end| *end > 0)?;
+    Some(Span {
+        start: 0,
+        end,
+        label: CUT,
+    })
 }
 
 fn private_keys(text: &[u8]) -> Vec<Span<'static>> {
@@ -180,32 +206,10 @@ fn private_keys(text: &[u8]) -> Vec<Span<'static>> {
         spans.push(Span {
             start: begin.start(),
             end: begin.end() + length,
-            label: Some("private-key"),
+            label: "private-key",
         });
     }
     spans
-}
-
-/// Where a private key starts that has not ended; the length of `text` if there is none.
-fn open_private_key(text: &[u8]) -> usize {
-    let Some(start) = rfind(text, BEGIN.as_bytes()) else {
-        return text.len();
-    };
-    let rest = &text[start..];
-    let may_be_key = KEY_BEGIN.is_match(rest) || rest.len() < 64;
-    if may_be_key && !KEY_END.is_match(rest) {
-        start
-    } else {
-        text.len()
-    }
-}
-
-fn find(text: &[u8], literal: &[u8]) -> Option<usize> {
-    text.windows(literal.len()).position(|window| window == literal)
-}
-
-fn rfind(text: &[u8], literal: &[u8]) -> Option<usize> {
-    text.windows(literal.len()).rposition(|window| window == literal)
 }
 
 #[cfg(test)]
@@ -215,32 +219,79 @@ mod tests {
     #[test]
     fn every_expression_compiles() {
         assert_eq!(COMPILED.len(), SHAPES.len());
-        assert!(STREAM_END.is_match(b"Authorization: "));
+        assert!(CUT_OPEN.is_match(b"Authorization: Bearer "));
+        assert!(CUT_REST.is_match(b"x") && CUT_REST_OF_HEADING.is_match(b"er x"));
+        assert!(CUT_REMNANT.is_match(b"x@"));
         assert!(PASSWORD.is_match(b"://a:b@"));
         assert!(
             KEY_BEGIN.is_match(b"-----BEGIN PRIVATE KEY-----")
                 && KEY_END.is_match(b"-----END PRIVATE KEY-----")
         );
         assert!(KEY_LINES.is_match(b"\nMIIEvQIBADANBgkqhkiG"));
+        assert!(KEY_OPEN.is_match(b"\nMII") && KEY_REST.is_match(b"MII\n"));
+    }
+
+    #[track_caller]
+    fn check_open(text: &str, from: Option<usize>) {
+        assert_eq!(open(text.as_bytes()).map(|span| span.start), from, "{text}");
     }
 
     #[test]
-    fn ordinary_ends_do_not_wait() {
-        for text in ["hello\n", "hello", "...", "50%|#####", "ask", "done. "] {
-            assert_eq!(unfinished(text.as_bytes()), text.len(), "{text}");
-        }
+    fn an_open_credential_is_known_by_its_beginning() {
+        check_open("a sk-", Some(2));
+        check_open("a ghp_abc", Some(2));
+        check_open("a AKIA", Some(2));
+        check_open("Authorization: Bear", Some(19));
+        check_open("Authorization: Basic dXNl", Some(21));
+        check_open("bearer abc", Some(7));
+        check_open("postgres://ann:pa55", Some(15));
+        check_open("bot 12345678:AA", Some(4));
+        check_open("a -----BEGIN RSA PRIVATE KEY-----\nMIIE", Some(2));
     }
 
     #[test]
-    fn ends_that_may_become_a_credential_wait() {
-        for (text, from) in [
-            ("a sk-", 2),
-            ("a sk-abc", 2),
-            ("Authorization: Bearer ", 0),
-            ("x 12345", 2),
+    fn ordinary_ends_are_not_open() {
+        for text in [
+            "hello\n",
+            "hello",
+            "50%|#####",
+            "task-",
+            "done. ",
+            "ghp_abc d",
+            "https://example.com/a",
+            "-----BEGIN PRIVATE KEY----- is missing here",
         ] {
-            assert_eq!(unfinished(text.as_bytes()), from, "{text}");
+            check_open(text, None);
         }
-        assert_eq!(unfinished(b"a -----BEGIN RSA PRIVATE KEY-----\nabc\n"), 2);
+    }
+
+    /// `before|text`: how much of the text behind the gap is taken.
+    #[track_caller]
+    fn check_rest(cut: &str, end: usize) {
+        let (before, text) = cut.split_once('|').unwrap();
+        let rest = rest(text.as_bytes(), open(before.as_bytes()));
+        assert_eq!(rest.map_or(0, |span| span.end), end, "{cut}");
+    }
+
+    #[test]
+    fn the_rest_of_a_credential_goes_with_it() {
+        check_rest("ghp_a|bc def", 2);
+        check_rest("Authorization: Bear|er dXNlcjpwYXNz, x", 15);
+        check_rest("Authorization: Basic |dXNlcjpw\nYXNz", 8);
+        check_rest(
+            "-----BEGIN PRIVATE KEY-----\nMII|MIIE\nMIIEvQIBADANBgkqhkiG\nrest",
+            25,
+        );
+    }
+
+    #[test]
+    fn what_lost_its_beginning_is_known_by_its_end() {
+        check_rest("g|hp_a1B2c3D4e5F6g7H8 x", 19);
+        check_rest("postgres|://ann:pa55@host/", 0);
+        check_rest("postgres://a|nn:pa55@host/", 8);
+        check_rest("-----BEG|ab==\n-----END PRIVATE KEY----- x", 30);
+        for text in ["|plain words 1", "|internationalisation ", "|", "| a@b"] {
+            check_rest(text, 0);
+        }
     }
 }
