@@ -4,4 +4,5 @@
 mod support;
 
 mod config;
+mod security;
 mod usage;

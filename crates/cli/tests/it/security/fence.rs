@@ -1,0 +1,127 @@
+//! Where probes run: as root, as an ordinary user, or in a container where namespaces are forbidden.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::{Dir, Output, finish};
+
+/// The interpreter on both sides.
+pub(super) const PYTHON: &str = "/usr/bin/python3";
+
+/// An ordinary user that no machine has.
+pub(super) const USER: u32 = 1234;
+
+/// One situation in which the fence stands, with directories of its own.
+pub(super) struct Fence {
+    pub(super) dir: Dir,
+    ringfence: PathBuf,
+    /// What goes before every command to bring it into the situation.
+    wrapper: Vec<String>,
+}
+
+impl Fence {
+    /// As root of the machine. `None`, after saying so, if that is not who we are.
+    pub(super) fn root() -> Option<Self> {
+        if !is_root() {
+            return skip("these denials are shown as root");
+        }
+        Some(Self {
+            dir: Dir::new(),
+            ringfence: PathBuf::from(env!("CARGO_BIN_EXE_ringfence")),
+            wrapper: Vec::new(),
+        })
+    }
+
+    /// As a user without any privilege, with a copy of the binary where that user can run it.
+    pub(super) fn ordinary_user() -> Option<Self> {
+        if !is_root() {
+            return skip("only root can become another user");
+        }
+        let dir = Dir::new();
+        let ringfence = dir.path("ringfence");
+        fs::copy(env!("CARGO_BIN_EXE_ringfence"), &ringfence).unwrap();
+        give_away(&dir.path("."), USER);
+        let user = USER.to_string();
+        let wrapper = ["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"];
+        Some(Self {
+            dir,
+            ringfence,
+            wrapper: wrapper.map(str::to_owned).into(),
+        })
+    }
+
+    /// A program in this situation, outside the fence.
+    #[expect(clippy::disallowed_methods, reason = "the tests start programs")]
+    pub(super) fn command(&self, program: &Path) -> Command {
+        let mut words = self.wrapper.iter().map(String::as_str).chain(program.to_str());
+        let mut command = Command::new(words.next().unwrap());
+        command
+            .args(words)
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
+            .env("HOME", self.dir.path("home"))
+            .env("XDG_STATE_HOME", self.dir.path("state"))
+            .env("XDG_RUNTIME_DIR", self.dir.path("run"))
+            .env("XDG_CONFIG_HOME", self.dir.path("config"))
+            .current_dir(self.dir.path("work"));
+        command
+    }
+
+    /// `ringfence run OPTIONS`, with nothing more.
+    pub(super) fn ringfence(&self, options: &[&str]) -> Command {
+        let mut command = self.command(&self.ringfence);
+        command
+            .args(["run", "--no-engine", "--python", PYTHON])
+            .args(options);
+        command
+    }
+
+    /// Runs Python outside the fence.
+    pub(super) fn outside(&self, code: &str, args: &[&str]) -> Output {
+        let mut command = self.command(Path::new(PYTHON));
+        finish(command.args(["-I", "-c", code]).args(args), b"")
+    }
+
+    /// Runs Python inside the fence.
+    pub(super) fn inside(&self, options: &[&str], code: &str, args: &[&str]) -> Output {
+        let mut command = self.ringfence(options);
+        finish(command.args(["-c", code, "--"]).args(args), b"")
+    }
+
+    /// What a Python program printed inside the fence. It must have gone well.
+    #[track_caller]
+    pub(super) fn printed(&self, options: &[&str], code: &str) -> String {
+        self.inside(options, code, &[]).ok().to_owned()
+    }
+
+    /// The result of a Python program inside the fence.
+    #[track_caller]
+    pub(super) fn result(&self, options: &[&str], code: &str) -> serde_json::Value {
+        let output = self.inside(&[options, &["--json"]].concat(), code, &[]);
+        serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("no result: {output:?}"))
+    }
+}
+
+/// Gives a directory and all that is in it to a user; links stay what they are.
+fn give_away(path: &Path, user: u32) {
+    chown(path, Some(user), Some(user)).unwrap();
+    if path.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            give_away(&entry.unwrap().path(), user);
+        }
+    }
+}
+
+/// Whether we are root.
+pub(super) fn is_root() -> bool {
+    fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+/// Says that something is missing for a test. Where all is meant to be there, in CI, that is a failure.
+pub(super) fn skip<T>(why: &str) -> Option<T> {
+    assert!(std::env::var_os("CI").is_none(), "cannot be skipped in CI: {why}");
+    eprintln!("skipped: {why}");
+    None
+}

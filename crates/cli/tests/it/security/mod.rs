@@ -1,0 +1,27 @@
+//! Denial tests: each act works outside the fence, is denied inside it, and fails with the expected error.
+//!
+//! One file for each threat. An act is a few lines of Python that run twice, outside with the very same
+//! interpreter, and print `ok` or the error's name.
+#![allow(
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "tests end by panics, and say what they skip"
+)]
+
+mod fence;
+mod probe;
+
+mod control_groups;
+mod corpus;
+mod devices;
+mod exhaustion;
+mod host_files;
+mod kernel;
+mod mounts;
+mod namespaces;
+mod ordinary_user;
+mod output;
+mod privileges;
+mod processes;
+mod sockets;
+mod truth;

@@ -1,0 +1,79 @@
+//! An act, and what is to come of it.
+
+use super::fence::Fence;
+use crate::support::Output;
+
+/// An act that the fence must deny.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Probe {
+    /// What a message calls it.
+    pub(super) name: &'static str,
+    /// Python, with what `prelude.py` defines.
+    pub(super) act: &'static str,
+    /// What comes of it inside: `EPERM`, or `signal 31`.
+    pub(super) denied: &'static str,
+}
+
+/// What outside means that this kernel was built without the thing, so that only its absence inside can be shown.
+const UNABLE: &[&str] = &[
+    "errno ENOSYS",
+    "errno EAFNOSUPPORT",
+    "errno EPROTONOSUPPORT",
+    "errno ESOCKTNOSUPPORT",
+    "errno EOPNOTSUPP",
+    "errno ENODEV",
+];
+
+/// A probe in one line.
+pub(super) const fn probe(name: &'static str, denied: &'static str, act: &'static str) -> Probe {
+    Probe { name, act, denied }
+}
+
+/// The whole program of an act.
+pub(super) fn program(act: &str) -> String {
+    let body: String = act.lines().map(|line| format!("    {line}\n")).collect();
+    format!("{}def act():\n{body}\nprobe(act)\n", include_str!("prelude.py"))
+}
+
+/// The last line that a probe printed, or the signal that ended it.
+pub(super) fn verdict(output: &Output) -> String {
+    match (output.status, output.stdout.lines().last()) {
+        (0, Some(line)) if line == "ok" || line.starts_with("errno ") => line.to_owned(),
+        (status @ 129..=192, _) => format!("signal {}", status - 128),
+        _ => format!("neither: {output:?}"),
+    }
+}
+
+/// Runs every act outside and inside, and reports all that went otherwise than it should.
+#[track_caller]
+pub(super) fn deny_all(fence: &Fence, probes: &[Probe]) {
+    let failures: Vec<String> = probes
+        .iter()
+        .filter_map(|probe| failure(fence, &[], probe, &[]))
+        .collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+/// Runs one act outside and inside, with arguments, and with options of `ringfence run`.
+#[track_caller]
+pub(super) fn deny(fence: &Fence, options: &[&str], probe: &Probe, args: &[&str]) {
+    if let Some(failure) = failure(fence, options, probe, args) {
+        panic!("{failure}");
+    }
+}
+
+fn failure(fence: &Fence, options: &[&str], probe: &Probe, args: &[&str]) -> Option<String> {
+    let program = program(probe.act);
+    let outside = verdict(&fence.outside(&program, args));
+    if UNABLE.contains(&outside.as_str()) {
+        eprintln!("skipped: {} outside: this kernel answers {outside}", probe.name);
+    } else if outside != "ok" {
+        return Some(format!("{}: outside: {outside}", probe.name));
+    }
+    let inside = verdict(&fence.inside(options, &program, args));
+    let expected = match probe.denied {
+        signal if signal.starts_with("signal ") => signal.to_owned(),
+        errno => format!("errno {errno}"),
+    };
+    (inside != expected).then(|| format!("{}: inside: {inside} instead of {expected}", probe.name))
+}
