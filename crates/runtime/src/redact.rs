@@ -2,33 +2,16 @@
 
 mod cut;
 mod forms;
+mod known;
 mod shapes;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind, BuildError};
-
-/// Shorter values would be found in ordinary text.
-const MIN_LENGTH: usize = 6;
-
-/// Longer values are looked for in pieces of this length, so that a part of one is found, too.
-const MAX_PIECE: usize = 2_048;
-
-/// Values that stand for a choice, not for a secret.
-const TRIVIAL: &[&str] = &[
-    "default",
-    "disabled",
-    "enabled",
-    "required",
-    "optional",
-    "localhost",
-    "password",
-    "secret",
-];
+use known::Known;
 
 /// Words whose presence in a variable's name makes its value a secret.
 const SECRET_WORDS: &[&str] = &[
@@ -70,26 +53,15 @@ const PLACE_ENDINGS: &[&str] = &["_SOCK", "_FILE", "_PATH", "_DIR", "_APPLICATIO
 /// Replaces credentials by `[redacted:NAME]`.
 ///
 /// Known values are found as they are and in base64 (also within a longer text), URL, hexadecimal and JSON
-/// form. Tokens of well-known services are found by their shape. This keeps accidents out of logs and
-/// artifacts; a program that wants to smuggle a secret past it can, so secrets that a program must not
-/// have stay outside the fence.
+/// form, also where line breaks are within. Tokens of well-known services are found by their shape. This
+/// keeps accidents out of logs and artifacts; a program that wants to smuggle a secret past it can, so
+/// secrets that a program must not have stay outside the fence.
 #[derive(Clone)]
 pub struct Redactor {
     /// Names and values.
     secrets: Vec<(String, String)>,
     /// Made when the first text comes: most runs leave no artifact.
     known: OnceLock<Known>,
-}
-
-/// What is looked for.
-#[derive(Clone)]
-struct Known {
-    /// Every form of every value, with the value's name.
-    forms: BTreeMap<Vec<u8>, String>,
-    /// The same, each form from its end to its beginning.
-    backwards: BTreeMap<Vec<u8>, String>,
-    /// Finds the forms, numbered in their order.
-    finder: Result<AhoCorasick, BuildError>,
 }
 
 /// A part of a text that must not be shown.
@@ -148,50 +120,10 @@ impl Redactor {
 
     /// Every credential in `text`, unsorted; they may overlap.
     fn scan(&self, text: &[u8]) -> Vec<Span<'_>> {
-        let known = self.known();
-        let names: Vec<&str> = known.forms.values().map(String::as_str).collect();
-        let mut spans: Vec<Span<'_>> = match &known.finder {
-            Ok(finder) => finder
-                .find_overlapping_iter(text)
-                .map(|found| Span {
-                    start: found.start(),
-                    end: found.end(),
-                    label: names[found.pattern().as_usize()],
-                })
-                .collect(),
-            // More secrets than can be looked for: nothing may be shown.
-            Err(_) => vec![Span {
-                start: 0,
-                end: text.len(),
-                label: "everything",
-            }],
-        };
+        let mut spans = self.known().find(text);
         // Behind the known values, so that their names win where both are found.
         spans.extend(shapes::scan(text));
         spans
-    }
-}
-
-impl Known {
-    fn new(secrets: &[(String, String)]) -> Self {
-        let mut forms = BTreeMap::new();
-        for (name, value) in secrets {
-            for piece in pieces(value.trim()).filter(|piece| is_telling(piece)) {
-                for form in forms::of(piece) {
-                    forms.entry(form).or_insert_with(|| name.clone());
-                }
-            }
-        }
-        let backward =
-            |(form, name): (&Vec<u8>, &String)| (form.iter().rev().copied().collect(), name.clone());
-        Self {
-            backwards: forms.iter().map(backward).collect(),
-            // The texts are short, so what counts is how fast and small it is made.
-            finder: AhoCorasick::builder()
-                .kind(Some(AhoCorasickKind::NoncontiguousNFA))
-                .build(forms.keys()),
-            forms,
-        }
     }
 }
 
@@ -231,21 +163,6 @@ pub fn is_secret_name(name: &str) -> bool {
 fn is_place(name: &str, value: &str) -> bool {
     let name = name.to_ascii_uppercase();
     value.starts_with(['/', '~', '.']) && PLACE_ENDINGS.iter().any(|ending| name.ends_with(ending))
-}
-
-/// Whether finding `value` in a text means anything.
-fn is_telling(value: &str) -> bool {
-    let repeated = value.bytes().all(|byte| Some(&byte) == value.as_bytes().first());
-    value.len() >= MIN_LENGTH && !repeated && !TRIVIAL.iter().any(|word| value.eq_ignore_ascii_case(word))
-}
-
-/// `value` in pieces of at most [`MAX_PIECE`] bytes.
-fn pieces(mut value: &str) -> impl Iterator<Item = &str> {
-    std::iter::from_fn(move || {
-        let (piece, rest) = value.split_at(value.floor_char_boundary(MAX_PIECE));
-        value = rest;
-        (!piece.is_empty()).then_some(piece)
-    })
 }
 
 /// Joins spans that overlap, so that no end of one secret shows behind another; sorted by place.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 
-use super::{Known, Span, shapes};
+use super::known::Known;
+use super::{Span, shapes};
 
 /// The shortest part of a known value that is taken for one.
 const MIN_PART: usize = 4;

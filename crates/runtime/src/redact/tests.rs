@@ -109,6 +109,23 @@ fn base64_is_found_at_every_alignment_of_a_longer_text() {
 }
 
 #[test]
+fn a_known_value_is_found_across_line_breaks() {
+    // As `base64 -w 8` and `xxd -p -c 10` print it, one after the other.
+    expect(
+        "a\naHVudGVy\nMi8rICJ4\nIg==\nb\n",
+        "a\n[redacted:DB_PASSWORD]g==\nb\n",
+    );
+    expect(
+        "\n68756e746572322f2b20\r\n227822\nb",
+        "\n[redacted:DB_PASSWORD]\nb",
+    );
+    expect(
+        "abcde\nfghij\nabcdefghij\nb",
+        "[redacted:OTHER]\n[redacted:OTHER]\nb",
+    );
+}
+
+#[test]
 fn ordinary_text_stays_as_it_is() {
     for text in [
         "the task-force-has-a-very-long-hyphenated-name and sk-like-words-without-any-digits-at-all",
