@@ -258,6 +258,12 @@ pub(crate) struct BenchArgs {
     /// The figures to measure (default: all).
     #[arg(value_name = "NAME")]
     pub(crate) names: Vec<String>,
+    /// Name the figures, and measure nothing.
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Let the flood be 10 GiB instead of 1.
+    #[arg(long)]
+    pub(crate) full: bool,
     /// Print a JSON object.
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,11 +1,84 @@
-//! `ringfence bench`.
+//! `ringfence bench`: measures this machine, each figure beside its peer in the same minute.
+
+mod engine;
+mod figure;
+mod place;
+mod process;
+mod rows;
 
 use std::process::ExitCode;
+
+use anyhow::Context as _;
+use serde_json::json;
 
 use crate::args::BenchArgs;
 use crate::context::Context;
 use crate::exit::Failure;
+use figure::Figure;
+use place::Place;
+use rows::{ROWS, Row};
 
-pub(crate) fn run(_args: &BenchArgs, _context: &Context) -> anyhow::Result<ExitCode> {
-    Err(Failure::refused("`ringfence bench` is not available yet", "use a later version").into())
+pub(crate) fn run(args: &BenchArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let rows = selected(&args.names)?;
+    if args.list {
+        let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
+        let lines = rows
+            .iter()
+            .map(|row| format!("{:width$}  {}\n", row.name, row.about));
+        context.ui.out(lines.collect::<String>())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut place = Place::new(context, args.full).context("preparing the measurements")?;
+    if cfg!(debug_assertions) {
+        context
+            .ui
+            .warn("this is a debug build: its figures say nothing about a release");
+    }
+    let mut figures = Vec::new();
+    if !args.json {
+        context.ui.out(figure::header())?;
+    }
+    for row in rows {
+        let measured = match (row.measure)(&mut place) {
+            Ok(measured) => measured,
+            // The others are still worth knowing.
+            Err(error) => vec![Figure::unmeasured(row.name, format!("{error:#}"))],
+        };
+        if !args.json {
+            // As they come: the whole takes a minute.
+            let lines = measured.iter().map(|figure| figure.line(context.ui));
+            context.ui.out(lines.collect::<String>())?;
+        }
+        figures.extend(measured);
+    }
+    if args.json {
+        context
+            .ui
+            .out(serde_json::to_string_pretty(&document(&figures))? + "\n")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn selected(names: &[String]) -> Result<Vec<&'static Row>, Failure> {
+    let known = |name: &String| {
+        ROWS.iter().find(|row| row.name == name).ok_or_else(|| {
+            Failure::usage(
+                format!("there is no figure `{name}`"),
+                "`ringfence bench --list` names them all",
+            )
+        })
+    };
+    if names.is_empty() {
+        return Ok(ROWS.iter().collect());
+    }
+    names.iter().map(known).collect()
+}
+
+fn document(figures: &[Figure]) -> serde_json::Value {
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "build": if cfg!(debug_assertions) { "debug" } else { "release" },
+        "processors": std::thread::available_parallelism().map_or(1, |count| count.get()),
+        "figures": figures,
+    })
 }

@@ -1,0 +1,143 @@
+//! An engine of the bench's own, and requests to it.
+
+use std::os::unix::net::UnixStream;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use ringfence_policy::{ExecutionResult, Language, Limits, Network, Outcome, Request, Scope};
+use ringfence_runtime::local::{Connection, Fence};
+use ringfence_server::client::Client;
+use ringfence_server::wire::Run;
+
+use super::place::Place;
+use super::process::{descendants, program};
+
+/// The world of the engine that the rows share.
+pub(super) const WORLD: &str = "engine";
+
+const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// An engine process, stopped when dropped.
+#[derive(Debug)]
+pub(super) struct Engine {
+    child: Child,
+    socket: std::path::PathBuf,
+}
+
+impl Engine {
+    /// Starts `ringfence serve` and waits until it listens.
+    pub(super) fn start(place: &Place, world: &str, env: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let mut command = place.ringfence(world, &["serve"]);
+        command.envs(env.iter().copied());
+        let engine = Self {
+            child: command.spawn().context("starting an engine")?,
+            socket: place.socket(world),
+        };
+        let since = Instant::now();
+        while UnixStream::connect(&engine.socket).is_err() {
+            if since.elapsed() > START_LIMIT {
+                bail!("the engine did not start; `ringfence serve` says why");
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(engine)
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A connection to it.
+    pub(super) async fn connect(&self) -> anyhow::Result<Client> {
+        Client::connect(&self.socket)
+            .await
+            .context("connecting to the engine")
+    }
+
+    /// Waits until it answers from its pool.
+    pub(super) fn warm_up(&self, place: &Place) -> anyhow::Result<()> {
+        place.runtime.block_on(async {
+            let mut client = self.connect().await?;
+            let since = Instant::now();
+            let request = request("print(1)")?;
+            // Where there are no namespaces there is no pool, and every run is cold.
+            while !send(&mut client, &request).await?.meta.warm && since.elapsed() < START_LIMIT / 5 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            self.settle();
+            Ok(())
+        })
+    }
+
+    /// Waits until its processes are as many as before, looking again: what has been used is being replaced.
+    pub(super) fn settle(&self) -> usize {
+        let since = Instant::now();
+        let mut count = descendants(self.id()).len();
+        let mut same = 0;
+        while same < 10 && since.elapsed() < START_LIMIT / 5 {
+            std::thread::sleep(Duration::from_millis(20));
+            let now = descendants(self.id()).len();
+            same = if now == count { same + 1 } else { 0 };
+            count = now;
+        }
+        count
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // The standard library can only kill, which would leave control groups until the next start.
+        let id = self.child.id().to_string();
+        let asked = program("/bin/sh", None)
+            .args(["-c", "kill -s TERM \"$1\"", "sh", &id])
+            .status();
+        let since = Instant::now();
+        while asked.is_ok() && since.elapsed() < START_LIMIT {
+            if let Ok(Some(_)) = self.child.try_wait() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A request to run Python, as any client would make it.
+pub(super) fn request(code: &str) -> anyhow::Result<Run> {
+    request_within(code, Limits::DEFAULT)
+}
+
+pub(super) fn request_within(code: &str, limits: Limits) -> anyhow::Result<Run> {
+    let request = Request {
+        code: code.to_owned(),
+        name: "bench".to_owned(),
+        language: Language::Python,
+        args: Vec::new(),
+        env: Vec::new(),
+        limits,
+        network: Network::None,
+        mounts: Vec::new(),
+        scope: Scope::local(),
+    };
+    Run::of(&request, Fence::Default).context("making a request")
+}
+
+/// Sends a request and takes its result, whatever it is.
+pub(super) async fn send(client: &mut Client, run: &Run) -> anyhow::Result<ExecutionResult> {
+    Ok(client.run(run.clone(), Connection::none()).await?)
+}
+
+/// As [`send`], for a program that prints `1`.
+pub(super) async fn send_print(client: &mut Client, run: &Run) -> anyhow::Result<ExecutionResult> {
+    let result = send(client, run).await?;
+    if result.meta.outcome != Outcome::Exited || result.stdout != "1\n" {
+        bail!(
+            "a run gave {:?} instead of 1: {}",
+            result.stdout,
+            result.stderr.trim()
+        );
+    }
+    Ok(result)
+}

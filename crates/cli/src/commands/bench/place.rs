@@ -1,0 +1,116 @@
+//! Where the measuring happens: directories of its own, so that nobody's engine, state or configuration plays a part.
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context as _;
+use ringfence_policy::Language;
+use ringfence_runtime::local::{self as backend, Warmth};
+use ringfence_server::client::Client;
+use tokio::runtime::Runtime;
+
+use super::engine::Engine;
+use super::process::program;
+use crate::context::Context;
+use crate::{high, local};
+
+/// What the rows share.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) runtime: Runtime,
+    pub(super) flood_bytes: u64,
+    binary: PathBuf,
+    directory: Directory,
+    search_path: Option<std::ffi::OsString>,
+    settings: backend::Settings,
+    engine: Option<Engine>,
+}
+
+/// Removed when dropped.
+#[derive(Debug)]
+struct Directory(PathBuf);
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // Only our own files are in it, and none that would do harm.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Place {
+    pub(super) fn new(context: &Context, full: bool) -> anyhow::Result<Self> {
+        let settings = local::settings(&high::settings(None, context)?, Warmth::Cold, context)?;
+        let directory =
+            Directory(std::env::temp_dir().join(format!("ringfence-bench.{}", std::process::id())));
+        let private = |path: &Path| DirBuilder::new().mode(0o700).create(path);
+        private(&directory.0).with_context(|| format!("making {}", directory.0.display()))?;
+        Ok(Self {
+            runtime: tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?,
+            flood_bytes: if full { 10 << 30 } else { 1 << 30 },
+            binary: std::env::current_exe().context("finding this program")?,
+            directory,
+            search_path: settings.path.clone(),
+            settings,
+            engine: None,
+        })
+    }
+
+    /// A program as it is without us.
+    pub(super) fn plain(&self, path: impl AsRef<std::ffi::OsStr>, args: &[&str]) -> Command {
+        let mut command = program(path, self.search_path.as_deref());
+        command.args(args).current_dir(&self.directory.0);
+        command
+    }
+
+    /// `ringfence ARGS…` with the state and sockets of the named world; only one that has an engine finds one.
+    pub(super) fn ringfence(&self, world: &str, args: &[&str]) -> Command {
+        let mut command = self.plain(&self.binary, args);
+        let below = |name: &str| self.directory.0.join(world).join(name);
+        command
+            .env("HOME", below("home"))
+            .env("XDG_STATE_HOME", below("state"))
+            .env("XDG_CONFIG_HOME", below("config"))
+            .env("XDG_RUNTIME_DIR", below("run"));
+        command
+    }
+
+    /// The socket of a world's engine.
+    pub(super) fn socket(&self, world: &str) -> PathBuf {
+        self.directory.0.join(world).join("run/ringfence/engine.sock")
+    }
+
+    /// The engine with the settings of a fresh installation, started at the first call.
+    pub(super) fn engine(&mut self) -> anyhow::Result<&Engine> {
+        if self.engine.is_none() {
+            let engine = Engine::start(self, super::engine::WORLD, &[])?;
+            engine.warm_up(self)?;
+            self.engine = Some(engine);
+        }
+        self.engine.as_ref().context("the engine was just started")
+    }
+
+    /// A connection to the shared engine.
+    pub(super) fn connect(&mut self) -> anyhow::Result<Client> {
+        self.engine()?;
+        let engine = self.engine.as_ref().context("the engine was just started")?;
+        self.runtime.block_on(engine.connect())
+    }
+
+    /// The interpreter that runs use, which is its own peer.
+    pub(super) fn interpreter(&self, language: Language) -> anyhow::Result<PathBuf> {
+        backend::interpreter(&self.settings, language)
+            .with_context(|| format!("no interpreter for {language} was found"))
+    }
+
+    /// A program on the search path.
+    pub(super) fn find(&self, name: &str) -> Option<PathBuf> {
+        let folders = self.search_path.as_deref().map(std::env::split_paths)?;
+        folders
+            .map(|folder| folder.join(name))
+            .find(|path| path.is_file())
+    }
+}

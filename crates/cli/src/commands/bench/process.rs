@@ -1,0 +1,131 @@
+//! Processes that are measured: started in turns, timed, looked into.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+
+use super::figure::Sample;
+
+/// The one place where the bench makes processes. They get no more environment than `PATH`.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "measuring whole processes means starting them"
+)]
+pub(super) fn program(path: impl AsRef<OsStr>, search_path: Option<&OsStr>) -> Command {
+    let mut command = Command::new(path);
+    command
+        .env_clear()
+        .envs(search_path.map(|path| ("PATH", path)))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command
+}
+
+/// Milliseconds from start to reaped end. It must end well.
+pub(super) fn time(command: &mut Command) -> anyhow::Result<f64> {
+    let since = Instant::now();
+    let status = command.status();
+    let elapsed = milliseconds(since.elapsed());
+    let name = || command.get_program().to_string_lossy().into_owned();
+    let status = status.with_context(|| format!("starting {}", name()))?;
+    if !status.success() {
+        bail!("{} ended with {status}", name());
+    }
+    Ok(elapsed)
+}
+
+pub(super) fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+/// Rounds that fill caches and are not counted.
+const WARM_UP: usize = 3;
+const ROUNDS: usize = 80;
+const BUDGET: Duration = Duration::from_secs(4);
+
+/// Runs all in turns, so that a noisy moment hits each of them, and sums each of them up.
+pub(super) fn in_turns<const N: usize>(mut commands: [Command; N]) -> anyhow::Result<[Sample; N]> {
+    let mut times = [const { Vec::new() }; N];
+    for _ in 0..WARM_UP {
+        commands
+            .iter_mut()
+            .try_for_each(|command| time(command).map(drop))?;
+    }
+    let since = Instant::now();
+    while times.first().is_some_and(|times: &Vec<f64>| times.len() < ROUNDS) && since.elapsed() < BUDGET {
+        for (command, times) in commands.iter_mut().zip(&mut times) {
+            times.push(time(command)?);
+        }
+    }
+    Ok(times.map(Sample::of))
+}
+
+/// A field of `/proc/<pid>/<file>` that the kernel gives in kB, in MiB.
+pub(super) fn memory(pid: u32, file: &str, field: &str) -> anyhow::Result<f64> {
+    let path = format!("/proc/{pid}/{file}");
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(field));
+    let kilobytes: Option<f64> = line.and_then(|rest| {
+        rest.trim_start_matches(':')
+            .trim()
+            .trim_end_matches(" kB")
+            .parse()
+            .ok()
+    });
+    kilobytes
+        .map(|kilobytes| kilobytes / 1024.0)
+        .with_context(|| format!("{path} says nothing of {field}"))
+}
+
+/// All living processes below one, children before grandchildren.
+pub(super) fn descendants(pid: u32) -> Vec<u32> {
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(pid) = found.get(next) {
+        found.extend(children(*pid));
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists
+        .flat_map(|list| {
+            list.split_whitespace()
+                .filter_map(|pid| pid.parse().ok())
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// How many pid namespaces a process is known in: the host's, and those it was put in.
+pub(super) fn pid_depth(pid: u32) -> usize {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))
+        .map_or(0, |pids| pids.split_whitespace().count())
+}
+
+/// Whether a process runs this program.
+pub(super) fn runs(pid: u32, program: &Path) -> bool {
+    let name = fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let name = name.as_deref().and_then(Path::file_name);
+    let mut wanted = program.to_path_buf();
+    while let Ok(target) = fs::read_link(&wanted) {
+        wanted = wanted
+            .parent()
+            .map_or(target.clone(), |folder| folder.join(&target));
+    }
+    name.is_some() && name == wanted.file_name()
+}

@@ -1,0 +1,78 @@
+//! The figures that can be measured, in the order in which they are.
+
+mod engine;
+mod memory;
+mod whole;
+
+use super::figure::Figure;
+use super::place::Place;
+
+/// A figure, or several from one measurement.
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+    pub(super) measure: fn(&mut Place) -> anyhow::Result<Vec<Figure>>,
+}
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        name: "start",
+        about: "`ringfence --version`",
+        measure: whole::start,
+    },
+    Row {
+        name: "python",
+        about: "plain `python3 -I -S -c 'print(1)'`, the peer of most others",
+        measure: whole::python,
+    },
+    Row {
+        name: "run-cold",
+        about: "whole `ringfence run --no-engine` beside python3, and beside bwrap where there is one",
+        measure: whole::cold,
+    },
+    Row {
+        name: "run-engine",
+        about: "whole `ringfence run` with an engine, beside python3",
+        measure: whole::warm,
+    },
+    Row {
+        name: "engine-request",
+        about: "request to result over the engine's socket, with time to refill in between",
+        measure: engine::request,
+    },
+    Row {
+        name: "throughput",
+        about: "runs a second through the engine, four clients at once",
+        measure: engine::throughput,
+    },
+    Row {
+        name: "fresh-bash",
+        about: "whole `ringfence run -l bash` beside plain bash",
+        measure: whole::bash,
+    },
+    Row {
+        name: "fresh-node",
+        about: "whole `ringfence run -l javascript` beside plain node",
+        measure: whole::node,
+    },
+    Row {
+        name: "idle-worker",
+        about: "memory that a waiting worker has for itself (PSS)",
+        measure: memory::worker,
+    },
+    Row {
+        name: "engine-idle",
+        about: "memory of an engine with an empty pool (RSS)",
+        measure: memory::engine,
+    },
+    Row {
+        name: "timeout-overshoot",
+        about: "time past the limit until a busy loop's result is there, and processes that are left",
+        measure: engine::timeout,
+    },
+    Row {
+        name: "flood",
+        about: "growth of the engine's memory while a program prints 1 GiB (--full: 10 GiB)",
+        measure: memory::flood,
+    },
+];

@@ -1,0 +1,148 @@
+//! Requests to an engine.
+
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use ringfence_policy::{Language, Limits, Outcome};
+use tokio::task::JoinSet;
+
+use super::super::engine::{request as run_of, request_within, send, send_print};
+use super::super::figure::{Figure, Sample, Target, Unit};
+use super::super::place::Place;
+use super::super::process::{milliseconds, time};
+
+const REQUESTS: usize = 300;
+const REQUESTS_BUDGET: Duration = Duration::from_secs(6);
+
+/// The peer takes its turn after each request, which gives the pool the time to refill that a real client gives it.
+pub(super) fn request(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+    let python = place.interpreter(Language::Python)?;
+    let mut plain = place.plain(&python, &["-I", "-S", "-c", "print(1)"]);
+    place.engine()?.settle();
+    let (mut ours, mut peers, mut cold) = (Vec::new(), Vec::new(), 0);
+    let run = run_of("print(1)")?;
+    let mut client = place.connect()?;
+    let since = Instant::now();
+    while ours.len() < REQUESTS && since.elapsed() < REQUESTS_BUDGET {
+        let sent = Instant::now();
+        let result = place.runtime.block_on(send_print(&mut client, &run))?;
+        ours.push(milliseconds(sent.elapsed()));
+        cold += usize::from(!result.meta.warm);
+        peers.push(time(&mut plain)?);
+    }
+    let count = ours.len();
+    let (ours, peer) = (Sample::of(ours), Sample::of(peers));
+    let note = format!("{count} requests, {cold} of them not from the pool; peer is python3 -I -S");
+    let figure = |what, value| Figure::new("engine-request", what, (value, Unit::Milliseconds));
+    Ok(vec![
+        figure("p50", ours.median)
+            .with(ours)
+            .beside(peer)
+            .against(Target::AtMost(0.5)),
+        figure("p99", ours.p99).against(Target::AtMost(3.0)).noting(note),
+    ])
+}
+
+const CLIENTS: usize = 4;
+const LOAD: Duration = Duration::from_secs(4);
+const PEER_LOAD: Duration = Duration::from_secs(2);
+
+pub(super) fn throughput(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+    let python = place.interpreter(Language::Python)?;
+    place.engine()?;
+    // In turns here too: half the load, the peer, the other half.
+    let first = load(place)?;
+    let peer = peer_load(place, &python)?;
+    let second = load(place)?;
+    let runs = (first + second) as f64 / LOAD.as_secs_f64();
+    let plain = peer as f64 / PEER_LOAD.as_secs_f64();
+    let figure = Figure::new("throughput", "4 clients at once", (runs, Unit::PerSecond));
+    Ok(vec![figure.against(Target::AtLeast(450.0)).noting(format!(
+        "plain python3 -I -S, four at once: {plain:.0} /s"
+    ))])
+}
+
+fn load(place: &mut Place) -> anyhow::Result<usize> {
+    let run = run_of("print(1)")?;
+    let until = Instant::now() + LOAD / 2;
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(place.connect()?);
+    }
+    place.runtime.block_on(async {
+        let mut tasks = JoinSet::new();
+        for mut client in clients {
+            let run = run.clone();
+            tasks.spawn(async move {
+                let mut done = 0;
+                while Instant::now() < until {
+                    send_print(&mut client, &run).await?;
+                    done += 1;
+                }
+                anyhow::Ok(done)
+            });
+        }
+        let mut total = 0;
+        while let Some(done) = tasks.join_next().await {
+            total += done??;
+        }
+        Ok(total)
+    })
+}
+
+fn peer_load(place: &Place, python: &std::path::Path) -> anyhow::Result<usize> {
+    let until = Instant::now() + PEER_LOAD;
+    let worker = || {
+        let mut plain = place.plain(python, &["-I", "-S", "-c", "print(1)"]);
+        move || {
+            let mut done = 0;
+            while Instant::now() < until {
+                time(&mut plain)?;
+                done += 1;
+            }
+            anyhow::Ok(done)
+        }
+    };
+    let threads: Vec<_> = (0..CLIENTS).map(|_| std::thread::spawn(worker())).collect();
+    let mut total = 0;
+    for thread in threads {
+        match thread.join() {
+            Ok(done) => total += done?,
+            Err(_) => bail!("measuring the peer broke"),
+        }
+    }
+    Ok(total)
+}
+
+/// A limit that no warm start comes near, short enough to be waited for several times.
+const LIMIT: &str = "300ms";
+const TIMEOUTS: usize = 8;
+
+/// The program leaves children that loop too, and that must be gone.
+pub(super) fn timeout(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+    let before = place.engine()?.settle();
+    let limits = Limits {
+        timeout: LIMIT.parse()?,
+        ..Limits::DEFAULT
+    };
+    let run = request_within("import os\nos.fork(); os.fork()\nwhile True: pass", limits)?;
+    let mut client = place.connect()?;
+    let mut overshoots = Vec::new();
+    for _ in 0..TIMEOUTS {
+        let since = Instant::now();
+        let result = place.runtime.block_on(send(&mut client, &run))?;
+        if result.meta.outcome != Outcome::TimedOut {
+            bail!("a busy loop ended by itself: {}", result.stderr.trim());
+        }
+        overshoots.push(milliseconds(since.elapsed()) - milliseconds(limits.timeout.as_duration()));
+    }
+    let worst = overshoots.iter().copied().fold(0.0, f64::max);
+    let left = place.engine()?.settle().saturating_sub(before);
+    let figure = |what, value| Figure::new("timeout-overshoot", what, value);
+    Ok(vec![
+        figure("the worst of 8, limit 300ms", (worst, Unit::Milliseconds))
+            .with(Sample::of(overshoots))
+            .against(Target::AtMost(50.0)),
+        figure("processes left", (left as f64, Unit::Count)).against(Target::AtMost(0.0)),
+    ])
+}

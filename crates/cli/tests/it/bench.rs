@@ -1,0 +1,93 @@
+//! `ringfence bench`: what it names, and the shape of what it finds. The figures themselves are not tested here.
+
+use serde_json::Value;
+
+use crate::support::{Output, entries, finish};
+use crate::world::World;
+
+fn bench(world: &World, args: &[&str]) -> Output {
+    finish(world.command(&[], ["bench"]).args(args), b"")
+}
+
+#[test]
+fn the_list_names_every_figure_and_measures_none() {
+    let world = World::here();
+    let list = bench(&world, &["--list"]);
+    let names: Vec<_> = list
+        .ok()
+        .lines()
+        .map(|line| line.split_whitespace().next().unwrap())
+        .collect();
+    let expected = [
+        "start",
+        "python",
+        "run-cold",
+        "run-engine",
+        "engine-request",
+        "throughput",
+        "fresh-bash",
+        "fresh-node",
+        "idle-worker",
+        "engine-idle",
+        "timeout-overshoot",
+        "flood",
+    ];
+    assert_eq!(names, expected);
+    assert_eq!(bench(&world, &["--list", "python"]).ok().lines().count(), 1);
+}
+
+#[test]
+fn a_figure_that_does_not_exist_is_wrong_usage() {
+    let world = World::here();
+    bench(&world, &["speed"]).refused(2, "there is no figure `speed`");
+}
+
+#[test]
+fn figures_come_as_json_with_their_samples_and_an_honest_verdict() {
+    let world = World::here();
+    let output = bench(&world, &["--json", "start", "engine-idle"]);
+    let document: Value = serde_json::from_str(output.ok()).unwrap();
+    assert!(["debug", "release"].contains(&document["build"].as_str().unwrap()));
+    assert!(document["processors"].as_u64().unwrap() > 0);
+    let figures = document["figures"].as_array().unwrap();
+    let names: Vec<_> = figures
+        .iter()
+        .map(|figure| figure["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["start", "engine-idle"]);
+    for (figure, unit, target) in [(&figures[0], "ms", 3.0), (&figures[1], "MiB", 25.0)] {
+        let value = figure["value"].as_f64().unwrap();
+        assert!(value > 0.0, "{figure}");
+        assert_eq!(figure["unit"], unit);
+        assert_eq!(figure["target"]["at_most"], target);
+        assert_eq!(figure["met"], value <= target, "{figure}");
+    }
+    let ours = &figures[0]["ours"];
+    let (min, median, p99) = (
+        ours["min"].as_f64(),
+        ours["median"].as_f64(),
+        ours["p99"].as_f64(),
+    );
+    assert!(min > Some(0.0) && min <= median && median <= p99, "{ours}");
+    assert!(ours["count"].as_u64() > Some(1));
+    // Taken in turns, so as often.
+    assert_eq!(figures[0]["peer"]["count"], ours["count"]);
+}
+
+#[test]
+fn the_table_has_a_line_for_each_figure_and_nothing_is_left_behind() {
+    let world = World::here();
+    let output = bench(&world, &["python", "engine-idle"]);
+    let lines: Vec<_> = output.ok().lines().collect();
+    assert!(lines[0].starts_with("FIGURE "), "{output:?}");
+    assert!(
+        lines[1].starts_with("python ") && lines[1].contains("python"),
+        "{output:?}"
+    );
+    assert!(
+        lines[2].starts_with("engine-idle ") && lines[2].contains("≤ 25"),
+        "{output:?}"
+    );
+    assert_eq!(entries(&world.dir.path("tmp")), Vec::<String>::new());
+    assert_eq!(entries(&world.dir.path("run")), Vec::<String>::new());
+}
