@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::support::{Dir, Output, finish};
 
@@ -19,7 +19,22 @@ pub(super) struct Fence {
     ringfence: PathBuf,
     /// What goes before every command to bring it into the situation.
     wrapper: Vec<String>,
+    container: Option<Container>,
 }
+
+/// A container that is removed when its test ends.
+struct Container(String);
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        let mut remove = docker(&["rm", "--force", "--volumes", &self.0]);
+        let removed = remove.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        assert!(std::thread::panicking() || removed.unwrap().success());
+    }
+}
+
+/// What `cargo xtask setup` makes.
+const IMAGE: &str = "ringfence-test:latest";
 
 impl Fence {
     /// As root of the machine. `None`, after saying so, if that is not who we are.
@@ -31,6 +46,7 @@ impl Fence {
             dir: Dir::new(),
             ringfence: PathBuf::from(env!("CARGO_BIN_EXE_ringfence")),
             wrapper: Vec::new(),
+            container: None,
         })
     }
 
@@ -49,7 +65,51 @@ impl Fence {
             dir,
             ringfence,
             wrapper: wrapper.map(str::to_owned).into(),
+            container: None,
         })
+    }
+
+    /// As a user of a default Docker container, which forbids namespaces. Paths are the same there.
+    pub(super) fn container(user: u32) -> Option<Self> {
+        let image = docker(&["image", "inspect", IMAGE]).output();
+        if !image.is_ok_and(|output| output.status.success()) {
+            return skip(&format!(
+                "there is no Docker with the image {IMAGE}; `cargo xtask setup` makes it"
+            ));
+        }
+        let dir = Dir::new();
+        give_away(&dir.path("."), user);
+        let ringfence = dir.path("ringfence");
+        let place = dir.path(".").canonicalize().unwrap();
+        let shared = format!("{0}:{0}", place.display());
+        let binary = format!("{}:{}:ro", env!("CARGO_BIN_EXE_ringfence"), ringfence.display());
+        let volumes = ["--volume", &shared, "--volume", &binary];
+        let run = [
+            &["run", "--detach", "--rm", "--network", "none"],
+            &volumes[..],
+            &[IMAGE, "sleep", "600"],
+        ];
+        let started = docker(&run.concat()).output().unwrap();
+        assert!(started.status.success(), "{started:?}");
+        let name = String::from_utf8(started.stdout).unwrap().trim().to_owned();
+        let mut wrapper = vec!["docker".to_owned(), "exec".to_owned(), "--interactive".to_owned()];
+        wrapper.extend(["--user".to_owned(), format!("{user}:{user}")]);
+        wrapper.extend(["--workdir".to_owned(), dir.path("work").display().to_string()]);
+        for (variable, value) in environment(&dir) {
+            wrapper.extend(["--env".to_owned(), format!("{variable}={value}")]);
+        }
+        wrapper.push(name.clone());
+        Some(Self {
+            dir,
+            ringfence,
+            wrapper,
+            container: Some(Container(name)),
+        })
+    }
+
+    /// Whether something around us refuses much already, so that not every act works outside.
+    pub(super) const fn is_contained(&self) -> bool {
+        self.container.is_some()
     }
 
     /// A program in this situation, outside the fence.
@@ -60,11 +120,7 @@ impl Fence {
         command
             .args(words)
             .env_clear()
-            .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
-            .env("HOME", self.dir.path("home"))
-            .env("XDG_STATE_HOME", self.dir.path("state"))
-            .env("XDG_RUNTIME_DIR", self.dir.path("run"))
-            .env("XDG_CONFIG_HOME", self.dir.path("config"))
+            .envs(environment(&self.dir))
             .current_dir(self.dir.path("work"));
         command
     }
@@ -102,6 +158,26 @@ impl Fence {
         let output = self.inside(&[options, &["--json"]].concat(), code, &[]);
         serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("no result: {output:?}"))
     }
+}
+
+/// The variables that a program starts with.
+fn environment(dir: &Dir) -> [(&'static str, String); 6] {
+    let path = |name| dir.path(name).display().to_string();
+    [
+        ("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin".to_owned()),
+        ("HOME", path("home")),
+        ("TMPDIR", std::env::temp_dir().display().to_string()),
+        ("XDG_STATE_HOME", path("state")),
+        ("XDG_RUNTIME_DIR", path("run")),
+        ("XDG_CONFIG_HOME", path("config")),
+    ]
+}
+
+#[expect(clippy::disallowed_methods, reason = "the tests start programs")]
+fn docker(args: &[&str]) -> Command {
+    let mut command = Command::new("docker");
+    command.args(args);
+    command
 }
 
 /// Gives a directory and all that is in it to a user; links stay what they are.

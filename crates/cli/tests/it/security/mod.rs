@@ -11,6 +11,7 @@
 mod fence;
 mod probe;
 
+mod container;
 mod control_groups;
 mod corpus;
 mod devices;
