@@ -4,6 +4,7 @@ Arguments: the module search path, joined by newlines; "" or "zygote" and its pr
 The job arrives on descriptor 3: a sequence of byte strings, each after its length in four bytes, behind the
 length of the whole: name, code, number of arguments, arguments, then the names and values of variables.
 """
+import _io
 import posix
 import sys
 
@@ -29,8 +30,29 @@ def receive_job():
         at = end
     count = 3 + int(fields[2])
     decode = lambda fields: [field.decode("utf-8", "surrogateescape") for field in fields]
-    name, code = decode(fields[:2])
-    return name, code, decode(fields[3:count]), decode(fields[count:])
+    # Editors on other systems begin a file with a mark, which is no part of the program.
+    code = fields[1].decode("utf-8-sig")
+    return decode(fields[:1])[0], code, decode(fields[3:count]), decode(fields[count:])
+
+
+class Source:
+    """The program's loader: gives its lines to tracebacks, `inspect` and whoever else asks."""
+
+    def __init__(self, code):
+        self.code = code
+
+    def get_source(self, name):
+        return self.code
+
+
+def publish(name, code):
+    """Writes the program to a file, which the processes that multiprocessing spawns read anew."""
+    directory = posix.environ.get(b"TMPDIR", b"/tmp") + b"/.program"
+    posix.mkdir(directory, 0o700)
+    path = directory.decode() + "/" + (name.rsplit("/", 1)[-1] if name.endswith(".py") else "main.py")
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        file.write(code)
+    return path
 
 
 def show_exception(kind, value, trace, name, code):
@@ -65,6 +87,10 @@ def finish(status):
     import atexit
 
     atexit._run_exitfuncs()
+    try:
+        let_go(threading)
+    except BaseException:
+        pass  # A file that cannot be flushed is nobody's to report any more.
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -73,9 +99,32 @@ def finish(status):
     posix._exit(status)
 
 
+def let_go(threading):
+    """Lets go of what the program holds, as the interpreter's own end does: its variables, then its open files."""
+    if threading is not None and threading.active_count() > 1:
+        return  # Threads that nobody waits for would miss the variables.
+    sys.stdout.flush()
+    space = sys.modules["__main__"].__dict__
+    for private in (True, False):
+        for name in list(space):
+            if name.startswith("_") == private and not name.startswith("__"):
+                space[name] = None
+    try:
+        last = max(map(int, posix.listdir("/proc/self/fd")))
+    except OSError:
+        last = 4
+    if last > 3:  # One beside the streams is the listing's own.
+        import gc
+
+        for thing in gc.get_objects():
+            if isinstance(thing, _io._IOBase) and not thing.closed:
+                thing.flush()
+
+
 def run(name, code, arguments):
     main = type(sys)("__main__")
-    main.__file__ = name
+    main.__file__ = publish(name, code) if "multiprocessing" in code or "concurrent" in code else name
+    main.__loader__ = Source(code)
     main.__builtins__ = sys.modules["builtins"]
     sys.modules["__main__"] = main
     sys.argv[:] = [name, *arguments]
@@ -99,6 +148,7 @@ def add_site_names():
 
     builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)")
     builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)")
+    builtins.help = _sitebuiltins._Helper()
 
 
 def preload(modules):
@@ -148,11 +198,22 @@ def serve_as_zygote():
     posix.write(3, b"R")
 
 
+def enter_environment():
+    """What `site` does for a virtual environment."""
+    prefix = sys.executable.rpartition("/bin/")[0]
+    try:
+        posix.stat(prefix + "/pyvenv.cfg")
+    except OSError:
+        return
+    sys.prefix = sys.exec_prefix = prefix
+
+
 def main():
     search_path, modules = sys.argv[1], sys.argv[2:]
     sys.path[:] = search_path.split("\n")
     sys.stdout.reconfigure(line_buffering=True)
     add_site_names()
+    enter_environment()
     if modules[:1] == ["zygote"]:
         preload(modules[1:])
         serve_as_zygote()
