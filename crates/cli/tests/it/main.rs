@@ -3,6 +3,16 @@
 
 mod support;
 
+mod bench;
 mod config;
+mod corpus;
+mod doctor;
+mod examples;
+mod languages;
+mod leftovers;
+mod python;
+mod scenarios;
 mod security;
+mod streams;
 mod usage;
+mod world;

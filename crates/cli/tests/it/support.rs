@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// A temporary world: `work` is the working directory; `state`, `run` and `config` are the XDG ones.
 pub(crate) struct Dir(tempfile::TempDir);
@@ -18,12 +19,14 @@ pub(crate) struct Output {
     pub(crate) stderr: String,
     /// The exit status; 128 + N if signal N killed it.
     pub(crate) status: i32,
+    /// The process id it had.
+    pub(crate) pid: u32,
 }
 
 impl Dir {
     pub(crate) fn new() -> Self {
         let dir = Self(tempfile::tempdir().unwrap());
-        for name in ["work", "state", "run", "config/ringfence", "home"] {
+        for name in ["work", "state", "run", "config/ringfence", "home", "tmp"] {
             fs::create_dir_all(dir.0.path().join(name)).unwrap();
         }
         fs::set_permissions(dir.path("run"), fs::Permissions::from_mode(0o700)).unwrap();
@@ -43,17 +46,27 @@ impl Dir {
     }
 
     /// `ringfence ARGS…` in `work`, with an environment of the PATH and the XDG directories alone.
-    #[expect(clippy::disallowed_methods, reason = "the tests start the binary")]
     pub(crate) fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ringfence"));
+        let mut command = self.program(env!("CARGO_BIN_EXE_ringfence"));
+        command.args(args);
         command
-            .args(args)
+    }
+
+    /// Any program in the same place and environment.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the tests start the binary and what they compare it with"
+    )]
+    pub(crate) fn program(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap())
             .env("HOME", self.path("home"))
             .env("XDG_STATE_HOME", self.path("state"))
             .env("XDG_RUNTIME_DIR", self.path("run"))
             .env("XDG_CONFIG_HOME", self.path("config"))
+            .env("TMPDIR", self.path("tmp"))
             .current_dir(self.path("work"));
         command
     }
@@ -72,6 +85,7 @@ pub(crate) fn finish(command: &mut Command, stdin: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
+    let pid = child.id();
     let mut pipe = child.stdin.take().unwrap();
     let stdin = stdin.to_vec();
     // A child that reads nothing closes the pipe: no concern of this test's.
@@ -85,6 +99,7 @@ pub(crate) fn finish(command: &mut Command, stdin: &[u8]) -> Output {
             .status
             .code()
             .unwrap_or_else(|| 128 + output.status.signal().unwrap_or_default()),
+        pid,
     }
 }
 
@@ -119,4 +134,24 @@ pub(crate) fn entries(dir: &Path) -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+/// Waits, not for ever, until something holds.
+#[track_caller]
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    eventually_none(what, || if holds() { Vec::new() } else { vec!["not yet"] });
+}
+
+/// Waits, not for ever, until there is none of something.
+#[track_caller]
+pub(crate) fn eventually_none<T: std::fmt::Debug>(what: &str, mut find: impl FnMut() -> Vec<T>) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let found = find();
+        if found.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{what}: {found:#?}");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
 }

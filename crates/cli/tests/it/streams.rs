@@ -1,0 +1,386 @@
+//! Input and output: as it comes, whole, of any kind and any amount.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::Child;
+
+use serde_json::json;
+
+use crate::support::{entries, eventually};
+use crate::world::{World, here};
+
+here!(
+    output_arrives_while_the_program_runs,
+    both_streams_keep_their_order,
+    standard_input_from_a_file_a_pipe_or_nowhere,
+    arguments_and_variables_arrive_unchanged,
+    mounts_are_read_only_unless_told,
+    output_files_are_delivered_and_listed,
+    bytes_that_are_no_text_come_through,
+    a_single_huge_line_is_cut_but_streamed_whole,
+    a_flood_takes_bounded_memory,
+    a_reader_that_goes_away_ends_the_run,
+    cancelling_ends_the_run_and_leaves_nothing,
+    a_large_input_reaches_the_program,
+    a_program_may_ignore_its_input,
+);
+
+fn line(child: &mut Child) -> String {
+    let mut byte = [0];
+    let mut line = Vec::new();
+    let stdout = child.stdout.as_mut().unwrap();
+    while line.last() != Some(&b'\n') && stdout.read(&mut byte).unwrap() == 1 {
+        line.push(byte[0]);
+    }
+    String::from_utf8(line).unwrap()
+}
+
+fn output_arrives_while_the_program_runs(world: &World) {
+    for (language, code) in [
+        (
+            "python",
+            "print('first')\nprint('then', input())\nprint('last', input(), flush=True)",
+        ),
+        ("bash", "echo first; read a; echo then $a; read b; echo last $b"),
+        (
+            "javascript",
+            "console.log('first'); let n = 0;\n\
+             require('readline').createInterface({input: process.stdin})\
+             .on('line', (text) => console.log(n++ ? 'last' : 'then', text))",
+        ),
+    ] {
+        let mut child = world
+            .call(["--timeout", "20s", "--stdin", "-", "-l", language, "-c", code])
+            .start();
+        assert_eq!(line(&mut child), "first\n", "{language}");
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(b"one\n").unwrap();
+        assert_eq!(line(&mut child), "then one\n", "{language}");
+        stdin.write_all(b"two\n").unwrap();
+        drop(stdin);
+        assert_eq!(line(&mut child), "last two\n", "{language}");
+        assert!(child.wait().unwrap().success(), "{language}");
+    }
+}
+
+fn both_streams_keep_their_order(world: &World) {
+    let code = "import sys\nfor i in range(1000):\n    print(i)\n    print(-i, file=sys.stderr)";
+    let output = world.run(["-c", code]);
+    let whole = |sign: i32| (0..1000).map(|i| format!("{}\n", i * sign)).collect::<String>();
+    assert_eq!(
+        (output.ok(), output.stderr.as_str()),
+        (whole(1).as_str(), whole(-1).as_str())
+    );
+    // Without a pause between them nobody can know the order; with one, it is the program's.
+    let mut child = world
+        .call([
+            "--stdin",
+            "-",
+            "-l",
+            "bash",
+            "-c",
+            "echo a >&2; read x; echo b; read x; echo c >&2",
+        ])
+        .start();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    stderr.read_line(&mut said).unwrap();
+    assert_eq!(said, "a\n");
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"\n").unwrap();
+    assert_eq!(line(&mut child), "b\n");
+    stdin.write_all(b"\n").unwrap();
+    said.clear();
+    stderr.read_line(&mut said).unwrap();
+    assert_eq!(said, "c\n");
+    assert!(child.wait().unwrap().success());
+}
+
+fn standard_input_from_a_file_a_pipe_or_nowhere(world: &World) {
+    world.dir.write("work/in.txt", "from a file\n");
+    let code = "import sys; print(repr(sys.stdin.read()))";
+    assert_eq!(
+        world.run(["--stdin", "in.txt", "-c", code]).ok(),
+        "'from a file\\n'\n"
+    );
+    let piped = world.call(["--stdin", "-", "-c", code]).stdin("from a pipe");
+    assert_eq!(piped.output().ok(), "'from a pipe'\n");
+    let nowhere = world.call(["-c", code]).stdin("not for the program");
+    assert_eq!(nowhere.output().ok(), "''\n");
+    let end = world.json(["-c", "input()"]);
+    end.ended("exited", 1, 1);
+    assert!(
+        end.stderr().ends_with("EOFError: EOF when reading a line\n"),
+        "{end:?}"
+    );
+    let program = world.call(["-"]).stdin("print('the program itself')");
+    assert_eq!(program.output().ok(), "the program itself\n");
+    let script = world.call(["-"]).stdin("#!/bin/bash\necho by its first line");
+    assert_eq!(script.output().ok(), "by its first line\n");
+}
+
+fn arguments_and_variables_arrive_unchanged(world: &World) {
+    let odd = [
+        "--json",
+        "-c",
+        "a b",
+        "",
+        "$HOME",
+        "é\u{1f600}",
+        "new\nline",
+        "'\"\\",
+    ];
+    let code =
+        "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['ODD'], os.environ['EMPTY']]))";
+    let args = ["--env", "ODD=a=b \n'é", "--env", "EMPTY=", "-c", code, "--"]
+        .into_iter()
+        .chain(odd);
+    let output = world.run(args);
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(output.ok()).unwrap(),
+        json!([odd, "a=b \n'é", ""])
+    );
+    for (language, code) in [
+        ("bash", "printf '%s|' \"$@\" \"$ODD\""),
+        (
+            "javascript",
+            "process.stdout.write([...process.argv.slice(2), process.env.ODD].join('|') + '|')",
+        ),
+    ] {
+        let output = world.run([
+            "-l", language, "--env", "ODD=x y", "-c", code, "--", "-e", "", "a b",
+        ]);
+        assert_eq!(output.ok(), "-e||a b|x y|", "{language}");
+    }
+    // Nothing of the caller's environment is passed on unasked.
+    let secret = world
+        .call(["-l", "bash", "-c", "env"])
+        .env("API_TOKEN", "very-secret")
+        .output();
+    assert!(!secret.ok().contains("very-secret"), "{secret:?}");
+}
+
+fn mounts_are_read_only_unless_told(world: &World) {
+    fs::create_dir(world.dir.path("work/data")).unwrap();
+    world.dir.write("work/data/in.txt", "data");
+    world.dir.write("work/one.txt", "one file");
+    let code = "import errno\nprint(open('/data/in.txt').read(), open('/one').read())\n\
+                try:\n    open('/data/new', 'w')\nexcept OSError as error:\n    print(errno.errorcode[error.errno])";
+    let output = world.run([
+        "--mount",
+        "./data:/data",
+        "--mount",
+        "one.txt:/one:ro",
+        "-c",
+        code,
+    ]);
+    assert_eq!(output.ok(), "data one file\nEROFS\n");
+    let written = world.run([
+        "--mount",
+        "data:/data:rw",
+        "-c",
+        "open('/data/out.txt', 'w').write('back')",
+    ]);
+    written.ok();
+    assert_eq!(
+        fs::read_to_string(world.dir.path("work/data/out.txt")).unwrap(),
+        "back"
+    );
+}
+
+fn output_files_are_delivered_and_listed(world: &World) {
+    let code = "import os\nos.makedirs('/output/sub/deep')\nopen('/output/a.txt', 'w').write('abc')\n\
+                open('/output/sub/deep/b.bin', 'wb').write(bytes(range(256)))\nos.symlink('/etc/passwd', '/output/link')";
+    let run = world.json(["--output", "out", "-c", code]);
+    run.ended("exited", 0, 0);
+    let files = json!([{"path": "a.txt", "bytes": 3}, {"path": "sub/deep/b.bin", "bytes": 256}]);
+    assert_eq!(run.get("meta.output_files"), &files);
+    assert!(
+        run.get("meta.warnings")[0].as_str().unwrap().contains("link"),
+        "{run:?}"
+    );
+    assert_eq!(
+        fs::read(world.dir.path("work/out/sub/deep/b.bin")).unwrap(),
+        (0..=255).collect::<Vec<u8>>()
+    );
+    assert_eq!(entries(&world.dir.path("work/out")), ["a.txt", "sub"]);
+    // Without a directory they are listed all the same, and a person is told.
+    let listed = world.json(["-c", "open('/output/x', 'w').write('1')"]);
+    assert_eq!(
+        listed.get("meta.output_files"),
+        &json!([{"path": "x", "bytes": 1}])
+    );
+    let told = world.run(["-c", "open('/output/x', 'w').write('1')"]);
+    assert!(
+        told.ok().is_empty() && told.stderr.contains("hint: the program left x in /output"),
+        "{told:?}"
+    );
+    // What a failed run left is delivered too.
+    world.run([
+        "--output",
+        "failed",
+        "-c",
+        "open('/output/y', 'w').write('1'); 1/0",
+    ]);
+    assert_eq!(entries(&world.dir.path("work/failed")), ["y"]);
+}
+
+fn bytes_that_are_no_text_come_through(world: &World) {
+    let code = "import os; os.write(1, bytes(range(256)) * 4); os.write(2, b'\\xff\\xfe')";
+    let child = world.call(["-c", code]).start().wait_with_output().unwrap();
+    assert_eq!(child.stdout, (0..=255).collect::<Vec<u8>>().repeat(4));
+    assert_eq!(child.stderr, b"\xff\xfe");
+    let run = world.json(["-c", code]);
+    assert_eq!(
+        (run.get("meta.stdout_bytes"), run.get("meta.stderr_bytes")),
+        (&json!(1024), &json!(2))
+    );
+    assert!(
+        run.stdout().starts_with("\0\u{1}\u{2}") && run.stdout().contains("\u{7f}\u{fffd}"),
+        "{run:?}"
+    );
+    assert_eq!(run.stderr(), "\u{fffd}\u{fffd}");
+}
+
+fn a_single_huge_line_is_cut_but_streamed_whole(world: &World) {
+    let code = "import sys; sys.stdout.write('x' * 12_000_000)";
+    let run = world.json(["-c", code]);
+    assert_eq!(
+        (run.get("meta.stdout_bytes"), run.get("meta.truncated")),
+        (&json!(12_000_000), &json!(true))
+    );
+    assert!(
+        (10_240..10_400).contains(&run.stdout().len()),
+        "{}",
+        run.stdout().len()
+    );
+    let output = world.run(["-c", code]);
+    assert_eq!(output.ok().len(), 12_000_000);
+}
+
+/// The most memory that a process ever had, in KiB.
+fn high_water(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+fn a_flood_takes_bounded_memory(world: &World) {
+    fs::create_dir(world.dir.path("work/sign")).unwrap();
+    let code = "import sys\nfor stream in sys.stdout, sys.stderr:\n    for _ in range(40):\n        \
+                stream.write('y' * 999_999 + '\\n')\n    stream.flush()\nopen('/sign/done', 'w').close()\ninput()";
+    let args = [
+        "--timeout",
+        "60s",
+        "--stdin",
+        "-",
+        "--mount",
+        "sign:/sign:rw",
+        "--json",
+        "-c",
+        code,
+    ];
+    let mut child = world.call(args).start();
+    eventually("the flood is over", || world.dir.path("work/sign/done").exists());
+    let used = [Some(child.id()), world.engine_pid()];
+    for pid in used.into_iter().flatten() {
+        assert!(high_water(pid) < 64 * 1024, "{} KiB", high_water(pid));
+    }
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["meta"]["stdout_bytes"], 40_000_000);
+    assert_eq!(result["meta"]["stderr_bytes"], 40_000_000);
+}
+
+fn a_reader_that_goes_away_ends_the_run(world: &World) {
+    let mut child = world
+        .call([
+            "--timeout",
+            "20s",
+            "-l",
+            "bash",
+            "-c",
+            "echo begun; while :; do echo more || exit 3; done",
+        ])
+        .start();
+    assert_eq!(line(&mut child), "begun\n");
+    drop(child.stdout.take());
+    drop(child.stderr.take());
+    // It ends by itself; that nothing is left is shown when the world is closed.
+    child.wait().unwrap();
+}
+
+fn cancelling_ends_the_run_and_leaves_nothing(world: &World) {
+    for signal in ["INT", "TERM", "HUP"] {
+        let code = "echo begun; sleep 1000 & setsid sleep 1001 & sleep 1002";
+        let mut child = world
+            .call(["--timeout", "100s", "-l", "bash", "-c", code])
+            .start();
+        assert_eq!(line(&mut child), "begun\n");
+        world.signal(&child, signal);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{signal}: {output:?}");
+        assert_eq!(
+            String::from_utf8(output.stderr).unwrap(),
+            "error: execution cancelled\n",
+            "{signal}"
+        );
+    }
+    let mut child = world
+        .call([
+            "--timeout",
+            "100s",
+            "--json",
+            "--stdin",
+            "-",
+            "-c",
+            "import time; time.sleep(1000)",
+        ])
+        .start();
+    child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+    world.signal(&child, "INT");
+    let output = child.wait_with_output().unwrap();
+    if output.stdout.is_empty() {
+        // It came before the run was begun: then there is no result, and it ended by the signal itself.
+        assert!(!output.status.success());
+    } else {
+        let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(
+            (&result["meta"]["outcome"], output.status.code()),
+            (&json!("cancelled"), Some(130))
+        );
+    }
+}
+
+fn a_large_input_reaches_the_program(world: &World) {
+    let input: Vec<u8> = (0..5_000_000_u32).flat_map(|i| [(i % 251) as u8]).collect();
+    world.dir.write("work/large.bin", &input);
+    let code = "import hashlib, sys; data = sys.stdin.buffer.read(); print(len(data), sum(data[::1000]))";
+    let sum: u64 = input.iter().step_by(1000).map(|byte| u64::from(*byte)).sum();
+    let expected = format!("5000000 {sum}\n");
+    assert_eq!(world.run(["--stdin", "large.bin", "-c", code]).ok(), expected);
+    assert_eq!(
+        world
+            .call(["--stdin", "-", "-c", code])
+            .stdin(&input)
+            .output()
+            .ok(),
+        expected
+    );
+}
+
+fn a_program_may_ignore_its_input(world: &World) {
+    let call = world
+        .call(["--stdin", "-", "-c", "print('done')"])
+        .stdin(vec![b'x'; 3_000_000]);
+    assert_eq!(call.output().ok(), "done\n");
+    // An input that never ends does not keep the run alive.
+    let mut child = world.call(["--stdin", "-", "-c", "print('done')"]).start();
+    let stdin = child.stdin.take().unwrap();
+    assert!(child.wait().unwrap().success());
+    drop(stdin);
+}

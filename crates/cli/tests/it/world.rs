@@ -1,0 +1,496 @@
+//! Where a scenario runs: here, as an ordinary user or in a container; in one shot or through an engine.
+
+use std::cell::RefCell;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+
+use crate::leftovers;
+use crate::support::{Dir, Output, eventually, finish};
+
+/// How the work is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// In the process of `ringfence run`.
+    OneShot,
+    /// By an engine of the scenario's own.
+    Engine,
+}
+
+/// Who runs it, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The user of the tests, on this machine.
+    Here,
+    /// A user without any rights.
+    User,
+    /// Root of a default Docker container, where namespaces are forbidden.
+    Container,
+    /// A user without any rights in such a container.
+    ContainerUser,
+}
+
+/// A directory with a home of its own, and what is needed to run the binary in it.
+pub(crate) struct World {
+    pub(crate) dir: Dir,
+    pub(crate) mode: Mode,
+    pub(crate) place: Place,
+    uid: u32,
+    container: Option<String>,
+    engine: RefCell<Option<Child>>,
+    started: RefCell<Vec<u32>>,
+}
+
+/// `ringfence run` with arguments, an environment and an input.
+pub(crate) struct Call<'a> {
+    world: &'a World,
+    args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    stdin: Vec<u8>,
+}
+
+/// What `--json` printed, and how the command ended.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) output: Output,
+    pub(crate) result: Value,
+}
+
+const IMAGE: &str = "ringfence-test:latest";
+
+impl World {
+    /// A world, or `None` after telling which prerequisite is missing. In CI nothing may be missing.
+    pub(crate) fn new(mode: Mode, place: Place) -> Option<Self> {
+        if let Some(missing) = missing(place) {
+            return skip(&missing);
+        }
+        let dir = Dir::new();
+        let binary = dir.path("ringfence");
+        // A name of its own makes the processes of this world known by their executable.
+        if fs::hard_link(env!("CARGO_BIN_EXE_ringfence"), &binary).is_err() {
+            fs::copy(env!("CARGO_BIN_EXE_ringfence"), &binary).unwrap();
+        }
+        let uid = match place {
+            Place::Here | Place::Container => own_uid(),
+            Place::User | Place::ContainerUser => ordinary_uid(),
+        };
+        if uid != own_uid() {
+            fs::set_permissions(dir.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+            for name in [
+                "work",
+                "state",
+                "run",
+                "config",
+                "config/ringfence",
+                "home",
+                "tmp",
+            ] {
+                chown(dir.path(name), Some(uid), Some(uid)).unwrap();
+            }
+        }
+        let mut world = Self {
+            dir,
+            mode,
+            place,
+            uid,
+            container: None,
+            engine: RefCell::default(),
+            started: RefCell::default(),
+        };
+        if matches!(place, Place::Container | Place::ContainerUser) {
+            world.container = Some(world.start_container());
+        }
+        if mode == Mode::Engine {
+            world.start_engine(&[]);
+        }
+        Some(world)
+    }
+
+    /// A world here, without an engine.
+    pub(crate) fn here() -> Self {
+        Self::new(Mode::OneShot, Place::Here).unwrap()
+    }
+
+    /// `ringfence run ARGS…`
+    pub(crate) fn call<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Call<'_> {
+        Call {
+            world: self,
+            args: args.into_iter().map(|arg| arg.as_ref().to_owned()).collect(),
+            env: Vec::new(),
+            stdin: Vec::new(),
+        }
+    }
+
+    /// Runs `ringfence run ARGS…` to its end.
+    pub(crate) fn run<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Output {
+        self.call(args).output()
+    }
+
+    /// Runs `ringfence run --json ARGS…` to its end.
+    #[track_caller]
+    pub(crate) fn json<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Run {
+        self.call(args).json()
+    }
+
+    /// Runs Python code and gives what it printed; it must go well.
+    #[track_caller]
+    pub(crate) fn python(&self, code: &str) -> String {
+        let output = self.run(["-c", code]);
+        assert_eq!(
+            (output.status, output.stderr.as_str()),
+            (0, self.warning()),
+            "{output:?}"
+        );
+        output.stdout
+    }
+
+    /// Whether it is in a container.
+    pub(crate) fn container(&self) -> bool {
+        self.container.is_some()
+    }
+
+    /// What every run in this place says on standard error.
+    pub(crate) fn warning(&self) -> &'static str {
+        match self.place {
+            Place::Here | Place::User => "",
+            Place::Container | Place::ContainerUser => NO_NAMESPACES,
+        }
+    }
+
+    /// Any `ringfence` command in this world.
+    pub(crate) fn command<A: AsRef<OsStr>>(
+        &self,
+        env: &[(OsString, OsString)],
+        args: impl IntoIterator<Item = A>,
+    ) -> Command {
+        let binary = self.dir.path("ringfence");
+        let mut command = match (&self.container, self.place) {
+            (Some(container), _) => {
+                let mut command = self.dir.program("docker");
+                command.args(["exec", "-i", "-w"]).arg(self.dir.path("work"));
+                for (name, value) in self.container_env().iter().chain(env) {
+                    let mut pair = name.clone();
+                    pair.push("=");
+                    pair.push(value);
+                    command.arg("-e").arg(pair);
+                }
+                command.arg(container).arg(binary);
+                command
+            }
+            (None, Place::User) => {
+                let mut command = self.dir.program("setpriv");
+                let uid = self.uid.to_string();
+                command
+                    .args(["--reuid", &uid, "--regid", &uid, "--clear-groups"])
+                    .arg(binary);
+                command
+            }
+            (None, _) => self.dir.program(binary),
+        };
+        if self.container.is_none() {
+            command.envs(env.iter().map(|(name, value)| (name, value)));
+        }
+        command.args(args);
+        command
+    }
+
+    fn container_env(&self) -> Vec<(OsString, OsString)> {
+        [
+            ("HOME", "home"),
+            ("XDG_STATE_HOME", "state"),
+            ("XDG_RUNTIME_DIR", "run"),
+            ("XDG_CONFIG_HOME", "config"),
+        ]
+        .map(|(name, below)| (name.into(), self.dir.path(below).into()))
+        .into()
+    }
+
+    fn start_container(&self) -> String {
+        let root = self.dir.path("");
+        let mount = format!("{0}:{0}", root.display());
+        let user = format!("{0}:{0}", self.uid);
+        let output = finish(
+            self.dir.program("docker").args([
+                "run", "--detach", "--rm", "--user", &user, "--volume", &mount, IMAGE, "sleep", "600",
+            ]),
+            b"",
+        );
+        output.ok().trim().to_owned()
+    }
+
+    /// Starts an engine and waits until it answers.
+    pub(crate) fn start_engine(&self, env: &[(OsString, OsString)]) {
+        let mut command = self.command(env, ["serve"]);
+        let log = fs::File::create(self.dir.path("engine.log")).unwrap();
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.started.borrow_mut().push(child.id());
+        *self.engine.borrow_mut() = Some(child);
+        eventually("the engine answers", || {
+            let ended = self.engine.borrow_mut().as_mut().unwrap().try_wait().unwrap();
+            assert_eq!(ended, None, "the engine ended: {}", self.engine_log());
+            UnixStream::connect(self.socket()).is_ok()
+        });
+    }
+
+    /// What the engine said.
+    pub(crate) fn engine_log(&self) -> String {
+        fs::read_to_string(self.dir.path("engine.log")).unwrap_or_default()
+    }
+
+    /// The engine's socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.path("run/ringfence/engine.sock")
+    }
+
+    /// The engine's process id, if there is one.
+    pub(crate) fn engine_pid(&self) -> Option<u32> {
+        self.engine.borrow().as_ref().map(Child::id)
+    }
+
+    /// Sends the engine a signal and waits for its end.
+    pub(crate) fn stop_engine(&self, signal: &str) -> Option<i32> {
+        let mut engine = self.engine.borrow_mut().take()?;
+        self.signal(&engine, signal);
+        Some(engine.wait().unwrap().code().unwrap_or(-1))
+    }
+
+    /// Sends a process of this world a signal.
+    pub(crate) fn signal(&self, process: &Child, signal: &str) {
+        let mut command = match &self.container {
+            // What we started here is the client that waits for the process in the container.
+            Some(container) => {
+                let mut command = self.dir.program("docker");
+                let script = format!("pkill -{signal} -x ringfence");
+                command.args(["exec", container, "bash", "-c", &script]);
+                command
+            }
+            None => {
+                let mut command = self.dir.program("kill");
+                command.arg(format!("-{signal}")).arg(process.id().to_string());
+                command
+            }
+        };
+        finish(&mut command, b"").ok();
+    }
+
+    /// Remembers a process that a test started by hand, so that what it leaves is looked for.
+    pub(crate) fn watch(&self, pid: u32) {
+        self.started.borrow_mut().push(pid);
+    }
+
+    /// Ends the engine, if there is one, and shows that nothing is left of all that ran.
+    #[track_caller]
+    pub(crate) fn close(self) {
+        if let Some(status) = self.stop_engine("TERM") {
+            assert_eq!(status, 0, "the engine ended badly: {}", self.engine_log());
+        }
+        match &self.container {
+            None => leftovers::none(&self.dir, &self.started.borrow(), self.uid),
+            Some(container) => leftovers::none_in_container(&self.dir, container),
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if let Some(mut engine) = self.engine.borrow_mut().take() {
+            drop(engine.kill());
+            drop(engine.wait());
+        }
+        if let Some(container) = &self.container {
+            let mut command = self.dir.program("docker");
+            drop(
+                command
+                    .args(["rm", "--force", container])
+                    .stdout(Stdio::null())
+                    .status(),
+            );
+        }
+    }
+}
+
+impl Call<'_> {
+    pub(crate) fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.env
+            .push((name.as_ref().to_owned(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// What the command itself finds on standard input.
+    pub(crate) fn stdin(mut self, bytes: impl AsRef<[u8]>) -> Self {
+        self.stdin = bytes.as_ref().to_owned();
+        self
+    }
+
+    fn command(&self, json: bool) -> Command {
+        let mut args: Vec<OsString> = vec!["run".into()];
+        if self.world.mode == Mode::OneShot {
+            args.push("--no-engine".into());
+        }
+        if json {
+            args.push("--json".into());
+        }
+        args.extend(self.args.iter().cloned());
+        self.world.command(&self.env, args)
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn output(self) -> Output {
+        let output = finish(&mut self.command(false), &self.stdin);
+        self.world.watch(output.pid);
+        output
+    }
+
+    /// Runs it to its end with `--json`.
+    #[track_caller]
+    pub(crate) fn json(self) -> Run {
+        let output = finish(&mut self.command(true), &self.stdin);
+        self.world.watch(output.pid);
+        let result: Result<Value, _> = serde_json::from_str(&output.stdout);
+        assert!(result.is_ok(), "no result: {output:?}");
+        Run {
+            output,
+            result: result.unwrap(),
+        }
+    }
+
+    /// Starts it with all three streams in the test's hands.
+    pub(crate) fn start(self) -> Child {
+        let mut command = self.command(false);
+        let child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        self.world.watch(child.id());
+        child
+    }
+}
+
+impl Run {
+    /// A value of the result, such as `meta.outcome`.
+    pub(crate) fn get(&self, path: &str) -> &Value {
+        path.split('.').fold(&self.result, |value, key| &value[key])
+    }
+
+    pub(crate) fn stdout(&self) -> &str {
+        self.get("stdout").as_str().unwrap()
+    }
+
+    pub(crate) fn stderr(&self) -> &str {
+        self.get("stderr").as_str().unwrap()
+    }
+
+    pub(crate) fn seconds(&self) -> f64 {
+        self.get("duration").as_f64().unwrap()
+    }
+
+    /// That it ended so: outcome, exit code, exit status of the command.
+    #[track_caller]
+    pub(crate) fn ended(&self, outcome: &str, exit_code: i64, status: i32) -> &Self {
+        let found = (
+            self.get("meta.outcome").as_str().unwrap(),
+            self.get("exit_code").as_i64().unwrap(),
+        );
+        assert_eq!(
+            (found, self.output.status),
+            ((outcome, exit_code), status),
+            "{self:?}"
+        );
+        self
+    }
+}
+
+/// What every run in a container says.
+const NO_NAMESPACES: &str = "warning: this machine does not let us make namespaces (make a mount namespace: Operation \
+                             not permitted (os error 1)); the run was held by the other layers\n";
+
+/// The first prerequisite that is not there.
+fn missing(place: Place) -> Option<String> {
+    let root = || (own_uid() != 0).then(|| "not root, so no other user can be taken on".to_owned());
+    match place {
+        Place::Here => None,
+        Place::User => root(),
+        Place::Container | Place::ContainerUser => {
+            let dir = Dir::new();
+            let inspected = finish(dir.program("docker").args(["image", "inspect", IMAGE]), b"");
+            let missing = || format!("no Docker image {IMAGE} (`cargo xtask setup` makes it)");
+            root().or_else(|| (inspected.status != 0).then(missing))
+        }
+    }
+}
+
+/// Tells why a test proves nothing here. In CI that is a failure.
+pub(crate) fn skip<T>(why: &str) -> Option<T> {
+    assert_eq!(std::env::var_os("CI"), None, "skipped: {why}");
+    let mut stderr = std::io::stderr();
+    writeln!(stderr, "SKIPPED: {why}").unwrap();
+    None
+}
+
+fn own_uid() -> u32 {
+    fs::metadata("/proc/self").unwrap().uid()
+}
+
+/// A user of this world's own, so that its processes can be told from those of tests that run beside it.
+fn ordinary_uid() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    1_000_000 + std::process::id() * 64 + NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A file of the repository.
+pub(crate) fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// Makes a test of each function here, in one shot and with an engine.
+macro_rules! here {
+    ($($name:ident),+ $(,)?) => {
+        crate::world::tests!(one_shot, OneShot, Here, $($name),+);
+        crate::world::tests!(with_engine, Engine, Here, $($name),+);
+    };
+}
+
+/// Makes a test of each function in every place.
+macro_rules! everywhere {
+    ($($name:ident),+ $(,)?) => {
+        crate::world::here!($($name),+);
+        crate::world::tests!(as_user, OneShot, User, $($name),+);
+        crate::world::tests!(as_user_with_engine, Engine, User, $($name),+);
+        crate::world::tests!(in_container, OneShot, Container, $($name),+);
+        crate::world::tests!(in_container_with_engine, Engine, Container, $($name),+);
+    };
+}
+
+macro_rules! tests {
+    ($module:ident, $mode:ident, $place:ident, $($name:ident),+) => {
+        mod $module {
+            use crate::world::{Mode, Place, World, play};
+            $(#[test] fn $name() { play(World::new(Mode::$mode, Place::$place), super::$name); })+
+        }
+    };
+}
+
+pub(crate) use tests;
+pub(crate) use {everywhere, here};
+
+/// Plays a scenario in a world and shows that nothing is left of it.
+#[track_caller]
+pub(crate) fn play(world: Option<World>, scenario: impl Fn(&World)) {
+    let Some(world) = world else { return };
+    scenario(&world);
+    world.close();
+}
