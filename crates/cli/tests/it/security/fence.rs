@@ -1,9 +1,10 @@
 //! Where probes run: as root, as an ordinary user, or in a container where namespaces are forbidden.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use crate::support::{Dir, Output, finish};
 
@@ -20,6 +21,18 @@ pub(super) struct Fence {
     /// What goes before every command to bring it into the situation.
     wrapper: Vec<String>,
     container: Option<Container>,
+    engine: Option<Engine>,
+}
+
+/// An engine that is ended with its test.
+struct Engine(Child);
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let _ = signal("TERM", self.0.id());
+        let ended = self.0.wait();
+        assert!(std::thread::panicking() || ended.is_ok_and(|status| status.success()));
+    }
 }
 
 /// A container that is removed when its test ends.
@@ -47,6 +60,7 @@ impl Fence {
             ringfence: PathBuf::from(env!("CARGO_BIN_EXE_ringfence")),
             wrapper: Vec::new(),
             container: None,
+            engine: None,
         })
     }
 
@@ -66,6 +80,7 @@ impl Fence {
             ringfence,
             wrapper: wrapper.map(str::to_owned).into(),
             container: None,
+            engine: None,
         })
     }
 
@@ -104,7 +119,33 @@ impl Fence {
             ringfence,
             wrapper,
             container: Some(Container(name)),
+            engine: None,
         })
+    }
+
+    /// With an engine that keeps workers warm, started with a variable that no guest may see.
+    pub(super) fn with_engine(mut self) -> Self {
+        let config = format!("[sandbox]\npython = '{PYTHON}'\n");
+        self.dir.write("config/ringfence/ringfence.toml", config);
+        let mut command = self.command(&self.ringfence);
+        let mut engine = command
+            .arg("serve")
+            .env("API_KEY", "s3cret")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut log = BufReader::new(engine.stderr.take().unwrap());
+        log.read_line(&mut line).unwrap();
+        assert!(line.starts_with("listening at"), "{line}");
+        // Whatever it says later must not fill the pipe.
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        self.engine = Some(Engine(engine));
+        let warm = |_: &i32| self.result(&[], "")["meta"]["warm"] == true;
+        assert!((0..200).any(|run| warm(&run)), "no worker has become warm");
+        self
     }
 
     /// Whether something around us refuses much already, so that not every act works outside.
@@ -128,9 +169,11 @@ impl Fence {
     /// `ringfence run OPTIONS`, with nothing more.
     pub(super) fn ringfence(&self, options: &[&str]) -> Command {
         let mut command = self.command(&self.ringfence);
-        command
-            .args(["run", "--no-engine", "--python", PYTHON])
-            .args(options);
+        command.arg("run");
+        if self.engine.is_none() {
+            command.args(["--no-engine", "--python", PYTHON]);
+        }
+        command.args(options);
         command
     }
 
@@ -171,6 +214,12 @@ fn environment(dir: &Dir) -> [(&'static str, String); 6] {
         ("XDG_RUNTIME_DIR", path("run")),
         ("XDG_CONFIG_HOME", path("config")),
     ]
+}
+
+/// Sends a process of this machine a signal.
+#[expect(clippy::disallowed_methods, reason = "the tests start programs")]
+pub(super) fn signal(name: &str, pid: u32) -> std::io::Result<ExitStatus> {
+    Command::new("kill").args(["-s", name, &pid.to_string()]).status()
 }
 
 #[expect(clippy::disallowed_methods, reason = "the tests start programs")]

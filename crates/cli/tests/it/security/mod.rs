@@ -26,3 +26,4 @@ mod privileges;
 mod processes;
 mod sockets;
 mod truth;
+mod warm;

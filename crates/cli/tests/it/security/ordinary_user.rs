@@ -5,7 +5,7 @@ use super::probe::{Probe, deny, deny_all, probe};
 use super::{kernel, namespaces, privileges, processes, sockets};
 
 /// A fence for which user namespaces are needed. `None`, after saying so, where this machine forbids them.
-fn fence() -> Option<Fence> {
+pub(super) fn fence() -> Option<Fence> {
     let fence = Fence::ordinary_user()?;
     let namespace = fence.outside("import os\nos.unshare(os.CLONE_NEWUSER)", &[]);
     let old = fence.outside(

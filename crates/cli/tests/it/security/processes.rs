@@ -189,3 +189,22 @@ fn descriptors_of_the_caller_do_not_arrive() {
     );
     assert!(!output.stdout.contains("secret"), "{output:?}");
 }
+
+/// Whatever is open besides is inherited by every program that the guest starts.
+#[test]
+fn three_descriptors_are_open() {
+    let Some(fence) = Fence::root() else { return };
+    let list = "import os\n\
+                for fd in range(0, 1024):\n    \
+                    try: os.fstat(fd); print(fd, end=' ')\n    \
+                    except OSError: pass";
+    assert_eq!(fence.printed(&[], list), "0 1 2 ");
+    let child = format!("/usr/bin/python3 -I -c \"{list}\"");
+    let bash = crate::support::finish(&mut fence.ringfence(&["-l", "bash", "-c", &child]), b"");
+    assert_eq!(bash.ok(), "0 1 2 ", "a child of bash");
+    let child = format!(
+        "process.stdout.write(require('child_process').execFileSync('/usr/bin/python3', ['-I', '-c', {list:?}]))"
+    );
+    let node = crate::support::finish(&mut fence.ringfence(&["-l", "javascript", "-c", &child]), b"");
+    assert_eq!(node.ok(), "0 1 2 ", "a child of JavaScript");
+}

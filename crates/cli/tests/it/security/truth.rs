@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
 use super::exhaustion::processes_with;
-use super::fence::Fence;
+use super::fence::{Fence, signal};
 use crate::support::entries;
 
 /// The processes directly below one, by the kernel's list.
@@ -42,7 +42,17 @@ fn start(fence: Fence, line: u32) -> Running {
                 if os.fork() == 0: os.setsid()\n\
                 print('ready', file=pipe, flush=True)\n\
                 signal.pause()";
-    let mut command = fence.ringfence(&["--json", "--mount", "data:/data:rw", "--env", &mark, "-c", code]);
+    let mut command = fence.ringfence(&[
+        "--json",
+        "--timeout",
+        "8s",
+        "--mount",
+        "data:/data:rw",
+        "--env",
+        &mark,
+        "-c",
+        code,
+    ]);
     let ringfence = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -70,12 +80,8 @@ impl Running {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the tests start programs")]
 fn kill(pid: u32) {
-    let status = std::process::Command::new("kill")
-        .args(["-KILL", &pid.to_string()])
-        .status();
-    assert!(status.unwrap().success());
+    assert!(signal("KILL", pid).unwrap().success());
 }
 
 /// Control groups that bear the name of a process.
