@@ -35,12 +35,17 @@ pub(super) fn worker(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
         .iter()
         .filter(|pid| !pythons.contains(pid) && pid_depth(**pid) == deepest);
     let inits: Vec<f64> = others.map(pss).collect::<Result<_, _>>()?;
-    let (count, sample) = (workers.len(), Sample::of(workers));
+    let own: Vec<f64> = of_depth(true)
+        .map(|pid| memory(*pid, "smaps_rollup", "Private_Dirty"))
+        .collect::<Result<_, _>>()?;
     let note = format!(
-        "{count} workers; each shares with the zygote ({:.2} MiB), and its cell's first process has another {:.2} MiB",
+        "{} workers, {:.2} MiB each shared with nobody; beside them the zygote ({:.2} MiB) and a first process a cell ({:.2} MiB)",
+        workers.len(),
+        Sample::of(own).median,
         Sample::of(zygotes).median,
         Sample::of(inits).median
     );
+    let sample = Sample::of(workers);
     Ok(vec![
         Figure::new(
             "idle-worker",
