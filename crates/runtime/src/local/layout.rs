@@ -316,7 +316,7 @@ pub(super) fn confinement(
         landlock,
         surface: if in_cell {
             Surface {
-                sockets: Sockets::Unix,
+                sockets: named_sockets(extra),
                 ipc: Ipc::Own,
             }
         } else {
@@ -325,6 +325,16 @@ pub(super) fn confinement(
                 ipc: Ipc::Shared,
             }
         },
+    }
+}
+
+/// A directory of the host may hold the socket of a service, which neither a namespace nor a read-only mount nor
+/// Landlock's path rules keep a guest from: where one is shown there is no socket to connect with.
+fn named_sockets(extra: &Extra) -> Sockets {
+    if extra.mounts.is_empty() {
+        Sockets::Unix
+    } else {
+        Sockets::PairsOnly
     }
 }
 
