@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 
 use super::exhaustion::processes_with;
 use super::fence::{Fence, signal};
-use crate::support::entries;
+use crate::support::{entries, finish};
 
 /// The processes directly below one, by the kernel's list.
 fn children(pid: u32) -> Vec<u32> {
@@ -159,6 +159,9 @@ fn nothing_runs_on_when_ringfence_was_killed() {
     kill(running.ringfence.id());
     running.assert_gone();
     assert!(!running.ringfence.wait().unwrap().success());
+    // Only a living process can remove what is left of its control groups: the next one does.
+    running.fence.printed(&[], "print('after')");
+    assert_eq!(control_groups(running.ringfence.id()), Vec::<PathBuf>::new());
 }
 
 /// A guest decides what it prints and with which status it ends, and nothing more.
@@ -177,4 +180,27 @@ fn a_guest_cannot_speak_for_the_launcher() {
         (result["meta"]["outcome"].as_str(), result["exit_code"].as_i64()),
         (Some("exited"), Some(7))
     );
+}
+
+/// A program that is quicker than we are has said what it said all the same.
+#[test]
+fn what_was_printed_arrives() {
+    let Some(fence) = Fence::root() else { return };
+    let lost = std::thread::scope(|scope| {
+        let run = |_: &i32| {
+            let output = finish(
+                &mut fence.ringfence(&["-l", "bash", "-c", "echo out; echo err >&2"]),
+                b"",
+            );
+            (output.status, output.stdout, output.stderr) != (0, "out\n".to_owned(), "err\n".to_owned())
+        };
+        let threads: Vec<_> = (0..6)
+            .map(|_| scope.spawn(move || (0..25).filter(run).count()))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum::<usize>()
+    });
+    assert_eq!(lost, 0, "of 150 runs");
 }
