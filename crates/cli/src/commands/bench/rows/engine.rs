@@ -14,7 +14,10 @@ use super::super::process::{milliseconds, time};
 const REQUESTS: usize = 300;
 const REQUESTS_BUDGET: Duration = Duration::from_secs(6);
 
-/// The peer takes its turn after each request, which gives the pool the time to refill that a real client gives it.
+/// Between requests, so that each meets an engine at rest, as a client that thinks in between does. What an engine
+/// without rest can do is the throughput.
+const PAUSE: Duration = Duration::from_millis(10);
+
 pub(super) fn request(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     let python = place.interpreter(Language::Python)?;
     let mut plain = place.plain(&python, &["-I", "-S", "-c", "print(1)"]);
@@ -28,7 +31,9 @@ pub(super) fn request(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
         let result = place.runtime.block_on(send_print(&mut client, &run))?;
         ours.push(milliseconds(sent.elapsed()));
         cold += usize::from(!result.meta.warm);
+        std::thread::sleep(PAUSE / 2);
         peers.push(time(&mut plain)?);
+        std::thread::sleep(PAUSE / 2);
     }
     let count = ours.len();
     let (ours, peer) = (Sample::of(ours), Sample::of(peers));
