@@ -90,32 +90,97 @@ pub(crate) fn joined_namespaces(time_namespace: bool) -> libc::c_int {
     (NAMESPACES & !libc::CLONE_NEWPID) | libc::CLONE_NEWCGROUP | time
 }
 
-/// Makes a cell.
-pub(crate) fn make(spec: &CellSpec<'_>) -> Result<Cell, StepError> {
+/// A cell whose first process is setting it up.
+#[derive(Debug)]
+pub(crate) struct Founding {
+    init: libc::pid_t,
+    pidfd: OwnedFd,
+    /// Readable once the cell stands, or cannot.
+    socket: OwnedFd,
+    time_namespace: bool,
+}
+
+/// Begins to make a cell.
+pub(crate) fn found(spec: &CellSpec<'_>) -> Result<Founding, StepError> {
     const STEP: &str = "make a cell";
-    let (ours, theirs) = sys::seqpacket_pair().step(STEP)?;
+    let (socket, theirs) = sys::seqpacket_pair().step(STEP)?;
     let (fork, time_namespace) = clone_init(spec.time_namespace)?;
-    let (init, pidfd) = match fork {
+    match fork {
         sys::Fork::Child => {
-            drop(ours);
+            drop(socket);
             run_init(spec, theirs)
         }
-        sys::Fork::Parent { pid, pidfd } => (pid, pidfd),
-    };
-    drop(theirs);
-    let output = match attend_init(spec, init, &ours) {
-        Ok(output) => output,
-        Err(error) => {
-            let _ = sys::pidfd_send_signal(pidfd.as_fd(), libc::SIGKILL);
-            return Err(error);
+        sys::Fork::Parent { pid, pidfd } => {
+            drop(theirs);
+            let founding = Founding {
+                init: pid,
+                pidfd,
+                socket,
+                time_namespace,
+            };
+            match release(spec, pid, &founding.socket) {
+                Ok(()) => Ok(founding),
+                Err(error) => {
+                    founding.kill();
+                    Err(error)
+                }
+            }
         }
-    };
-    Ok(Cell {
-        init,
-        pidfd,
-        output,
-        time_namespace,
-    })
+    }
+}
+
+/// Maps the ids of a cell and lets its first process go on.
+fn release(spec: &CellSpec<'_>, init: libc::pid_t, socket: &OwnedFd) -> Result<(), StepError> {
+    let map = format!("{GUEST_ID} {} 1\n", spec.outer_id);
+    template::write_id_maps(init, &map, &map).step("map the ids of a cell")?;
+    sys::send_message(socket.as_fd(), b"go", &[]).step("start a cell")
+}
+
+impl Founding {
+    /// Takes the message that the cell stands, or why it does not. Waits for it if need be.
+    pub(crate) fn finish(self) -> Result<Cell, StepError> {
+        let output = self.receive_output().inspect_err(|_| self.kill())?;
+        let Self {
+            init,
+            pidfd,
+            time_namespace,
+            ..
+        } = self;
+        Ok(Cell {
+            init,
+            pidfd,
+            output,
+            time_namespace,
+        })
+    }
+
+    fn receive_output(&self) -> Result<OwnedFd, StepError> {
+        const STEP: &str = "await a cell";
+        let mut buffer = [0; 512];
+        let (length, fds) = sys::receive_message(self.socket.as_fd(), &mut buffer).step(STEP)?;
+        match serde_json::from_slice(&buffer[..length]) {
+            Ok(Ok::<String, _>(_)) => fds.into_iter().next().ok_or_else(died).step(STEP),
+            Ok(Err((step, errno))) => Err(remote_error(step, errno)),
+            Err(_) => Err(died()).step(STEP),
+        }
+    }
+
+    /// The cell's first process.
+    pub(crate) fn init(&self) -> libc::pid_t {
+        self.init
+    }
+
+    /// Kills what there is of the cell.
+    pub(crate) fn kill(&self) {
+        // It can fail only if the first process is dead, and everything with it.
+        let _ = sys::pidfd_send_signal(self.pidfd.as_fd(), libc::SIGKILL);
+    }
+}
+
+impl AsFd for Founding {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
 }
 
 /// Kernels before 5.6 have no time namespaces, and some are built without.
@@ -133,22 +198,16 @@ fn clone_init(time_namespace: bool) -> Result<(sys::Fork, bool), StepError> {
     ))
 }
 
-/// The maker's part: maps the ids, lets init go on, and waits for it to say that the cell stands.
-fn attend_init(spec: &CellSpec<'_>, init: libc::pid_t, socket: &OwnedFd) -> Result<OwnedFd, StepError> {
-    let map = format!("{GUEST_ID} {} 1\n", spec.outer_id);
-    template::write_id_maps(init, &map, &map).step("map the ids of a cell")?;
-    sys::send_message(socket.as_fd(), b"go", &[]).step("start a cell")?;
-    let mut buffer = [0; 512];
-    let (length, fds) = sys::receive_message(socket.as_fd(), &mut buffer).step("await a cell")?;
-    match serde_json::from_slice(&buffer[..length]) {
-        Ok(Ok::<String, _>(_)) => fds.into_iter().next().ok_or_else(died).step("await a cell"),
-        Ok(Err((step, errno))) => Err(remote_error(step, errno)),
-        Err(_) => Err(died()).step("await a cell"),
-    }
-}
-
 fn died() -> io::Error {
     io::Error::from_raw_os_error(libc::ECHILD)
+}
+
+/// A process that should have reported ended without a word.
+pub(crate) fn silence() -> StepError {
+    StepError {
+        step: "set a guest up",
+        source: died(),
+    }
 }
 
 /// An error that another process reported. Steps are literals in this very binary, so the few that are
@@ -250,6 +309,6 @@ pub(crate) fn setup_result(report: Option<SetupReport>) -> Result<crate::protoco
     match report {
         Some(Ok(applied)) => Ok(applied),
         Some(Err((step, errno))) => Err(remote_error(step, errno)),
-        None => Err(died()).step("set a guest up"),
+        None => Err(silence()),
     }
 }

@@ -4,9 +4,9 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::cell::{self, Cell};
-use crate::protocol::{Applied, Confinement, Program};
-use crate::steps::{GuestDescriptors, Step, StepError, confine, join_control_groups, read_report, report};
+use crate::cell::Cell;
+use crate::protocol::{Confinement, Program};
+use crate::steps::{GuestDescriptors, Step, StepError, confine, join_control_groups, report};
 use crate::{sys, template};
 
 /// What a guest's first process needs.
@@ -22,12 +22,11 @@ pub(crate) struct Start<'a> {
     pub(crate) groups: &'a [OwnedFd],
 }
 
-/// Starts a program in a cell. Returns once it runs, or could not be made to.
-pub(crate) fn start(
-    cell: &Cell,
-    own: BorrowedFd<'_>,
-    start: Start<'_>,
-) -> Result<(libc::pid_t, Applied), StepError> {
+/// A guest whose set-up is under way: its process, where that is known, and where the set-up reports.
+pub(crate) type Starting = (Option<libc::pid_t>, OwnedFd);
+
+/// Begins to start a program in a cell.
+pub(crate) fn start(cell: &Cell, own: BorrowedFd<'_>, start: Start<'_>) -> Result<Starting, StepError> {
     let (reports, status) = sys::pipe().step("make a status pipe")?;
     match cell.fork_into(own)? {
         sys::Fork::Child => {
@@ -35,10 +34,7 @@ pub(crate) fn start(
             let joined = join_control_groups(start.groups).and_then(|()| cell.join());
             run(start, status, joined)
         }
-        sys::Fork::Parent { pid, .. } => {
-            drop((start, status));
-            Ok((pid, cell::setup_result(read_report(reports))?))
-        }
+        sys::Fork::Parent { pid, .. } => Ok((Some(pid), reports)),
     }
 }
 

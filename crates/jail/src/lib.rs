@@ -6,7 +6,7 @@
 //!
 //! - [`protocol`]: what the engine and a launcher say to each other, and the specifications they exchange.
 //! - [`Launcher`]: the engine's end: starts a launcher process and talks to it.
-//! - `launcher`, `template`, `cell`, `guest`, `flat`, `zygote`: the other end, one part of the work each.
+//! - `launcher`, `serve`, `template`, `cell`, `guest`, `flat`, `zygote`: the other end, one part of the work each.
 //! - [`cgroup`], [`seccomp`], `landlock`, `steps`: the layers.
 #![warn(missing_docs)]
 
@@ -22,6 +22,7 @@ mod guest;
 mod landlock;
 mod launcher;
 mod pipes;
+mod serve;
 mod steps;
 mod sys;
 mod template;

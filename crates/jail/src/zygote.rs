@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{Cell, joined_namespaces, setup_result};
-use crate::guest;
-use crate::protocol::{Applied, Confinement, MAX_MESSAGE, Program};
-use crate::steps::{GuestDescriptors, Step, StepError, confine, join_control_groups, read_report, report};
+use crate::cell::{Cell, joined_namespaces};
+use crate::guest::{self, Starting};
+use crate::protocol::{Confinement, MAX_MESSAGE, Program};
+use crate::steps::{GuestDescriptors, Step, StepError, confine, join_control_groups, report};
 use crate::sys;
 
 /// The descriptor of the extension library in a new zygote.
@@ -54,14 +54,15 @@ impl Zygote {
         matches!(sys::receive_message(self.socket.as_fd(), &mut buffer), Ok((length, _)) if length > 0)
     }
 
-    /// Forks a guest into a cell. The guest is a child of the caller.
-    pub(crate) fn fork(
+    /// Asks for a guest in a cell. The guest will be a child of the caller; its id comes by
+    /// [`Zygote::receive_pid`], in the order of the requests.
+    pub(crate) fn ask(
         &self,
         cell: &Cell,
         confinement: &Confinement,
         descriptors: &[OwnedFd; 4],
         groups: &[OwnedFd],
-    ) -> Result<(libc::pid_t, Applied), StepError> {
+    ) -> Result<Starting, StepError> {
         const STEP: &str = "ask the zygote for a guest";
         let (reports, status) = sys::pipe().step("make a status pipe")?;
         let request = ForkRequest {
@@ -74,19 +75,20 @@ impl Zygote {
         let mut fds: Vec<BorrowedFd<'_>> = vec![cell.pidfd.as_fd()];
         fds.extend(descriptors.iter().chain([&status]).chain(groups).map(AsFd::as_fd));
         sys::send_message(self.socket.as_fd(), &bytes, &fds).step(STEP)?;
-        drop(status);
+        Ok((None, reports))
+    }
+
+    /// The next forked guest's id. Waits for it if need be.
+    pub(crate) fn receive_pid(&self) -> Result<libc::pid_t, StepError> {
+        const STEP: &str = "fork a guest from the zygote";
         let mut reply = [0; 16];
         let (length, _) = sys::receive_message(self.socket.as_fd(), &mut reply).step(STEP)?;
-        let pid = i32::from_le_bytes(reply[..4].try_into().unwrap_or_default());
-        if length != 4 || pid <= 0 {
-            return Err(std::io::Error::from_raw_os_error(if pid < 0 {
-                -pid
-            } else {
-                libc::ECHILD
-            }))
-            .step(STEP);
+        let number = i32::from_le_bytes(reply[..4].try_into().unwrap_or_default());
+        match (length, number) {
+            (4, 1..) => Ok(number),
+            (4, ..=0) => Err(std::io::Error::from_raw_os_error(-number)).step(STEP),
+            _ => Err(std::io::Error::from_raw_os_error(libc::ECHILD)).step(STEP),
         }
-        Ok((pid, setup_result(read_report(reports))?))
     }
 }
 

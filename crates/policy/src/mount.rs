@@ -36,7 +36,9 @@ pub enum ParseMountError {
 }
 
 /// Directories that the fence itself lays out; a mount there would replace a part of the fence.
-const RESERVED: &[&str] = &["/proc", "/dev", "/sys", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/run"];
+const RESERVED: &[&str] = &[
+    "/proc", "/dev", "/sys", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/run",
+];
 
 impl Mount {
     /// A mount of `host` at `guest`.
@@ -45,12 +47,18 @@ impl Mount {
     /// If `guest` is relative, holds `..`, or lies in a directory that belongs to the fence.
     pub fn new(host: PathBuf, guest: &str, access: Access) -> Result<Self, ParseMountError> {
         let path = Path::new(guest);
-        let plain = path.components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
+        let plain = path
+            .components()
+            .all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
         let reserved = RESERVED.iter().any(|dir| path.starts_with(dir));
         if !path.is_absolute() || !plain || path.parent().is_none() || reserved || guest.contains('\0') {
             return Err(ParseMountError::GuestPath(guest.to_owned()));
         }
-        Ok(Self { host, guest: path.components().collect(), access })
+        Ok(Self {
+            host,
+            guest: path.components().collect(),
+            access,
+        })
     }
 
     /// Where the guest sees it.
@@ -92,15 +100,32 @@ mod tests {
 
     #[test]
     fn reads_the_three_forms() {
-        for (text, access) in [("./d:/data", Access::ReadOnly), ("./d:/data:ro", Access::ReadOnly), ("./d:/data:rw", Access::ReadWrite)] {
+        for (text, access) in [
+            ("./d:/data", Access::ReadOnly),
+            ("./d:/data:ro", Access::ReadOnly),
+            ("./d:/data:rw", Access::ReadWrite),
+        ] {
             let mount: Mount = text.parse().unwrap();
-            assert_eq!((mount.host.as_path(), mount.guest(), mount.access), (Path::new("./d"), Path::new("/data"), access));
+            assert_eq!(
+                (mount.host.as_path(), mount.guest(), mount.access),
+                (Path::new("./d"), Path::new("/data"), access)
+            );
         }
     }
 
     #[test]
     fn refuses_what_would_replace_the_fence() {
-        for text in ["d", ":/data", "d:", "d:data", "d:/", "d:/../x", "d:/proc", "d:/etc/passwd", "d:/usr/lib:rw"] {
+        for text in [
+            "d",
+            ":/data",
+            "d:",
+            "d:data",
+            "d:/",
+            "d:/../x",
+            "d:/proc",
+            "d:/etc/passwd",
+            "d:/usr/lib:rw",
+        ] {
             assert!(text.parse::<Mount>().is_err(), "{text}");
         }
     }

@@ -52,8 +52,11 @@ impl Bytes {
 impl FromStr for Bytes {
     type Err = ParseUnitError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let malformed =
-            || ParseUnitError::Malformed { text: text.to_owned(), what: "size", example: "`10KiB` or `256MiB`" };
+        let malformed = || ParseUnitError::Malformed {
+            text: text.to_owned(),
+            what: "size",
+            example: "`10KiB` or `256MiB`",
+        };
         let (number, unit) = split_unit(text);
         let scale: u64 = match unit.to_ascii_lowercase().as_str() {
             "" | "b" => 1,
@@ -120,7 +123,12 @@ impl TryFrom<f64> for Timeout {
     fn try_from(seconds: f64) -> Result<Self, Self::Error> {
         let text = seconds.to_string();
         if !seconds.is_finite() || seconds < 0.0 {
-            return Err(ParseUnitError::OutOfRange { text, what: "timeout", min: "1ms", max: "24h" });
+            return Err(ParseUnitError::OutOfRange {
+                text,
+                what: "timeout",
+                min: "1ms",
+                max: "24h",
+            });
         }
         // Saturating float-to-integer conversion: a huge value stays out of range.
         let millis = (seconds * 1000.0).ceil() as u64;
@@ -131,8 +139,11 @@ impl TryFrom<f64> for Timeout {
 impl FromStr for Timeout {
     type Err = ParseUnitError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let malformed =
-            || ParseUnitError::Malformed { text: text.to_owned(), what: "duration", example: "`500ms`, `5s` or `2m`" };
+        let malformed = || ParseUnitError::Malformed {
+            text: text.to_owned(),
+            what: "duration",
+            example: "`500ms`, `5s` or `2m`",
+        };
         let (number, unit) = split_unit(text);
         let millis_per_unit = match unit {
             "ms" => 1,
@@ -179,7 +190,12 @@ impl TryFrom<f64> for Cpus {
         if (0.01..=1024.0).contains(&cores) {
             return Ok(Self(cores));
         }
-        Err(ParseUnitError::OutOfRange { text: cores.to_string(), what: "cpus", min: "0.01", max: "1024" })
+        Err(ParseUnitError::OutOfRange {
+            text: cores.to_string(),
+            what: "cpus",
+            min: "0.01",
+            max: "1024",
+        })
     }
 }
 
@@ -220,9 +236,12 @@ impl TryFrom<u64> for Pids {
     fn try_from(count: u64) -> Result<Self, Self::Error> {
         match u32::try_from(count) {
             Ok(count @ 1..=32_768) => Ok(Self(count)),
-            _ => {
-                Err(ParseUnitError::OutOfRange { text: count.to_string(), what: "pids", min: "1", max: "32768" })
-            }
+            _ => Err(ParseUnitError::OutOfRange {
+                text: count.to_string(),
+                what: "pids",
+                min: "1",
+                max: "32768",
+            }),
         }
     }
 }
@@ -258,7 +277,9 @@ impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match NumberOrText::deserialize(deserializer)? {
             NumberOrText::Integer(bytes) => Ok(Self(bytes)),
-            NumberOrText::Float(bytes) => Err(serde::de::Error::custom(format!("`{bytes}` is not a whole number of bytes"))),
+            NumberOrText::Float(bytes) => Err(serde::de::Error::custom(format!(
+                "`{bytes}` is not a whole number of bytes"
+            ))),
             NumberOrText::Text(text) => text.parse().map_err(serde::de::Error::custom),
         }
     }
@@ -298,7 +319,9 @@ impl<'de> Deserialize<'de> for Pids {
         match NumberOrText::deserialize(deserializer)? {
             NumberOrText::Integer(count) => Self::try_from(count),
             NumberOrText::Float(count) => {
-                return Err(serde::de::Error::custom(format!("`{count}` is not a whole number of processes")));
+                return Err(serde::de::Error::custom(format!(
+                    "`{count}` is not a whole number of processes"
+                )));
             }
             NumberOrText::Text(text) => text.parse(),
         }
@@ -308,7 +331,9 @@ impl<'de> Deserialize<'de> for Pids {
 
 fn split_unit(text: &str) -> (&str, &str) {
     let text = text.trim();
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     (&text[..end], text[end..].trim_start())
 }
 
@@ -345,7 +370,16 @@ mod tests {
         assert_eq!(bytes("512MiB"), Some(536_870_912));
         assert_eq!(bytes("1.5g"), Some(1_610_612_736));
         assert_eq!(bytes("7"), Some(7));
-        for bad in ["", "KiB", "-1", "1.2.3MiB", "10 parsecs", "99999999999999999999", "1.", "20000000000g"] {
+        for bad in [
+            "",
+            "KiB",
+            "-1",
+            "1.2.3MiB",
+            "10 parsecs",
+            "99999999999999999999",
+            "1.",
+            "20000000000g",
+        ] {
             assert_eq!(bytes(bad), None, "{bad}");
         }
     }

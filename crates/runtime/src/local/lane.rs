@@ -28,7 +28,7 @@ pub(super) struct Started {
 }
 
 /// How a guest's first process ended, as the kernel told the launcher.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exit {
     pub(super) status: i32,
     pub(super) cpu_micros: u64,

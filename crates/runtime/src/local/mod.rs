@@ -207,6 +207,7 @@ impl Local {
         let mut cleaners = self.cleaners();
         while cleaners.try_join_next().is_some() {}
         cleaners.spawn(async move {
+            served.refill();
             if let Some(guest) = guest {
                 // What could not be removed now is removed at the next start, which looks for it.
                 let _ = guest.close().await;

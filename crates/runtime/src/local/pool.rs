@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ringfence_policy::Limits;
 use tokio::io::AsyncReadExt;
 use tokio::sync::Notify;
+use tokio::sync::oneshot::error::TryRecvError;
 
 use super::guest::{self, Groups, Guest, Plan};
 use super::lane::{Lane, Zygote};
@@ -51,18 +52,21 @@ impl Pool {
     }
 
     fn take_alive(&self) -> Option<Guest> {
-        self.wanted.notify_one();
         let mut idle = self.lock();
-        while let Some(mut guest) = idle.pop_front() {
-            if guest
-                .exited
-                .try_recv()
-                .is_err_and(|error| error == tokio::sync::oneshot::error::TryRecvError::Empty)
-            {
-                return Some(guest);
-            }
+        let alive = std::iter::from_fn(|| idle.pop_front()).find_map(|mut guest| {
+            let waits = guest.exited.try_recv() == Err(TryRecvError::Empty);
+            waits.then_some(guest)
+        });
+        // Otherwise the pool is refilled when a run has ended, so as not to compete with it.
+        if idle.is_empty() {
+            self.wanted.notify_one();
         }
-        None
+        alive
+    }
+
+    /// Lets the pool be refilled.
+    pub(super) fn refill(&self) {
+        self.wanted.notify_one();
     }
 
     /// Takes all workers out, to be closed.

@@ -1,5 +1,8 @@
 //! One run from its start to its result: feeds it, listens to it, ends it in time, says what came of it.
 
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
 use std::time::Instant;
 
 use ringfence_policy::{Limits, Outcome};
@@ -224,13 +227,18 @@ impl Ears {
     }
 
     /// Takes in what the program wrote before its end and nobody has read.
+    ///
+    /// The pipes are read directly: the event loop may not have heard yet that there is something in them.
     async fn drain(&mut self, stdout: &pipe::Receiver, stderr: &pipe::Receiver) {
         let patience = tokio::time::Instant::now() + PATIENCE;
         self.pass_on(patience).await;
         for (stream, pipe) in [(Stream::Stdout, stdout), (Stream::Stderr, stderr)] {
+            let Ok(mut pipe) = pipe.as_fd().try_clone_to_owned().map(File::from) else {
+                continue;
+            };
             let mut left = MAX_PIPE;
             while self.open[stream as usize] && left > 0 {
-                let Ok(length) = pipe.try_read(&mut self.buffers[stream as usize]) else {
+                let Ok(length) = pipe.read(&mut self.buffers[stream as usize]) else {
                     break;
                 };
                 self.take(stream, length);

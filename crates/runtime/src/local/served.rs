@@ -305,6 +305,13 @@ impl Served {
         }
     }
 
+    /// Lets the pool make up for the worker that a run took.
+    pub(super) fn refill(&self) {
+        if let Some(pool) = self.pool.get() {
+            pool.refill();
+        }
+    }
+
     /// What a person should know about every run in this lane.
     pub(super) fn warnings(&self) -> Vec<String> {
         self.warnings.clone()
