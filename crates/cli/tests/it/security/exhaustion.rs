@@ -89,6 +89,35 @@ const TAKE: &[(&str, &str)] = &[
         "import mmap\nmmap.mmap(-1, 200 << 20).write(bytes(200 << 20))",
     ),
     (
+        "pipes",
+        "import fcntl, os\n\
+         pipes = [os.pipe() for _ in range(200)]\n\
+         for _, pipe in pipes:\n    \
+             os.set_blocking(pipe, False)\n    \
+             try:\n        \
+                 fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 1 << 20)\n        \
+                 while True: os.write(pipe, bytes(1 << 16))\n    \
+             except (BlockingIOError, PermissionError): pass",
+    ),
+    (
+        "buffers of sockets",
+        "import socket\n\
+         pairs = [socket.socketpair() for _ in range(480)]\n\
+         for pair in pairs:\n    \
+             pair[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20); pair[0].setblocking(False)\n    \
+             try:\n        \
+                 while True: pair[0].send(bytes(1 << 16))\n    \
+             except BlockingIOError: pass",
+    ),
+    (
+        "messages of System V",
+        "import ctypes\nlibc = ctypes.CDLL(None)\n\
+         message = (ctypes.c_char * 8200).from_buffer_copy(b'\\1' + bytes(8199))\n\
+         for _ in range(12800):\n    \
+             queue = libc.msgget(0, 0o1600)\n    \
+             while libc.msgsnd(queue, message, 8192, 0o4000) == 0: pass",
+    ),
+    (
         "shared memory of System V",
         "import ctypes\nlibc = ctypes.CDLL(None)\nlibc.shmat.restype = ctypes.c_void_p\n\
          ctypes.memset(ctypes.c_void_p(libc.shmat(libc.shmget(0, 200 << 20, 0o1600), None, 0)), 1, 200 << 20)",
@@ -128,7 +157,7 @@ fn memory_of_children_counts() {
     let result = fence.result(&["--memory", "96MiB", "--timeout", "20s"], code);
     let stdout = result["stdout"].as_str().unwrap();
     // The program outlived the child that the kernel chose, so its own end is the truth.
-    assert!(stdout.ends_with(" -9\n") && stdout.len() < 12, "{result:#}");
+    assert!(stdout.contains(" -9\n") && stdout.len() < 12, "{result:#}");
     assert_eq!(result["meta"]["outcome"], "exited", "{result:#}");
 }
 

@@ -110,7 +110,11 @@ impl Fence {
         let mut wrapper = vec!["docker".to_owned(), "exec".to_owned(), "--interactive".to_owned()];
         wrapper.extend(["--user".to_owned(), format!("{user}:{user}")]);
         wrapper.extend(["--workdir".to_owned(), dir.path("work").display().to_string()]);
-        for (variable, value) in environment(&dir) {
+        // Its own /tmp serves for temporary files: guests of root could not enter a directory of ours.
+        for (variable, value) in environment(&dir)
+            .into_iter()
+            .filter(|(name, _)| *name != "TMPDIR")
+        {
             wrapper.extend(["--env".to_owned(), format!("{variable}={value}")]);
         }
         wrapper.push(name.clone());
@@ -209,7 +213,7 @@ fn environment(dir: &Dir) -> [(&'static str, String); 6] {
     [
         ("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin".to_owned()),
         ("HOME", path("home")),
-        ("TMPDIR", std::env::temp_dir().display().to_string()),
+        ("TMPDIR", path("tmp")),
         ("XDG_STATE_HOME", path("state")),
         ("XDG_RUNTIME_DIR", path("run")),
         ("XDG_CONFIG_HOME", path("config")),

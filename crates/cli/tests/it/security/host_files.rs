@@ -147,3 +147,31 @@ fn the_host_has_another_name() {
     assert_eq!(fence.outside(code, &[]).ok(), format!("{0} {0}\n", host.trim()));
     assert_eq!(fence.printed(&[], code), "sandbox sandbox\n");
 }
+
+/// All below an interpreter's prefix is shown: it must not hold what may never be shown.
+#[test]
+fn an_environment_around_the_state_directory_is_refused() {
+    let Some(fence) = Fence::root() else { return };
+    // Not below /tmp, where every cell has a directory of its own.
+    let home = tempfile::tempdir_in("/srv").unwrap();
+    let venv = home.path().join("ann");
+    let make = ["-m", "venv", "--without-pip", venv.to_str().unwrap()];
+    finish(fence.command(Path::new(PYTHON)).args(make), b"").ok();
+    let state = venv.join(".local/state");
+    fs::create_dir_all(state.join("ringfence")).unwrap();
+    let python = venv.join("bin/python");
+    let mut command = fence.command(Path::new(env!("CARGO_BIN_EXE_ringfence")));
+    let output = finish(
+        command
+            .args(["run", "--no-engine", "--python", python.to_str().unwrap(), "-c"])
+            .args(["import os, sys\nprint(os.listdir(sys.prefix + '/.local/state'))"])
+            .env("HOME", &venv)
+            .env_remove("XDG_STATE_HOME"),
+        b"",
+    );
+    assert!(
+        output.stdout.is_empty() && [2, 125].contains(&output.status),
+        "{output:?}"
+    );
+    assert!(output.stderr.contains("hint: "), "{output:?}");
+}

@@ -222,6 +222,11 @@ const SETUID: &[(&str, &str)] = &[
         "os.unlink(name)\nos.open(name, os.O_CREAT | os.O_WRONLY, 0o6755)",
     ),
     (
+        "a file without a name",
+        "os.unlink(name)\nfile = os.open(os.path.dirname(name), os.O_TMPFILE | os.O_WRONLY, 0o6755)\n\
+         call(number(265, 37), -100, f'/proc/self/fd/{file}'.encode(), -100, name.encode(), 0x400)",
+    ),
+    (
         "creat",
         "os.unlink(name)\nif X86_64: call(85, name.encode(), 0o6755)\nelse: raise PermissionError",
     ),
