@@ -28,12 +28,28 @@ pub(crate) fn run(args: &BenchArgs, context: &Context) -> anyhow::Result<ExitCod
         context.ui.out(lines.collect::<String>())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut place = Place::new(context, args.full).context("preparing the measurements")?;
     if cfg!(debug_assertions) {
         context
             .ui
             .warn("this is a debug build: its figures say nothing about a release");
     }
+    let before = load();
+    let figures = measure(&rows, args, context)?;
+    if args.json {
+        let document = document(&figures, before);
+        context.ui.out(serde_json::to_string_pretty(&document)? + "\n")?;
+    }
+    if before.is_some_and(|load| load > processors() as f64 / 2.0) {
+        context
+            .ui
+            .warn("the machine was busy with other work before; measure again when it is idle");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Measures row after row; each is printed when it is there, for the whole takes a minute.
+fn measure(rows: &[&Row], args: &BenchArgs, context: &Context) -> anyhow::Result<Vec<Figure>> {
+    let mut place = Place::new(context, args.full).context("preparing the measurements")?;
     let mut figures = Vec::new();
     if !args.json {
         context.ui.out(figure::header())?;
@@ -45,18 +61,12 @@ pub(crate) fn run(args: &BenchArgs, context: &Context) -> anyhow::Result<ExitCod
             Err(error) => vec![Figure::unmeasured(row.name, format!("{error:#}"))],
         };
         if !args.json {
-            // As they come: the whole takes a minute.
             let lines = measured.iter().map(|figure| figure.line(context.ui));
             context.ui.out(lines.collect::<String>())?;
         }
         figures.extend(measured);
     }
-    if args.json {
-        context
-            .ui
-            .out(serde_json::to_string_pretty(&document(&figures))? + "\n")?;
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(figures)
 }
 
 fn selected(names: &[String]) -> Result<Vec<&'static Row>, Failure> {
@@ -74,11 +84,22 @@ fn selected(names: &[String]) -> Result<Vec<&'static Row>, Failure> {
     names.iter().map(known).collect()
 }
 
-fn document(figures: &[Figure]) -> serde_json::Value {
+fn document(figures: &[Figure], load: Option<f64>) -> serde_json::Value {
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "build": if cfg!(debug_assertions) { "debug" } else { "release" },
-        "processors": std::thread::available_parallelism().map_or(1, |count| count.get()),
+        "processors": processors(),
+        "load_before": load,
         "figures": figures,
     })
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, |count| count.get())
+}
+
+/// Processes that wanted a processor in the last minute, on average.
+fn load() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().next()?.parse().ok()
 }

@@ -32,6 +32,26 @@ pub(super) struct Place {
 #[derive(Debug)]
 struct Directory(PathBuf);
 
+const PREFIX: &str = "ringfence-bench.";
+
+impl Directory {
+    /// A new directory for us alone, after removing those of measurements that were killed.
+    fn create(parent: &Path) -> anyhow::Result<Self> {
+        for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+            if owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+                // One that is not ours stays: its owner will see to it.
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+        let path = parent.join(format!("{PREFIX}{}", std::process::id()));
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        made.with_context(|| format!("making {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
 impl Drop for Directory {
     fn drop(&mut self) {
         // Only our own files are in it, and none that would do harm.
@@ -42,10 +62,7 @@ impl Drop for Directory {
 impl Place {
     pub(super) fn new(context: &Context, full: bool) -> anyhow::Result<Self> {
         let settings = local::settings(&high::settings(None, context)?, Warmth::Cold, context)?;
-        let directory =
-            Directory(std::env::temp_dir().join(format!("ringfence-bench.{}", std::process::id())));
-        let private = |path: &Path| DirBuilder::new().mode(0o700).create(path);
-        private(&directory.0).with_context(|| format!("making {}", directory.0.display()))?;
+        let directory = Directory::create(&std::env::temp_dir())?;
         Ok(Self {
             runtime: tokio::runtime::Builder::new_current_thread()
                 .enable_all()
