@@ -5,6 +5,7 @@
 //!
 //! - [`execute`]: one request from check to artifact, whatever the backend.
 //! - [`local`]: the backend of fenced processes on this machine.
+//! - [`probe`]: what this machine offers, layer by layer.
 //! - [`imports`], [`output`], [`redact`], [`artifact`], [`interpreter`]: the parts of the work.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

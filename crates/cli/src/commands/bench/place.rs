@@ -19,13 +19,14 @@ use crate::{high, local};
 /// What the rows share.
 #[derive(Debug)]
 pub(super) struct Place {
+    /// First, so that it has ended before its directory is removed.
+    engine: Option<Engine>,
     pub(super) runtime: Runtime,
     pub(super) flood_bytes: u64,
     binary: PathBuf,
     directory: Directory,
     search_path: Option<std::ffi::OsString>,
     settings: backend::Settings,
-    engine: Option<Engine>,
 }
 
 /// Removed when dropped.
