@@ -81,7 +81,7 @@ pub(crate) struct Process {
     /// Empty for one that has ended.
     executable: PathBuf,
     groups: String,
-    command: String,
+    pub(crate) command: String,
     uid: u32,
     /// How many process-id namespaces it lives in.
     pub(crate) depth: usize,

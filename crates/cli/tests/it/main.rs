@@ -3,16 +3,21 @@
 
 mod support;
 
+mod artifacts_store;
+mod bad_input;
 mod bench;
 mod config;
 mod corpus;
 mod doctor;
+mod engine;
 mod examples;
 mod languages;
 mod leftovers;
 mod python;
 mod scenarios;
 mod security;
+mod situations;
+mod soak;
 mod streams;
 mod usage;
 mod world;

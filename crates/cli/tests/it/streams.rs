@@ -15,6 +15,7 @@ here!(
     standard_input_from_a_file_a_pipe_or_nowhere,
     arguments_and_variables_arrive_unchanged,
     mounts_are_read_only_unless_told,
+    a_mount_in_the_working_directory_is_there,
     output_files_are_delivered_and_listed,
     bytes_that_are_no_text_come_through,
     a_single_huge_line_is_cut_but_streamed_whole,
@@ -186,6 +187,15 @@ fn mounts_are_read_only_unless_told(world: &World) {
         fs::read_to_string(world.dir.path("work/data/out.txt")).unwrap(),
         "back"
     );
+}
+
+fn a_mount_in_the_working_directory_is_there(world: &World) {
+    world.dir.write("work/in.txt", "data");
+    for place in ["/workspace/in.txt", "/workspace/sub/in.txt", "/tmp/in.txt"] {
+        let mount = format!("in.txt:{place}");
+        let output = world.run(["--mount", &mount, "-c", &format!("print(open('{place}').read())")]);
+        assert_eq!(output.ok(), "data\n", "{place}");
+    }
 }
 
 fn output_files_are_delivered_and_listed(world: &World) {

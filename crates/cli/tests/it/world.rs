@@ -1,6 +1,5 @@
 //! Where a scenario runs: here, as an ordinary user or in a container; in one shot or through an engine.
 
-use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Write;
@@ -8,6 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
@@ -44,8 +44,8 @@ pub(crate) struct World {
     pub(crate) place: Place,
     uid: u32,
     container: Option<String>,
-    engine: RefCell<Option<Child>>,
-    started: RefCell<Vec<u32>>,
+    engine: Mutex<Option<Child>>,
+    started: Mutex<Vec<u32>>,
 }
 
 /// `ringfence run` with arguments, an environment and an input.
@@ -68,6 +68,19 @@ const IMAGE: &str = "ringfence-test:latest";
 impl World {
     /// A world, or `None` after telling which prerequisite is missing. In CI nothing may be missing.
     pub(crate) fn new(mode: Mode, place: Place) -> Option<Self> {
+        let world = Self::prepare(mode, place)?;
+        if mode == Mode::Engine {
+            world.start_engine();
+        }
+        Some(world)
+    }
+
+    /// Whether the engine keeps workers warm: where namespaces are forbidden it cannot.
+    fn keeps_warm(&self) -> bool {
+        matches!(self.place, Place::Here | Place::User)
+    }
+
+    fn prepare(mode: Mode, place: Place) -> Option<Self> {
         if let Some(missing) = missing(place) {
             return skip(&missing);
         }
@@ -101,21 +114,18 @@ impl World {
             place,
             uid,
             container: None,
-            engine: RefCell::default(),
-            started: RefCell::default(),
+            engine: Mutex::default(),
+            started: Mutex::default(),
         };
         if matches!(place, Place::Container | Place::ContainerUser) {
             world.container = Some(world.start_container());
         }
-        if mode == Mode::Engine {
-            world.start_engine(&[]);
-        }
         Some(world)
     }
 
-    /// A world here, without an engine.
-    pub(crate) fn here() -> Self {
-        Self::new(Mode::OneShot, Place::Here).unwrap()
+    /// A world here whose runs would use an engine; it has none yet.
+    pub(crate) fn before_engine() -> Self {
+        Self::prepare(Mode::Engine, Place::Here).unwrap()
     }
 
     /// `ringfence run ARGS…`
@@ -154,6 +164,11 @@ impl World {
     /// Whether it is in a container.
     pub(crate) fn container(&self) -> bool {
         self.container.is_some()
+    }
+
+    /// A world here, without an engine.
+    pub(crate) fn here() -> Self {
+        Self::new(Mode::OneShot, Place::Here).unwrap()
     }
 
     /// What every run in this place says on standard error.
@@ -226,8 +241,8 @@ impl World {
     }
 
     /// Starts an engine and waits until it answers.
-    pub(crate) fn start_engine(&self, env: &[(OsString, OsString)]) {
-        let mut command = self.command(env, ["serve"]);
+    pub(crate) fn start_engine(&self) {
+        let mut command = self.command(&[], ["serve"]);
         let log = fs::File::create(self.dir.path("engine.log")).unwrap();
         let child = command
             .stdin(Stdio::null())
@@ -235,13 +250,18 @@ impl World {
             .stderr(log)
             .spawn()
             .unwrap();
-        self.started.borrow_mut().push(child.id());
-        *self.engine.borrow_mut() = Some(child);
+        self.started.lock().unwrap().push(child.id());
+        *self.engine.lock().unwrap() = Some(child);
         eventually("the engine answers", || {
-            let ended = self.engine.borrow_mut().as_mut().unwrap().try_wait().unwrap();
+            let ended = self.engine.lock().unwrap().as_mut().unwrap().try_wait().unwrap();
             assert_eq!(ended, None, "the engine ended: {}", self.engine_log());
             UnixStream::connect(self.socket()).is_ok()
         });
+        if self.keeps_warm() {
+            eventually("the engine is warm", || {
+                self.json(["-c", ""]).get("meta.warm") == true
+            });
+        }
     }
 
     /// What the engine said.
@@ -256,12 +276,12 @@ impl World {
 
     /// The engine's process id, if there is one.
     pub(crate) fn engine_pid(&self) -> Option<u32> {
-        self.engine.borrow().as_ref().map(Child::id)
+        self.engine.lock().unwrap().as_ref().map(Child::id)
     }
 
     /// Sends the engine a signal and waits for its end.
     pub(crate) fn stop_engine(&self, signal: &str) -> Option<i32> {
-        let mut engine = self.engine.borrow_mut().take()?;
+        let mut engine = self.engine.lock().unwrap().take()?;
         self.signal(&engine, signal);
         Some(engine.wait().unwrap().code().unwrap_or(-1))
     }
@@ -287,7 +307,7 @@ impl World {
 
     /// Remembers a process that a test started by hand, so that what it leaves is looked for.
     pub(crate) fn watch(&self, pid: u32) {
-        self.started.borrow_mut().push(pid);
+        self.started.lock().unwrap().push(pid);
     }
 
     /// Ends the engine, if there is one, and shows that nothing is left of all that ran.
@@ -297,7 +317,7 @@ impl World {
             assert_eq!(status, 0, "the engine ended badly: {}", self.engine_log());
         }
         match &self.container {
-            None => leftovers::none(&self.dir, &self.started.borrow(), self.uid),
+            None => leftovers::none(&self.dir, &self.started.lock().unwrap(), self.uid),
             Some(container) => leftovers::none_in_container(&self.dir, container),
         }
     }
@@ -305,7 +325,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        if let Some(mut engine) = self.engine.borrow_mut().take() {
+        if let Some(mut engine) = self.engine.lock().unwrap().take() {
             drop(engine.kill());
             drop(engine.wait());
         }

@@ -1,0 +1,174 @@
+//! The three situations: what is applied in each is what the result says, and what is missing refuses the run.
+
+use serde_json::json;
+
+use crate::world::{Mode, Place, World, play};
+
+const NAMESPACES: [&str; 7] = [
+    "user_ns",
+    "pid_ns",
+    "mount_ns",
+    "net_ns",
+    "ipc_ns",
+    "uts_ns",
+    "cgroup_ns",
+];
+
+fn in_every_mode(place: Place, scenario: impl Fn(&World)) {
+    for mode in [Mode::OneShot, Mode::Engine] {
+        play(World::new(mode, place), &scenario);
+    }
+}
+
+/// What a program can find out about its fence, beside what the result says of it.
+const LOOK: &str = "import os, socket\nstatus = dict(line.split(':\\t', 1) for line in open('/proc/self/status').read().splitlines() if ':\\t' in line)\n\
+                    print(status['Seccomp'].strip(), status['NoNewPrivs'].strip(), int(status['CapEff'], 16), int(status['CapBnd'], 16), os.getuid())";
+
+#[track_caller]
+fn fenced_by_namespaces(world: &World) {
+    for language in ["python", "bash", "javascript"] {
+        let run = world.json([
+            "-l",
+            language,
+            "-c",
+            if language == "javascript" { "1" } else { "" },
+        ]);
+        run.ended("exited", 0, 0);
+        let isolation = run.get("meta.isolation");
+        for namespace in NAMESPACES {
+            assert_eq!(isolation[namespace], true, "{language} {namespace}: {isolation}");
+        }
+        assert_eq!(isolation["seccomp"], "fence", "{language}");
+        assert_eq!(
+            (&isolation["no_new_privs"], &isolation["capabilities_dropped"]),
+            (&json!(true), &json!(true))
+        );
+        assert!(run.get("meta.warnings").is_null(), "{run:?}");
+    }
+    assert_eq!(world.python(LOOK), "2 1 0 0 1000\n");
+    world.run(["--isolation", "required", "-c", "1"]).ok();
+    world.run(["--isolation", "best-effort", "-c", "1"]).ok();
+}
+
+#[test]
+fn here_every_layer_holds() {
+    in_every_mode(Place::Here, fenced_by_namespaces);
+}
+
+#[test]
+fn an_ordinary_user_has_every_layer_but_control_groups() {
+    in_every_mode(Place::User, |world| {
+        fenced_by_namespaces(world);
+        assert_eq!(world.json(["-c", "1"]).get("meta.isolation.cgroup"), &json!(null));
+    });
+}
+
+fn fenced_without_namespaces(world: &World) {
+    let run = world.json(["-c", "print('in')"]);
+    run.ended("exited", 0, 0);
+    let isolation = run.get("meta.isolation");
+    for namespace in NAMESPACES {
+        assert_eq!(isolation[namespace], false, "{namespace}: {isolation}");
+    }
+    assert_eq!(
+        (&isolation["seccomp"], &isolation["no_new_privs"]),
+        (&json!("fence"), &json!(true))
+    );
+    assert!(isolation["landlock_abi"].as_u64().unwrap() > 0, "{isolation}");
+    assert!(
+        run.get("meta.warnings")[0]
+            .as_str()
+            .unwrap()
+            .contains("does not let us make namespaces")
+    );
+    let seen = world.python(LOOK);
+    assert!(seen.starts_with("2 1 0 "), "{seen}");
+    assert!(!seen.ends_with(" 0\n"), "the program must not be root: {seen}");
+    // Nothing of the container's own is within reach.
+    let code = "for path in '/etc/shadow', '/root/x', '/proc/1/environ', '/var/lib/dpkg/status', '/tmp/x':\n    try:\n        \
+                open(path, 'w' if path.endswith('x') else 'r')\n        print('opened', path)\n    except OSError:\n        pass";
+    assert_eq!(world.python(code), "");
+}
+
+#[test]
+fn in_a_container_the_other_layers_hold() {
+    in_every_mode(Place::Container, fenced_without_namespaces);
+    in_every_mode(Place::ContainerUser, fenced_without_namespaces);
+}
+
+#[test]
+fn in_a_container_what_is_required_is_refused() {
+    in_every_mode(Place::Container, |world| {
+        world
+            .run(["--isolation", "required", "-c", "print(1)"])
+            .refused(125, "namespace");
+        let configured = world.call(["-c", "print(1)"]);
+        world.dir.write(
+            "config/ringfence/ringfence.toml",
+            "[sandbox]\nisolation = 'required'\n",
+        );
+        configured.output().refused(125, "namespace");
+        world.run(["--isolation", "best-effort", "-c", "print(1)"]).ok();
+    });
+}
+
+#[test]
+fn without_a_fence_it_is_loud_and_says_so() {
+    in_every_mode(Place::Here, |world| {
+        let output = world.run(["--unfenced", "-c", "import os; print(os.getuid())"]);
+        let uid = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap());
+        assert_eq!(output.ok(), format!("{uid}\n"));
+        assert!(output.stderr.contains("warning: running unfenced"), "{output:?}");
+        let run = world.json([
+            "--unfenced",
+            "--timeout",
+            "500ms",
+            "-l",
+            "bash",
+            "-c",
+            "sleep 1006 & sleep 1007",
+        ]);
+        run.ended("timed_out", -1, 124);
+        let isolation = run.get("meta.isolation");
+        for layer in NAMESPACES {
+            assert_eq!(isolation[layer], false, "{layer}");
+        }
+        assert_eq!(
+            (&isolation["seccomp"], &isolation["landlock_abi"]),
+            (&json!(null), &json!(0))
+        );
+    });
+}
+
+#[test]
+fn output_files_and_mounts_work_everywhere() {
+    for place in [Place::User, Place::Container, Place::ContainerUser] {
+        in_every_mode(place, |world| {
+            let data = world.dir.write("work/data.txt", "given");
+            std::fs::set_permissions(&data, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+            // Without namespaces a mount can only stand where it is on the host.
+            let guest = if world.container() {
+                data.as_path()
+            } else {
+                std::path::Path::new("/data")
+            };
+            let mount = format!("{}:{}", data.display(), guest.display());
+            let code = format!(
+                "import os\ntext = open('{}').read()\nout = os.environ['RINGFENCE_OUTPUT']\nopen(out + '/copy', 'w').write(text)",
+                guest.display()
+            );
+            let run = world.json(["--mount", &mount, "--output", "out", "-c", &code]);
+            run.ended("exited", 0, 0);
+            assert_eq!(
+                std::fs::read_to_string(world.dir.path("work/out/copy")).unwrap(),
+                "given"
+            );
+            if world.container() {
+                let elsewhere = format!("{}:/data", data.display());
+                world
+                    .run(["--mount", &elsewhere, "-c", "1"])
+                    .refused(125, "namespace");
+            }
+        });
+    }
+}
