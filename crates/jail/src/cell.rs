@@ -27,11 +27,16 @@ const WRITABLE: &[(&CStr, &CStr)] = &[
     (c"shm", c"/dev/shm"),
 ];
 
+/// The same places, as paths.
+pub(crate) const WRITABLE_PLACES: &[&str] = &["/tmp", "/workspace", "/output", "/dev/shm"];
+
 /// What a cell is made from.
 #[derive(Debug)]
 pub(crate) struct CellSpec<'a> {
     /// The id in our user namespace that stands for the guest.
     pub(crate) outer_id: u32,
+    /// Mounts of the template to be put on top of the cell's own.
+    pub(crate) inner_mounts: &'a [CString],
     /// Bytes in the writable places together.
     pub(crate) disk_bytes: u64,
     /// The program's text and the file name it gets below `/code`.
@@ -254,8 +259,12 @@ fn set_up(spec: &CellSpec<'_>, socket: &OwnedFd) -> Result<OwnedFd, StepError> {
     sys::block_child_signal().step("block the child signal")?;
     sys::set_ids(GUEST_ID, GUEST_ID).step("take the guest's user id")?;
     sys::set_dumpable().step("let the launcher open the cell's namespaces")?;
+    // The change of ids has undone it.
+    sys::die_with_parent().step("tie a cell to its launcher")?;
     sys::sethostname("sandbox").step("set the host name")?;
+    let inner = open_inner_mounts(spec)?;
     mount_writable(spec)?;
+    attach_inner_mounts(&inner)?;
     mount_proc()?;
     let output = sys::open_directory(c"/output").step("open the output directory")?;
     sys::set_no_new_privs().step("set no_new_privs")?;
@@ -285,6 +294,25 @@ fn mount_writable(spec: &CellSpec<'_>) -> Result<(), StepError> {
         write_code(name, text).step("write the program's text")?;
     }
     sys::unmount(c"/cell").step(STEP)
+}
+
+/// Copies of the mounts that the writable places are about to hide.
+fn open_inner_mounts<'a>(spec: &CellSpec<'a>) -> Result<Vec<(&'a CString, OwnedFd)>, StepError> {
+    let open = |path: &'a CString| Ok((path, sys::open_tree(path)?));
+    spec.inner_mounts
+        .iter()
+        .map(open)
+        .collect::<io::Result<_>>()
+        .step("copy a mount in a writable place")
+}
+
+fn attach_inner_mounts(mounts: &[(&CString, OwnedFd)]) -> Result<(), StepError> {
+    const STEP: &str = "attach a mount in a writable place";
+    for (path, mount) in mounts {
+        template::make_mount_point(&template::os_path(path), mount).step(STEP)?;
+        sys::move_mount(mount.as_fd(), path).step(STEP)?;
+    }
+    Ok(())
 }
 
 fn bind_below(root: &OwnedFd, name: &CStr, target: &CStr) -> io::Result<()> {

@@ -54,7 +54,7 @@ pub(crate) fn run(start: Start<'_>, status: OwnedFd, joined: Result<(), StepErro
     let Ok(status) = arranged else { sys::exit_now(127) };
     let confined = confine(start.confinement);
     report(status.as_fd(), &confined);
-    if confined.is_ok() {
+    if confined.is_ok() && (start.program.reads_job || sys::close_control().is_ok()) {
         let error = execute(start.program);
         report(
             status.as_fd(),

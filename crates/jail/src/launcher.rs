@@ -3,13 +3,14 @@
 //! It is the first process of an outer pid namespace, so that the kernel kills everything below it when it
 //! ends, and it ends when the engine's end of its socket closes.
 
+use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
 use crate::protocol::{GUEST_ID, LauncherSpec, MAX_MESSAGE, Template};
-use crate::serve::{Launcher, failure, send};
+use crate::serve::{CellGround, Launcher, failure, send};
 use crate::steps::{Step, StepError};
-use crate::{probe, sys, template};
+use crate::{cell, probe, sys, template};
 
 /// The entry of the launcher process: standard input is the engine's socket.
 pub fn launcher_main() -> ! {
@@ -95,21 +96,38 @@ pub(crate) fn become_root_of_own_namespace() -> Result<(), StepError> {
 }
 
 fn serve_cells(socket: &OwnedFd, template: &Template) -> Result<(), StepError> {
+    // Before the ids change: the host's root owns the switch.
+    forbid_executable_memory_files();
     if template.host_ids.is_some() {
         sys::drop_groups().step("leave the host's groups")?;
         sys::set_ids(0, 0).step("become root of the outer namespace")?;
         sys::set_dumpable().step("let /proc entries belong to us")?;
+        // The change of ids has undone it.
+        sys::die_with_parent().step("tie the launcher to its parent")?;
     }
     let attributes = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC;
     let proc = sys::new_filesystem(c"proc", &[], attributes).step("make the outer /proc")?;
     sys::move_mount(proc.as_fd(), c"/proc").step("mount the outer /proc")?;
-    forbid_executable_memory_files();
     let outer_id = if template.host_ids.is_some() { GUEST_ID } else { 0 };
-    Launcher::new(socket, Some(outer_id))?.serve()
+    Launcher::new(
+        socket,
+        Some(CellGround {
+            outer_id,
+            inner_mounts: inner_mounts(template),
+        }),
+    )?
+    .serve()
 }
 
 /// Files in memory cannot be executed in this pid namespace and below (Linux 6.3). Where the kernel is older
 /// the filter still refuses execveat, and whatever is executed stays inside the same fence.
 fn forbid_executable_memory_files() {
     let _ = std::fs::write("/proc/sys/vm/memfd_noexec", "1");
+}
+
+/// Mounts of the template that lie where cells mount their own file systems, and must be put on top of them.
+fn inner_mounts(template: &Template) -> Vec<CString> {
+    let guests = template.binds.iter().map(|bind| &bind.guest);
+    let inner = guests.filter(|guest| cell::WRITABLE_PLACES.iter().any(|place| guest.starts_with(place)));
+    inner.filter_map(|guest| template::c_path(guest).ok()).collect()
 }

@@ -96,6 +96,8 @@ pub struct Program {
     pub arguments: Vec<String>,
     /// Its whole environment.
     pub environment: Vec<(String, String)>,
+    /// Whether it reads its job from descriptor 3; otherwise that is closed.
+    pub reads_job: bool,
 }
 
 /// A guest to start, in a cell of its own.

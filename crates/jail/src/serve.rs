@@ -3,6 +3,7 @@
 //! Nothing here waits for a single guest: while one cell is being set up, another guest's end is told at once.
 
 use std::collections::{HashMap, VecDeque};
+use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::cell::{self, Cell, CellSpec, Founding, setup_result};
@@ -18,8 +19,8 @@ pub(crate) struct Launcher<'a> {
     signals: OwnedFd,
     /// A handle on ourselves, to come back from a cell's pid namespace.
     own: OwnedFd,
-    /// The id that stands for guests in cells; `None` where there are no cells.
-    outer_id: Option<u32>,
+    /// What all cells stand on; `None` where there are no cells.
+    ground: Option<CellGround>,
     zygote: Option<Zygote>,
     /// The zygote's successor, until it has warmed up.
     successor: Option<Zygote>,
@@ -28,6 +29,15 @@ pub(crate) struct Launcher<'a> {
     forks: VecDeque<u64>,
     /// Ended processes that may be guests whose ids the zygote has not told yet.
     unclaimed: Vec<sys::Reaped>,
+}
+
+/// What all cells of a launcher have in common.
+#[derive(Debug)]
+pub(crate) struct CellGround {
+    /// The id that stands for guests.
+    pub(crate) outer_id: u32,
+    /// Mounts of the template to be put on top of the cells' own.
+    pub(crate) inner_mounts: Vec<CString>,
 }
 
 /// A guest and what it lives in.
@@ -73,14 +83,14 @@ enum Source {
 }
 
 impl<'a> Launcher<'a> {
-    pub(crate) fn new(engine: &'a OwnedFd, outer_id: Option<u32>) -> Result<Self, StepError> {
+    pub(crate) fn new(engine: &'a OwnedFd, ground: Option<CellGround>) -> Result<Self, StepError> {
         let signals = sys::signalfd(&[libc::SIGCHLD]).step("watch for ended processes")?;
         let own = sys::pidfd_open(sys::process_ids().0).step("open a handle on the launcher")?;
         Ok(Self {
             engine,
             signals,
             own,
-            outer_id,
+            ground,
             zygote: None,
             successor: None,
             running: HashMap::new(),
@@ -202,11 +212,12 @@ impl<'a> Launcher<'a> {
     /// Begins to make a guest.
     fn spawn(&self, spawn: Box<Spawn>, fds: Vec<OwnedFd>) -> Result<Running, StepError> {
         let parts = SpawnDescriptors::split(fds, spawn.code.is_some()).step("take over the descriptors")?;
-        let Some(outer_id) = self.outer_id else {
+        let Some(ground) = &self.ground else {
             return self.spawn_supervised(&spawn, parts);
         };
         let founding = cell::found(&CellSpec {
-            outer_id,
+            outer_id: ground.outer_id,
+            inner_mounts: &ground.inner_mounts,
             disk_bytes: spawn.disk_bytes,
             code: spawn.code.as_deref().zip(parts.code.as_ref()),
             groups: &parts.groups,

@@ -52,10 +52,10 @@ pub(crate) fn build(template: &Template) -> Result<(), StepError> {
         attach_source(bind, &source)?;
     }
     for (path, device) in devices {
-        attach_at(&path, device, Kind::File).step("attach the devices")?;
+        attach_at(&path, &device).step("attach the devices")?;
     }
     // Cells may mount a /proc of their own only where one is visible already (mount_namespaces(7)).
-    attach_at(Path::new("/proc"), proc, Kind::Directory).step("attach /proc")?;
+    attach_at(Path::new("/proc"), &proc).step("attach /proc")?;
     write_files(template)?;
     enter_root(root)
 }
@@ -165,38 +165,27 @@ fn lay_out_directories() -> Result<(), StepError> {
 }
 
 fn attach_source(bind: &Bind, source: &OwnedFd) -> Result<(), StepError> {
-    const STEP: &str = "attach a host path";
-    let kind = if fs::metadata(format!("/proc/self/fd/{}", source.as_raw_fd()))
-        .step(STEP)?
-        .is_dir()
-    {
-        Kind::Directory
-    } else {
-        Kind::File
-    };
-    attach_at(&bind.guest, source.try_clone().step(STEP)?, kind).step(STEP)
+    attach_at(&bind.guest, source).step("attach a host path")
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    File,
-    Directory,
-}
-
-fn attach_at(guest: &Path, mount: OwnedFd, kind: Kind) -> io::Result<()> {
+fn attach_at(guest: &Path, mount: &OwnedFd) -> io::Result<()> {
     let target = assembled(guest);
-    match kind {
-        Kind::Directory => fs::create_dir_all(&target)?,
-        Kind::File => {
-            if let Some(parent) = target.parent() {
-                fs::create_dir_all(parent)?;
-            }
-            if !target.exists() {
-                fs::write(&target, "")?;
-            }
-        }
-    }
+    make_mount_point(&target, mount)?;
     sys::move_mount(mount.as_fd(), &c_path(&target)?)
+}
+
+/// Makes a directory, or an empty file, to mount something on.
+pub(crate) fn make_mount_point(target: &Path, mount: &OwnedFd) -> io::Result<()> {
+    if fs::metadata(format!("/proc/self/fd/{}", mount.as_raw_fd()))?.is_dir() {
+        return fs::create_dir_all(target);
+    }
+    if let Some(parent) = target.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    if !target.exists() {
+        fs::write(target, "")?;
+    }
+    Ok(())
 }
 
 fn write_files(template: &Template) -> Result<(), StepError> {
@@ -227,6 +216,11 @@ fn enter_root(root: OwnedFd) -> Result<(), StepError> {
 
 fn assembled(guest: &Path) -> PathBuf {
     Path::new(ASSEMBLY).join(guest.strip_prefix("/").unwrap_or(guest))
+}
+
+/// A C string as a path.
+pub(crate) fn os_path(path: &CStr) -> PathBuf {
+    PathBuf::from(std::ffi::OsStr::from_bytes(path.to_bytes()))
 }
 
 pub(crate) fn c_path(path: &Path) -> io::Result<CString> {

@@ -37,7 +37,7 @@ pub enum ParseMountError {
 
 /// Directories that the fence itself lays out; a mount there would replace a part of the fence.
 const RESERVED: &[&str] = &[
-    "/proc", "/dev", "/sys", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/run",
+    "/proc", "/dev", "/sys", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/run", "/code", "/cell",
 ];
 
 impl Mount {

@@ -41,6 +41,17 @@ fn prctl(option: libc::c_int, value: libc::c_ulong) -> io::Result<()> {
     check_int(unsafe { libc::prctl(option, value, 0, 0, 0) }).map(drop)
 }
 
+/// Empties the set of capabilities that a program's file could bring. Whoever may not do that, an ordinary
+/// user without namespaces, has no file to bring any: no_new_privs is set.
+fn drop_bounding_set() {
+    for capability in 0.. {
+        // The first number that the kernel does not know is refused too.
+        if prctl(libc::PR_CAPBSET_DROP, capability).is_err() {
+            return;
+        }
+    }
+}
+
 #[repr(C)]
 struct CapabilityHeader {
     version: u32,
@@ -55,7 +66,7 @@ struct CapabilityData {
     inheritable: u32,
 }
 
-/// Gives up every capability. With no_new_privs set, none can come back.
+/// Gives up every capability, the bounding set included. With no_new_privs set, none can come back.
 pub(crate) fn drop_capabilities() -> io::Result<()> {
     const VERSION_3: u32 = 0x2008_0522;
     let header = CapabilityHeader {
@@ -67,6 +78,7 @@ pub(crate) fn drop_capabilities() -> io::Result<()> {
         permitted: 0,
         inheritable: 0,
     }; 2];
+    drop_bounding_set();
     prctl(
         libc::PR_CAP_AMBIENT,
         libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong,

@@ -101,11 +101,15 @@ impl Lane {
             next_id: AtomicU64::new(1),
             zygote: watch::Sender::new(Zygote::Cold),
         };
-        match lane.receive(&mut Vec::new()).await.map_err(OpenError::Io)? {
-            Some((Event::Ready, _)) => Ok(lane),
-            Some((Event::Failed { step, errno, .. }, _)) => Err(OpenError::Failed(Failure { step, errno })),
-            Some(_) | None => Err(OpenError::Io(io::ErrorKind::UnexpectedEof.into())),
-        }
+        let error = match lane.receive(&mut Vec::new()).await {
+            Ok(Some((Event::Ready, _))) => return Ok(lane),
+            Ok(Some((Event::Failed { step, errno, .. }, _))) => OpenError::Failed(Failure { step, errno }),
+            Ok(Some(_) | None) => OpenError::Io(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) => OpenError::Io(error),
+        };
+        // It is about to end by itself; reaping it is up to us.
+        let _ = lane.close();
+        Err(error)
     }
 
     /// Hands events to those who wait, until the launcher goes. Somebody must run this for the lane to work.

@@ -358,7 +358,7 @@ fn processes_beside(in_cell: bool, ids: Option<(u32, u32)>) -> u64 {
 /// The user that guests of a root without namespaces become.
 pub(super) const NOBODY: u32 = 65_534;
 
-/// A program with its arguments and environment.
+/// A script's interpreter with its arguments and environment.
 pub(super) fn program(
     executable: &Path,
     arguments: Vec<String>,
@@ -370,6 +370,7 @@ pub(super) fn program(
         executable: executable.to_path_buf(),
         arguments: all,
         environment,
+        reads_job: false,
     }
 }
 

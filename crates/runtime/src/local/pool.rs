@@ -16,6 +16,7 @@ use super::lane::{Lane, Zygote};
 pub(super) struct Pool {
     idle: Mutex<VecDeque<Guest>>,
     wanted: Notify,
+    admitted: Notify,
     size: usize,
     /// The limits that every waiting worker has; only memory, processes and processor time can still change.
     pub(super) limits: Limits,
@@ -26,6 +27,7 @@ impl Pool {
         Self {
             idle: Mutex::new(VecDeque::new()),
             wanted: Notify::new(),
+            admitted: Notify::new(),
             size,
             limits,
         }
@@ -74,6 +76,16 @@ impl Pool {
         self.lock().drain(..).collect()
     }
 
+    /// Waits until the pool is full.
+    pub(super) async fn filled(&self) {
+        while self.waiting() < self.size {
+            let admitted = self.admitted.notified();
+            if self.waiting() < self.size {
+                admitted.await;
+            }
+        }
+    }
+
     /// How many workers wait.
     pub(super) fn waiting(&self) -> usize {
         self.lock().len()
@@ -103,7 +115,10 @@ impl Pool {
     async fn admit(&self, mut guest: Guest) {
         let mut ready = [0];
         match guest.control.read_exact(&mut ready).await {
-            Ok(_) => self.lock().push_back(guest),
+            Ok(_) => {
+                self.lock().push_back(guest);
+                self.admitted.notify_waiters();
+            }
             Err(_) => drop(guest.close().await),
         }
     }

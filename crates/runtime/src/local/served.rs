@@ -26,6 +26,9 @@ const EXTENSION: &[u8] = include_bytes!(env!("RINGFENCE_EXTENSION"));
 /// The most scopes that have warm lanes at once.
 const MAX_SCOPES: usize = 8;
 
+/// How long an engine's start may wait for its first workers.
+const WARM_UP_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// How often a zygote that ends by itself is started again.
 const MAX_REVIVALS: u32 = 5;
 
@@ -151,9 +154,14 @@ impl Lanes {
         settings: &Settings,
         groups: Option<&Arc<Groups>>,
     ) -> Result<(), Error> {
-        self.shared(&Scope::local(), Fence::Default, settings, groups)
-            .await
-            .map(drop)
+        let served = self
+            .shared(&Scope::local(), Fence::Default, settings, groups)
+            .await?;
+        if let Some(pool) = served.pool.get() {
+            // Without warm workers everything still runs, so their coming late is no failure.
+            let _ = tokio::time::timeout(WARM_UP_PATIENCE, pool.filled()).await;
+        }
+        Ok(())
     }
 
     /// Ends all lanes.
@@ -429,7 +437,10 @@ impl Served {
             None => PathBuf::from(WORKSPACE),
         };
         let arguments = worker_arguments(&python, &workspace);
-        let program = layout::program(&python.executable, arguments, environment(&places, request));
+        let program = Program {
+            reads_job: true,
+            ..layout::program(&python.executable, arguments, environment(&places, request))
+        };
         let job = job::encode(&request.name, &request.code, &request.args, &[]);
         let guest = self
             .start(Origin::Exec(program), None, job, &request.limits, directory)
