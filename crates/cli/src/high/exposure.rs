@@ -1,7 +1,7 @@
 //! Host paths that must never become visible inside the fence.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use crate::exit::Failure;
 use crate::paths::Paths;
@@ -21,6 +21,25 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf, Failure> {
     })
 }
 
+/// The absolute path, without links, of a directory that may not exist yet.
+pub(super) fn resolve_new(path: &Path) -> Result<PathBuf, Failure> {
+    let refuse = |why: String| {
+        Err(Failure::usage(
+            format!("cannot use the output directory {}: {why}", path.display()),
+            "name a directory, or one that does not exist yet",
+        ))
+    };
+    let (there, missing) = nearest(path);
+    if !there.is_dir() {
+        return refuse(format!("{} is not a directory", there.display()));
+    }
+    let plain = |component| matches!(component, Component::Normal(_));
+    if !missing.components().all(plain) {
+        return refuse(format!("{} does not exist", path.display()));
+    }
+    Ok(there.join(missing))
+}
+
 /// That showing `path`, which is resolved, gives away neither our own directories nor the host's controls.
 pub(super) fn check(path: &Path, paths: &Paths) -> Result<(), Failure> {
     let refuse = |why: &str| {
@@ -30,7 +49,9 @@ pub(super) fn check(path: &Path, paths: &Paths) -> Result<(), Failure> {
         ))
     };
     for (own, what) in [(&paths.state, "state"), (&paths.runtime, "runtime")] {
-        if overlaps(path, own) {
+        // By its name and by the one without links, for a directory that does not exist yet has no identity.
+        let (there, missing) = nearest(own);
+        if overlaps(path, own) || overlaps(path, &there.join(missing)) {
             return refuse(&format!(
                 "it would expose Ringfence's {what} directory {}",
                 own.display()
@@ -60,9 +81,16 @@ fn overlaps(path: &Path, own: &Path) -> bool {
 
 /// `path` resolved, or the nearest directory above it that exists.
 fn existing(path: &Path) -> PathBuf {
-    path.ancestors()
-        .find_map(|above| above.canonicalize().ok())
-        .unwrap_or_else(|| path.to_path_buf())
+    nearest(path).0
+}
+
+/// The nearest that exists of `path` and what is above it, resolved, and the rest of the path.
+fn nearest(path: &Path) -> (PathBuf, PathBuf) {
+    let found = path.ancestors().find_map(|above| {
+        let rest = path.strip_prefix(above).ok()?;
+        Some((above.canonicalize().ok()?, rest.to_path_buf()))
+    });
+    found.unwrap_or_else(|| (path.to_path_buf(), PathBuf::new()))
 }
 
 fn identity(path: &Path) -> Option<(u64, u64)> {
@@ -128,6 +156,30 @@ mod tests {
         // Before the first run the directory does not exist, and a mount above it must be refused all the same.
         fs::remove_dir(dir.path().join("real/ringfence")).unwrap();
         assert!(refusal(&dir.path().join("real"), &paths).contains("would expose"));
+    }
+
+    #[test]
+    fn an_output_directory_in_ours_is_refused_before_either_exists() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        fs::create_dir(root.join("real")).unwrap();
+        symlink(root.join("real"), root.join("link")).unwrap();
+        let paths = Paths::new(&Environment::from([
+            ("XDG_STATE_HOME", root.join("link").to_str().unwrap()),
+            ("XDG_RUNTIME_DIR", "/none"),
+        ]));
+        let refusal = |name: &str| {
+            resolve_new(&root.join(name))
+                .and_then(|path| check(&path, &paths))
+                .map_or_else(|failure| failure.to_string(), |()| "allowed".to_owned())
+        };
+        for inside in ["real/ringfence", "link/ringfence/new/x"] {
+            assert!(refusal(inside).contains("would expose"), "{inside}");
+        }
+        assert_eq!(refusal("real/new/x"), "allowed");
+        assert!(refusal("new/../link/ringfence").contains("does not exist"));
+        fs::write(root.join("file"), "").unwrap();
+        assert!(refusal("file/below").contains("file is not a directory"));
     }
 
     #[test]

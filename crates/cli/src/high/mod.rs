@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ringfence_policy::{EnvName, Limits, Mount, Network, Request, RuntimeKind, Scope};
 use ringfence_runtime::artifact::{Store, StorePolicy};
+use ringfence_runtime::local::check_output_directory;
 
 use crate::args::{IsolationArg, NetworkChoice, RunArgs};
 use crate::config::Config;
@@ -25,7 +26,7 @@ pub(crate) struct RunPlan {
     pub(crate) stdin: StdinSource,
     /// Whether a running engine may do the work.
     pub(crate) engine: Engine,
-    /// Where the files of `/output` go; absolute.
+    /// Where the files of `/output` go; absolute, without links, and made.
     pub(crate) output_dir: Option<PathBuf>,
     /// What is printed.
     pub(crate) report: Report,
@@ -108,7 +109,7 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
     let source = Source::of(args)?;
     let stdin = stdin(args, &source)?;
     let program = source.read(args.language)?;
-    Ok(RunPlan {
+    let plan = RunPlan {
         request: Request {
             code: program.code,
             name: program.name,
@@ -131,7 +132,10 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
         runtime: args.runtime.unwrap_or(config.sandbox.runtime),
         fence: fence(args, config),
         settings: settings(Some(args), context)?,
-    })
+    };
+    // Last, so that a plan that is refused leaves nothing behind.
+    plan.output_dir.as_deref().map(make_output_dir).transpose()?;
+    Ok(plan)
 }
 
 /// The settings of the local runtime, of a command line or, without one, of an engine.
@@ -294,16 +298,19 @@ fn mounts(args: &RunArgs, context: &Context) -> Result<Vec<Mount>, Failure> {
 
 fn output_dir(args: &RunArgs, context: &Context) -> anyhow::Result<Option<PathBuf>> {
     let Some(dir) = &args.output else { return Ok(None) };
-    let dir = std::path::absolute(dir)?;
-    if dir.symlink_metadata().is_ok() {
-        let resolved = exposure::resolve(&dir)?;
-        if !resolved.is_dir() {
-            let message = format!("the output {} is not a directory", dir.display());
-            return Err(Failure::usage(message, "name a directory, or one that does not exist yet").into());
-        }
-        exposure::check(&resolved, &context.paths)?;
-    }
+    let dir = exposure::resolve_new(&std::path::absolute(dir)?)?;
+    exposure::check(&dir, &context.paths)?;
     Ok(Some(dir))
+}
+
+/// Makes the output directory. A program whose files would be lost is not run.
+fn make_output_dir(dir: &Path) -> Result<(), Failure> {
+    check_output_directory(dir).map_err(|error| {
+        Failure::usage(
+            format!("cannot use the output directory {}: {error}", dir.display()),
+            "name a directory that you may write, or one that can be made",
+        )
+    })
 }
 
 fn absolute_unless_bare(path: &Path) -> Result<PathBuf, Failure> {

@@ -66,6 +66,9 @@ pub enum Error {
     /// No place for the run's files.
     #[error("cannot make the run's directory")]
     Directory(#[source] io::Error),
+    /// The program's files would be lost.
+    #[error("the output directory cannot be used")]
+    OutputDirectory(#[source] io::Error),
     /// The launcher could not be started.
     #[error("cannot start the launcher")]
     Launcher(#[source] io::Error),
@@ -94,6 +97,7 @@ impl Error {
                 "check the limits on open files and processes (`ulimit -n -u`)"
             }
             Self::Directory(_) => "check that the state directory can be written and the disk is not full",
+            Self::OutputDirectory(_) => "name a directory that you may write, or one that can be made",
             Self::LauncherGone => {
                 "try again; if it happens again, report it with the output of `ringfence doctor`"
             }

@@ -2,27 +2,18 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ringfence_policy::OutputFile;
 
-/// The most files that are listed.
+use super::destination::{Destination, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, handle};
+
+/// The most files, taken and left, that are told of.
 const MAX_FILES: usize = 1_000;
 /// The deepest directory that is entered.
 const MAX_DEPTH: usize = 16;
-
-/// From `fcntl.h`; the same on x86_64 and aarch64 but for `O_DIRECTORY` and `O_NOFOLLOW`.
-const O_NONBLOCK: i32 = 0o4000;
-#[cfg(target_arch = "aarch64")]
-const O_DIRECTORY: i32 = 0o40000;
-#[cfg(target_arch = "aarch64")]
-const O_NOFOLLOW: i32 = 0o100000;
-#[cfg(not(target_arch = "aarch64"))]
-const O_DIRECTORY: i32 = 0o200000;
-#[cfg(not(target_arch = "aarch64"))]
-const O_NOFOLLOW: i32 = 0o400000;
 
 /// What was found, and what could not be taken along.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -35,7 +26,7 @@ pub(super) struct Harvest {
 ///
 /// Only regular files are taken: no links, devices, pipes or sockets. `limit` bounds the bytes copied, which a
 /// sparse file could otherwise make any number.
-pub(super) fn collect(source: &OwnedFd, destination: Option<&Path>, limit: u64) -> Harvest {
+pub(super) fn collect(source: &OwnedFd, destination: Option<&Destination>, limit: u64) -> Harvest {
     let mut harvest = Harvest::default();
     let mut left = limit;
     let result = source.try_clone().and_then(|source| {
@@ -59,15 +50,16 @@ pub(super) fn collect(source: &OwnedFd, destination: Option<&Path>, limit: u64) 
 fn walk(
     directory: &File,
     prefix: &Path,
-    destination: Option<&Path>,
+    destination: Option<&Destination>,
     left: &mut u64,
     harvest: &mut Harvest,
 ) -> io::Result<()> {
-    let handle = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+    let handle = handle(directory);
     for entry in fs::read_dir(&handle)? {
         let name = entry?.file_name();
         let path = prefix.join(&name);
-        if harvest.files.len() >= MAX_FILES || path.components().count() > MAX_DEPTH {
+        if harvest.files.len() + harvest.warnings.len() >= MAX_FILES || path.components().count() > MAX_DEPTH
+        {
             return Err(io::Error::other(format!(
                 "more than {MAX_FILES} files or {MAX_DEPTH} levels"
             )));
@@ -93,7 +85,12 @@ fn walk(
                 *left = left
                     .checked_sub(bytes)
                     .ok_or_else(|| io::Error::other(format!("{} exceeds the disk limit", path.display())))?;
-                copy(file, &destination.join(&path), bytes)?;
+                if let Err(error) = destination.deliver(file, &path, bytes) {
+                    harvest
+                        .warnings
+                        .push(format!("{} could not be copied: {error}", path.display()));
+                    continue;
+                }
             }
             harvest.files.push(OutputFile {
                 path: path.display().to_string(),
@@ -106,24 +103,6 @@ fn walk(
         }
     }
     Ok(())
-}
-
-/// The destination belongs to the caller, but a link planted there by an earlier run must not lead us astray:
-/// the file is made anew beside its place and renamed.
-fn copy(mut source: File, target: &Path, bytes: u64) -> io::Result<()> {
-    let parent = target.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    fs::create_dir_all(parent)?;
-    let mut name = std::ffi::OsString::from(".ringfence-");
-    name.push(target.file_name().ok_or(io::ErrorKind::InvalidInput)?);
-    let temporary = parent.join(name);
-    let _ = fs::remove_file(&temporary);
-    let mut file = File::create_new(&temporary)?;
-    let copied = io::copy(&mut io::Read::take(&mut source, bytes), &mut file);
-    let placed = copied.and_then(|_| fs::rename(&temporary, target));
-    if placed.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    placed
 }
 
 /// A handle on a directory of the host.
@@ -150,11 +129,15 @@ mod tests {
         (source, handle)
     }
 
+    fn destination(directory: &tempfile::TempDir) -> Destination {
+        Destination::open(&directory.path().canonicalize().unwrap()).unwrap()
+    }
+
     #[test]
     fn takes_regular_files_and_follows_nothing() {
         let (_source, handle) = fixture();
         let target = tempfile::tempdir().unwrap();
-        let harvest = collect(&handle, Some(target.path()), 1 << 20);
+        let harvest = collect(&handle, Some(&destination(&target)), 1 << 20);
         assert_eq!(
             harvest.files,
             [OutputFile {
@@ -178,7 +161,7 @@ mod tests {
             .set_len(1 << 40)
             .unwrap();
         let target = tempfile::tempdir().unwrap();
-        let harvest = collect(&handle, Some(target.path()), 1 << 20);
+        let harvest = collect(&handle, Some(&destination(&target)), 1 << 20);
         assert!(
             harvest
                 .warnings
@@ -197,11 +180,29 @@ mod tests {
         fs::write(&victim, "precious").unwrap();
         fs::create_dir(target.path().join("sub")).unwrap();
         symlink(&victim, target.path().join("sub/a.txt")).unwrap();
-        collect(&handle, Some(target.path()), 1 << 20);
+        collect(&handle, Some(&destination(&target)), 1 << 20);
         assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
         assert_eq!(
             fs::read_to_string(target.path().join("sub/a.txt")).unwrap(),
             "hello"
         );
+    }
+
+    #[test]
+    fn a_linked_directory_at_the_destination_is_not_entered() {
+        let (_source, handle) = fixture();
+        let target = tempfile::tempdir().unwrap();
+        let precious = tempfile::tempdir().unwrap();
+        symlink(precious.path(), target.path().join("sub")).unwrap();
+        let harvest = collect(&handle, Some(&destination(&target)), 1 << 20);
+        assert_eq!(harvest.files, []);
+        assert!(
+            harvest
+                .warnings
+                .iter()
+                .any(|warning| warning.starts_with("sub/a.txt could not be copied")),
+            "{harvest:?}"
+        );
+        assert_eq!(fs::read_dir(precious.path()).unwrap().count(), 0);
     }
 }

@@ -4,6 +4,7 @@
 //! and a pool of warm workers; a request that needs another root, or comes without an engine, gets a lane of
 //! its own. Where namespaces are forbidden a flat lane holds guests by the other layers.
 
+mod destination;
 mod error;
 mod guest;
 mod harvest;
@@ -15,7 +16,8 @@ mod run;
 mod served;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -31,6 +33,7 @@ pub use ringfence_jail::launcher_main;
 pub use run::{Chunk, Connection, Stream};
 pub use served::interpreter;
 
+use destination::Destination;
 use guest::{Groups, Guest, Output};
 use run::Finished;
 use served::{Lanes, Served};
@@ -121,7 +124,7 @@ impl Local {
     }
 
     /// Runs a request and says what came of it. Files that the program left for its caller are copied to
-    /// `output_directory`.
+    /// `output_directory`, which [`check_output_directory`] must find usable.
     ///
     /// # Errors
     /// If the request could not be run at all. How the program ended is no error.
@@ -133,6 +136,11 @@ impl Local {
         connection: Connection,
     ) -> Result<ExecutionResult, Error> {
         let since = Instant::now();
+        let destination = output_directory
+            .as_deref()
+            .map(Destination::open)
+            .transpose()
+            .map_err(Error::OutputDirectory)?;
         let _turn = self.turn(&request.limits, since).await?;
         let served = self
             .lanes
@@ -146,7 +154,7 @@ impl Local {
             }
         };
         let finished = run::attend(&mut guest, &request.limits, since, connection).await;
-        let harvest = collect(&guest.output, output_directory, request.limits.disk.0).await;
+        let harvest = collect(&guest.output, destination.as_ref(), request.limits.disk.0);
         let mut result = assemble(request, &guest, finished, warm, since);
         result.meta.isolation.cgroup = guest
             .group
@@ -240,14 +248,23 @@ impl Drop for Place<'_> {
     }
 }
 
-async fn collect(output: &Output, destination: Option<PathBuf>, limit: u64) -> harvest::Harvest {
+/// That files can be delivered to the directory at `path`, which is absolute and holds neither links nor `..`.
+/// What of it is missing is made.
+///
+/// # Errors
+/// If they cannot be.
+pub fn check_output_directory(path: &Path) -> io::Result<()> {
+    Destination::open(path).map(drop)
+}
+
+fn collect(output: &Output, destination: Option<&Destination>, limit: u64) -> harvest::Harvest {
     let source = match output {
         Output::Handle(handle) => handle.try_clone(),
         Output::Directory(directory) => harvest::open_directory(&directory.path().join("output")),
     };
     match source {
         // An empty directory is the common case, and is found so in one call.
-        Ok(source) => harvest::collect(&source, destination.as_deref(), limit),
+        Ok(source) => harvest::collect(&source, destination, limit),
         Err(error) => harvest::Harvest {
             files: Vec::new(),
             warnings: vec![format!("the output files could not be collected: {error}")],
