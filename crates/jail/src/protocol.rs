@@ -32,6 +32,8 @@ pub struct Template {
     pub host_ids: Option<HostIds>,
     /// Host files and directories that are visible inside.
     pub binds: Vec<Bind>,
+    /// Small host files that are copied to the same path inside, where they exist.
+    pub copies: Vec<PathBuf>,
     /// Small files made for the inside.
     pub files: Vec<TemplateFile>,
     /// Symbolic links: (link, what it points at).

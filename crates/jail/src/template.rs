@@ -197,6 +197,9 @@ fn write_files(template: &Template) -> Result<(), StepError> {
         }
         fs::write(path, &file.content).step(STEP)?;
     }
+    for path in &template.copies {
+        copy_file(path).step(STEP)?;
+    }
     for (link, target) in &template.links {
         let link = assembled(link);
         if let Some(parent) = link.parent() {
@@ -205,6 +208,21 @@ fn write_files(template: &Template) -> Result<(), StepError> {
         std::os::unix::fs::symlink(target, link).step(STEP)?;
     }
     Ok(())
+}
+
+/// The largest file that is copied: the root file system lies in memory.
+const MAX_COPY: u64 = 1 << 20;
+
+fn copy_file(path: &Path) -> io::Result<()> {
+    let Ok(mut source) = fs::File::open(path) else {
+        return Ok(());
+    };
+    let target = assembled(path);
+    if let Some(parent) = target.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let mut copy = fs::File::create(target)?;
+    io::copy(&mut io::Read::take(&mut source, MAX_COPY), &mut copy).map(drop)
 }
 
 fn enter_root(root: OwnedFd) -> Result<(), StepError> {

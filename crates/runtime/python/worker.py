@@ -143,12 +143,20 @@ def run(name, code, arguments):
 
 def add_site_names():
     """The names that `site` gives to programs."""
-    import _sitebuiltins
     import builtins
 
-    builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)")
-    builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)")
-    builtins.help = _sitebuiltins._Helper()
+    def help(*things):
+        """Type help(object) for help about object."""
+        import _sitebuiltins
+
+        return _sitebuiltins._Helper()(*things)
+
+    def exit(code=None):
+        """End the program."""
+        raise SystemExit(code)
+
+    builtins.exit = builtins.quit = exit
+    builtins.help = help
 
 
 def preload(modules):

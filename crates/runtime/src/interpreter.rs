@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,9 @@ const USUAL_PYTHONS: &[&str] = &["/usr/bin/python3", "/usr/local/bin/python3"];
 
 /// Trees whose programs use libraries of their neighbours: they are shown whole or not at all.
 const SHARED_TREES: &[&str] = &["/nix/store", "/gnu/store", "/home/linuxbrew/.linuxbrew"];
+
+/// Directories of the system, which the fence shows; links on a merged-/usr system.
+const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"];
 
 /// Directories that hold more than an interpreter, so that the fence must not show them.
 const BROAD: &[&str] = &[
@@ -36,7 +39,8 @@ pub type Version = (u32, u32, u32);
 /// A Python interpreter and its parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Python {
-    /// What to execute: not resolved, because Python finds a virtual environment by the name it is called.
+    /// What to execute: it may be a link, because Python finds a virtual environment by the name it is called,
+    /// but the directory is resolved, so that no link on the way to it is needed.
     pub executable: PathBuf,
     /// Its version.
     pub version: Version,
@@ -52,7 +56,8 @@ pub struct Python {
     pub search_path: Vec<PathBuf>,
     /// What the fence must show besides `/usr`, none within another.
     pub library_dirs: Vec<PathBuf>,
-    /// Links between `executable` and the program that lie outside `/usr` and `library_dirs`, in order.
+    /// Links between `executable` and the program that lie outside the system's directories and `library_dirs`,
+    /// in order. Directories are resolved as for `executable`, for which some links are made up.
     pub links: Vec<Link>,
     /// Whether a site directory holds `.pth` files.
     pub has_pth: bool,
@@ -63,7 +68,7 @@ pub struct Python {
 pub struct Link {
     /// Where it is.
     pub path: PathBuf,
-    /// What is written in it.
+    /// What it leads to.
     pub target: PathBuf,
 }
 
@@ -268,21 +273,47 @@ fn is_elf(path: &Path) -> bool {
         && magic == *b"\x7fELF"
 }
 
-/// The links from `path` to what it means, and what it means. Links in the directories on the way are left alone.
+/// The links from `path` to what it means, and what it means. Each lies in a resolved directory; where a link
+/// leads through linked directories, a link straight to what it means stands for them.
 fn follow(path: &Path) -> (Vec<Link>, PathBuf) {
     let mut links = Vec::new();
-    let mut path = path.to_owned();
+    let mut path = in_resolved_directory(path);
     while links.len() < MAX_LINKS
         && let Ok(target) = fs::read_link(&path)
     {
-        let next = path
-            .parent()
-            .map(|dir| dir.join(&target))
-            .unwrap_or_else(|| target.clone());
+        let named = without_dots(&path.parent().unwrap_or(Path::new("/")).join(&target));
+        let next = in_resolved_directory(&named);
         links.push(Link { path, target });
+        if named != next {
+            links.push(Link {
+                path: named,
+                target: next.clone(),
+            });
+        }
         path = next;
     }
     (links, path)
+}
+
+/// `path` with its directory resolved and its last component as it is.
+fn in_resolved_directory(path: &Path) -> PathBuf {
+    match (path.parent().map(Path::canonicalize), path.file_name()) {
+        (Some(Ok(directory)), Some(name)) => directory.join(name),
+        _ => path.to_owned(),
+    }
+}
+
+/// `path` without `.` and `..`, as far as the names alone tell.
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => drop(plain.pop()),
+            other => plain.push(other),
+        }
+    }
+    plain
 }
 
 /// Those of `dirs` that the fence does not show anyway, none within another.

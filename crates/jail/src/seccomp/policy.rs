@@ -1,6 +1,6 @@
 //! The policy: ordered rules over system calls and their arguments.
 
-use super::table::Syscall;
+use super::table::{self, Syscall};
 use super::{Arch, Error, Ipc, Sockets, Surface};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
@@ -127,11 +127,7 @@ impl Rule {
     }
 
     fn check(&self, table: &[Syscall]) -> Result<(), Error> {
-        if let Some(name) = self
-            .names
-            .iter()
-            .find(|name| table.iter().all(|call| call.name != **name))
-        {
+        if let Some(name) = self.names.iter().find(|name| table::find(table, name).is_none()) {
             return Err(Error::UnknownSyscall { name: name.clone() });
         }
         let senseless = |condition: &&Condition| {
@@ -177,7 +173,7 @@ impl Policy {
     }
 
     pub(super) fn number(&self, name: &str, arch: Arch) -> Option<u32> {
-        self.table.iter().find(|call| call.name == name)?.number(arch)
+        table::find(&self.table, name)?.number(arch)
     }
 
     /// What happens to each number. Rules behind an unconditional one are dead and left out.
@@ -192,12 +188,7 @@ impl Policy {
             };
             length
         ];
-        let names: BTreeMap<&str, u32> = self
-            .table
-            .iter()
-            .filter_map(|call| Some((call.name, call.number(arch)?)))
-            .collect();
-        for &number in names.values() {
+        for number in self.table.iter().filter_map(|call| call.number(arch)) {
             by_number[number as usize].otherwise = Action::Refuse(self.document.default);
         }
         let mut settled = vec![false; length];
@@ -205,8 +196,8 @@ impl Policy {
             for number in rule
                 .names
                 .iter()
-                .filter_map(|name| names.get(name.as_str()))
-                .map(|&number| number as usize)
+                .filter_map(|name| self.number(name, arch))
+                .map(|number| number as usize)
             {
                 match rule.when.is_empty() {
                     _ if settled[number] => {}
@@ -264,7 +255,6 @@ fn labelled_bits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>,
 
 #[cfg(test)]
 mod tests {
-    use super::super::table;
     use super::*;
 
     fn error(rule: &str) -> String {

@@ -57,9 +57,15 @@ impl Syscall {
     }
 }
 
-/// Every system call of both architectures, as built in.
+/// Every system call of both architectures, as built in: in the order of the names.
 pub(super) fn shipped() -> Result<Vec<Syscall>, Error> {
     parse(include_str!("../../seccomp/syscalls.tsv"))
+}
+
+/// Looks a name up, in a table in the order of its names.
+pub(super) fn find<'a>(table: &'a [Syscall], name: &str) -> Option<&'a Syscall> {
+    let place = table.binary_search_by_key(&name, |call| call.name).ok()?;
+    table.get(place)
 }
 
 fn parse(text: &'static str) -> Result<Vec<Syscall>, Error> {
@@ -111,6 +117,16 @@ mod tests {
                 _ => assert!(matches!(found, Err(Error::Table { line: 2 })), "{text:?}"),
             }
         }
+    }
+
+    #[test]
+    fn every_name_is_found() {
+        let table = shipped().unwrap();
+        assert!(table.is_sorted_by(|one, next| one.name < next.name));
+        for call in &table {
+            assert_eq!(find(&table, call.name).map(|found| found.name), Some(call.name));
+        }
+        assert!(find(&table, "raed").is_none());
     }
 
     #[test]

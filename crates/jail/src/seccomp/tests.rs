@@ -157,7 +157,8 @@ fn interesting(file: &Value) -> Vec<u64> {
     values.into_iter().flat_map(around).collect()
 }
 
-/// Arguments that exercise a call's conditions: each interesting value alone in each place, and socket triples.
+/// Arguments that exercise a call's conditions: each interesting value alone in each place, socket triples, and flags
+/// of open with modes.
 fn arguments(file: &Value, name: &str) -> Vec<Vec<u64>> {
     let conditional = |rule: &&Value| {
         rule.get("when").is_some() && rule["names"].as_array().unwrap().iter().any(|n| n == name)
@@ -176,6 +177,21 @@ fn arguments(file: &Value, name: &str) -> Vec<Vec<u64>> {
             let mut args = vec![0; 6];
             args[place] = value;
             all.push(args);
+        }
+    }
+    if name.starts_with("open") {
+        let flags = [
+            0,
+            libc::O_RDWR,
+            libc::O_CREAT,
+            libc::O_TMPFILE,
+            libc::O_DIRECTORY,
+            -1,
+        ];
+        for flags in flags.map(|flags| u64::from(flags as u32)) {
+            for mode in [0, 0o1777, 0o2000, 0o4000, 0o6000, 0o7777, 1 << 16] {
+                all.extend([vec![0, flags, mode, 0], vec![0, 0, flags, mode]]);
+            }
         }
     }
     if name.starts_with("socket") {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::{Error, OLDEST, Python, Version, follow, is_broad, is_elf, visible};
+use super::{Error, OLDEST, Python, SYSTEM, Version, follow, in_resolved_directory, is_broad, is_elf, visible};
 
 /// A shim may have much to do; a Python answers in a twentieth of a second.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
@@ -94,22 +94,30 @@ pub(super) fn python(candidate: &Path, path_var: Option<&OsStr>) -> Result<Pytho
         path: candidate.to_owned(),
         source,
     };
-    let answer = ask(candidate, path_var).map_err(failed)?;
-    let malformed = |error| failed(ProbeError::Malformed(error));
-    let version = serde_json::from_str::<VersionAnswer>(&answer)
-        .map_err(malformed)?
-        .version;
-    if version < OLDEST {
-        return Err(Error::TooOld {
-            path: candidate.to_owned(),
-            version,
-        });
-    }
-    let answer: Answer = serde_json::from_str(&answer).map_err(malformed)?;
+    let tell = |path: &Path| {
+        let answer = ask(path, path_var).map_err(failed)?;
+        let malformed = |error| failed(ProbeError::Malformed(error));
+        let version = serde_json::from_str::<VersionAnswer>(&answer)
+            .map_err(malformed)?
+            .version;
+        if version < OLDEST {
+            return Err(Error::TooOld {
+                path: candidate.to_owned(),
+                version,
+            });
+        }
+        let answer: Answer = serde_json::from_str(&answer).map_err(malformed)?;
+        Ok((version, answer))
+    };
+    let (mut version, mut answer) = tell(&in_resolved_directory(candidate))?;
     // Not `candidate`: that may be a stand-in, be it a script or a program such as those of rye.
-    let executable = answer.executable.clone();
+    let executable = in_resolved_directory(&answer.executable);
     if !is_elf(&executable) {
         return Err(failed(ProbeError::NoProgram(executable)));
+    }
+    if executable != answer.executable {
+        // A stand-in called it by a name that leads through linked directories, and so would all its paths.
+        (version, answer) = tell(&executable)?;
     }
     describe(executable, version, answer)
 }
@@ -135,8 +143,9 @@ fn describe(executable: PathBuf, version: Version, answer: Answer) -> Result<Pyt
     dirs.push(answer.stdlib.clone());
     dirs.extend(answer.search_path.iter().cloned());
     let library_dirs = visible(dirs);
-    let shown =
-        |path: &Path| path.starts_with("/usr") || library_dirs.iter().any(|dir| path.starts_with(dir));
+    let system = SYSTEM.iter().map(Path::new);
+    let all: Vec<&Path> = system.chain(library_dirs.iter().map(PathBuf::as_path)).collect();
+    let shown = |path: &Path| all.iter().any(|dir| path.starts_with(dir));
     let links = follow(&executable)
         .0
         .into_iter()

@@ -134,6 +134,45 @@ fn links_outside_of_what_is_shown_are_listed() {
 }
 
 #[test]
+fn linked_directories_on_the_way_are_not_needed() {
+    let dir = Dir::new();
+    make_venv(&dir.path("real/venv"));
+    symlink("real", dir.path("link")).unwrap();
+    let expected = dir.path("real/venv/bin/python3");
+    let python = find_python(Some(&dir.path("link/venv")), None, None).unwrap();
+    assert_eq!(
+        (&python.executable, python.prefix),
+        (&expected, dir.path("real/venv"))
+    );
+    // A shim may call it by such a name, too.
+    let shim = dir.script("shim", "exec {dir}/link/venv/bin/python3 \"$@\"");
+    let python = find_python(Some(&shim), None, None).unwrap();
+    assert_eq!(
+        (&python.executable, python.prefix),
+        (&expected, dir.path("real/venv"))
+    );
+}
+
+#[test]
+fn a_link_through_linked_directories_leads_straight_to_its_end() {
+    let dir = Dir::new();
+    symlink("/usr/bin", dir.path("bin")).unwrap();
+    symlink("bin/python3", dir.path("python")).unwrap();
+    let link = |path: &str, target: &Path| Link {
+        path: dir.path(path),
+        target: target.to_owned(),
+    };
+    let python = find_python(Some(&dir.path("python")), None, None).unwrap();
+    assert_eq!(
+        python.links,
+        [
+            link("python", Path::new("bin/python3")),
+            link("bin/python3", Path::new(SYSTEM))
+        ]
+    );
+}
+
+#[test]
 fn a_configured_name_is_looked_up_on_the_path() {
     let python = find_python(
         Some(Path::new("python3")),

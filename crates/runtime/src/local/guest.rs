@@ -295,7 +295,32 @@ pub(super) async fn start(lane: &Arc<Lane>, groups: Option<&Groups>, plan: Plan)
     })
 }
 
+/// What is left of a guest whose lane ends.
+#[derive(Debug)]
+pub(super) struct Remains {
+    group: Option<Group>,
+    /// Removed when dropped.
+    _output: Output,
+}
+
+impl Remains {
+    /// Removes the guest's places, once its processes are gone.
+    pub(super) fn clear(self) -> Result<(), Error> {
+        self.group
+            .map_or(Ok(()), Group::close)
+            .map_err(Error::ControlGroup)
+    }
+}
+
 impl Guest {
+    /// Leaves the killing to the end of the guest's lane.
+    pub(super) fn leave_to_lane(self) -> Remains {
+        Remains {
+            group: self.group,
+            _output: self.output,
+        }
+    }
+
     /// Kills what is left of the guest, waits until the kernel has let go of it, and removes its places.
     pub(super) async fn close(self) -> Result<(), Error> {
         self.lane.kill(self.id).await;

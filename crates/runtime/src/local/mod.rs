@@ -4,6 +4,7 @@
 //! and a pool of warm workers; a request that needs another root, or comes without an engine, gets a lane of
 //! its own. Where namespaces are forbidden a flat lane holds guests by the other layers.
 
+mod bytecode;
 mod destination;
 mod error;
 mod guest;
@@ -11,6 +12,7 @@ mod harvest;
 mod job;
 mod lane;
 mod layout;
+mod notice;
 mod pool;
 mod run;
 mod served;
@@ -29,6 +31,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
 
 pub use error::Error;
+pub use notice::notice;
 pub use ringfence_jail::launcher_main;
 pub use run::{Chunk, Connection, Stream};
 pub use served::interpreter;
@@ -216,12 +219,17 @@ impl Local {
         while cleaners.try_join_next().is_some() {}
         cleaners.spawn(async move {
             served.refill();
-            if let Some(guest) = guest {
-                // What could not be removed now is removed at the next start, which looks for it.
-                let _ = guest.close().await;
-            }
-            if let Some(served) = Arc::into_inner(served) {
-                served.close().await;
+            // What could not be removed now is removed at the next start, which looks for it.
+            match (Arc::into_inner(served), guest) {
+                // The lane was for this run alone, and takes the guest with it.
+                (Some(served), Some(guest)) => {
+                    let remains = guest.leave_to_lane();
+                    served.close().await;
+                    let _ = remains.clear();
+                }
+                (Some(served), None) => served.close().await,
+                (None, Some(guest)) => drop(guest.close().await),
+                (None, None) => {}
             }
         });
     }
@@ -280,7 +288,13 @@ fn assemble(
     since: Instant,
 ) -> ExecutionResult {
     let mut stderr = finished.stderr.text;
-    stderr.push_str(&notice(finished.outcome, &request.limits, &stderr));
+    if let Some(notice) = notice(finished.outcome, &request.limits.into()) {
+        if !stderr.is_empty() && !stderr.ends_with('\n') {
+            stderr.push('\n');
+        }
+        stderr.push_str(&notice);
+        stderr.push('\n');
+    }
     ExecutionResult {
         stdout: finished.stdout.text,
         stderr,
@@ -305,23 +319,6 @@ fn assemble(
             warnings: Vec::new(),
         },
     }
-}
-
-/// What we add to the program's own errors, where it could not say itself what happened.
-fn notice(outcome: Outcome, limits: &Limits, stderr: &str) -> String {
-    let text = match outcome {
-        Outcome::TimedOut => format!("execution timed out after {}", limits.timeout),
-        Outcome::MemoryExceeded => format!("killed: the memory limit of {} was exceeded", limits.memory),
-        Outcome::Cancelled => "execution cancelled".to_owned(),
-        Outcome::Unknown => "the executor broke; nothing is known of the program's end".to_owned(),
-        Outcome::Exited | Outcome::Signalled | Outcome::Blocked => return String::new(),
-    };
-    let separator = if stderr.is_empty() || stderr.ends_with('\n') {
-        ""
-    } else {
-        "\n"
-    };
-    format!("{separator}{text}\n")
 }
 
 fn isolation(applied: Applied) -> Isolation {

@@ -15,10 +15,11 @@ use super::guest::{self, Groups, Guest, Plan, Workdir};
 use super::lane::{Failure, Lane, OpenError, Zygote};
 use super::layout::{self, Accounting, Extra, Places, Strength, WORKSPACE};
 use super::pool::Pool;
-use super::{Error, Fence, Settings, Warmth, job};
+use super::{Error, Fence, Settings, Warmth, bytecode, job};
 use crate::interpreter::{self, Javascript, JavascriptKind, Python};
 
-const WORKER: &str = include_str!("../../python/worker.py");
+/// What runs in a Python guest.
+pub(super) const WORKER: &str = include_str!("../../python/worker.py");
 
 /// The library that a zygote's interpreter loads; made by `build.rs`.
 const EXTENSION: &[u8] = include_bytes!(env!("RINGFENCE_EXTENSION"));
@@ -436,12 +437,19 @@ impl Served {
             Some(directory) => directory.path().join("workspace"),
             None => PathBuf::from(WORKSPACE),
         };
-        let arguments = worker_arguments(&python, &workspace);
+        let compiled = bytecode::message(&python, settings.cache.as_deref());
+        let text = if compiled.is_some() {
+            bytecode::BOOT
+        } else {
+            WORKER
+        };
+        let arguments = worker_arguments(&python, text, &workspace);
         let program = Program {
             reads_job: true,
             ..layout::program(&python.executable, arguments, environment(&places, request))
         };
-        let job = job::encode(&request.name, &request.code, &request.args, &[]);
+        let mut job = compiled.unwrap_or_default();
+        job.extend(job::encode(&request.name, &request.code, &request.args, &[]));
         let guest = self
             .start(Origin::Exec(program), None, job, &request.limits, directory)
             .await?;
@@ -578,10 +586,10 @@ async fn keep_zygote(
     }
 }
 
-fn worker_arguments(python: &Python, workspace: &Path) -> Vec<String> {
+fn worker_arguments(python: &Python, text: &str, workspace: &Path) -> Vec<String> {
     let mut search_path = vec![workspace.display().to_string()];
     search_path.extend(python.search_path.iter().map(|path| path.display().to_string()));
-    let mut arguments: Vec<String> = ["-I", "-S", "-B", "-X", "utf8", "-c", WORKER]
+    let mut arguments: Vec<String> = ["-I", "-S", "-B", "-X", "utf8", "-c", text]
         .into_iter()
         .map(str::to_owned)
         .collect();
@@ -590,7 +598,7 @@ fn worker_arguments(python: &Python, workspace: &Path) -> Vec<String> {
 }
 
 fn zygote_program(python: &Python, settings: &Settings) -> Program {
-    let mut arguments = worker_arguments(python, Path::new(WORKSPACE));
+    let mut arguments = worker_arguments(python, WORKER, Path::new(WORKSPACE));
     arguments.push("zygote".to_owned());
     arguments.extend(settings.preload.iter().cloned());
     let mut environment = Places::Cell.environment();

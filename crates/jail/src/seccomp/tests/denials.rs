@@ -120,6 +120,62 @@ fn arguments_that_escape_are_refused() {
     }
 }
 
+/// On the host, such a file in a mounted directory would be a program that runs as the directory's owner.
+#[test]
+fn no_call_gives_a_setuid_bit() {
+    let create = u64::from((libc::O_CREAT | libc::O_WRONLY) as u32);
+    let nameless = u64::from((libc::O_TMPFILE | libc::O_WRONLY) as u32);
+    let plain = u64::from(libc::S_IFREG);
+    // The arguments with a mode of 0 at the place that is named.
+    let everywhere: &[(&str, [u64; 4], usize)] = &[
+        ("fchmod", [0; 4], 1),
+        ("fchmodat", [0; 4], 2),
+        ("fchmodat2", [0; 4], 2),
+        ("openat", [0, 0, create, 0], 3),
+        ("openat", [0, 0, nameless, 0], 3),
+        ("mknodat", [0; 4], 2),
+        ("mknodat", [0, 0, plain, 0], 2),
+    ];
+    let on_x86_64: &[(&str, [u64; 4], usize)] = &[
+        ("chmod", [0; 4], 1),
+        ("open", [0, create, 0, 0], 2),
+        ("open", [0, nameless, 0, 0], 2),
+        ("creat", [0; 4], 1),
+        ("mknod", [0, plain, 0, 0], 1),
+    ];
+    for surface in surfaces() {
+        for (arch, calls) in [
+            (Arch::X86_64, everywhere),
+            (Arch::X86_64, on_x86_64),
+            (Arch::Aarch64, everywhere),
+        ] {
+            let filter = Filter::new(arch, surface);
+            for &(name, mut args, place) in calls {
+                let without = args[place];
+                // The kernel reads 16 bits of a mode: what lies above counts neither way.
+                for above in [0, 1 << 16, 0xffff_ffff_0000_0000] {
+                    for (mode, expected) in [
+                        (0o644, ALLOW),
+                        (0o1777, ALLOW),
+                        (0o4000, refused(libc::EPERM)),
+                        (0o2755, refused(libc::EPERM)),
+                        (0o7777, refused(libc::EPERM)),
+                    ] {
+                        args[place] = without | mode | above;
+                        assert_eq!(filter.call(name, &args), expected, "{name} {args:x?}");
+                    }
+                }
+            }
+            assert_eq!(filter.call("openat2", &[0; 4]), refused(libc::ENOSYS));
+            // Without O_CREAT there is no mode, only what was left in the register.
+            let directory = u64::from(libc::O_DIRECTORY as u32);
+            assert_eq!(filter.call("openat", &[0, 0, directory, u64::MAX]), ALLOW);
+            // The kernel itself takes the bits from a new directory, and `cp -r` asks for them.
+            assert_eq!(filter.call("mkdirat", &[0, 0, 0o2755]), ALLOW);
+        }
+    }
+}
+
 #[test]
 fn prctl_allows_what_it_names() {
     let filter = Filter::new(Arch::X86_64, TIGHT);
