@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{Error, Python, Version, probe};
 
 /// A file of another form is as good as none.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Interpreters that are remembered: few are in use, and each costs the others reading time.
 const MAX_ENTRIES: usize = 8;

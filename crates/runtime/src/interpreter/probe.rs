@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::{Error, OLDEST, Python, SYSTEM, Version, follow, in_resolved_directory, is_broad, is_elf, visible};
+use super::{
+    Error, OLDEST, Python, SYSTEM, Version, follow, in_resolved_directory, is_broad, is_elf, visible,
+};
 
 /// A shim may have much to do; a Python answers in a twentieth of a second.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
