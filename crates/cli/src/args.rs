@@ -118,7 +118,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub(crate) max_output: Option<Bytes>,
     /// Memory of all its processes together (default: 256MiB).
-    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    #[arg(long, value_name = "SIZE", value_parser = ringfence_policy::memory::parse, help_heading = "Limits")]
     pub(crate) memory: Option<Bytes>,
     /// Cores' worth of processor time, such as 1 or 0.5 (default: 1).
     #[arg(long, value_name = "NUMBER", help_heading = "Limits")]

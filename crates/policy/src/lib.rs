@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod bounds;
 mod isolation;
 mod limits;
 mod mount;
@@ -13,6 +14,7 @@ mod outcome;
 mod request;
 mod units;
 
+pub use bounds::{disk, memory};
 pub use isolation::{Isolation, IsolationMode};
 pub use limits::Limits;
 pub use mount::{Access, Mount, ParseMountError};

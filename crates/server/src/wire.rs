@@ -46,9 +46,11 @@ pub struct Run {
 pub struct WireLimits {
     timeout: Timeout,
     max_output: Bytes,
+    #[serde(deserialize_with = "ringfence_policy::memory::deserialize")]
     memory: Bytes,
     cpus: Cpus,
     pids: Pids,
+    #[serde(deserialize_with = "ringfence_policy::disk::deserialize")]
     disk: Bytes,
 }
 
@@ -243,6 +245,24 @@ impl From<&local::Error> for Refusal {
             reason,
             message: error.to_string(),
             hint: error.hint().to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_checked_anew() {
+        let sent = serde_json::to_value(WireLimits::from(Limits::DEFAULT)).unwrap();
+        let received: WireLimits = serde_json::from_value(sent.clone()).unwrap();
+        assert_eq!(Limits::from(received), Limits::DEFAULT);
+        for name in ["memory", "disk", "pids", "cpus", "timeout"] {
+            let mut zero = sent.clone();
+            zero[name] = 0.into();
+            let error = serde_json::from_value::<WireLimits>(zero).unwrap_err();
+            assert!(error.to_string().contains("must lie between"), "{name}: {error}");
         }
     }
 }

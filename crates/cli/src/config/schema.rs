@@ -60,7 +60,10 @@ pub(crate) struct Sandbox {
     #[schemars(with = "values::Size")]
     pub(crate) max_output: Bytes,
     /// Memory of all processes of a run together.
-    #[serde(serialize_with = "values::shown")]
+    #[serde(
+        serialize_with = "values::shown",
+        deserialize_with = "ringfence_policy::memory::deserialize"
+    )]
     #[schemars(with = "values::Size")]
     pub(crate) memory: Bytes,
     /// Cores' worth of processor time.
@@ -70,7 +73,10 @@ pub(crate) struct Sandbox {
     #[schemars(with = "u32")]
     pub(crate) pids: Pids,
     /// Bytes in the writable directories together.
-    #[serde(serialize_with = "values::shown")]
+    #[serde(
+        serialize_with = "values::shown",
+        deserialize_with = "ringfence_policy::disk::deserialize"
+    )]
     #[schemars(with = "values::Size")]
     pub(crate) disk: Bytes,
     /// The Python interpreter; a virtual environment's brings its packages. Unset: `python3` of the PATH.

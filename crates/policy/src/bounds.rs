@@ -1,0 +1,113 @@
+//! The sizes that a limit may have: below them nothing starts, above them no machine goes.
+
+use serde::{Deserialize, Deserializer};
+
+use crate::{Bytes, ParseUnitError};
+
+/// A limit's smallest and largest value, each with its text.
+struct Bounds {
+    what: &'static str,
+    min: (Bytes, &'static str),
+    max: (Bytes, &'static str),
+}
+
+const LARGEST: (Bytes, &str) = (Bytes::mib(64 << 20), "65536GiB");
+
+/// A shell starts in it. A Python does not, and then says so: the run ends as one that needed more memory.
+const MEMORY: Bounds = Bounds {
+    what: "memory",
+    min: (Bytes::mib(4), "4MiB"),
+    max: LARGEST,
+};
+
+/// Room for the directories themselves and a few small files.
+const DISK: Bounds = Bounds {
+    what: "disk",
+    min: (Bytes::kib(64), "64KiB"),
+    max: LARGEST,
+};
+
+impl Bounds {
+    fn check(&self, size: Bytes, text: &str) -> Result<Bytes, ParseUnitError> {
+        if (self.min.0..=self.max.0).contains(&size) {
+            return Ok(size);
+        }
+        Err(ParseUnitError::OutOfRange {
+            text: text.to_owned(),
+            what: self.what,
+            min: self.min.1,
+            max: self.max.1,
+        })
+    }
+
+    fn parse(&self, text: &str) -> Result<Bytes, ParseUnitError> {
+        self.check(text.parse()?, text)
+    }
+
+    fn deserialize<'de, D: Deserializer<'de>>(&self, deserializer: D) -> Result<Bytes, D::Error> {
+        let size = Bytes::deserialize(deserializer)?;
+        self.check(size, &size.to_string())
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+/// The limit on memory.
+pub mod memory {
+    use super::{Bytes, Deserializer, MEMORY, ParseUnitError};
+
+    /// Reads a text such as `256MiB`.
+    ///
+    /// # Errors
+    /// If it is no size, or one that a run cannot have.
+    pub fn parse(text: &str) -> Result<Bytes, ParseUnitError> {
+        MEMORY.parse(text)
+    }
+
+    /// Reads it from a file or a message.
+    ///
+    /// # Errors
+    /// If it is no size, or one that a run cannot have.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+        MEMORY.deserialize(deserializer)
+    }
+}
+
+/// The limit on the writable directories.
+pub mod disk {
+    use super::{Bytes, DISK, Deserializer};
+
+    /// Reads it from a file or a message.
+    ///
+    /// # Errors
+    /// If it is no size, or one that a run cannot have.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+        DISK.deserialize(deserializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_name_the_bounds() {
+        for bounds in [MEMORY, DISK] {
+            for (size, text) in [bounds.min, bounds.max] {
+                assert_eq!(bounds.parse(text), Ok(size));
+            }
+        }
+    }
+
+    #[test]
+    fn what_lies_outside_is_refused() {
+        for text in ["0", "1KiB", "4095KiB", "65537GiB"] {
+            let message = memory::parse(text).unwrap_err().to_string();
+            assert!(
+                message.ends_with("is out of range; it must lie between 4MiB and 65536GiB"),
+                "{message}"
+            );
+        }
+        assert_eq!(DISK.parse("64KiB"), Ok(Bytes::kib(64)));
+        assert!(DISK.parse("63KiB").is_err());
+    }
+}
