@@ -19,13 +19,13 @@ impl Environment {
         self.0.keys().filter_map(|name| name.to_str())
     }
 
-    /// The variables whose names and values are text.
-    pub(crate) fn text_pairs(&self) -> impl Iterator<Item = (String, String)> {
-        let pairs = self
-            .0
+    /// All variables as text, U+FFFD standing for what is none: output is read in the same way, so that a secret
+    /// which is not text is still found in it.
+    pub(crate) fn lossy_pairs(&self) -> impl Iterator<Item = (String, String)> {
+        let lossy = |text: &OsString| text.to_string_lossy().into_owned();
+        self.0
             .iter()
-            .filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));
-        pairs.map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .map(move |(name, value)| (lossy(name), lossy(value)))
     }
 
     /// A variable's value; an empty one counts as unset.
@@ -58,5 +58,19 @@ impl<const N: usize> From<[(&str, &str); N]> for Environment {
                 .map(|(name, value)| (name.into(), value.into()))
                 .collect(),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStringExt;
+
+    #[test]
+    fn a_secret_that_is_no_text_is_still_a_secret() {
+        let value = OsString::from_vec(b"pass\xffword".to_vec());
+        let environment = Environment(BTreeMap::from([("API_TOKEN".into(), value)]));
+        let pairs: Vec<_> = environment.lossy_pairs().collect();
+        assert_eq!(pairs, [("API_TOKEN".to_owned(), "pass\u{fffd}word".to_owned())]);
     }
 }

@@ -42,7 +42,7 @@ pub(crate) fn rules(settings: &high::Settings, context: &Context) -> Rules {
         blocked_imports: Some(settings.blocked_imports.clone()).filter(|modules| !modules.is_empty()),
         store_policy: settings.store,
         store: Store::new(&settings.artifacts_dir, settings.artifacts_keep),
-        redactor: Redactor::from_environment(context.environment.text_pairs()),
+        redactor: Redactor::from_environment(context.environment.lossy_pairs()),
     }
 }
 
