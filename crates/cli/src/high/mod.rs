@@ -3,7 +3,9 @@
 mod exposure;
 mod source;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ringfence_policy::{EnvName, Limits, Mount, Network, Request, RuntimeKind, Scope};
 use ringfence_runtime::artifact::{Store, StorePolicy};
@@ -39,14 +41,14 @@ pub(crate) struct RunPlan {
 }
 
 /// What a program reads on standard input.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum StdinSource {
     /// Nothing: it is at its end at once.
     Empty,
     /// Our own standard input.
     Inherit,
-    /// This file.
-    File(PathBuf),
+    /// This file, opened before anything runs.
+    File(Arc<File>),
 }
 
 /// Whether a running engine may do the work.
@@ -256,7 +258,7 @@ fn stdin(args: &RunArgs, source: &Source) -> Result<StdinSource, Failure> {
             "give the program as a file or with -c",
         )),
         Some(path) if path.as_os_str() == "-" => Ok(StdinSource::Inherit),
-        Some(path) => source::check_file(path).map(|()| StdinSource::File(path.clone())),
+        Some(path) => source::open(path).map(|file| StdinSource::File(Arc::new(file))),
     }
 }
 

@@ -53,9 +53,8 @@ impl Source {
                 None,
             ),
             Self::File(path) => {
-                check_file(&path)?;
+                let file = open(&path)?;
                 let shown = path.display().to_string();
-                let file = File::open(&path).map_err(|error| unreadable(&shown, &error))?;
                 let extension = path
                     .extension()
                     .and_then(|extension| extension.to_str())
@@ -72,8 +71,8 @@ impl Source {
     }
 }
 
-/// That `path` can be read as a file.
-pub(super) fn check_file(path: &Path) -> Result<(), Failure> {
+/// The file at `path`, to be read.
+pub(super) fn open(path: &Path) -> Result<File, Failure> {
     let shown = path.display().to_string();
     let meta = path.metadata().map_err(|error| unreadable(&shown, &error))?;
     if meta.is_dir() {
@@ -82,7 +81,7 @@ pub(super) fn check_file(path: &Path) -> Result<(), Failure> {
             "name a file in it",
         ));
     }
-    Ok(())
+    File::open(path).map_err(|error| unreadable(&shown, &error))
 }
 
 fn bytes(name: &str, reader: impl Read) -> Result<Vec<u8>, Failure> {
@@ -197,13 +196,13 @@ mod tests {
     fn missing_files_and_directories_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         assert!(
-            check_file(dir.path())
+            open(dir.path())
                 .unwrap_err()
                 .to_string()
                 .contains("is a directory")
         );
         assert!(
-            check_file(&dir.path().join("no"))
+            open(&dir.path().join("no"))
                 .unwrap_err()
                 .to_string()
                 .contains("cannot read")
