@@ -1,12 +1,12 @@
 //! `ringfence run`.
 
-use std::fs::File;
 use std::io::{Read, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use ringfence_policy::{ExecutionResult, Outcome};
 use ringfence_runtime::execute::{Order, execute};
-use ringfence_runtime::local::{Chunk, Connection, Local, Settings, Stream, Warmth};
+use ringfence_runtime::local::{Chunk, Connection, Local, Settings, Stream, Warmth, notice};
 use ringfence_server::client::{self, Client};
 use ringfence_server::wire::Run;
 use tokio::sync::{mpsc, watch};
@@ -98,10 +98,12 @@ async fn engine(context: &Context) -> Option<Client> {
     Client::connect(&context.paths.socket_if_ours()?).await.ok()
 }
 
-/// The order as an engine takes it; `None` for one that no engine may serve.
+/// The order as an engine takes it; `None` for one that no engine may serve. One without a usable interpreter
+/// is such: doing the work here tells why, where an engine would use its own.
 fn wire_run(order: &Order, settings: &Settings) -> Option<Run> {
     let mut run = Run::of(&order.request, order.fence)?;
-    run.interpreter = ringfence_runtime::local::interpreter(settings, order.request.language);
+    let interpreter = ringfence_runtime::local::interpreter(settings, order.request.language)?;
+    run.interpreter = Some(interpreter);
     run.output_directory.clone_from(&order.output_directory);
     Some(run)
 }
@@ -175,8 +177,7 @@ fn stdin_of(source: &StdinSource) -> Option<mpsc::Receiver<Vec<u8>>> {
     let mut reader: Box<dyn Read + Send> = match source {
         StdinSource::Empty => return None,
         StdinSource::Inherit => Box::new(std::io::stdin()),
-        // Checked when the plan was made; one that has vanished since reads as empty.
-        StdinSource::File(path) => Box::new(File::open(path).ok()?),
+        StdinSource::File(file) => Box::new(Arc::clone(file)),
     };
     let (sender, receiver) = mpsc::channel(IN_FLIGHT);
     std::thread::spawn(move || {
@@ -221,19 +222,11 @@ fn finish(result: &ExecutionResult, report: Report, delivered: bool, ui: Ui) -> 
 
 /// What the streams could not say.
 fn tell(result: &ExecutionResult, delivered: bool, ui: Ui) -> anyhow::Result<()> {
-    let limits = &result.meta.resource_limits;
-    match result.meta.outcome {
-        Outcome::TimedOut => ui.error(&format!("execution timed out after {}s", limits.timeout)),
-        Outcome::MemoryExceeded => {
-            ui.error(&format!(
-                "killed: the memory limit of {} bytes was exceeded",
-                limits.memory_bytes
-            ));
-        }
-        Outcome::Cancelled => ui.error("execution cancelled"),
-        Outcome::Unknown => ui.error("the executor broke; nothing is known of the program's end"),
-        Outcome::Blocked => ui.err(&result.stderr)?,
-        Outcome::Exited | Outcome::Signalled => {}
+    let meta = &result.meta;
+    match notice(meta.outcome, &meta.resource_limits) {
+        Some(notice) => ui.error(&notice),
+        None if meta.outcome == Outcome::Blocked => ui.err(&result.stderr)?,
+        None => {}
     }
     for warning in &result.meta.warnings {
         ui.warn(warning);
