@@ -19,6 +19,7 @@
 )]
 
 use ringfence_jail::seccomp::{Ipc, Program, Sockets, Surface, fence};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Output};
 
@@ -266,7 +267,43 @@ const REFUSED: &[(&str, Act, i32)] = &[
         },
         libc::EPERM,
     ),
+    ("fchmod setuid", || syscall!(SYS_fchmod, -1, 0o4755), libc::EPERM),
+    (
+        "fchmodat setgid",
+        || syscall!(SYS_fchmodat, -1, NOWHERE, 0o2755),
+        libc::EPERM,
+    ),
+    (
+        "fchmodat2 setuid",
+        || syscall!(SYS_fchmodat2, -1, NOWHERE, 0o4755, 0),
+        libc::EPERM,
+    ),
+    (
+        "mknodat setuid",
+        || syscall!(SYS_mknodat, -1, NOWHERE, libc::S_IFREG | 0o4755, 0),
+        libc::EPERM,
+    ),
+    (
+        "openat O_CREAT setuid",
+        || syscall!(SYS_openat, -1, NOWHERE, libc::O_CREAT, 0o4755),
+        libc::EPERM,
+    ),
+    (
+        "openat O_TMPFILE setuid",
+        || syscall!(SYS_openat, -1, NOWHERE, libc::O_TMPFILE | libc::O_RDWR, 0o4755),
+        libc::EPERM,
+    ),
+    (
+        "openat2",
+        || {
+            let how = [0_u64; 3];
+            syscall!(SYS_openat2, libc::AT_FDCWD, c"/".as_ptr(), how.as_ptr(), 24)
+        },
+        libc::ENOSYS,
+    ),
 ];
+
+const NOWHERE: *const libc::c_char = c"nowhere".as_ptr();
 
 #[test]
 fn the_kernel_refuses_inside_what_works_outside() {
@@ -380,6 +417,25 @@ fn the_shell_and_its_tools_work() {
         tar -czf all.tar.gz list sorted; mkdir out; tar -xzf all.tar.gz -C out; cat out/sorted | tr -d '\n'; echo
         (sleep 0 & wait); kill -0 $$; ulimit -n > /dev/null; diff list out/list; head -c 4 /dev/urandom | wc -c"#;
     prints("bash", &["-c", script], "6\nfound 1\n3\n1\na 1b 2c 3\n4\n");
+}
+
+/// What has a setuid or setgid bit can be copied; the copy has none, and gets none.
+#[test]
+fn copies_carry_no_setuid_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let team = folder.path().join("team");
+    std::fs::create_dir(&team).unwrap();
+    std::fs::write(team.join("tool"), "").unwrap();
+    for (path, mode) in [(&team, 0o2755), (&team.join("tool"), 0o6755)] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let script = r#"export LC_ALL=C; umask 022; cp -r "$0" copy && stat -c %a copy copy/tool; chmod u+s copy/tool 2>&1; stat -c %a copy/tool"#;
+    let refused = "chmod: changing permissions of 'copy/tool': Operation not permitted\n";
+    prints(
+        "bash",
+        &["-c", script, team.to_str().unwrap()],
+        &format!("755\n755\n{refused}755\n"),
+    );
 }
 
 #[test]

@@ -126,10 +126,11 @@ fn naive(file: &Value, surface: Surface, name: &str, args: &[u64]) -> u32 {
                     .any(|value| bits(value) == argument),
             }
         };
-        let met = rule
-            .get("when")
-            .is_none_or(|when| when.as_array().unwrap().iter().all(holds));
-        if has(&rule["names"], name) && has(&rule["sockets"], sockets) && has(&rule["ipc"], ipc) && met {
+        let met = || {
+            rule.get("when")
+                .is_none_or(|when| when.as_array().unwrap().iter().all(holds))
+        };
+        if has(&rule["names"], name) && has(&rule["sockets"], sockets) && has(&rule["ipc"], ipc) && met() {
             return rule.get("errno").map_or(ALLOW, errno);
         }
     }
