@@ -36,6 +36,16 @@ pub(crate) const TARGETS: &[Target] = &[
         ],
     },
     Target {
+        name: "engine_frames",
+        run: engine_frames,
+        seeds: &[
+            b"\x01\x02\x00\x00\x00{}\x04\x00\x00\x00\x00",
+            b"\x10\x03\x00\x00\x00abc\x11\x00\x00\x00\x00",
+            b"\x02\xff\xff\xff\xff",
+            b"{\"code\":\"print(1)\",\"name\":\"a.py\",\"language\":\"python\",\"args\":[],\"env\":[[\"A\",\"b\"]],\"limits\":{\"timeout\":30.0,\"max_output\":10240,\"memory\":268435456,\"cpus\":1.0,\"pids\":64,\"disk\":67108864},\"mounts\":[[\"/tmp\",\"/data\",false]],\"scope\":\"local\",\"fence\":\"default\",\"interpreter\":null,\"output_directory\":null,\"stream\":false,\"stdin\":false}",
+        ],
+    },
+    Target {
         name: "launcher_packets",
         run: launcher_packets,
         seeds: &[
@@ -134,6 +144,21 @@ fn import_check(input: &[u8]) {
     assert!(!imports::message(&found).is_empty());
 }
 
+/// Frames come out whatever the pieces they arrive in; what is no frame is refused and never taken for one. A payload is
+/// also read as a request.
+fn engine_frames(input: &[u8]) {
+    let mut buffer = input.to_vec();
+    let mut taken = 0;
+    while let Ok(Some(frame)) = ringfence_server::frame::decode(&mut buffer) {
+        taken += 5 + frame.payload.len();
+        assert_eq!(&input[taken - frame.payload.len()..taken], frame.payload);
+    }
+    assert_eq!(taken + buffer.len(), input.len(), "bytes were lost or made up");
+    if let Ok(run) = serde_json::from_slice::<ringfence_server::wire::Run>(input) {
+        let _ = run.request();
+    }
+}
+
 /// The first byte is the limit, the second the size of the chunks. However the stream is cut up, the text is the same,
 /// it is bounded, and the count is true.
 fn output_capture(input: &[u8]) {
@@ -173,7 +198,10 @@ fn redaction(input: &[u8]) {
         let head = &clean[start..gap.start];
         assert!(!head.ends_with(&SECRET[..4]), "before a gap: {clean:?}");
         let tail = &clean[gap.end..];
-        assert!(!tail.starts_with(&SECRET[SECRET.len() - 4..]), "behind a gap: {clean:?}");
+        assert!(
+            !tail.starts_with(&SECRET[SECRET.len() - 4..]),
+            "behind a gap: {clean:?}"
+        );
         start = gap.end;
     }
     assert!(!clean.ends_with(&SECRET[..4]), "at the end: {clean:?}");

@@ -402,16 +402,16 @@ impl Served {
         all.push(path.display().to_string());
         all.extend(request.args.iter().cloned());
         let program = layout::program(&executable, all, environment(&places, request));
-        let code = directory.is_none().then(|| (name, request.code.clone()));
-        self.start(
-            Origin::Exec(program),
-            code,
-            Vec::new(),
-            &request.limits,
-            directory,
-        )
-        .await
-        .map(|guest| (guest, false))
+        let text = match directory {
+            Some(_) => Text::OnHost,
+            None => Text::File {
+                name,
+                text: request.code.clone(),
+            },
+        };
+        self.start(Origin::Exec(program), text, &request.limits, directory)
+            .await
+            .map(|guest| (guest, false))
     }
 
     async fn python_guest(&self, request: &Request, settings: &Settings) -> Result<(Guest, bool), Error> {
@@ -425,7 +425,7 @@ impl Served {
             if *self.lane.zygote().borrow() == Zygote::Warm {
                 self.zygote_renewal.count();
                 return self
-                    .start(Origin::Fork, None, job, &request.limits, None)
+                    .start(Origin::Fork, Text::Job(job), &request.limits, None)
                     .await
                     .map(|guest| (guest, true));
             }
@@ -451,7 +451,7 @@ impl Served {
         let mut job = compiled.unwrap_or_default();
         job.extend(job::encode(&request.name, &request.code, &request.args, &[]));
         let guest = self
-            .start(Origin::Exec(program), None, job, &request.limits, directory)
+            .start(Origin::Exec(program), Text::Job(job), &request.limits, directory)
             .await?;
         Ok((guest, false))
     }
@@ -459,8 +459,7 @@ impl Served {
     async fn start(
         &self,
         origin: Origin,
-        code: Option<(String, String)>,
-        job: Vec<u8>,
+        text: Text,
         limits: &Limits,
         directory: Option<Workdir>,
     ) -> Result<Guest, Error> {
@@ -469,6 +468,11 @@ impl Served {
         let executable = match &origin {
             Origin::Exec(program) => Some(program.executable.display().to_string()),
             Origin::Fork => None,
+        };
+        let (code, job) = match text {
+            Text::File { name, text } => (Some((name, text)), Vec::new()),
+            Text::Job(job) => (None, job),
+            Text::OnHost => (None, Vec::new()),
         };
         let plan = Plan {
             origin,
@@ -535,6 +539,16 @@ impl Served {
             let _ = group.close();
         }
     }
+}
+
+/// How the program's text gets to the guest.
+enum Text {
+    /// As a job on its control descriptor.
+    Job(Vec<u8>),
+    /// As a file in its cell.
+    File { name: String, text: String },
+    /// It lies in the guest's directory on the host.
+    OnHost,
 }
 
 /// Makes the workers of a pool.
