@@ -3,6 +3,12 @@
 //! Cargo cannot yet make one package's cdylib an input of another (`-Z bindeps`), so this calls cargo again,
 //! in a target directory of its own that all profiles share.
 
+#![expect(
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a build script tells of its failure by a panic, and calls cargo again"
+)]
+
 use std::path::{Path, PathBuf};
 
 fn main() {
