@@ -7,7 +7,7 @@ mod alone {
 
     use crate::leftovers::{control_groups, processes};
     use crate::support::eventually_none;
-    use crate::world::{Mode, Place, World};
+    use crate::world::World;
 
     const RUNS: usize = 2000;
     const AT_ONCE: usize = 8;
