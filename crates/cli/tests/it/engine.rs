@@ -19,7 +19,9 @@ fn engine(scenario: impl Fn(&World)) {
 /// A run that says `begun` and then lasts; its first line has been read.
 fn lasting(world: &World, args: &[&str]) -> Child {
     let code = "import time; print('begun', flush=True); time.sleep(1000)";
-    let mut child = world.call([args, &["--timeout", "300s", "-c", code]].concat()).start();
+    let mut child = world
+        .call([args, &["--timeout", "300s", "-c", code]].concat())
+        .start();
     let mut said = [0; 6];
     child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
     assert_eq!(&said, b"begun\n");
@@ -42,19 +44,64 @@ fn runs_are_served_warm_and_without_it_cold() {
 fn the_result_is_the_same_with_and_without() {
     engine(|world| {
         for args in [
-            &["-c", "import sys; print(1); print(2, file=sys.stderr); sys.exit(3)"][..],
+            &[
+                "-c",
+                "import sys; print(1); print(2, file=sys.stderr); sys.exit(3)",
+            ][..],
             &["-c", "1/0"],
-            &["--memory", "64MiB", "--pids", "9", "--cpus", "0.5", "-c", "x = bytearray(200 << 20)"],
+            &[
+                "--memory",
+                "64MiB",
+                "--pids",
+                "9",
+                "--cpus",
+                "0.5",
+                "-c",
+                "x = bytearray(200 << 20)",
+            ],
             &["--timeout", "300ms", "-c", "while True: pass"],
-            &["-c", "import os; print(sorted(os.environ.items()), os.getpid(), os.getppid(), os.sched_getaffinity(0))"],
-            &["-c", "import resource as r; print([(n, r.getrlimit(getattr(r, n))) for n in dir(r) if n.startswith('RLIMIT')])"],
-            &["-c", "print(open('/proc/self/limits').read(), open('/proc/mounts').read().count('\\n'))"],
-            &["-c", "import os; print(sorted(os.listdir('/')), os.umask(0), os.getpgrp(), os.getsid(0), sorted(os.listdir('/proc/self/fd')))"],
-            &["-c", "import signal as s; print([(n.name, s.getsignal(n)) for n in s.valid_signals() if hasattr(n, 'name')], s.pthread_sigmask(s.SIG_BLOCK, []))"],
-            &["-c", "import sys; print(sys.path, sys.flags, sys.argv, sys.executable, sys.stdin.encoding, sys.stdout.line_buffering, sys.getrecursionlimit())"],
-            &["-c", "import threading, gc; print(threading.active_count(), threading.current_thread().name, gc.isenabled(), gc.get_threshold())"],
-            &["-l", "bash", "-c", "env | sort; ulimit -a; ls -la / /tmp /workspace /output | grep -v '^total'; id", "--", "a"],
-            &["-l", "javascript", "-c", "console.log(process.env, process.argv, process.version); process.exit(4)"],
+            &[
+                "-c",
+                "import os; print(sorted(os.environ.items()), os.getpid(), os.getppid(), os.sched_getaffinity(0))",
+            ],
+            &[
+                "-c",
+                "import resource as r; print([(n, r.getrlimit(getattr(r, n))) for n in dir(r) if n.startswith('RLIMIT')])",
+            ],
+            &[
+                "-c",
+                "print(open('/proc/self/limits').read(), open('/proc/mounts').read().count('\\n'))",
+            ],
+            &[
+                "-c",
+                "import os; print(sorted(os.listdir('/')), os.umask(0), os.getpgrp(), os.getsid(0), sorted(os.listdir('/proc/self/fd')))",
+            ],
+            &[
+                "-c",
+                "import signal as s; print([(n.name, s.getsignal(n)) for n in s.valid_signals() if hasattr(n, 'name')], s.pthread_sigmask(s.SIG_BLOCK, []))",
+            ],
+            &[
+                "-c",
+                "import sys; print(sys.path, sys.flags, sys.argv, sys.executable, sys.stdin.encoding, sys.stdout.line_buffering, sys.getrecursionlimit())",
+            ],
+            &[
+                "-c",
+                "import threading, gc; print(threading.active_count(), threading.current_thread().name, gc.isenabled(), gc.get_threshold())",
+            ],
+            &[
+                "-l",
+                "bash",
+                "-c",
+                "env | sort; ulimit -a; ls -la / /tmp /workspace /output | grep -v '^total'; id",
+                "--",
+                "a",
+            ],
+            &[
+                "-l",
+                "javascript",
+                "-c",
+                "console.log(process.env, process.argv, process.version); process.exit(4)",
+            ],
         ] {
             let mut results = [&["--no-engine"][..], &[]].map(|extra| {
                 let mut result = world.json(extra.iter().chain(args)).result;
@@ -79,12 +126,14 @@ fn the_result_is_the_same_with_and_without() {
 /// `ls -la` prints when a directory was made.
 fn without_times(result: &mut Value) {
     let text = result["stdout"].as_str().unwrap();
-    let lines = text.lines().map(|line| match line.split_once(" Nov ").or_else(|| line.split_once(':')) {
-        Some((before, after)) if line.starts_with(['d', 'l', '-']) => {
-            format!("{before} {}", after.rsplit(' ').next().unwrap_or_default())
-        }
-        _ => line.to_owned(),
-    });
+    let lines = text.lines().map(
+        |line| match line.split_once(" Nov ").or_else(|| line.split_once(':')) {
+            Some((before, after)) if line.starts_with(['d', 'l', '-']) => {
+                format!("{before} {}", after.rsplit(' ').next().unwrap_or_default())
+            }
+            _ => line.to_owned(),
+        },
+    );
     let text = lines.collect::<Vec<_>>().join("\n");
     result["stdout"] = Value::String(text);
 }
@@ -94,7 +143,11 @@ fn only_one_serves_a_state_directory() {
     engine(|world| {
         let second = finish(&mut world.command(&[], ["serve"]), b"");
         second.refused(125, "an engine is already running");
-        assert_eq!(world.json(["-c", "1"]).get("meta.warm"), true, "the first one still serves");
+        assert_eq!(
+            world.json(["-c", "1"]).get("meta.warm"),
+            true,
+            "the first one still serves"
+        );
     });
 }
 
@@ -121,7 +174,9 @@ fn foreign_bytes_do_not_disturb_it() {
             let mut stream = UnixStream::connect(world.socket()).unwrap();
             drop(stream.write_all(garbage));
         }
-        let idle: Vec<_> = (0..50).map(|_| UnixStream::connect(world.socket()).unwrap()).collect();
+        let idle: Vec<_> = (0..50)
+            .map(|_| UnixStream::connect(world.socket()).unwrap())
+            .collect();
         assert_eq!(world.json(["-c", "print(1)"]).get("meta.warm"), true);
         drop(idle);
     });
@@ -167,7 +222,9 @@ fn a_client_that_vanishes_takes_its_run_along() {
     engine(|world| {
         let mut child = lasting(world, &[]);
         let sleepers = || {
-            let guests = processes().into_iter().filter(|process| process.command.contains("1005"));
+            let guests = processes()
+                .into_iter()
+                .filter(|process| process.command.contains("1005"));
             guests.map(|process| process.pid).collect::<Vec<_>>()
         };
         let mut shell = world.call(["-l", "bash", "-c", "sleep 1005"]).start();
@@ -184,7 +241,10 @@ fn a_client_that_vanishes_takes_its_run_along() {
 #[test]
 fn what_is_too_much_at_once_is_told_so() {
     let world = World::before_engine();
-    world.dir.write("config/ringfence/ringfence.toml", "[engine]\nmax_concurrent = 1\nqueue = 1\n");
+    world.dir.write(
+        "config/ringfence/ringfence.toml",
+        "[engine]\nmax_concurrent = 1\nqueue = 1\n",
+    );
     world.start_engine();
     let mut running = lasting(&world, &[]);
     let waiting = world.call(["--timeout", "100s", "-c", "print('waited')"]).start();
@@ -193,7 +253,10 @@ fn what_is_too_much_at_once_is_told_so() {
     running.kill().unwrap();
     running.wait().unwrap();
     let outputs = [waiting, third].map(|child| child.wait_with_output().unwrap());
-    let served = outputs.iter().filter(|output| output.stdout == b"waited\n").count();
+    let served = outputs
+        .iter()
+        .filter(|output| output.stdout == b"waited\n")
+        .count();
     let busy = outputs.iter().filter(|output| {
         let said = String::from_utf8_lossy(&output.stderr);
         output.status.code() == Some(125) && said.contains("busy") && said.contains("hint: ")
@@ -206,13 +269,18 @@ fn what_is_too_much_at_once_is_told_so() {
 #[test]
 fn a_queue_without_places_turns_away() {
     let world = World::before_engine();
-    world.dir.write("config/ringfence/ringfence.toml", "[engine]\nmax_concurrent = 1\nqueue = 0\n");
+    world.dir.write(
+        "config/ringfence/ringfence.toml",
+        "[engine]\nmax_concurrent = 1\nqueue = 0\n",
+    );
     world.start_engine();
     let mut running = lasting(&world, &[]);
     world.run(["-c", "print(1)"]).refused(125, "busy");
     running.kill().unwrap();
     running.wait().unwrap();
-    eventually("there is room again", || world.run(["-c", "print(1)"]).status == 0);
+    eventually("there is room again", || {
+        world.run(["-c", "print(1)"]).status == 0
+    });
     world.close();
 }
 
@@ -229,7 +297,10 @@ fn many_at_once_get_each_their_own() {
             .collect();
         for (number, child) in children.into_iter().enumerate() {
             let output = child.wait_with_output().unwrap();
-            assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{number} in {number}\n"));
+            assert_eq!(
+                String::from_utf8_lossy(&output.stdout),
+                format!("{number} in {number}\n")
+            );
             assert_eq!(output.status.code(), Some(i32::try_from(number).unwrap()));
         }
     });
@@ -238,10 +309,16 @@ fn many_at_once_get_each_their_own() {
 #[test]
 fn modules_can_be_imported_beforehand() {
     let world = World::before_engine();
-    world.dir.write("config/ringfence/ringfence.toml", "[sandbox]\npreload = ['wave', 'no_such_module']\n");
+    world.dir.write(
+        "config/ringfence/ringfence.toml",
+        "[sandbox]\npreload = ['wave', 'no_such_module']\n",
+    );
     world.start_engine();
     let loaded = world.json(["-c", "import sys; print('wave' in sys.modules)"]);
-    assert_eq!((loaded.stdout(), loaded.get("meta.warm")), ("True\n", &json!(true)));
+    assert_eq!(
+        (loaded.stdout(), loaded.get("meta.warm")),
+        ("True\n", &json!(true))
+    );
     world.close();
 }
 
@@ -255,7 +332,52 @@ fn nothing_of_a_run_is_seen_by_the_next() {
                     'SPOILED' in os.environ, [os.listdir(d) for d in ('/tmp', '/workspace', '/output', '/dev/shm')], os.umask(0))";
         for _ in 0..12 {
             world.run(["-c", leave]).ok();
-            assert_eq!(world.python(look), "False False False False [[], [], [], []] 18\n");
+            assert_eq!(
+                world.python(look),
+                "False False False False [[], [], [], []] 18\n"
+            );
         }
     });
+}
+
+/// Kills the launchers that a process of ours started.
+fn break_launchers(world: &World, owner: u32) {
+    let root = world.dir.path("");
+    let all = processes();
+    let launchers: Vec<_> = all
+        .iter()
+        .filter(|process| process.parent == owner && process.executable.starts_with(&root))
+        .collect();
+    assert!(!launchers.is_empty(), "no launcher among {all:?}");
+    for launcher in launchers {
+        let mut kill = world.dir.program("kill");
+        finish(kill.arg("-KILL").arg(launcher.pid.to_string()), b"").ok();
+    }
+}
+
+#[test]
+fn a_broken_executor_is_unknown_and_never_a_success() {
+    for mode in [Mode::OneShot, Mode::Engine] {
+        play(World::new(mode, Place::Here), |world| {
+            for language in ["python", "bash"] {
+                let code = match language {
+                    "python" => "print('begun', flush=True)\nimport time; time.sleep(1000)",
+                    _ => "echo begun; sleep 1008",
+                };
+                let mut child = world
+                    .call(["--timeout", "300s", "-l", language, "-c", code])
+                    .start();
+                child.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+                break_launchers(world, world.engine_pid().unwrap_or(child.id()));
+                let output = child.wait_with_output().unwrap();
+                assert_eq!(output.status.code(), Some(125), "{output:?}");
+                let said = String::from_utf8(output.stderr).unwrap();
+                assert!(said.contains("nothing is known of the program's end"), "{said}");
+                // It does not stay broken.
+                eventually("runs work again", || {
+                    world.run(["-l", language, "-c", ""]).status == 0
+                });
+            }
+        });
+    }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::support::entries;
-use crate::world::{World, here, repository, skip};
+use crate::world::{World, here, repository, venv};
 
 here!(every_example_prints_what_is_expected);
 
@@ -23,17 +23,13 @@ fn programs() -> Vec<String> {
 }
 
 fn every_example_prints_what_is_expected(world: &World) {
-    let venv = repository("target/test-venv/bin/python");
+    let venv = venv();
     for name in programs() {
         let path = program(&name);
         let mut args = vec!["--output", "out"];
-        let venv = std::path::absolute(&venv).unwrap().display().to_string();
         if ["chart.py", "dataframe.py"].contains(&name.as_str()) {
-            if !Path::new(&venv).exists() {
-                skip::<()>("no target/test-venv (`cargo xtask setup` makes it)");
-                continue;
-            }
-            args.extend(["--memory", "512MiB", "--python", &venv]);
+            let Some(python) = &venv else { continue };
+            args.extend(["--memory", "512MiB", "--python", python]);
         }
         args.push(&path);
         let call = match name.as_str() {

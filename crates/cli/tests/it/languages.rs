@@ -122,7 +122,7 @@ fn node_has_its_modules(world: &World) {
             "42\n",
         ),
         (
-            "setTimeout(() => console.log('later'), 5); setImmediate(() => console.log('soon')); console.log('now')",
+            "setTimeout(() => console.log('later'), 300); setImmediate(() => console.log('soon')); console.log('now')",
             "now\nsoon\nlater\n",
         ),
         (

@@ -1,7 +1,7 @@
 //! What Python programs rely on, inside the fence.
 
 use crate::support::finish;
-use crate::world::{World, here, repository, skip};
+use crate::world::{Mode, World, here, venv};
 
 here!(
     the_program_is_main,
@@ -207,7 +207,7 @@ fn what_is_at_exit_runs(world: &World) {
 fn no_two_runs_share_their_randomness(world: &World) {
     let code = "import random, uuid, secrets, os, tempfile\nprint(random.random())\nprint(uuid.uuid4())\n\
                 print(secrets.token_hex())\nprint(os.urandom(8))\nprint(next(tempfile._get_candidate_names()))\n\
-                print(random.SystemRandom().random())\nprint(hash('text'))";
+                print(random.SystemRandom().random())\nprint(random.Random().random())";
     let runs = [world.python(code), world.python(code), world.python(code)];
     for (number, line) in runs[0].lines().enumerate() {
         for other in &runs[1..] {
@@ -216,6 +216,14 @@ fn no_two_runs_share_their_randomness(world: &World) {
     }
     let seeded = "import random; random.seed(7); print(random.random())";
     assert_eq!(world.python(seeded), world.python(seeded));
+    // Workers of one zygote share its seed of hashes, until the zygote is renewed.
+    let hash = "print(hash('text'))";
+    let here = world.python(hash);
+    if world.mode == Mode::Engine {
+        world.stop_engine("TERM");
+        world.start_engine();
+    }
+    assert_ne!(world.python(hash), here);
 }
 
 fn source_can_be_inspected(world: &World) {
@@ -293,23 +301,6 @@ fn odd_sources_run(world: &World) {
     let run = world.json(["-c", &deep]);
     run.ended("exited", 1, 1);
     assert!(run.stderr().contains("too many nested parentheses"), "{run:?}");
-}
-
-/// The Python with numpy, pandas and matplotlib that `cargo xtask setup` makes.
-fn venv() -> Option<String> {
-    let python = repository("target/test-venv/bin/python");
-    match python.exists() {
-        // The directory is resolved, the interpreter is not: its link is what makes it an environment.
-        true => Some(
-            repository("target/test-venv")
-                .canonicalize()
-                .unwrap()
-                .join("bin/python")
-                .display()
-                .to_string(),
-        ),
-        false => skip("no target/test-venv (`cargo xtask setup` makes it)"),
-    }
 }
 
 fn a_virtual_environment_brings_its_packages(world: &World) {

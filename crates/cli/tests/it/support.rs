@@ -145,7 +145,7 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 /// Waits, not for ever, until there is none of something.
 #[track_caller]
 pub(crate) fn eventually_none<T: std::fmt::Debug>(what: &str, mut find: impl FnMut() -> Vec<T>) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         let found = find();
         if found.is_empty() {

@@ -154,8 +154,8 @@ impl World {
     pub(crate) fn python(&self, code: &str) -> String {
         let output = self.run(["-c", code]);
         assert_eq!(
-            (output.status, output.stderr.as_str()),
-            (0, self.warning()),
+            (output.status, &output.stderr),
+            (0, &self.warning()),
             "{output:?}"
         );
         output.stdout
@@ -172,11 +172,16 @@ impl World {
     }
 
     /// What every run in this place says on standard error.
-    pub(crate) fn warning(&self) -> &'static str {
-        match self.place {
-            Place::Here | Place::User => "",
-            Place::Container | Place::ContainerUser => NO_NAMESPACES,
-        }
+    pub(crate) fn warning(&self) -> String {
+        let step = match self.place {
+            Place::Here | Place::User => return String::new(),
+            Place::Container => "make a mount namespace",
+            Place::ContainerUser => "make a user namespace",
+        };
+        format!(
+            "warning: this machine does not let us make namespaces ({step}: Operation not permitted (os error 1)); the \
+             run was held by the other layers\n"
+        )
     }
 
     /// Any `ringfence` command in this world.
@@ -434,10 +439,6 @@ impl Run {
     }
 }
 
-/// What every run in a container says.
-const NO_NAMESPACES: &str = "warning: this machine does not let us make namespaces (make a mount namespace: Operation \
-                             not permitted (os error 1)); the run was held by the other layers\n";
-
 /// The first prerequisite that is not there.
 fn missing(place: Place) -> Option<String> {
     let root = || (own_uid() != 0).then(|| "not root, so no other user can be taken on".to_owned());
@@ -474,6 +475,15 @@ fn ordinary_uid() -> u32 {
 /// A file of the repository.
 pub(crate) fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// The Python with numpy, pandas and matplotlib that `cargo xtask setup` makes.
+pub(crate) fn venv() -> Option<String> {
+    // The directory is resolved, the interpreter is not: its link is what makes it an environment.
+    match repository("target/test-venv").canonicalize() {
+        Ok(directory) => Some(directory.join("bin/python").display().to_string()),
+        Err(_) => skip("no target/test-venv (`cargo xtask setup` makes it)"),
+    }
 }
 
 /// Makes a test of each function here, in one shot and with an engine.
