@@ -37,7 +37,7 @@ pub(super) fn resolve_new(path: &Path) -> Result<PathBuf, Failure> {
     if !missing.components().all(plain) {
         return refuse(format!("{} does not exist", path.display()));
     }
-    Ok(there.join(missing))
+    Ok(whole((there, missing)))
 }
 
 /// That showing `path`, which is resolved, gives away neither our own directories nor the host's controls.
@@ -50,8 +50,7 @@ pub(super) fn check(path: &Path, paths: &Paths) -> Result<(), Failure> {
     };
     for (own, what) in [(&paths.state, "state"), (&paths.runtime, "runtime")] {
         // By its name and by the one without links, for a directory that does not exist yet has no identity.
-        let (there, missing) = nearest(own);
-        if overlaps(path, own) || overlaps(path, &there.join(missing)) {
+        if overlaps(path, own) || overlaps(path, &whole(nearest(own))) {
             return refuse(&format!(
                 "it would expose Ringfence's {what} directory {}",
                 own.display()
@@ -91,6 +90,14 @@ fn nearest(path: &Path) -> (PathBuf, PathBuf) {
         Some((above.canonicalize().ok()?, rest.to_path_buf()))
     });
     found.unwrap_or_else(|| (path.to_path_buf(), PathBuf::new()))
+}
+
+/// The two parts as one path; joined with nothing it would end in a slash.
+fn whole((there, missing): (PathBuf, PathBuf)) -> PathBuf {
+    if missing.as_os_str().is_empty() {
+        return there;
+    }
+    there.join(missing)
 }
 
 fn identity(path: &Path) -> Option<(u64, u64)> {
@@ -177,6 +184,8 @@ mod tests {
             assert!(refusal(inside).contains("would expose"), "{inside}");
         }
         assert_eq!(refusal("real/new/x"), "allowed");
+        let shown = |name: &str| resolve_new(&root.join(name)).unwrap().display().to_string();
+        assert_eq!(shown("link"), root.join("real").display().to_string());
         assert!(refusal("new/../link/ringfence").contains("does not exist"));
         fs::write(root.join("file"), "").unwrap();
         assert!(refusal("file/below").contains("file is not a directory"));
