@@ -31,6 +31,7 @@ pub(crate) fn settings(
         scratch: std::env::temp_dir(),
         warmth,
         limits: high::default_limits(config),
+        found: local::Found::default(),
         max_concurrent: config.engine.max_concurrent as usize,
         max_queued: config.engine.queue as usize,
     })

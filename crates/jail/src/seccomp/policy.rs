@@ -68,10 +68,11 @@ impl Test {
     }
 }
 
-/// The errors that the policy answers with.
+/// The errors that the policy answers with; `Zero` is none: the call is not made, and its caller told that it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(super) enum Errno {
+    Zero,
     Eperm,
     Eacces,
     Enomem,
@@ -83,6 +84,7 @@ impl Errno {
     /// As the kernel numbers it, which on the supported architectures is the same.
     pub(super) const fn number(self) -> u16 {
         match self {
+            Self::Zero => 0,
             Self::Eperm => 1,
             Self::Enomem => 12,
             Self::Eacces => 13,

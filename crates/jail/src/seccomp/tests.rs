@@ -85,6 +85,7 @@ fn bits(value: &Value) -> u64 {
 
 fn errno(name: &Value) -> u32 {
     refused(match name.as_str().unwrap() {
+        "ZERO" => 0,
         "EPERM" => libc::EPERM,
         "EACCES" => libc::EACCES,
         "ENOSYS" => libc::ENOSYS,

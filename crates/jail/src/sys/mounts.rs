@@ -149,12 +149,6 @@ pub(crate) fn pivot_root_to_working_directory() -> io::Result<()> {
     check_int(unsafe { libc::umount2(c".".as_ptr(), libc::MNT_DETACH) }).map(drop)
 }
 
-/// Detaches the mount at `target`.
-pub(crate) fn unmount(target: &CStr) -> io::Result<()> {
-    // SAFETY: the path is a live C string.
-    check_int(unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH) }).map(drop)
-}
-
 /// Makes one mount read-only; those below it keep their state.
 pub(crate) fn set_mount_read_only(mount: BorrowedFd<'_>) -> io::Result<()> {
     let values = libc::mount_attr {

@@ -34,7 +34,7 @@ pub use error::Error;
 pub use notice::notice;
 pub use ringfence_jail::launcher_main;
 pub use run::{Chunk, Connection, Stream};
-pub use served::interpreter;
+pub use served::{Found, interpreter};
 
 use destination::Destination;
 use guest::{Groups, Guest, Output};
@@ -71,6 +71,8 @@ pub struct Settings {
     pub warmth: Warmth,
     /// The limits that waiting workers are made with.
     pub limits: Limits,
+    /// What was found; empty at first.
+    pub found: Found,
     /// Runs at once.
     pub max_concurrent: usize,
     /// Requests that may wait for their turn.

@@ -232,11 +232,15 @@ fn libraries(settings: &Settings, language: Option<Language>) -> Extra {
 }
 
 fn python(settings: &Settings) -> Result<Python, Error> {
-    Ok(interpreter::find_python(
+    if let Some(python) = settings.found.python.get() {
+        return Ok(python.clone());
+    }
+    let python = interpreter::find_python(
         settings.python.as_deref(),
         settings.path.as_deref(),
         settings.cache.as_deref(),
-    )?)
+    )?;
+    Ok(settings.found.python.get_or_init(|| python).clone())
 }
 
 fn javascript(settings: &Settings) -> Result<Javascript, Error> {
@@ -244,7 +248,11 @@ fn javascript(settings: &Settings) -> Result<Javascript, Error> {
         language: Language::Javascript,
         looked_for: "node or deno",
     };
-    interpreter::find_javascript(settings.path.as_deref()).ok_or(missing)
+    if let Some(found) = settings.found.javascript.get() {
+        return Ok(found.clone());
+    }
+    let found = interpreter::find_javascript(settings.path.as_deref()).ok_or(missing)?;
+    Ok(settings.found.javascript.get_or_init(|| found).clone())
 }
 
 /// The interpreter that a language is run by with these settings; `None` where there is none.
@@ -254,6 +262,14 @@ pub fn interpreter(settings: &Settings, language: Language) -> Option<PathBuf> {
         Language::Javascript => javascript(settings).ok().map(|found| found.executable),
         Language::Bash => interpreter::find_bash(),
     }
+}
+
+/// Interpreters that were found, so that they are looked for once only: for the life of an engine they are those
+/// that its warm workers were made from.
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    python: OnceLock<Python>,
+    javascript: OnceLock<Javascript>,
 }
 
 /// A lane with what it takes to start guests in it.

@@ -299,3 +299,42 @@ fn ipc_needs_its_own_namespace() {
         }
     }
 }
+
+/// Without namespaces a guest has its caller's user id, and neither modes, owners nor priorities are Landlock's matter.
+#[test]
+fn the_callers_files_and_processes_are_left_alone_without_namespaces() {
+    let (nothing_done, eperm) = (0x0005_0000, refused(libc::EPERM));
+    let pid = 4711;
+    for surface in surfaces() {
+        for arch in ARCHES {
+            let filter = Filter::new(arch, surface);
+            let check = |name: &str, args: &[u64], shared: u32| {
+                let expected = if surface.ipc == Ipc::Own { ALLOW } else { shared };
+                assert_eq!(
+                    filter.call(name, args),
+                    expected,
+                    "{name} {args:?} {arch:?} {surface:?}"
+                );
+            };
+            check("fchmod", &[3, 0o666], nothing_done);
+            check("fchmodat", &[0, 0, 0o666], nothing_done);
+            check("fchmodat2", &[0, 0, 0o666], nothing_done);
+            check("utimensat", &[], nothing_done);
+            check("fchown", &[], eperm);
+            check("fchownat", &[], eperm);
+            for (name, before) in [
+                ("sched_setaffinity", &[][..]),
+                ("sched_setscheduler", &[]),
+                ("sched_setparam", &[]),
+                ("sched_setattr", &[]),
+                ("setpriority", &[0]),
+                ("ioprio_set", &[1]),
+            ] {
+                check(name, &[before, &[pid]].concat(), eperm);
+                check(name, &[before, &[0]].concat(), ALLOW);
+            }
+            check("setpriority", &[2, 0], eperm);
+            check("ioprio_set", &[3, 0], eperm);
+        }
+    }
+}
