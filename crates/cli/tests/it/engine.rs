@@ -40,71 +40,74 @@ fn runs_are_served_warm_and_without_it_cold() {
     });
 }
 
+/// Programs that show much of what is around them.
+const SHOWING: &[&[&str]] = &[
+    &[
+        "-c",
+        "import sys; print(1); print(2, file=sys.stderr); sys.exit(3)",
+    ],
+    &["-c", "1/0"],
+    &[
+        "--memory",
+        "64MiB",
+        "--pids",
+        "9",
+        "--cpus",
+        "0.5",
+        "-c",
+        "x = bytearray(200 << 20)",
+    ],
+    &["--timeout", "300ms", "-c", "while True: pass"],
+    &[
+        "-c",
+        "import os; print(sorted(os.environ.items()), os.getpid(), os.getppid(), os.sched_getaffinity(0))",
+    ],
+    &[
+        "-c",
+        "import resource as r; print([(n, r.getrlimit(getattr(r, n))) for n in dir(r) if n.startswith('RLIMIT')])",
+    ],
+    &[
+        "-c",
+        "print(open('/proc/self/limits').read(), open('/proc/mounts').read().count('\\n'))",
+    ],
+    &[
+        "-c",
+        "import os; print(sorted(os.listdir('/')), os.umask(0), os.getpgrp(), os.getsid(0), sorted(os.listdir('/proc/self/fd')))",
+    ],
+    &[
+        "-c",
+        "import signal as s; print([(n.name, s.getsignal(n)) for n in s.valid_signals() if hasattr(n, 'name')], s.pthread_sigmask(s.SIG_BLOCK, []))",
+    ],
+    &[
+        "-c",
+        "import sys; print(sys.path, sys.flags, sys.argv, sys.executable, sys.stdin.encoding, sys.stdout.line_buffering, sys.getrecursionlimit())",
+    ],
+    &[
+        "-c",
+        "import threading, gc; print(threading.active_count(), threading.current_thread().name, gc.isenabled(), gc.get_threshold())",
+    ],
+    &[
+        "-l",
+        "bash",
+        "-c",
+        "env | sort; ulimit -a; ls -la / /tmp /workspace /output | grep -v '^total'; id",
+        "--",
+        "a",
+    ],
+    &[
+        "-l",
+        "javascript",
+        "-c",
+        "console.log(process.env, process.argv, process.version); process.exit(4)",
+    ],
+];
+
 #[test]
 fn the_result_is_the_same_with_and_without() {
     engine(|world| {
-        for args in [
-            &[
-                "-c",
-                "import sys; print(1); print(2, file=sys.stderr); sys.exit(3)",
-            ][..],
-            &["-c", "1/0"],
-            &[
-                "--memory",
-                "64MiB",
-                "--pids",
-                "9",
-                "--cpus",
-                "0.5",
-                "-c",
-                "x = bytearray(200 << 20)",
-            ],
-            &["--timeout", "300ms", "-c", "while True: pass"],
-            &[
-                "-c",
-                "import os; print(sorted(os.environ.items()), os.getpid(), os.getppid(), os.sched_getaffinity(0))",
-            ],
-            &[
-                "-c",
-                "import resource as r; print([(n, r.getrlimit(getattr(r, n))) for n in dir(r) if n.startswith('RLIMIT')])",
-            ],
-            &[
-                "-c",
-                "print(open('/proc/self/limits').read(), open('/proc/mounts').read().count('\\n'))",
-            ],
-            &[
-                "-c",
-                "import os; print(sorted(os.listdir('/')), os.umask(0), os.getpgrp(), os.getsid(0), sorted(os.listdir('/proc/self/fd')))",
-            ],
-            &[
-                "-c",
-                "import signal as s; print([(n.name, s.getsignal(n)) for n in s.valid_signals() if hasattr(n, 'name')], s.pthread_sigmask(s.SIG_BLOCK, []))",
-            ],
-            &[
-                "-c",
-                "import sys; print(sys.path, sys.flags, sys.argv, sys.executable, sys.stdin.encoding, sys.stdout.line_buffering, sys.getrecursionlimit())",
-            ],
-            &[
-                "-c",
-                "import threading, gc; print(threading.active_count(), threading.current_thread().name, gc.isenabled(), gc.get_threshold())",
-            ],
-            &[
-                "-l",
-                "bash",
-                "-c",
-                "env | sort; ulimit -a; ls -la / /tmp /workspace /output | grep -v '^total'; id",
-                "--",
-                "a",
-            ],
-            &[
-                "-l",
-                "javascript",
-                "-c",
-                "console.log(process.env, process.argv, process.version); process.exit(4)",
-            ],
-        ] {
+        for args in SHOWING {
             let mut results = [&["--no-engine"][..], &[]].map(|extra| {
-                let mut result = world.json(extra.iter().chain(args)).result;
+                let mut result = world.json(extra.iter().chain(*args)).result;
                 let meta = result["meta"].as_object_mut().unwrap();
                 for varying in ["peak_memory_bytes", "cpu_seconds", "warm"] {
                     assert!(meta.remove(varying).is_some(), "{varying}");

@@ -83,8 +83,6 @@ pub(crate) struct Process {
     groups: String,
     pub(crate) command: String,
     uid: u32,
-    /// How many process-id namespaces it lives in.
-    pub(crate) depth: usize,
     pub(crate) state: char,
     pub(crate) parent: u32,
 }
@@ -110,7 +108,6 @@ impl Process {
                 .unwrap_or_default()
                 .replace('\0', " "),
             uid: fs::metadata(&proc).ok()?.uid(),
-            depth: field("NSpid:").split_whitespace().count(),
             state: field("State:").chars().next()?,
             parent: field("PPid:").parse().ok()?,
         })

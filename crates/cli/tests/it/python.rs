@@ -85,82 +85,85 @@ fn processes_work_within_the_limit(world: &World) {
     assert_eq!(world.python(code), "10\n");
 }
 
+/// A use of a module, and what it prints.
+const STANDARD: &[(&str, &str)] = &[
+    (
+        "import sqlite3; c = sqlite3.connect('x.db'); c.execute('create table t(a)'); c.execute('insert into t values(7)'); c.commit(); print(c.execute('select a from t').fetchall())",
+        "[(7,)]\n",
+    ),
+    (
+        "import tempfile, os; d = tempfile.mkdtemp(); print(os.path.dirname(d)); f = tempfile.TemporaryFile(); f.write(b'x'); print(f.tell())",
+        "/tmp\n1\n",
+    ),
+    (
+        "import ctypes; print(ctypes.CDLL(None).abs(-5)); print(ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(lambda n: n + 1)(1))",
+        "5\n2\n",
+    ),
+    (
+        "import os, getpass, pathlib; print(os.getuid(), getpass.getuser(), pathlib.Path.home(), os.getcwd())",
+        "1000 sandbox /workspace /workspace\n",
+    ),
+    (
+        "import decimal, fractions, statistics, zoneinfo, datetime; print(datetime.datetime(2026, 7, 1, tzinfo=zoneinfo.ZoneInfo('Europe/Paris')).isoformat())",
+        "2026-07-01T00:00:00+02:00\n",
+    ),
+    (
+        "import mmap; m = mmap.mmap(-1, 4096); m[:3] = b'abc'; print(m[:3])",
+        "b'abc'\n",
+    ),
+    (
+        "import socket; a, b = socket.socketpair(); a.send(b'hi'); print(b.recv(9))",
+        "b'hi'\n",
+    ),
+    (
+        "import select, os; r, w = os.pipe(); e = select.epoll(); e.register(r); os.write(w, b'x'); print(len(e.poll(1)))",
+        "1\n",
+    ),
+    (
+        "import multiprocessing.shared_memory as s; m = s.SharedMemory(create=True, size=64); m.buf[0] = 9; print(m.buf[0]); m.close(); m.unlink()",
+        "9\n",
+    ),
+    (
+        "import signal; signal.signal(signal.SIGALRM, lambda *_: print('alarm')); signal.setitimer(signal.ITIMER_REAL, 0.01); signal.pause()",
+        "alarm\n",
+    ),
+    (
+        "import zipfile, tarfile, gzip, bz2, lzma, io; print(lzma.decompress(lzma.compress(b'x')))",
+        "b'x'\n",
+    ),
+    (
+        "import importlib.resources, email, html, json, xml.etree.ElementTree as e, csv; print(e.fromstring('<a b=\"c\"/>').get('b'))",
+        "c\n",
+    ),
+    (
+        "import locale, sys; print(sys.stdout.encoding.lower(), sys.getfilesystemencoding(), 'é' == '\\u00e9')",
+        "utf-8 utf-8 True\n",
+    ),
+    (
+        "import shutil; print(shutil.which('python3') is not None, shutil.which('bash'))",
+        "True /usr/bin/bash\n",
+    ),
+    (
+        "import sys, subprocess; print(subprocess.check_output([sys.executable, '-c', 'print(2)']))",
+        "b'2\\n'\n",
+    ),
+    (
+        "import time; a = time.monotonic(); time.sleep(0.01); print(time.monotonic() - a >= 0.01, time.time() > 1.6e9)",
+        "True True\n",
+    ),
+    (
+        "import cProfile, io, pstats; p = cProfile.Profile(); p.runcall(sum, [1]); print('ok')",
+        "ok\n",
+    ),
+    (
+        "import site, sys; print(all(isinstance(p, str) for p in sys.path), help is not None)",
+        "True True\n",
+    ),
+];
+
 fn the_standard_library_works(world: &World) {
-    for (code, expected) in [
-        (
-            "import sqlite3; c = sqlite3.connect('x.db'); c.execute('create table t(a)'); c.execute('insert into t values(7)'); c.commit(); print(c.execute('select a from t').fetchall())",
-            "[(7,)]\n",
-        ),
-        (
-            "import tempfile, os; d = tempfile.mkdtemp(); print(os.path.dirname(d)); f = tempfile.TemporaryFile(); f.write(b'x'); print(f.tell())",
-            "/tmp\n1\n",
-        ),
-        (
-            "import ctypes; print(ctypes.CDLL(None).abs(-5)); print(ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(lambda n: n + 1)(1))",
-            "5\n2\n",
-        ),
-        (
-            "import os, getpass, pathlib; print(os.getuid(), getpass.getuser(), pathlib.Path.home(), os.getcwd())",
-            "1000 sandbox /workspace /workspace\n",
-        ),
-        (
-            "import decimal, fractions, statistics, zoneinfo, datetime; print(datetime.datetime(2026, 7, 1, tzinfo=zoneinfo.ZoneInfo('Europe/Paris')).isoformat())",
-            "2026-07-01T00:00:00+02:00\n",
-        ),
-        (
-            "import mmap; m = mmap.mmap(-1, 4096); m[:3] = b'abc'; print(m[:3])",
-            "b'abc'\n",
-        ),
-        (
-            "import socket; a, b = socket.socketpair(); a.send(b'hi'); print(b.recv(9))",
-            "b'hi'\n",
-        ),
-        (
-            "import select, os; r, w = os.pipe(); e = select.epoll(); e.register(r); os.write(w, b'x'); print(len(e.poll(1)))",
-            "1\n",
-        ),
-        (
-            "import multiprocessing.shared_memory as s; m = s.SharedMemory(create=True, size=64); m.buf[0] = 9; print(m.buf[0]); m.close(); m.unlink()",
-            "9\n",
-        ),
-        (
-            "import signal; signal.signal(signal.SIGALRM, lambda *_: print('alarm')); signal.setitimer(signal.ITIMER_REAL, 0.01); signal.pause()",
-            "alarm\n",
-        ),
-        (
-            "import zipfile, tarfile, gzip, bz2, lzma, io; print(lzma.decompress(lzma.compress(b'x')))",
-            "b'x'\n",
-        ),
-        (
-            "import importlib.resources, email, html, json, xml.etree.ElementTree as e, csv; print(e.fromstring('<a b=\"c\"/>').get('b'))",
-            "c\n",
-        ),
-        (
-            "import locale, sys; print(sys.stdout.encoding.lower(), sys.getfilesystemencoding(), 'é' == '\\u00e9')",
-            "utf-8 utf-8 True\n",
-        ),
-        (
-            "import shutil; print(shutil.which('python3') is not None, shutil.which('bash'))",
-            "True /usr/bin/bash\n",
-        ),
-        (
-            "import sys, subprocess; print(subprocess.check_output([sys.executable, '-c', 'print(2)']))",
-            "b'2\\n'\n",
-        ),
-        (
-            "import time; a = time.monotonic(); time.sleep(0.01); print(time.monotonic() - a >= 0.01, time.time() > 1.6e9)",
-            "True True\n",
-        ),
-        (
-            "import cProfile, io, pstats; p = cProfile.Profile(); p.runcall(sum, [1]); print('ok')",
-            "ok\n",
-        ),
-        (
-            "import site, sys; print(all(isinstance(p, str) for p in sys.path), help is not None)",
-            "True True\n",
-        ),
-    ] {
-        assert_eq!(world.python(code), expected, "{code}");
+    for (code, expected) in STANDARD {
+        assert_eq!(world.python(code), *expected, "{code}");
     }
 }
 
