@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::{entries, eventually};
+use crate::support::{entries, eventually, finish};
 use crate::world::{World, here};
 
 here!(
@@ -23,6 +23,7 @@ here!(
     a_flood_takes_bounded_memory,
     a_reader_that_goes_away_ends_the_run,
     cancelling_ends_the_run_and_leaves_nothing,
+    a_terminals_interrupt_cancels_too,
     a_large_input_reaches_the_program,
     a_program_may_ignore_its_input,
 );
@@ -360,6 +361,28 @@ fn cancelling_ends_the_run_and_leaves_nothing(world: &World) {
         assert_eq!(
             (&result["meta"]["outcome"], output.status.code()),
             (&json!("cancelled"), Some(130))
+        );
+    }
+}
+
+fn a_terminals_interrupt_cancels_too(world: &World) {
+    // It goes to every process of the group, our own helpers included.
+    for language in ["bash", "python"] {
+        let code = match language {
+            "bash" => "echo begun; sleep 1000",
+            _ => "print('begun', flush=True); import time; time.sleep(1000)",
+        };
+        let mut child = world
+            .call(["--timeout", "100s", "-l", language, "-c", code])
+            .start();
+        assert_eq!(line(&mut child), "begun\n");
+        let mut kill = world.dir.program("kill");
+        finish(kill.args(["-INT", "--", &format!("-{}", child.id())]), b"").ok();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{output:?}");
+        assert_eq!(
+            String::from_utf8(output.stderr).unwrap(),
+            "error: execution cancelled\n"
         );
     }
 }

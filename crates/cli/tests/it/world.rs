@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -391,10 +392,11 @@ impl Call<'_> {
         }
     }
 
-    /// Starts it with all three streams in the test's hands.
+    /// Starts it, as a process group of its own, with all three streams in the test's hands.
     pub(crate) fn start(self) -> Child {
         let mut command = self.command(false);
         let child = command
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
