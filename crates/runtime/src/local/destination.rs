@@ -14,7 +14,7 @@ use std::path::{Component, Path, PathBuf};
 
 /// From `fcntl.h`; the same on x86_64 and aarch64 but for `O_DIRECTORY` and `O_NOFOLLOW`.
 pub(super) const O_NONBLOCK: i32 = 0o4000;
-const O_PATH: i32 = 0o10_000_000;
+pub(super) const O_PATH: i32 = 0o10_000_000;
 #[cfg(target_arch = "aarch64")]
 pub(super) const O_DIRECTORY: i32 = 0o40000;
 #[cfg(target_arch = "aarch64")]

@@ -1,10 +1,8 @@
 //! A guest with its pipes, its control group and its places: started, and cleared away afterwards.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::Error;
 use super::lane::{Exit, Lane};
-use super::layout::{NOBODY, effective_uid};
+use super::workdir::Workdir;
 
 /// What a guest is started from.
 #[derive(Debug)]
@@ -59,6 +57,13 @@ pub(super) enum Output {
     Handle(OwnedFd),
     /// A directory on the host, removed with the rest of its places.
     Directory(Workdir),
+}
+
+impl Output {
+    /// Removes it and what it holds, which takes a while where that is much.
+    async fn remove(self) {
+        let _ = tokio::task::spawn_blocking(move || drop(self)).await;
+    }
 }
 
 /// The control groups of this engine's guests.
@@ -135,99 +140,6 @@ pub(super) fn group_limits(limits: &Limits) -> GroupLimits {
     }
 }
 
-/// A host directory that is removed, with all it holds, when this is dropped.
-#[derive(Debug)]
-pub(super) struct Workdir(PathBuf);
-
-impl Workdir {
-    /// Makes a new directory below `parent`, with the places of a guest in it.
-    pub(super) fn create(parent: &Path, for_nobody: bool) -> io::Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let open = if for_nobody { 0o711 } else { 0o700 };
-        let path = parent.join(format!(
-            "{}-{}",
-            owner_name(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        ));
-        // Not recursive: a directory that is there already is somebody else's.
-        std::fs::DirBuilder::new().mode(open).create(&path)?;
-        let directory = Self(path);
-        for place in ["workspace", "tmp", "output", "code"] {
-            let place = directory.0.join(place);
-            std::fs::DirBuilder::new().mode(0o700).create(&place)?;
-            if for_nobody {
-                chown(&place, Some(NOBODY), Some(NOBODY))?;
-            }
-        }
-        Ok(directory)
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// Removes what engines left below `parent` that were killed.
-    pub(super) fn sweep(parent: &Path) {
-        for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            let owner = name
-                .to_str()
-                .and_then(|name| name.strip_prefix("ringfence-")?.rsplit_once('-'));
-            let ours = entry
-                .metadata()
-                .is_ok_and(|entry| entry.is_dir() && Some(entry.uid()) == effective_uid());
-            if ours && owner.is_some_and(|(owner, _)| owner_is_dead(owner)) {
-                drop(Self(entry.path()));
-            }
-        }
-    }
-
-    /// Writes the program's text where the guest reads it.
-    pub(super) fn write_code(&self, name: &str, text: &str) -> io::Result<PathBuf> {
-        use std::os::unix::fs::PermissionsExt;
-        let path = self.0.join("code").join(name);
-        std::fs::write(&path, text)?;
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644))?;
-        Ok(path)
-    }
-
-    /// Bytes and entries in it, as far as they can be counted.
-    pub(super) fn usage(&self) -> u64 {
-        let mut total = 0;
-        let mut pending = vec![self.0.clone()];
-        while let Some(directory) = pending.pop() {
-            for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-                let Ok(metadata) = entry.metadata() else { continue };
-                total += metadata.len().max(512);
-                if metadata.is_dir() {
-                    pending.push(entry.path());
-                }
-            }
-        }
-        total
-    }
-}
-
-impl Drop for Workdir {
-    fn drop(&mut self) {
-        // A guest may have taken away its own directories' permissions; as their owner we can give them back.
-        if std::fs::remove_dir_all(&self.0).is_err() {
-            open_up(&self.0);
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
-}
-
-fn open_up(directory: &Path) {
-    use std::os::unix::fs::PermissionsExt;
-    let _ = std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700));
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            open_up(&entry.path());
-        }
-    }
-}
-
 /// Starts a guest and waits until it runs.
 pub(super) async fn start(lane: &Arc<Lane>, groups: Option<&Groups>, plan: Plan) -> Result<Guest, Error> {
     let group = groups.map(|groups| groups.create(&plan.limits)).transpose()?;
@@ -299,13 +211,13 @@ pub(super) async fn start(lane: &Arc<Lane>, groups: Option<&Groups>, plan: Plan)
 #[derive(Debug)]
 pub(super) struct Remains {
     group: Option<Group>,
-    /// Removed when dropped.
-    _output: Output,
+    output: Output,
 }
 
 impl Remains {
     /// Removes the guest's places, once its processes are gone.
-    pub(super) fn clear(self) -> Result<(), Error> {
+    pub(super) async fn clear(self) -> Result<(), Error> {
+        self.output.remove().await;
         self.group
             .map_or(Ok(()), Group::close)
             .map_err(Error::ControlGroup)
@@ -317,7 +229,7 @@ impl Guest {
     pub(super) fn leave_to_lane(self) -> Remains {
         Remains {
             group: self.group,
-            _output: self.output,
+            output: self.output,
         }
     }
 
@@ -326,6 +238,7 @@ impl Guest {
         self.lane.kill(self.id).await;
         // A closed channel means that the launcher has gone, and all its guests before it.
         let _ = self.gone.await;
+        self.output.remove().await;
         match self.group {
             Some(group) => group.close().map_err(Error::ControlGroup),
             None => Ok(()),

@@ -16,6 +16,7 @@ mod notice;
 mod pool;
 mod run;
 mod served;
+mod workdir;
 
 use std::ffi::OsString;
 use std::io;
@@ -111,7 +112,7 @@ impl Local {
     /// Sets the backend up. Nothing is started before the first request.
     pub fn new(settings: Settings) -> Self {
         let owner = guest::owner_name();
-        guest::Workdir::sweep(&settings.scratch);
+        workdir::Workdir::sweep(&settings.scratch);
         // Without control groups the limits are held by rlimits, which the result shows.
         let groups = Hierarchy::detect().ok().flatten().map(|hierarchy| {
             hierarchy.sweep(&guest::owner_is_dead);
@@ -227,7 +228,7 @@ impl Local {
                 (Some(served), Some(guest)) => {
                     let remains = guest.leave_to_lane();
                     served.close().await;
-                    let _ = remains.clear();
+                    let _ = remains.clear().await;
                 }
                 (Some(served), None) => served.close().await,
                 (None, Some(guest)) => drop(guest.close().await),

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::guest::{Guest, Output};
 use super::lane::Exit;
+use super::workdir;
 use crate::output::{Capture, Captured};
 
 /// One of the two streams of a program.
@@ -285,16 +286,22 @@ async fn taken_back(cancelled: Option<watch::Receiver<bool>>) {
     }
 }
 
+/// How often a directory on the host is measured.
+const MEASURE_EVERY: std::time::Duration = std::time::Duration::from_millis(50);
+
 /// Ends when a directory on the host holds more than the run may write. A cell's file system has its size.
 async fn overfull(output: &Output, limit: u64) {
     let Output::Directory(directory) = output else {
         return std::future::pending().await;
     };
-    let mut interval = tokio::time::interval(std::time::Duration::from_millis(50));
     loop {
-        interval.tick().await;
-        if directory.usage() > limit {
+        let (path, since) = (directory.path().to_path_buf(), Instant::now());
+        let measured = tokio::task::spawn_blocking(move || workdir::holds_more_than(&path, limit)).await;
+        // A guest that cannot be measured is not let go on unmeasured.
+        if measured.unwrap_or(true) {
             return;
         }
+        // Most of the time is the program's, however much there is to measure.
+        tokio::time::sleep(MEASURE_EVERY.max(since.elapsed() * 2)).await;
     }
 }

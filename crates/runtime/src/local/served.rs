@@ -11,10 +11,11 @@ use ringfence_policy::{Language, Limits, Request, Scope};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use super::guest::{self, Groups, Guest, Plan, Workdir};
+use super::guest::{self, Groups, Guest, Plan};
 use super::lane::{Failure, Lane, OpenError, Zygote};
 use super::layout::{self, Accounting, Extra, Places, Strength, WORKSPACE};
 use super::pool::Pool;
+use super::workdir::Workdir;
 use super::{Error, Fence, Settings, Warmth, bytecode, job};
 use crate::interpreter::{self, Javascript, JavascriptKind, Python};
 

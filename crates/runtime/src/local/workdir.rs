@@ -1,0 +1,315 @@
+//! A guest's places on the host, where it has no cell: made, measured and removed.
+//!
+//! A guest can make directories that no path reaches, and shut them; so everything below is reached from an open
+//! handle, one component at a time and without following a link.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::destination::{O_DIRECTORY, O_NOFOLLOW, O_PATH, below, handle};
+use super::guest::{owner_is_dead, owner_name};
+use super::layout::{NOBODY, effective_uid};
+
+/// The most entries that a guest may have: what measures them must come to an end.
+const MAX_ENTRIES: u64 = 100_000;
+/// An entry without content takes room too.
+const ENTRY_BYTES: u64 = 512;
+/// How many directories are held open on the way down, when measuring and when removing.
+const MAX_OPEN: usize = 64;
+
+/// A host directory that is removed, with all it holds, when this is dropped.
+#[derive(Debug)]
+pub(super) struct Workdir(PathBuf);
+
+impl Workdir {
+    /// Makes a new directory below `parent`, with the places of a guest in it.
+    pub(super) fn create(parent: &Path, for_nobody: bool) -> io::Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let open = if for_nobody { 0o711 } else { 0o700 };
+        let path = parent.join(format!(
+            "{}-{}",
+            owner_name(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        ));
+        // Not recursive: a directory that is there already is somebody else's.
+        fs::DirBuilder::new().mode(open).create(&path)?;
+        let directory = Self(path);
+        for place in ["workspace", "tmp", "output", "code"] {
+            let place = directory.0.join(place);
+            fs::DirBuilder::new().mode(0o700).create(&place)?;
+            if for_nobody {
+                chown(&place, Some(NOBODY), Some(NOBODY))?;
+            }
+        }
+        Ok(directory)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Removes what engines left below `parent` that were killed.
+    pub(super) fn sweep(parent: &Path) {
+        for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let owner = name
+                .to_str()
+                .and_then(|name| name.strip_prefix("ringfence-")?.rsplit_once('-'));
+            let ours = entry
+                .metadata()
+                .is_ok_and(|entry| entry.is_dir() && Some(entry.uid()) == effective_uid());
+            if ours && owner.is_some_and(|(owner, _)| owner_is_dead(owner)) {
+                drop(Self(entry.path()));
+            }
+        }
+    }
+
+    /// Writes the program's text where the guest reads it.
+    pub(super) fn write_code(&self, name: &str, text: &str) -> io::Result<PathBuf> {
+        let path = self.0.join("code").join(name);
+        fs::write(&path, text)?;
+        fs::set_permissions(&path, Permissions::from_mode(0o644))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Workdir {
+    fn drop(&mut self) {
+        let emptied = open(&self.0, 0o700).map(empty);
+        if emptied.is_ok() && fs::remove_dir(&self.0).is_err() {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+/// Whether the directory at `path` holds more than `limit` bytes, or more entries than can be counted.
+///
+/// This takes a while: it is not for an async thread.
+pub(super) fn holds_more_than(path: &Path, limit: u64) -> bool {
+    // One at a time, for each holds directories open.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Ok(top) = open(path, 0o500) else { return false };
+    let mut count = Count {
+        bytes: 0,
+        entries: 0,
+        limit,
+    };
+    count.all_below(top).is_none()
+}
+
+/// What has been found so far.
+struct Count {
+    bytes: u64,
+    entries: u64,
+    limit: u64,
+}
+
+/// A directory whose content has been counted, except for the directories named.
+struct Level {
+    /// Closed where the way down is long, and found again from below.
+    directory: Option<File>,
+    identity: (u64, u64),
+    pending: Vec<OsString>,
+}
+
+impl Count {
+    /// Counts everything below `top`; `None` as soon as that is too much.
+    fn all_below(&mut self, top: File) -> Option<()> {
+        let mut levels = Vec::new();
+        let mut current = top;
+        let mut level = self.level(&current)?;
+        loop {
+            if let Some(name) = level.pending.pop() {
+                // What has gone or cannot be entered by its owner holds nothing that counts.
+                let Ok(directory) = open(&below(&current, &name), 0o500) else {
+                    continue;
+                };
+                let found = self.level(&directory)?;
+                let above = std::mem::replace(&mut current, directory);
+                level.directory = (levels.len() < MAX_OPEN).then_some(above);
+                levels.push(std::mem::replace(&mut level, found));
+                continue;
+            }
+            let Some(mut above) = levels.pop() else {
+                return Some(());
+            };
+            current = match above.directory.take() {
+                Some(directory) => directory,
+                // Moved meanwhile: nobody can say what so deep a tree holds.
+                None => open(&below(&current, OsStr::new("..")), 0)
+                    .ok()
+                    .filter(|found| identity(found) == Some(above.identity))?,
+            };
+            level = above;
+        }
+    }
+
+    /// Counts what lies directly in a directory.
+    fn level(&mut self, directory: &File) -> Option<Level> {
+        let mut pending = Vec::new();
+        for entry in fs::read_dir(handle(directory)).into_iter().flatten().flatten() {
+            let Ok(metadata) = entry.metadata() else { continue };
+            self.entries += 1;
+            self.bytes = self.bytes.saturating_add(metadata.len().max(ENTRY_BYTES));
+            if self.bytes > self.limit || self.entries > MAX_ENTRIES {
+                return None;
+            }
+            if metadata.is_dir() {
+                pending.push(entry.file_name());
+            }
+        }
+        Some(Level {
+            directory: None,
+            identity: identity(directory)?,
+            pending,
+        })
+    }
+}
+
+fn identity(directory: &File) -> Option<(u64, u64)> {
+    directory
+        .metadata()
+        .ok()
+        .map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+/// Opens a directory, and gives its owner, who we are, the rights in `mode` if a guest has taken them away.
+fn open(path: &Path, mode: u32) -> io::Result<File> {
+    // By O_PATH, which needs no right to read it.
+    let directory = OpenOptions::new()
+        .read(true)
+        .custom_flags(O_PATH | O_DIRECTORY | O_NOFOLLOW)
+        .open(path)?;
+    let present = directory.metadata()?.mode() & 0o7777;
+    if present & mode != mode {
+        fs::set_permissions(handle(&directory), Permissions::from_mode(present | mode))?;
+    }
+    Ok(directory)
+}
+
+/// Removes all that a directory holds, as far as that is possible. What lies very deep is moved up to `top` first.
+fn empty(top: File) {
+    let pending = remove_shallow(&top);
+    let mut levels = vec![(top, OsString::new(), pending)];
+    let mut moved = 0_u64;
+    while let Some((directory, _, pending)) = levels.last_mut() {
+        let Some(name) = pending.pop() else {
+            let done = levels.pop();
+            if let (Some((_, name, _)), Some((above, ..))) = (done, levels.last()) {
+                let _ = fs::remove_dir(below(above, &name));
+            }
+            continue;
+        };
+        let path = below(directory, &name);
+        // Moving a directory takes the right to write to it, too.
+        let Ok(entered) = open(&path, 0o700) else { continue };
+        if levels.len() < MAX_OPEN {
+            let pending = remove_shallow(&entered);
+            levels.push((entered, name, pending));
+        } else if let Some((top, _, pending)) = levels.first_mut() {
+            moved += 1;
+            let name = OsString::from(format!(".moved-{moved}"));
+            if fs::rename(&path, below(top, &name)).is_ok() {
+                pending.push(name);
+            }
+        }
+    }
+}
+
+/// Removes files and empty directories; returns the directories that are left.
+fn remove_shallow(directory: &File) -> Vec<OsString> {
+    let mut left = Vec::new();
+    for entry in fs::read_dir(handle(directory)).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let path = below(directory, &name);
+        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            let _ = fs::remove_file(path);
+        } else if fs::remove_dir(path).is_err() {
+            left.push(name);
+        }
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Makes directories in each other, deeper than any path can say; returns the lowest.
+    fn dive(mut directory: File, levels: usize) -> File {
+        for _ in 0..levels {
+            let path = below(&directory, OsStr::new("d"));
+            fs::create_dir(&path).unwrap();
+            directory = open(&path, 0).unwrap();
+        }
+        directory
+    }
+
+    fn workdir() -> (tempfile::TempDir, Workdir) {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = Workdir::create(parent.path(), false).unwrap();
+        (parent, directory)
+    }
+
+    #[test]
+    fn what_lies_deep_is_counted_and_removed() {
+        let (parent, directory) = workdir();
+        let deep = dive(open(&directory.path().join("tmp"), 0).unwrap(), 2_200);
+        // A directory takes 4 KiB on some file systems.
+        assert!(!holds_more_than(directory.path(), 20 << 20));
+        let file = File::create(below(&deep, OsStr::new("file"))).unwrap();
+        file.set_len(30 << 20).unwrap();
+        assert!(holds_more_than(directory.path(), 30 << 20));
+        // Come upon only after the way back up, whichever of the two directories is first.
+        for place in ["workspace", "output"] {
+            let file = File::create(directory.path().join(place).join("file")).unwrap();
+            file.set_len(30 << 20).unwrap();
+        }
+        assert!(holds_more_than(directory.path(), 90 << 20));
+        assert!(!holds_more_than(directory.path(), 110 << 20));
+        fs::set_permissions(handle(&deep), Permissions::from_mode(0o000)).unwrap();
+        drop(directory);
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_closed_directory_hides_nothing() {
+        let (parent, directory) = workdir();
+        let closed = directory.path().join("tmp/closed");
+        fs::create_dir_all(closed.join("inner")).unwrap();
+        fs::write(closed.join("inner/file"), vec![0; 1 << 20]).unwrap();
+        fs::set_permissions(&closed, Permissions::from_mode(0o300)).unwrap();
+        assert!(holds_more_than(directory.path(), 1 << 20));
+        drop(directory);
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn links_lead_nowhere() {
+        let (parent, directory) = workdir();
+        let precious = tempfile::tempdir().unwrap();
+        fs::write(precious.path().join("file"), vec![0; 1 << 20]).unwrap();
+        std::os::unix::fs::symlink(precious.path(), directory.path().join("tmp/link")).unwrap();
+        assert!(!holds_more_than(directory.path(), 1 << 20));
+        drop(directory);
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(precious.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn more_entries_than_can_be_counted_are_too_much() {
+        let mut count = Count {
+            bytes: 0,
+            entries: MAX_ENTRIES - 3,
+            limit: u64::MAX,
+        };
+        let (_parent, directory) = workdir();
+        assert!(count.all_below(open(directory.path(), 0).unwrap()).is_none());
+    }
+}
