@@ -7,10 +7,12 @@
 mod bytecode;
 mod destination;
 mod error;
+mod found;
 mod guest;
 mod harvest;
 mod job;
 mod lane;
+mod lanes;
 mod layout;
 mod notice;
 mod pool;
@@ -32,15 +34,16 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
 
 pub use error::Error;
+pub use found::{Found, interpreter};
 pub use notice::notice;
 pub use ringfence_jail::launcher_main;
 pub use run::{Chunk, Connection, Stream};
-pub use served::{Found, interpreter};
 
 use destination::Destination;
 use guest::{Groups, Guest, Output};
+use lanes::Lanes;
 use run::Finished;
-use served::{Lanes, Served};
+use served::Served;
 
 /// How strongly a run must be fenced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

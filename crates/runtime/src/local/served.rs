@@ -1,23 +1,23 @@
-//! The lanes that serve requests, and how a request gets its guest from one.
+//! A lane with what it takes to start guests in it, and how a request gets its guest.
 
-use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use ringfence_jail::protocol::{Guest as Origin, LauncherSpec, Missing, Program};
-use ringfence_policy::{Language, Limits, Request, Scope};
+use ringfence_jail::protocol::{Guest as Origin, Program};
+use ringfence_policy::{Language, Limits, Request};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use super::found::{python, script};
 use super::guest::{self, Groups, Guest, Plan};
-use super::lane::{Failure, Lane, OpenError, Zygote};
+use super::lane::{Lane, Zygote};
 use super::layout::{self, Accounting, Extra, Places, Strength, WORKSPACE};
 use super::pool::Pool;
 use super::workdir::Workdir;
 use super::{Error, Fence, Settings, Warmth, bytecode, job};
-use crate::interpreter::{self, Javascript, JavascriptKind, Python};
+use crate::interpreter::Python;
 
 /// What runs in a Python guest.
 pub(super) const WORKER: &str = include_str!("../../python/worker.py");
@@ -25,253 +25,8 @@ pub(super) const WORKER: &str = include_str!("../../python/worker.py");
 /// The library that a zygote's interpreter loads; made by `build.rs`.
 const EXTENSION: &[u8] = include_bytes!(env!("RINGFENCE_EXTENSION"));
 
-/// The most scopes that have warm lanes at once.
-const MAX_SCOPES: usize = 8;
-
-/// How long an engine's start may wait for its first workers.
-const WARM_UP_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
-
 /// How often a zygote that ends by itself is started again.
 const MAX_REVIVALS: u32 = 5;
-
-/// The lanes of a backend.
-#[derive(Debug, Default)]
-pub(super) struct Lanes {
-    /// The shared ones, with the time of their last use as a count.
-    shared: tokio::sync::Mutex<HashMap<Scope, (u64, Arc<Served>)>>,
-    uses: AtomicU64,
-    /// Why namespaces cannot be made here, once that is known.
-    forbidden: OnceLock<Failure>,
-}
-
-impl Lanes {
-    /// The lane for a request: the warm one of its scope, or a new one of its own.
-    pub(super) async fn serve(
-        &self,
-        request: &Request,
-        fence: Fence,
-        settings: &Settings,
-        groups: Option<&Arc<Groups>>,
-    ) -> Result<Arc<Served>, Error> {
-        let Warmth::Pool { .. } = settings.warmth else {
-            return self.open(request, fence, settings, groups).await.map(Arc::new);
-        };
-        if fence == Fence::Unfenced || !request.mounts.is_empty() {
-            return self.open(request, fence, settings, groups).await.map(Arc::new);
-        }
-        self.shared(&request.scope, fence, settings, groups).await
-    }
-
-    async fn shared(
-        &self,
-        scope: &Scope,
-        fence: Fence,
-        settings: &Settings,
-        groups: Option<&Arc<Groups>>,
-    ) -> Result<Arc<Served>, Error> {
-        let now = self.uses.fetch_add(1, Ordering::Relaxed);
-        let mut shared = self.shared.lock().await;
-        if let Some((used, served)) = shared.get_mut(scope).filter(|(_, served)| served.lane.is_open()) {
-            *used = now;
-            served.check_fence(fence)?;
-            return Ok(Arc::clone(served));
-        }
-        let extra = libraries(settings, None);
-        let served = Arc::new(self.open_with(extra, fence, groups).await?);
-        served.keep_warm(settings)?;
-        if shared.len() >= MAX_SCOPES
-            && let Some(oldest) = shared
-                .iter()
-                .min_by_key(|(_, (used, _))| *used)
-                .map(|(scope, _)| scope.clone())
-            && let Some((_, evicted)) = shared.remove(&oldest)
-            && let Some(evicted) = Arc::into_inner(evicted)
-        {
-            // One that is in use is closed by the last run that uses it.
-            evicted.close().await;
-        }
-        if let Some((_, broken)) = shared.insert(scope.clone(), (now, Arc::clone(&served)))
-            && let Some(broken) = Arc::into_inner(broken)
-        {
-            broken.close().await;
-        }
-        Ok(served)
-    }
-
-    /// A lane for one request.
-    async fn open(
-        &self,
-        request: &Request,
-        fence: Fence,
-        settings: &Settings,
-        groups: Option<&Arc<Groups>>,
-    ) -> Result<Served, Error> {
-        let mut extra = libraries(settings, Some(request.language));
-        extra.mounts.clone_from(&request.mounts);
-        self.open_with(extra, fence, groups).await
-    }
-
-    async fn open_with(
-        &self,
-        extra: Extra,
-        fence: Fence,
-        groups: Option<&Arc<Groups>>,
-    ) -> Result<Served, Error> {
-        let groups = groups.cloned();
-        if fence == Fence::Unfenced {
-            return open_flat(extra, Strength::None, groups, None).await;
-        }
-        let missing = if fence == Fence::BestEffort {
-            Missing::Report
-        } else {
-            Missing::Refuse
-        };
-        let strength = Strength::Full(missing);
-        if self.forbidden.get().is_none() {
-            let spec = LauncherSpec::Namespaced(layout::template(&extra));
-            match Lane::open(&spec).await {
-                Ok(lane) => return Ok(Served::new(lane, Places::Cell, extra, strength, groups)),
-                Err(OpenError::Failed(failure)) if forbids_namespaces(&failure) => {
-                    let _ = self.forbidden.set(failure);
-                }
-                Err(error) => return Err(Error::from_open(error)),
-            }
-        }
-        let failure = self.forbidden.get().cloned().unwrap_or_else(|| Failure {
-            step: String::new(),
-            errno: 0,
-        });
-        if fence == Fence::Required {
-            return Err(Error::NamespacesForbidden {
-                step: failure.step,
-                errno: failure.errno,
-            });
-        }
-        open_flat(extra, strength, groups, Some(&failure)).await
-    }
-
-    /// Opens the local user's lane before the first request needs it.
-    pub(super) async fn warm_up(
-        &self,
-        settings: &Settings,
-        groups: Option<&Arc<Groups>>,
-    ) -> Result<(), Error> {
-        let served = self
-            .shared(&Scope::local(), Fence::Default, settings, groups)
-            .await?;
-        if let Some(pool) = served.pool.get() {
-            // Without warm workers everything still runs, so their coming late is no failure.
-            let _ = tokio::time::timeout(WARM_UP_PATIENCE, pool.filled()).await;
-        }
-        Ok(())
-    }
-
-    /// Ends all lanes.
-    pub(super) async fn close(&self) {
-        let lanes: Vec<_> = self
-            .shared
-            .lock()
-            .await
-            .drain()
-            .map(|(_, (_, served))| served)
-            .collect();
-        for served in lanes {
-            if let Some(served) = Arc::into_inner(served) {
-                served.close().await;
-            }
-        }
-    }
-}
-
-/// Whether a launcher failed because namespaces are not to be had, and not for something of the request.
-fn forbids_namespaces(failure: &Failure) -> bool {
-    let by_request = failure.step.contains("host path");
-    let refusals = [1, 13, 22, 28, 38, 87]; // EPERM, EACCES, EINVAL, ENOSPC, ENOSYS, EUSERS
-    !by_request && refusals.contains(&failure.errno)
-}
-
-async fn open_flat(
-    extra: Extra,
-    strength: Strength,
-    groups: Option<Arc<Groups>>,
-    why: Option<&Failure>,
-) -> Result<Served, Error> {
-    if extra.mounts.iter().any(|mount| mount.guest() != mount.host) {
-        return Err(Error::NeedsNamespaces {
-            what: "a mount at another path than the host's",
-        });
-    }
-    let lane = Lane::open(&LauncherSpec::Flat).await.map_err(Error::from_open)?;
-    let mut served = Served::new(lane, Places::Directory(PathBuf::new()), extra, strength, groups);
-    served.warnings.extend(why.map(|failure| {
-        format!(
-            "this machine does not let us make namespaces ({}: {}); the run was held by the other layers",
-            failure.step,
-            std::io::Error::from_raw_os_error(failure.errno)
-        )
-    }));
-    Ok(served)
-}
-
-/// What interpreters need outside the system's directories; all that can be found, or that of one language.
-fn libraries(settings: &Settings, language: Option<Language>) -> Extra {
-    let mut extra = Extra::default();
-    if language.is_none_or(|language| language == Language::Python)
-        && let Ok(python) = python(settings)
-    {
-        extra.libraries.extend(python.library_dirs);
-        extra
-            .links
-            .extend(python.links.into_iter().map(|link| (link.path, link.target)));
-    }
-    if language.is_none_or(|language| language == Language::Javascript)
-        && let Ok(found) = javascript(settings)
-    {
-        extra.libraries.extend(found.prefix_dirs);
-    }
-    extra
-}
-
-fn python(settings: &Settings) -> Result<Python, Error> {
-    if let Some(python) = settings.found.python.get() {
-        return Ok(python.clone());
-    }
-    let python = interpreter::find_python(
-        settings.python.as_deref(),
-        settings.path.as_deref(),
-        settings.cache.as_deref(),
-    )?;
-    Ok(settings.found.python.get_or_init(|| python).clone())
-}
-
-fn javascript(settings: &Settings) -> Result<Javascript, Error> {
-    let missing = Error::NoInterpreter {
-        language: Language::Javascript,
-        looked_for: "node or deno",
-    };
-    if let Some(found) = settings.found.javascript.get() {
-        return Ok(found.clone());
-    }
-    let found = interpreter::find_javascript(settings.path.as_deref()).ok_or(missing)?;
-    Ok(settings.found.javascript.get_or_init(|| found).clone())
-}
-
-/// The interpreter that a language is run by with these settings; `None` where there is none.
-pub fn interpreter(settings: &Settings, language: Language) -> Option<PathBuf> {
-    match language {
-        Language::Python => python(settings).ok().map(|python| python.executable),
-        Language::Javascript => javascript(settings).ok().map(|found| found.executable),
-        Language::Bash => interpreter::find_bash(),
-    }
-}
-
-/// Interpreters that were found, so that they are looked for once only: for the life of an engine they are those
-/// that its warm workers were made from.
-#[derive(Debug, Clone, Default)]
-pub struct Found {
-    python: OnceLock<Python>,
-    javascript: OnceLock<Javascript>,
-}
 
 /// A lane with what it takes to start guests in it.
 #[derive(Debug)]
@@ -307,7 +62,7 @@ impl Renewal {
 }
 
 impl Served {
-    fn new(
+    pub(super) fn new(
         lane: Lane,
         places: Places,
         extra: Extra,
@@ -331,6 +86,23 @@ impl Served {
         }
     }
 
+    /// Whether its launcher still lives.
+    pub(super) fn is_open(&self) -> bool {
+        self.lane.is_open()
+    }
+
+    /// Adds what a person should know about every run in this lane.
+    pub(super) fn warn(&mut self, warnings: impl IntoIterator<Item = String>) {
+        self.warnings.extend(warnings);
+    }
+
+    /// Waits until the pool is full, if there is one.
+    pub(super) async fn warmed_up(&self) {
+        if let Some(pool) = self.pool.get() {
+            pool.filled().await;
+        }
+    }
+
     /// Lets the pool make up for the worker that a run took.
     pub(super) fn refill(&self) {
         if let Some(pool) = self.pool.get() {
@@ -343,7 +115,8 @@ impl Served {
         self.warnings.clone()
     }
 
-    fn check_fence(&self, fence: Fence) -> Result<(), Error> {
+    /// Whether the lane is as strong as a request wants it.
+    pub(super) fn check_fence(&self, fence: Fence) -> Result<(), Error> {
         match (&self.places, fence) {
             (Places::Directory(_), Fence::Required) => Err(Error::NamespacesForbidden {
                 step: "make namespaces".to_owned(),
@@ -354,7 +127,7 @@ impl Served {
     }
 
     /// Starts the zygote and the keeper of the pool.
-    fn keep_warm(&self, settings: &Settings) -> Result<(), Error> {
+    pub(super) fn keep_warm(&self, settings: &Settings) -> Result<(), Error> {
         let (
             Warmth::Pool {
                 size,
@@ -650,46 +423,4 @@ fn environment(places: &Places, request: &Request) -> Vec<(String, String)> {
         environment.push((name.as_str().to_owned(), value.clone()));
     }
     environment
-}
-
-/// The interpreter of a script, the file name that the script gets, and the arguments before it.
-fn script(request: &Request, settings: &Settings) -> Result<(PathBuf, String, Vec<String>), Error> {
-    let plain =
-        |name: &&str| !name.is_empty() && !name.contains(['/', '<', '>', '\0']) && !name.starts_with('.');
-    let name = Some(request.name.as_str()).filter(plain);
-    let strings = |arguments: &[&str]| arguments.iter().map(|&text| text.to_owned()).collect();
-    match request.language {
-        Language::Bash => {
-            let missing = Error::NoInterpreter {
-                language: Language::Bash,
-                looked_for: "bash",
-            };
-            let bash = interpreter::find_bash().ok_or(missing)?;
-            Ok((
-                bash,
-                name.unwrap_or("main.sh").to_owned(),
-                strings(&["--noprofile", "--norc"]),
-            ))
-        }
-        Language::Javascript | Language::Python => {
-            let found = javascript(settings)?;
-            let arguments: &[&str] = match found.kind {
-                JavascriptKind::Node => &[],
-                // The fence is the barrier; Deno's own permissions would only ask.
-                JavascriptKind::Deno => &[
-                    "run",
-                    "--quiet",
-                    "--no-prompt",
-                    "--no-remote",
-                    "--no-npm",
-                    "--allow-all",
-                ],
-            };
-            Ok((
-                found.executable,
-                name.unwrap_or("main.js").to_owned(),
-                strings(arguments),
-            ))
-        }
-    }
 }

@@ -1,0 +1,115 @@
+//! The interpreters of this machine, and what a guest must see of them.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use ringfence_policy::{Language, Request};
+
+use super::layout::Extra;
+use super::{Error, Settings};
+use crate::interpreter::{self, Javascript, JavascriptKind, Python};
+
+/// What interpreters need outside the system's directories; all that can be found, or that of one language.
+pub(super) fn libraries(settings: &Settings, language: Option<Language>) -> Extra {
+    let mut extra = Extra::default();
+    if language.is_none_or(|language| language == Language::Python)
+        && let Ok(python) = python(settings)
+    {
+        extra.libraries.extend(python.library_dirs);
+        extra
+            .links
+            .extend(python.links.into_iter().map(|link| (link.path, link.target)));
+    }
+    if language.is_none_or(|language| language == Language::Javascript)
+        && let Ok(found) = javascript(settings)
+    {
+        extra.libraries.extend(found.prefix_dirs);
+    }
+    extra
+}
+
+pub(super) fn python(settings: &Settings) -> Result<Python, Error> {
+    if let Some(python) = settings.found.python.get() {
+        return Ok(python.clone());
+    }
+    let python = interpreter::find_python(
+        settings.python.as_deref(),
+        settings.path.as_deref(),
+        settings.cache.as_deref(),
+    )?;
+    Ok(settings.found.python.get_or_init(|| python).clone())
+}
+
+fn javascript(settings: &Settings) -> Result<Javascript, Error> {
+    let missing = Error::NoInterpreter {
+        language: Language::Javascript,
+        looked_for: "node or deno",
+    };
+    if let Some(found) = settings.found.javascript.get() {
+        return Ok(found.clone());
+    }
+    let found = interpreter::find_javascript(settings.path.as_deref()).ok_or(missing)?;
+    Ok(settings.found.javascript.get_or_init(|| found).clone())
+}
+
+/// The interpreter that a language is run by with these settings; `None` where there is none.
+pub fn interpreter(settings: &Settings, language: Language) -> Option<PathBuf> {
+    match language {
+        Language::Python => python(settings).ok().map(|python| python.executable),
+        Language::Javascript => javascript(settings).ok().map(|found| found.executable),
+        Language::Bash => interpreter::find_bash(),
+    }
+}
+
+/// Interpreters that were found, so that they are looked for once only: for the life of an engine they are those
+/// that its warm workers were made from.
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    python: OnceLock<Python>,
+    javascript: OnceLock<Javascript>,
+}
+
+/// The interpreter of a script, the file name that the script gets, and the arguments before it.
+pub(super) fn script(
+    request: &Request,
+    settings: &Settings,
+) -> Result<(PathBuf, String, Vec<String>), Error> {
+    let plain =
+        |name: &&str| !name.is_empty() && !name.contains(['/', '<', '>', '\0']) && !name.starts_with('.');
+    let name = Some(request.name.as_str()).filter(plain);
+    let strings = |arguments: &[&str]| arguments.iter().map(|&text| text.to_owned()).collect();
+    match request.language {
+        Language::Bash => {
+            let missing = Error::NoInterpreter {
+                language: Language::Bash,
+                looked_for: "bash",
+            };
+            let bash = interpreter::find_bash().ok_or(missing)?;
+            Ok((
+                bash,
+                name.unwrap_or("main.sh").to_owned(),
+                strings(&["--noprofile", "--norc"]),
+            ))
+        }
+        Language::Javascript | Language::Python => {
+            let found = javascript(settings)?;
+            let arguments: &[&str] = match found.kind {
+                JavascriptKind::Node => &[],
+                // The fence is the barrier; Deno's own permissions would only ask.
+                JavascriptKind::Deno => &[
+                    "run",
+                    "--quiet",
+                    "--no-prompt",
+                    "--no-remote",
+                    "--no-npm",
+                    "--allow-all",
+                ],
+            };
+            Ok((
+                found.executable,
+                name.unwrap_or("main.js").to_owned(),
+                strings(arguments),
+            ))
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The lanes that serve requests: the warm ones of each scope, and one of its own for a request that needs it.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use ringfence_jail::protocol::{LauncherSpec, Missing};
+use ringfence_policy::{Request, Scope};
+
+use super::found::libraries;
+use super::guest::Groups;
+use super::lane::{Failure, Lane, OpenError};
+use super::layout::{self, Extra, Places, Strength};
+use super::served::Served;
+use super::{Error, Fence, Settings, Warmth};
+
+/// The most scopes that have warm lanes at once.
+const MAX_SCOPES: usize = 8;
+
+/// How long an engine's start may wait for its first workers.
+const WARM_UP_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// The lanes of a backend.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    /// The shared ones, with the time of their last use as a count.
+    shared: tokio::sync::Mutex<HashMap<Scope, (u64, Arc<Served>)>>,
+    uses: AtomicU64,
+    /// Why namespaces cannot be made here, once that is known.
+    forbidden: OnceLock<Failure>,
+}
+
+impl Lanes {
+    /// The lane for a request: the warm one of its scope, or a new one of its own.
+    pub(super) async fn serve(
+        &self,
+        request: &Request,
+        fence: Fence,
+        settings: &Settings,
+        groups: Option<&Arc<Groups>>,
+    ) -> Result<Arc<Served>, Error> {
+        let Warmth::Pool { .. } = settings.warmth else {
+            return self.open(request, fence, settings, groups).await.map(Arc::new);
+        };
+        if fence == Fence::Unfenced || !request.mounts.is_empty() {
+            return self.open(request, fence, settings, groups).await.map(Arc::new);
+        }
+        self.shared(&request.scope, fence, settings, groups).await
+    }
+
+    async fn shared(
+        &self,
+        scope: &Scope,
+        fence: Fence,
+        settings: &Settings,
+        groups: Option<&Arc<Groups>>,
+    ) -> Result<Arc<Served>, Error> {
+        let now = self.uses.fetch_add(1, Ordering::Relaxed);
+        let mut shared = self.shared.lock().await;
+        if let Some((used, served)) = shared.get_mut(scope).filter(|(_, served)| served.is_open()) {
+            *used = now;
+            served.check_fence(fence)?;
+            return Ok(Arc::clone(served));
+        }
+        let extra = libraries(settings, None);
+        let served = Arc::new(self.open_with(extra, fence, groups).await?);
+        served.keep_warm(settings)?;
+        if shared.len() >= MAX_SCOPES
+            && let Some(oldest) = shared
+                .iter()
+                .min_by_key(|(_, (used, _))| *used)
+                .map(|(scope, _)| scope.clone())
+            && let Some((_, evicted)) = shared.remove(&oldest)
+            && let Some(evicted) = Arc::into_inner(evicted)
+        {
+            // One that is in use is closed by the last run that uses it.
+            evicted.close().await;
+        }
+        if let Some((_, broken)) = shared.insert(scope.clone(), (now, Arc::clone(&served)))
+            && let Some(broken) = Arc::into_inner(broken)
+        {
+            broken.close().await;
+        }
+        Ok(served)
+    }
+
+    /// A lane for one request.
+    async fn open(
+        &self,
+        request: &Request,
+        fence: Fence,
+        settings: &Settings,
+        groups: Option<&Arc<Groups>>,
+    ) -> Result<Served, Error> {
+        let mut extra = libraries(settings, Some(request.language));
+        extra.mounts.clone_from(&request.mounts);
+        self.open_with(extra, fence, groups).await
+    }
+
+    async fn open_with(
+        &self,
+        extra: Extra,
+        fence: Fence,
+        groups: Option<&Arc<Groups>>,
+    ) -> Result<Served, Error> {
+        let groups = groups.cloned();
+        if fence == Fence::Unfenced {
+            return open_flat(extra, Strength::None, groups, None).await;
+        }
+        let missing = if fence == Fence::BestEffort {
+            Missing::Report
+        } else {
+            Missing::Refuse
+        };
+        let strength = Strength::Full(missing);
+        if self.forbidden.get().is_none() {
+            let spec = LauncherSpec::Namespaced(layout::template(&extra));
+            match Lane::open(&spec).await {
+                Ok(lane) => return Ok(Served::new(lane, Places::Cell, extra, strength, groups)),
+                Err(OpenError::Failed(failure)) if forbids_namespaces(&failure) => {
+                    let _ = self.forbidden.set(failure);
+                }
+                Err(error) => return Err(Error::from_open(error)),
+            }
+        }
+        let failure = self.forbidden.get().cloned().unwrap_or_else(|| Failure {
+            step: String::new(),
+            errno: 0,
+        });
+        if fence == Fence::Required {
+            return Err(Error::NamespacesForbidden {
+                step: failure.step,
+                errno: failure.errno,
+            });
+        }
+        open_flat(extra, strength, groups, Some(&failure)).await
+    }
+
+    /// Opens the local user's lane before the first request needs it.
+    pub(super) async fn warm_up(
+        &self,
+        settings: &Settings,
+        groups: Option<&Arc<Groups>>,
+    ) -> Result<(), Error> {
+        let served = self
+            .shared(&Scope::local(), Fence::Default, settings, groups)
+            .await?;
+        // Without warm workers everything still runs, so their coming late is no failure.
+        let _ = tokio::time::timeout(WARM_UP_PATIENCE, served.warmed_up()).await;
+        Ok(())
+    }
+
+    /// Ends all lanes.
+    pub(super) async fn close(&self) {
+        let lanes: Vec<_> = self
+            .shared
+            .lock()
+            .await
+            .drain()
+            .map(|(_, (_, served))| served)
+            .collect();
+        for served in lanes {
+            if let Some(served) = Arc::into_inner(served) {
+                served.close().await;
+            }
+        }
+    }
+}
+
+/// Whether a launcher failed because namespaces are not to be had, and not for something of the request.
+fn forbids_namespaces(failure: &Failure) -> bool {
+    let by_request = failure.step.contains("host path");
+    let refusals = [1, 13, 22, 28, 38, 87]; // EPERM, EACCES, EINVAL, ENOSPC, ENOSYS, EUSERS
+    !by_request && refusals.contains(&failure.errno)
+}
+
+async fn open_flat(
+    extra: Extra,
+    strength: Strength,
+    groups: Option<Arc<Groups>>,
+    why: Option<&Failure>,
+) -> Result<Served, Error> {
+    if extra.mounts.iter().any(|mount| mount.guest() != mount.host) {
+        return Err(Error::NeedsNamespaces {
+            what: "a mount at another path than the host's",
+        });
+    }
+    let lane = Lane::open(&LauncherSpec::Flat).await.map_err(Error::from_open)?;
+    let mut served = Served::new(lane, Places::Directory(PathBuf::new()), extra, strength, groups);
+    served.warn(why.map(|failure| {
+        format!(
+            "this machine does not let us make namespaces ({}: {}); the run was held by the other layers",
+            failure.step,
+            std::io::Error::from_raw_os_error(failure.errno)
+        )
+    }));
+    Ok(served)
+}
