@@ -65,6 +65,7 @@ async fn attend(plan: &RunPlan, order: &Order, context: &Context) -> Result<Exec
             )
         }
     };
+    let watched = output.clone();
     let connect = |stdin| Connection {
         stdin,
         output,
@@ -81,7 +82,7 @@ async fn attend(plan: &RunPlan, order: &Order, context: &Context) -> Result<Exec
     tokio::pin!(running);
     let result = tokio::select! {
         result = &mut running => result,
-        () = interrupted() => {
+        () = given_up(watched) => {
             cancel.send_replace(true);
             running.await
         }
@@ -155,6 +156,20 @@ fn describe(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+/// Ends when nobody wants the run any more: we are told to stop, or whoever read our output has gone, as `head` does.
+async fn given_up(output: Option<mpsc::Sender<Chunk>>) {
+    let reader_gone = async {
+        match output {
+            Some(output) => output.closed().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = interrupted() => {}
+        () = reader_gone => {}
+    }
 }
 
 /// Ends when the person, or the system, wants us to stop.
