@@ -326,6 +326,26 @@ fn modules_can_be_imported_beforehand() {
 }
 
 #[test]
+fn a_zygote_is_replaced_and_its_hash_seed_with_it() {
+    let world = World::before_engine();
+    world.dir.write(
+        "config/ringfence/ringfence.toml",
+        "[engine]\npool_size = 1\nrotate_after_runs = 3\n",
+    );
+    world.start_engine();
+    let mut seeds = std::collections::BTreeSet::new();
+    eventually("workers come from another zygote", || {
+        let run = world.json(["-c", "print(hash('a'))"]);
+        // A run that found no worker has a Python, and a seed, of its own.
+        if run.get("meta.warm") == true {
+            seeds.insert(run.stdout().to_owned());
+        }
+        seeds.len() > 1
+    });
+    world.close();
+}
+
+#[test]
 fn nothing_of_a_run_is_seen_by_the_next() {
     engine(|world| {
         let leave = "import os, sys, builtins, json, pathlib\nbuiltins.spoiled = json.spoiled = 1\nsys.path.append('/tmp')\n\
