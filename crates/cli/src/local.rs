@@ -23,11 +23,14 @@ pub(crate) fn settings(
     let config = context.config()?;
     // Remembering what was found out about interpreters is a convenience: without it they are asked again.
     let cache = context.paths.make_state().ok().map(PathBuf::from);
+    let home = context.environment.directory("HOME");
+    let private = [context.paths.state.clone(), context.paths.runtime.clone()];
     Ok(local::Settings {
         python: settings.python.clone(),
         preload: settings.preload.clone(),
         path: context.environment.get("PATH").map(ToOwned::to_owned),
         cache,
+        private: private.into_iter().chain(home).collect(),
         scratch: std::env::temp_dir(),
         warmth,
         limits: high::default_limits(config),

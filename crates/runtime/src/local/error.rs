@@ -1,6 +1,7 @@
 //! Why a request could not be run.
 
 use std::io;
+use std::path::PathBuf;
 
 use super::lane::{Failure, OpenError};
 use crate::interpreter;
@@ -26,6 +27,19 @@ pub enum Error {
         language: ringfence_policy::Language,
         /// What would have served.
         looked_for: &'static str,
+    },
+    /// An interpreter that can only be shown together with what must not be.
+    #[error(
+        "refusing to show {} to the program: {} is installed in it, but it holds {}",
+        directory.display(), program.display(), private.display()
+    )]
+    Exposing {
+        /// The interpreter.
+        program: PathBuf,
+        /// Where it is installed.
+        directory: PathBuf,
+        /// What must not be shown.
+        private: PathBuf,
     },
     /// A layer of the fence could not be put up.
     #[error("cannot fence the run: {step} failed: {}", io::Error::from_raw_os_error(*errno))]
@@ -83,6 +97,9 @@ impl Error {
         match self {
             Self::Busy { .. } => "try again later, or raise `engine.max_concurrent`",
             Self::Interpreter(_) => "run `ringfence doctor` to see which interpreters were found",
+            Self::Exposing { .. } => {
+                "use an interpreter or a virtual environment in a directory of its own (`--python`, `sandbox.python`)"
+            }
             Self::NoInterpreter { .. } => "install one of them so that it is on the path",
             Self::NamespacesForbidden { .. } => {
                 "run `ringfence doctor` for the fix, or pass `--isolation best-effort` to run with the layers that work"

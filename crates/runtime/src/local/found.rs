@@ -1,6 +1,6 @@
 //! The interpreters of this machine, and what a guest must see of them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use ringfence_policy::{Language, Request};
@@ -37,6 +37,7 @@ pub(super) fn python(settings: &Settings) -> Result<Python, Error> {
         settings.path.as_deref(),
         settings.cache.as_deref(),
     )?;
+    check_shown(&python.executable, &python.library_dirs, &settings.private)?;
     Ok(settings.found.python.get_or_init(|| python).clone())
 }
 
@@ -49,7 +50,35 @@ fn javascript(settings: &Settings) -> Result<Javascript, Error> {
         return Ok(found.clone());
     }
     let found = interpreter::find_javascript(settings.path.as_deref()).ok_or(missing)?;
+    check_shown(&found.executable, &found.prefix_dirs, &settings.private)?;
     Ok(settings.found.javascript.get_or_init(|| found).clone())
+}
+
+/// That none of the directories that an interpreter is shown with holds a private one.
+fn check_shown(program: &Path, shown: &[PathBuf], private: &[PathBuf]) -> Result<(), Error> {
+    let private: Vec<PathBuf> = private.iter().map(|path| resolved(path)).collect();
+    for directory in shown {
+        let whole = resolved(directory);
+        if let Some(private) = private.iter().find(|private| private.starts_with(&whole)) {
+            return Err(Error::Exposing {
+                program: program.to_path_buf(),
+                directory: directory.clone(),
+                private: private.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// `path` without links, as far as it exists.
+fn resolved(path: &Path) -> PathBuf {
+    let found = path.ancestors().find_map(|above| {
+        let missing = path.strip_prefix(above).ok()?;
+        let there = above.canonicalize().ok()?;
+        // Joining nothing would add a slash, after which a file is none.
+        Some(there.components().chain(missing.components()).collect())
+    });
+    found.unwrap_or_else(|| path.to_path_buf())
 }
 
 /// The interpreter that a language is run by with these settings; `None` where there is none.
@@ -110,6 +139,33 @@ pub(super) fn script(
                 name.unwrap_or("main.js").to_owned(),
                 strings(arguments),
             ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn an_interpreter_around_a_private_directory_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("home/venv/lib")).unwrap();
+        symlink(root.join("home"), root.join("link")).unwrap();
+        // The state directory need not be there yet.
+        let private = [root.join("home"), root.join("link/venv/state/ringfence")];
+        let check = |shown: &str| {
+            let shown = [root.join("other"), root.join(shown)];
+            check_shown(Path::new("/bin/python3"), &shown, &private)
+                .map_or_else(|error| error.to_string(), |()| "allowed".to_owned())
+        };
+        assert_eq!(check("home/venv/lib"), "allowed");
+        assert_eq!(check("home/ven"), "allowed");
+        for shown in ["", "home", "link", "home/venv", "link/venv"] {
+            assert!(check(shown).starts_with("refusing to show "), "{shown}");
         }
     }
 }

@@ -69,6 +69,8 @@ pub struct Settings {
     pub path: Option<OsString>,
     /// Where what was found out about interpreters is kept; nowhere if `None`.
     pub cache: Option<PathBuf>,
+    /// What no program may see, wherever an interpreter is installed: our own directories, the user's home.
+    pub private: Vec<PathBuf>,
     /// Where guests without cells get their directories.
     pub scratch: PathBuf,
     /// How warm it is kept.
