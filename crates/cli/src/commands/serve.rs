@@ -15,6 +15,9 @@ use crate::context::Context;
 use crate::exit::Failure;
 use crate::{high, local};
 
+/// Threads that wait for slow system calls, such as taking a large file system apart.
+const MAX_BLOCKING_THREADS: usize = 8;
+
 pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let config = context.config()?;
     let warmth = Warmth::Pool {
@@ -28,6 +31,7 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
     let _lock = lock(context.paths.make_state()?)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        .max_blocking_threads(MAX_BLOCKING_THREADS)
         .build()?;
     runtime.block_on(async {
         let socket = context.paths.socket();

@@ -53,7 +53,21 @@ fn the_layers_are_the_same() {
 fn kernel_interfaces_are_refused() {
     let Some(fence) = fence() else { return };
     deny_all(&fence, kernel::SURFACE);
-    deny_all(&fence, &[kernel::MEMORY_PROGRAM]);
+}
+
+/// Only the host's root can forbid programs in memory (`vm.memfd_noexec`). They gain nothing: `/tmp` can be executed
+/// too, and whatever runs stays inside the same fence.
+#[test]
+fn a_program_in_memory_stays_inside_the_fence() {
+    let Some(fence) = fence() else { return };
+    let code = "import os\n\
+        fd = os.memfd_create('x', 0)\n\
+        os.write(fd, open('/usr/bin/grep', 'rb').read())\n\
+        os.execv(f'/proc/self/fd/{fd}', ['grep', '-E', '^(Seccomp|NoNewPrivs|CapBnd):', '/proc/self/status'])";
+    assert_eq!(
+        fence.printed(&[], code),
+        "CapBnd:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\n"
+    );
 }
 
 #[test]
