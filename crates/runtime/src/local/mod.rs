@@ -174,6 +174,7 @@ impl Local {
             .map(|g| g.version().to_owned());
         result.meta.output_files = harvest.files;
         result.meta.warnings = served.warnings();
+        result.meta.warnings.extend(notice::landlock_gap(guest.applied));
         result.meta.warnings.extend(harvest.warnings);
         self.retire(served, Some(guest));
         result.duration = since.elapsed().as_secs_f64();

@@ -1,5 +1,6 @@
-//! What we say of a program's end where it could not say it itself.
+//! What we say of a program's end where it could not say it itself, and of a fence with a gap in it.
 
+use ringfence_jail::protocol::Applied;
 use ringfence_policy::{Bytes, Outcome, ResourceLimits, Timeout};
 
 /// What is added to the errors of a program that ended so within these limits; nothing where it spoke for itself.
@@ -22,10 +23,61 @@ pub fn notice(outcome: Outcome, limits: &ResourceLimits) -> Option<String> {
     })
 }
 
+/// The first Landlock ABI that governs how files are cut short (Linux 6.2).
+const TRUNCATE_ABI: u32 = 3;
+/// The first that governs signals (Linux 6.12).
+const SIGNAL_ABI: u32 = 6;
+
+/// What an older Landlock leaves open where nothing else closes it. An unfenced run is told of elsewhere.
+pub(super) fn landlock_gap(applied: Applied) -> Option<String> {
+    let alone = applied.no_new_privs && !applied.namespaces;
+    let gap = match applied.landlock_abi {
+        _ if !alone => return None,
+        0 => "this kernel has no Landlock to keep the program from your files and your other processes",
+        abi if abi < TRUNCATE_ABI => {
+            "this kernel's Landlock cannot keep the program from emptying your files, nor from signalling your other processes"
+        }
+        abi if abi < SIGNAL_ABI => {
+            "this kernel's Landlock cannot keep the program from signalling your other processes"
+        }
+        _ => return None,
+    };
+    Some(gap.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use ringfence_policy::Limits;
+
+    #[test]
+    fn what_landlock_leaves_open_is_told_where_it_stands_alone() {
+        let gap = |namespaces, no_new_privs, landlock_abi| {
+            landlock_gap(Applied {
+                namespaces,
+                no_new_privs,
+                landlock_abi,
+                ..Applied::default()
+            })
+        };
+        for (abi, told) in [
+            (0, Some("no Landlock")),
+            (2, Some("emptying")),
+            (3, Some("signalling")),
+            (5, Some("signalling")),
+            (6, None),
+            (7, None),
+        ] {
+            let found = gap(false, true, abi);
+            assert_eq!(found.is_some(), told.is_some(), "{abi}");
+            assert!(
+                found.unwrap_or_default().contains(told.unwrap_or_default()),
+                "{abi}"
+            );
+        }
+        assert_eq!(gap(true, true, 5), None);
+        assert_eq!(gap(false, false, 0), None);
+    }
 
     #[test]
     fn limits_are_named_as_they_were_given() {
