@@ -43,16 +43,20 @@ impl Lanes {
         let Warmth::Pool { .. } = settings.warmth else {
             return self.open(request, fence, settings, groups).await.map(Arc::new);
         };
-        if fence == Fence::Unfenced || !request.mounts.is_empty() {
+        // A shared lane has every layer, or none of its guests starts: what one request puts up with must not
+        // weaken another's fence.
+        let lenient = fence == Fence::BestEffort && ringfence_jail::landlock_abi().is_err();
+        if fence == Fence::Unfenced || lenient || !request.mounts.is_empty() {
             return self.open(request, fence, settings, groups).await.map(Arc::new);
         }
-        self.shared(&request.scope, fence, settings, groups).await
+        let served = self.shared(&request.scope, settings, groups).await?;
+        served.check_fence(fence)?;
+        Ok(served)
     }
 
     async fn shared(
         &self,
         scope: &Scope,
-        fence: Fence,
         settings: &Settings,
         groups: Option<&Arc<Groups>>,
     ) -> Result<Arc<Served>, Error> {
@@ -60,11 +64,10 @@ impl Lanes {
         let mut shared = self.shared.lock().await;
         if let Some((used, served)) = shared.get_mut(scope).filter(|(_, served)| served.is_open()) {
             *used = now;
-            served.check_fence(fence)?;
             return Ok(Arc::clone(served));
         }
         let extra = libraries(settings, None);
-        let served = Arc::new(self.open_with(extra, fence, groups).await?);
+        let served = Arc::new(self.open_with(extra, Fence::Default, groups).await?);
         served.keep_warm(settings)?;
         if shared.len() >= MAX_SCOPES
             && let Some(oldest) = shared
@@ -143,9 +146,7 @@ impl Lanes {
         settings: &Settings,
         groups: Option<&Arc<Groups>>,
     ) -> Result<(), Error> {
-        let served = self
-            .shared(&Scope::local(), Fence::Default, settings, groups)
-            .await?;
+        let served = self.shared(&Scope::local(), settings, groups).await?;
         // Without warm workers everything still runs, so their coming late is no failure.
         let _ = tokio::time::timeout(WARM_UP_PATIENCE, served.warmed_up()).await;
         Ok(())
