@@ -325,6 +325,8 @@ fn the_callers_files_and_processes_are_left_alone_without_namespaces() {
             check("fchmodat", &[0, 0, 0o666], nothing_done);
             check("fchmodat2", &[0, 0, 0o666], nothing_done);
             check("utimensat", &[], nothing_done);
+            check("ioctl", &[3, 0x4008_6602], eperm); // FS_IOC_SETFLAGS
+            check("ioctl", &[3, 0x401c_5820], eperm); // FS_IOC_FSSETXATTR
             check("fchown", &[], eperm);
             check("fchownat", &[], eperm);
             for (name, before) in [
