@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use ringfence_jail::cgroup::{Group, GroupLimits, Hierarchy};
 use ringfence_jail::protocol::{Applied, Command, Confinement, Guest as Origin, Spawn};
@@ -74,8 +74,30 @@ pub(super) struct Groups {
     next: AtomicU64,
 }
 
+/// Where control groups can be made, looked for when that is first asked. Without any, the limits are held by
+/// rlimits, which the result shows.
+#[derive(Debug, Default)]
+pub(super) struct Grouping(OnceLock<Option<Arc<Groups>>>);
+
+impl Grouping {
+    /// The control groups, looked for if nobody has.
+    pub(super) fn get(&self) -> Option<&Arc<Groups>> {
+        let look = || {
+            let hierarchy = Hierarchy::detect().ok().flatten()?;
+            hierarchy.sweep(&owner_is_dead);
+            Some(Arc::new(Groups::new(hierarchy, owner_name())))
+        };
+        self.0.get_or_init(look).as_ref()
+    }
+
+    /// The control groups, if they were looked for.
+    pub(super) fn found(&self) -> Option<&Arc<Groups>> {
+        self.0.get().and_then(Option::as_ref)
+    }
+}
+
 impl Groups {
-    pub(super) fn new(hierarchy: Hierarchy, owner: String) -> Self {
+    fn new(hierarchy: Hierarchy, owner: String) -> Self {
         Self {
             hierarchy,
             owner,

@@ -9,7 +9,7 @@ use ringfence_jail::protocol::{LauncherSpec, Missing};
 use ringfence_policy::{Request, Scope};
 
 use super::found::libraries;
-use super::guest::Groups;
+use super::guest::{Grouping, Groups};
 use super::lane::{Failure, Lane, OpenError};
 use super::layout::{self, Extra, Places, Strength};
 use super::served::Served;
@@ -38,7 +38,7 @@ impl Lanes {
         request: &Request,
         fence: Fence,
         settings: &Settings,
-        groups: Option<&Arc<Groups>>,
+        groups: &Grouping,
     ) -> Result<Arc<Served>, Error> {
         let Warmth::Pool { .. } = settings.warmth else {
             return self.open(request, fence, settings, groups).await.map(Arc::new);
@@ -58,7 +58,7 @@ impl Lanes {
         &self,
         scope: &Scope,
         settings: &Settings,
-        groups: Option<&Arc<Groups>>,
+        groups: &Grouping,
     ) -> Result<Arc<Served>, Error> {
         let now = self.uses.fetch_add(1, Ordering::Relaxed);
         let mut shared = self.shared.lock().await;
@@ -94,22 +94,16 @@ impl Lanes {
         request: &Request,
         fence: Fence,
         settings: &Settings,
-        groups: Option<&Arc<Groups>>,
+        groups: &Grouping,
     ) -> Result<Served, Error> {
         let mut extra = libraries(settings, Some(request.language));
         extra.mounts.clone_from(&request.mounts);
         self.open_with(extra, fence, groups).await
     }
 
-    async fn open_with(
-        &self,
-        extra: Extra,
-        fence: Fence,
-        groups: Option<&Arc<Groups>>,
-    ) -> Result<Served, Error> {
-        let groups = groups.cloned();
+    async fn open_with(&self, extra: Extra, fence: Fence, groups: &Grouping) -> Result<Served, Error> {
         if fence == Fence::Unfenced {
-            return open_flat(extra, Strength::None, groups, None).await;
+            return open_flat(extra, Strength::None, groups.get().cloned(), None).await;
         }
         let missing = if fence == Fence::BestEffort {
             Missing::Report
@@ -119,7 +113,9 @@ impl Lanes {
         let strength = Strength::Full(missing);
         if self.forbidden.get().is_none() {
             let spec = LauncherSpec::Namespaced(layout::template(&extra));
-            match Lane::open(&spec).await {
+            // While the launcher comes up there is time to look for control groups.
+            let (opened, groups) = tokio::join!(Lane::open(&spec), async { groups.get().cloned() });
+            match opened {
                 Ok(lane) => return Ok(Served::new(lane, Places::Cell, extra, strength, groups)),
                 Err(OpenError::Failed(failure)) if forbids_namespaces(&failure) => {
                     let _ = self.forbidden.set(failure);
@@ -137,15 +133,11 @@ impl Lanes {
                 errno: failure.errno,
             });
         }
-        open_flat(extra, strength, groups, Some(&failure)).await
+        open_flat(extra, strength, groups.get().cloned(), Some(&failure)).await
     }
 
     /// Opens the local user's lane before the first request needs it.
-    pub(super) async fn warm_up(
-        &self,
-        settings: &Settings,
-        groups: Option<&Arc<Groups>>,
-    ) -> Result<(), Error> {
+    pub(super) async fn warm_up(&self, settings: &Settings, groups: &Grouping) -> Result<(), Error> {
         let served = self.shared(&Scope::local(), settings, groups).await?;
         // Without warm workers everything still runs, so their coming late is no failure.
         let _ = tokio::time::timeout(WARM_UP_PATIENCE, served.warmed_up()).await;

@@ -27,7 +27,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use ringfence_jail::cgroup::Hierarchy;
 use ringfence_jail::protocol::Applied;
 use ringfence_policy::{ExecutionResult, Isolation, Language, Limits, Meta, Outcome, Request, RuntimeKind};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -40,7 +39,7 @@ pub use ringfence_jail::launcher_main;
 pub use run::{Chunk, Connection, Stream};
 
 use destination::Destination;
-use guest::{Groups, Guest, Output};
+use guest::{Grouping, Guest, Output};
 use lanes::Lanes;
 use run::Finished;
 use served::Served;
@@ -105,7 +104,7 @@ pub enum Warmth {
 #[derive(Debug)]
 pub struct Local {
     settings: Settings,
-    groups: Option<Arc<Groups>>,
+    groups: Grouping,
     lanes: Lanes,
     gate: Semaphore,
     queued: AtomicUsize,
@@ -116,17 +115,11 @@ pub struct Local {
 impl Local {
     /// Sets the backend up. Nothing is started before the first request.
     pub fn new(settings: Settings) -> Self {
-        let owner = guest::owner_name();
         workdir::Workdir::sweep(&settings.scratch);
-        // Without control groups the limits are held by rlimits, which the result shows.
-        let groups = Hierarchy::detect().ok().flatten().map(|hierarchy| {
-            hierarchy.sweep(&guest::owner_is_dead);
-            Arc::new(Groups::new(hierarchy, owner))
-        });
         let gate = Semaphore::new(settings.max_concurrent);
         Self {
             settings,
-            groups,
+            groups: Grouping::default(),
             lanes: Lanes::default(),
             gate,
             queued: AtomicUsize::new(0),
@@ -155,7 +148,7 @@ impl Local {
         let _turn = self.turn(&request.limits, since).await?;
         let served = self
             .lanes
-            .serve(request, fence, &self.settings, self.groups.as_ref())
+            .serve(request, fence, &self.settings, &self.groups)
             .await?;
         let (mut guest, warm) = match served.guest(request, fence, &self.settings).await {
             Ok(found) => found,
@@ -170,7 +163,7 @@ impl Local {
         result.meta.isolation.cgroup = guest
             .group
             .as_ref()
-            .and(self.groups.as_ref())
+            .and(self.groups.get())
             .map(|g| g.version().to_owned());
         result.meta.output_files = harvest.files;
         result.meta.warnings = served.warnings();
@@ -191,7 +184,7 @@ impl Local {
     /// # Errors
     /// If it cannot be opened.
     pub async fn warm_up(&self) -> Result<(), Error> {
-        self.lanes.warm_up(&self.settings, self.groups.as_ref()).await
+        self.lanes.warm_up(&self.settings, &self.groups).await
     }
 
     /// Ends every process, removes every control group and directory, and waits until that is done.
@@ -199,7 +192,7 @@ impl Local {
         let mut cleaners = std::mem::take(&mut *self.cleaners());
         while cleaners.join_next().await.is_some() {}
         self.lanes.close().await;
-        if let Some(groups) = self.groups {
+        if let Some(groups) = self.groups.found() {
             groups.remove_owner();
         }
         Ok(())
