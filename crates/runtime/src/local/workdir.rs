@@ -121,7 +121,7 @@ struct Level {
 impl Count {
     /// Counts everything below `top`; `None` as soon as that is too much.
     fn all_below(&mut self, top: File) -> Option<()> {
-        let mut levels = Vec::new();
+        let mut levels: Vec<Level> = Vec::new();
         let mut current = top;
         let mut level = self.level(&current)?;
         loop {
@@ -136,17 +136,19 @@ impl Count {
                 levels.push(std::mem::replace(&mut level, found));
                 continue;
             }
-            let Some(mut above) = levels.pop() else {
+            // Back to where something is left to do.
+            let Some(unfinished) = levels.iter().rposition(|above| !above.pending.is_empty()) else {
                 return Some(());
             };
-            current = match above.directory.take() {
+            let mut back = levels.drain(unfinished..);
+            level = back.next()?;
+            current = match level.directory.take() {
                 Some(directory) => directory,
-                // Moved meanwhile: nobody can say what so deep a tree holds.
-                None => open(&below(&current, OsStr::new("..")), 0)
-                    .ok()
-                    .filter(|found| identity(found) == Some(above.identity))?,
+                None => {
+                    let between = back.rev().map(|above| above.identity);
+                    climb(current, between.chain([level.identity]))?
+                }
             };
-            level = above;
         }
     }
 
@@ -170,6 +172,15 @@ impl Count {
             pending,
         })
     }
+}
+
+/// Goes up through the directories that are expected on the way. One that was moved meanwhile is not found, and then
+/// nobody can say what so deep a tree holds.
+fn climb(start: File, mut expected: impl Iterator<Item = (u64, u64)>) -> Option<File> {
+    expected.try_fold(start, |directory, expected| {
+        let above = open(&below(&directory, OsStr::new("..")), 0).ok()?;
+        (identity(&above) == Some(expected)).then_some(above)
+    })
 }
 
 fn identity(directory: &File) -> Option<(u64, u64)> {
@@ -266,13 +277,24 @@ mod tests {
         let file = File::create(below(&deep, OsStr::new("file"))).unwrap();
         file.set_len(30 << 20).unwrap();
         assert!(holds_more_than(directory.path(), 30 << 20));
-        // Come upon only after the way back up, whichever of the two directories is first.
+        // Beside the way in the middle, so that it is come upon before or after the way back up.
+        let middle = open(&directory.path().join("tmp"), 0).unwrap();
+        let middle = (0..1_000).fold(middle, |above, _| {
+            open(&below(&above, OsStr::new("d")), 0).unwrap()
+        });
+        for name in ["a", "z"] {
+            fs::create_dir(below(&middle, OsStr::new(name))).unwrap();
+            let place = open(&below(&middle, OsStr::new(name)), 0).unwrap();
+            let file = File::create(below(&place, OsStr::new("file"))).unwrap();
+            file.set_len(30 << 20).unwrap();
+        }
+        assert!(holds_more_than(directory.path(), 90 << 20));
         for place in ["workspace", "output"] {
             let file = File::create(directory.path().join(place).join("file")).unwrap();
             file.set_len(30 << 20).unwrap();
         }
-        assert!(holds_more_than(directory.path(), 90 << 20));
-        assert!(!holds_more_than(directory.path(), 110 << 20));
+        assert!(holds_more_than(directory.path(), 150 << 20));
+        assert!(!holds_more_than(directory.path(), 170 << 20));
         fs::set_permissions(handle(&deep), Permissions::from_mode(0o000)).unwrap();
         drop(directory);
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
