@@ -166,7 +166,7 @@ def preload(modules):
 
     common = (
         "os re json math random datetime time collections itertools functools string typing enum dataclasses "
-        "threading traceback linecache io atexit copy decimal statistics textwrap hashlib base64 pathlib tempfile "
+        "threading traceback linecache io atexit copy textwrap base64 pathlib tempfile "
         "csv heapq bisect operator contextlib abc warnings weakref struct signal subprocess"
     )
     for module in common.split() + modules:
