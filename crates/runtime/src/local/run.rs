@@ -301,7 +301,7 @@ async fn overfull(output: &Output, limit: u64) {
         if measured.unwrap_or(true) {
             return;
         }
-        // However much there is to measure, that takes half of the time at most.
-        tokio::time::sleep(MEASURE_EVERY.max(since.elapsed())).await;
+        // Soon again: the more there is to measure, the more is written meanwhile. But not without a pause.
+        tokio::time::sleep(MEASURE_EVERY.max(since.elapsed() / 4)).await;
     }
 }
