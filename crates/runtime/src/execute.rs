@@ -40,7 +40,7 @@ pub struct Order {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The backend is not there.
-    #[error("the runtime `{runtime}` is not available: {missing}")]
+    #[error("runtime_unavailable: the runtime `{runtime}` is not available: {missing}")]
     RuntimeUnavailable {
         /// Which.
         runtime: RuntimeKind,
