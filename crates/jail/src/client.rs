@@ -26,13 +26,22 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// Starts a launcher: this very binary, entered anew, with an empty environment.
-    ///
-    /// The launcher answers with [`Event::Ready`] or [`Event::Failed`].
+    /// Starts a launcher and tells it what to be.
     ///
     /// # Errors
     /// If no process or socket can be had.
     pub fn start(spec: &LauncherSpec) -> Result<Self, StartError> {
+        let launcher = Self::spawn()?;
+        launcher.instruct(spec)?;
+        Ok(launcher)
+    }
+
+    /// Starts a launcher: this very binary, entered anew, with an empty environment. It waits for
+    /// [`Launcher::instruct`], so that the specification can be worked out meanwhile.
+    ///
+    /// # Errors
+    /// If no process or socket can be had.
+    pub fn spawn() -> Result<Self, StartError> {
         let (socket, theirs) = sys::seqpacket_pair().map_err(StartError::Spawn)?;
         #[expect(
             clippy::disallowed_methods,
@@ -46,12 +55,17 @@ impl Launcher {
             .stderr(Stdio::inherit())
             .spawn()
             .map_err(StartError::Spawn)?;
-        let launcher = Self { socket, child };
-        let bytes = serde_json::to_vec(spec)
-            .map_err(io::Error::other)
-            .map_err(StartError::Instruct)?;
-        sys::send_message(launcher.socket.as_fd(), &bytes, &[]).map_err(StartError::Instruct)?;
-        Ok(launcher)
+        Ok(Self { socket, child })
+    }
+
+    /// Tells a new launcher what to be. It answers with [`Event::Ready`] or [`Event::Failed`].
+    ///
+    /// # Errors
+    /// If it has gone, or the specification does not fit into a message.
+    pub fn instruct(&self, spec: &LauncherSpec) -> Result<(), StartError> {
+        let bytes = serde_json::to_vec(spec).map_err(io::Error::other);
+        let sent = bytes.and_then(|bytes| sys::send_message(self.socket.as_fd(), &bytes, &[]));
+        sent.map_err(StartError::Instruct)
     }
 
     /// Makes [`Launcher::receive`] return at once, with `WouldBlock`, where nothing has arrived.

@@ -89,9 +89,9 @@ pub(super) enum OpenError {
 }
 
 impl Lane {
-    /// Starts a launcher and waits until it is up.
-    pub(super) async fn open(spec: &LauncherSpec) -> Result<Self, OpenError> {
-        let launcher = Launcher::start(spec).map_err(OpenError::Start)?;
+    /// Tells a new launcher what to be and waits until it is up.
+    pub(super) async fn open(launcher: Launcher, spec: &LauncherSpec) -> Result<Self, OpenError> {
+        launcher.instruct(spec).map_err(OpenError::Start)?;
         launcher.set_nonblocking().map_err(OpenError::Io)?;
         let socket = launcher.as_fd().try_clone_to_owned().map_err(OpenError::Io)?;
         let lane = Self {

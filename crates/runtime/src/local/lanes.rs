@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use ringfence_jail::Launcher;
 use ringfence_jail::protocol::{LauncherSpec, Missing};
 use ringfence_policy::{Request, Scope};
 
@@ -66,7 +67,7 @@ impl Lanes {
             *used = now;
             return Ok(Arc::clone(served));
         }
-        let extra = libraries(settings, None);
+        let extra = || libraries(settings, None);
         let served = Arc::new(self.open_with(extra, Fence::Default, groups).await?);
         served.keep_warm(settings)?;
         if shared.len() >= MAX_SCOPES
@@ -96,12 +97,24 @@ impl Lanes {
         settings: &Settings,
         groups: &Grouping,
     ) -> Result<Served, Error> {
-        let mut extra = libraries(settings, Some(request.language));
-        extra.mounts.clone_from(&request.mounts);
+        let extra = || {
+            let mut extra = libraries(settings, Some(request.language));
+            extra.mounts.clone_from(&request.mounts);
+            extra
+        };
         self.open_with(extra, fence, groups).await
     }
 
-    async fn open_with(&self, extra: Extra, fence: Fence, groups: &Grouping) -> Result<Served, Error> {
+    /// Opens a lane. What its guests need beyond the system's directories is worked out while its launcher starts.
+    async fn open_with(
+        &self,
+        extra: impl FnOnce() -> Extra,
+        fence: Fence,
+        groups: &Grouping,
+    ) -> Result<Served, Error> {
+        let namespaced = fence != Fence::Unfenced && self.forbidden.get().is_none();
+        let launcher = namespaced.then(spawn_launcher).transpose()?;
+        let extra = extra();
         if fence == Fence::Unfenced {
             return open_flat(extra, Strength::None, groups.get().cloned(), None).await;
         }
@@ -111,10 +124,10 @@ impl Lanes {
             Missing::Refuse
         };
         let strength = Strength::Full(missing);
-        if self.forbidden.get().is_none() {
+        if let Some(launcher) = launcher {
             let spec = LauncherSpec::Namespaced(layout::template(&extra));
             // While the launcher comes up there is time to look for control groups.
-            let (opened, groups) = tokio::join!(Lane::open(&spec), async { groups.get().cloned() });
+            let (opened, groups) = tokio::join!(Lane::open(launcher, &spec), async { groups.get().cloned() });
             match opened {
                 Ok(lane) => return Ok(Served::new(lane, Places::Cell, extra, strength, groups)),
                 Err(OpenError::Failed(failure)) if forbids_namespaces(&failure) => {
@@ -168,6 +181,10 @@ fn forbids_namespaces(failure: &Failure) -> bool {
     !by_request && refusals.contains(&failure.errno)
 }
 
+fn spawn_launcher() -> Result<Launcher, Error> {
+    Launcher::spawn().map_err(|error| Error::from_open(OpenError::Start(error)))
+}
+
 async fn open_flat(
     extra: Extra,
     strength: Strength,
@@ -179,7 +196,9 @@ async fn open_flat(
             what: "a mount at another path than the host's",
         });
     }
-    let lane = Lane::open(&LauncherSpec::Flat).await.map_err(Error::from_open)?;
+    let lane = Lane::open(spawn_launcher()?, &LauncherSpec::Flat)
+        .await
+        .map_err(Error::from_open)?;
     let mut served = Served::new(lane, Places::Directory(PathBuf::new()), extra, strength, groups);
     served.warn(why.map(|failure| {
         format!(
