@@ -243,7 +243,7 @@ impl From<&local::Error> for Refusal {
         };
         Self {
             reason,
-            message: error.to_string(),
+            message: error.explain(),
             hint: error.hint().to_owned(),
         }
     }

@@ -144,18 +144,7 @@ async fn run_here(
         .await;
     let closed = backend.close().await;
     let result = result.and_then(|result| closed.map(|()| result));
-    result.map_err(|error| Failure::refused(describe(&error), error.hint()))
-}
-
-/// An error with its causes, on one line.
-fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    text
+    result.map_err(|error| Failure::refused(error.explain(), error.hint()))
 }
 
 /// Ends when nobody wants the run any more: we are told to stop, or whoever read our output has gone, as `head` does.

@@ -47,7 +47,7 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
         backend
             .warm_up()
             .await
-            .map_err(|error| Failure::refused(error.to_string(), error.hint()))?;
+            .map_err(|error| Failure::refused(error.explain(), error.hint()))?;
         context.ui.err(format!("listening at {}\n", socket.display()))?;
         let stop = async {
             tokio::select! {
@@ -61,7 +61,7 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
             backend
                 .close()
                 .await
-                .map_err(|error| Failure::refused(error.to_string(), error.hint()))?;
+                .map_err(|error| Failure::refused(error.explain(), error.hint()))?;
         }
         Ok(ExitCode::SUCCESS)
     })

@@ -92,6 +92,12 @@ pub enum Error {
 }
 
 impl Error {
+    /// The error with its causes, on one line.
+    pub fn explain(&self) -> String {
+        let causes = std::iter::successors(std::error::Error::source(self), |error| error.source());
+        causes.fold(self.to_string(), |text, cause| format!("{text}: {cause}"))
+    }
+
     /// What the reader can do about it.
     pub fn hint(&self) -> &'static str {
         match self {

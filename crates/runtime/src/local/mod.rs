@@ -150,7 +150,7 @@ impl Local {
             .lanes
             .serve(request, fence, &self.settings, &self.groups)
             .await?;
-        let (mut guest, warm) = match served.guest(request, fence, &self.settings).await {
+        let (mut guest, warm) = match served.guest(request, &self.settings).await {
             Ok(found) => found,
             Err(error) => {
                 self.retire(served, None);

@@ -168,14 +168,7 @@ impl Served {
     }
 
     /// A guest for a request, and whether it was started beforehand.
-    pub(super) async fn guest(
-        &self,
-        request: &Request,
-        fence: Fence,
-        settings: &Settings,
-    ) -> Result<(Guest, bool), Error> {
-        // Best effort asks for other behaviour of a fresh guest only; warm ones have every layer.
-        let _ = fence;
+    pub(super) async fn guest(&self, request: &Request, settings: &Settings) -> Result<(Guest, bool), Error> {
         if request.language == Language::Python {
             return self.python_guest(request, settings).await;
         }

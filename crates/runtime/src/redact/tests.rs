@@ -182,7 +182,7 @@ fn the_environment_is_sorted_by_name_and_value() {
         ("SSH_AUTH_SOCK", "/tmp/plain-path-7"),
         ("GOOGLE_APPLICATION_CREDENTIALS", "/etc/plain-path-8"),
         ("HOME", "/home/plain-path-9"),
-        ("PWD", "/work/plain-path-10"),
+        ("PWD", "/srv/plain-path-10"),
         ("KEYBOARD", "plain-word-11"),
     ];
     let redactor = Redactor::from_environment(vars.map(|(name, value)| (name.to_owned(), value.to_owned())));
@@ -191,7 +191,7 @@ fn the_environment_is_sorted_by_name_and_value() {
         redactor.redact(&text),
         "[redacted:GITHUB_TOKEN] [redacted:PGPASSWORD] [redacted:SENTRY_DSN] [redacted:OPENAI_API_KEY] \
          mysql://root:[redacted:CONNECTION]@db/x [redacted:DATABASE_URL] /tmp/plain-path-7 /etc/plain-path-8 \
-         /home/plain-path-9 /work/plain-path-10 plain-word-11"
+         /home/plain-path-9 /srv/plain-path-10 plain-word-11"
     );
 }
 
