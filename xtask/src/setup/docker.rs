@@ -47,6 +47,7 @@ fn daemon(root: &Path) -> Result<()> {
         report::line("dockerd: answers");
         return Ok(());
     }
+    forget_killed_daemon();
     let log = root.join("target/dockerd.log");
     report::line(&format!("dockerd: starting it, log in {}", log.display()));
     program(root, "dockerd", &[]).leave_running(File::create(&log)?)?;
@@ -63,6 +64,20 @@ fn daemon(root: &Path) -> Result<()> {
         std::thread::sleep(Duration::from_millis(200));
     }
     Ok(())
+}
+
+/// A daemon that was killed leaves its pid file, and the next one refuses to start while that process exists in any
+/// form: as a zombie, or as another program with the same number. Neither has dockerd for its executable.
+fn forget_killed_daemon() {
+    let pid_file = Path::new("/var/run/docker.pid");
+    let Ok(pid) = fs::read_to_string(pid_file) else {
+        return;
+    };
+    let executable = fs::read_link(format!("/proc/{}/exe", pid.trim()));
+    if !executable.is_ok_and(|path| path.ends_with("dockerd")) {
+        // If it cannot be removed, the daemon says so.
+        let _ = fs::remove_file(pid_file);
+    }
 }
 
 /// Packs the files of the packages, owned by root, without asking any server.
