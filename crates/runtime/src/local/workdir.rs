@@ -60,10 +60,12 @@ impl Workdir {
             let owner = name
                 .to_str()
                 .and_then(|name| name.strip_prefix("ringfence-")?.rsplit_once('-'));
+            // The name first: there may be much in this directory that is nobody's business here.
+            let Some((owner, _)) = owner else { continue };
             let ours = entry
                 .metadata()
                 .is_ok_and(|entry| entry.is_dir() && Some(entry.uid()) == effective_uid());
-            if ours && owner.is_some_and(|(owner, _)| owner_is_dead(owner)) {
+            if ours && owner_is_dead(owner) {
                 drop(Self(entry.path()));
             }
         }
