@@ -11,7 +11,9 @@ fn the_disk_has_an_end_here_too() {
         fence
             .dir
             .write("config/ringfence/ringfence.toml", "[sandbox]\ndisk = '8MiB'\n");
-        let fill = "for n in range(200):\n    open(f'{n}', 'wb').write(bytes(4 << 20))\nprint('all')";
+        // What is written is measured now and then; the program stays around to be caught.
+        let fill = "for n in range(200):\n    open(f'{n}', 'wb').write(bytes(4 << 20))\n\
+                    import threading\nthreading.Event().wait(10)\nprint('all')";
         let result = fence.result(&["--timeout", "20s"], fill);
         assert_ne!(result["exit_code"], 0, "{result:#}");
         assert_eq!(result["stdout"], "", "{result:#}");
@@ -48,8 +50,11 @@ fn the_disk_has_an_end_in_the_depth_too() {
     fence
         .dir
         .write("config/ringfence/ringfence.toml", "[sandbox]\ndisk = '8MiB'\n");
+    // What is written is measured now and then; the program stays around to be caught.
     let fill = "for n in range(100):\n    \
                     open(f'{n}', 'wb').write(bytes(4 << 20))\n\
+                import threading\n\
+                threading.Event().wait(10)\n\
                 print('all')";
     let result = fence.result(&["--timeout", "20s"], &format!("{DIVE}{fill}"));
     assert_ne!(result["exit_code"], 0, "{result:#}");
