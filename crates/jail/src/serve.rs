@@ -111,11 +111,12 @@ impl<'a> Launcher<'a> {
                     Source::Zygote => self.receive_fork(),
                     Source::Guest(id) => self.advance(id),
                     Source::Engine => {
-                        let (length, fds) = sys::receive_message(self.engine.as_fd(), &mut buffer)
-                            .step("receive a command")?;
-                        if length == 0 {
+                        // An engine that closes before it has read everything resets the connection, which is an
+                        // end like any other: supervisors must still be asked to kill what they watch.
+                        let received = sys::receive_message(self.engine.as_fd(), &mut buffer);
+                        let Ok((length @ 1.., fds)) = received else {
                             return self.end();
-                        }
+                        };
                         let command =
                             serde_json::from_slice(&buffer[..length]).map_err(std::io::Error::other);
                         self.obey(command.step("read a command")?, fds);

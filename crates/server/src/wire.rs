@@ -23,7 +23,8 @@ pub struct Run {
     /// Variables added to its environment.
     pub env: Vec<(String, String)>,
     /// What it may use.
-    pub limits: WireLimits,
+    #[serde(with = "WireLimits")]
+    pub limits: Limits,
     /// Host paths that it sees, as `HOST`, `GUEST`, writable.
     pub mounts: Vec<(PathBuf, String, bool)>,
     /// Whose request it is.
@@ -41,9 +42,9 @@ pub struct Run {
 }
 
 /// [`Limits`] on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WireLimits {
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Limits", deny_unknown_fields)]
+struct WireLimits {
     timeout: Timeout,
     max_output: Bytes,
     #[serde(deserialize_with = "ringfence_policy::memory::deserialize")]
@@ -91,48 +92,6 @@ pub enum Reason {
     Failed,
 }
 
-impl From<Limits> for WireLimits {
-    fn from(limits: Limits) -> Self {
-        let Limits {
-            timeout,
-            max_output,
-            memory,
-            cpus,
-            pids,
-            disk,
-        } = limits;
-        Self {
-            timeout,
-            max_output,
-            memory,
-            cpus,
-            pids,
-            disk,
-        }
-    }
-}
-
-impl From<WireLimits> for Limits {
-    fn from(limits: WireLimits) -> Self {
-        let WireLimits {
-            timeout,
-            max_output,
-            memory,
-            cpus,
-            pids,
-            disk,
-        } = limits;
-        Self {
-            timeout,
-            max_output,
-            memory,
-            cpus,
-            pids,
-            disk,
-        }
-    }
-}
-
 impl From<WireFence> for Fence {
     fn from(fence: WireFence) -> Self {
         match fence {
@@ -169,7 +128,7 @@ impl Run {
                 .iter()
                 .map(|(name, value)| (name.as_str().to_owned(), value.clone()))
                 .collect(),
-            limits: request.limits.into(),
+            limits: request.limits,
             mounts: mounts.collect(),
             scope: request.scope.clone(),
             fence,
@@ -204,7 +163,7 @@ impl Run {
             language: self.language,
             args: self.args,
             env: env.collect::<Result<_, _>>()?,
-            limits: self.limits.into(),
+            limits: self.limits,
             network: Network::None,
             mounts: mounts.collect::<Result<_, _>>()?,
             scope: self.scope,
@@ -255,13 +214,12 @@ mod tests {
 
     #[test]
     fn limits_are_checked_anew() {
-        let sent = serde_json::to_value(WireLimits::from(Limits::DEFAULT)).unwrap();
-        let received: WireLimits = serde_json::from_value(sent.clone()).unwrap();
-        assert_eq!(Limits::from(received), Limits::DEFAULT);
+        let sent = WireLimits::serialize(&Limits::DEFAULT, serde_json::value::Serializer).unwrap();
+        assert_eq!(WireLimits::deserialize(sent.clone()).unwrap(), Limits::DEFAULT);
         for name in ["memory", "disk", "pids", "cpus", "timeout"] {
             let mut zero = sent.clone();
             zero[name] = 0.into();
-            let error = serde_json::from_value::<WireLimits>(zero).unwrap_err();
+            let error = WireLimits::deserialize(zero).unwrap_err();
             assert!(error.to_string().contains("must lie between"), "{name}: {error}");
         }
     }
