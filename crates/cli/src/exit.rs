@@ -150,6 +150,7 @@ mod tests {
             artifact: None,
             warm: false,
             output_files: Vec::new(),
+            session: None,
             warnings: Vec::new(),
         };
         status_of(&ExecutionResult {

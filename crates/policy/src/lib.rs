@@ -19,6 +19,8 @@ pub use isolation::{Isolation, IsolationMode};
 pub use limits::Limits;
 pub use mount::{Access, Mount, ParseMountError};
 pub use network::Network;
-pub use outcome::{ExecutionResult, Meta, Outcome, OutputFile, ResourceLimits};
-pub use request::{EnvName, Language, ParseEnvNameError, Request, RuntimeKind, Scope, UnknownName};
+pub use outcome::{ExecutionResult, Meta, Outcome, OutputFile, ResourceLimits, SessionFacts};
+pub use request::{
+    EnvName, Language, ParseEnvNameError, Request, RuntimeKind, Scope, SessionId, UnknownName,
+};
 pub use units::{Bytes, Cpus, ParseUnitError, Pids, Timeout};

@@ -73,9 +73,23 @@ pub struct Meta {
     /// Files that the program left in its output directory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub output_files: Vec<OutputFile>,
+    /// The session that it ran in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionFacts>,
     /// Things that a person should know about this run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+/// What a session says of one evaluation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionFacts {
+    /// Which session.
+    pub id: String,
+    /// How many evaluations it has seen, this one included; 1 means that it was new.
+    pub evaluations: u64,
+    /// The value of the code's last expression, as Python's `repr` writes it; `None` where there is none.
+    pub value: Option<String>,
 }
 
 /// A file that the program left in its output directory.

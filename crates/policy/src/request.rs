@@ -1,6 +1,7 @@
 //! One request to run code.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -148,19 +149,57 @@ impl Scope {
 impl FromStr for Scope {
     type Err = UnknownName;
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(plain) {
-            return Err(UnknownName {
-                what: "user id",
-                name: name.chars().take(80).collect(),
-                known: "1 to 64 letters, digits, `.`, `_` and `-`, not starting with `.`",
-            });
-        }
-        Ok(Self(name.to_owned()))
+        file_name("user id", name).map(Self)
     }
 }
 
+/// A name that can be a file's: it cannot lead anywhere else, nor hide.
+fn file_name(what: &'static str, name: &str) -> Result<String, UnknownName> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(plain) {
+        return Err(UnknownName {
+            what,
+            name: name.chars().take(80).collect(),
+            known: "1 to 64 letters, digits, `.`, `_` and `-`, not starting with `.`",
+        });
+    }
+    Ok(name.to_owned())
+}
+
 impl<'de> Deserialize<'de> for Scope {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+/// Which of a scope's stateful interpreters. Written like a [`Scope`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct SessionId(String);
+
+impl SessionId {
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SessionId {
+    type Err = UnknownName;
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        file_name("session id", name).map(Self)
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for SessionId {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?
             .parse()
@@ -214,6 +253,10 @@ pub struct Request {
     pub network: Network,
     /// Host paths that it sees.
     pub mounts: Vec<Mount>,
+    /// The host directory that is its `/workspace`; absolute. `None`: a private one, removed with the run.
+    pub workspace: Option<PathBuf>,
     /// Whose request it is.
     pub scope: Scope,
+    /// The interpreter of its scope that keeps its state from run to run. `None`: a fresh one.
+    pub session: Option<SessionId>,
 }

@@ -6,14 +6,20 @@
 //! - [`execute`]: one request from check to artifact, whatever the backend.
 //! - [`local`]: the backend of fenced processes on this machine.
 //! - [`probe`]: what this machine offers, layer by layer.
+//! - [`kernel`]: the one door through which every tool is used; [`audit`]: what is kept of each use.
+//! - [`files`]: the workspace that file tools and code share; [`egress`]: the guard of every way out.
 //! - [`imports`], [`output`], [`redact`], [`artifact`], [`interpreter`]: the parts of the work.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod artifact;
+pub mod audit;
+pub mod egress;
 pub mod execute;
+pub mod files;
 pub mod imports;
 pub mod interpreter;
+pub mod kernel;
 pub mod local;
 pub mod output;
 pub mod probe;

@@ -166,7 +166,9 @@ impl Run {
             limits: self.limits,
             network: Network::None,
             mounts: mounts.collect::<Result<_, _>>()?,
+            workspace: None,
             scope: self.scope,
+            session: None,
         })
     }
 }

@@ -121,7 +121,9 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
             limits: limits(args, config),
             network: Network::None,
             mounts: mounts(args, context)?,
+            workspace: None,
             scope: args.user.clone().unwrap_or_else(Scope::local),
+            session: None,
         },
         stdin,
         engine: if args.no_engine {

@@ -318,6 +318,7 @@ fn assemble(
             artifact: None,
             warm,
             output_files: Vec::new(),
+            session: None,
             warnings: Vec::new(),
         },
     }

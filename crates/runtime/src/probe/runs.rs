@@ -58,7 +58,9 @@ async fn run(local: &Local, language: Language, fence: Fence) -> Result<Executio
         },
         network: Network::None,
         mounts: Vec::new(),
+        workspace: None,
         scope: Scope::local(),
+        session: None,
     };
     let connection = Connection {
         stdin: None,

@@ -119,7 +119,9 @@ pub(super) fn request_within(code: &str, limits: Limits) -> anyhow::Result<Run> 
         limits,
         network: Network::None,
         mounts: Vec::new(),
+        workspace: None,
         scope: Scope::local(),
+        session: None,
     };
     Run::of(&request, Fence::Default).context("making a request")
 }

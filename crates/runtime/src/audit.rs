@@ -1,0 +1,1 @@
+//! The audit log: one chained record for each use of a tool.

@@ -1,0 +1,1 @@
+//! The guard of every way out: which hosts may be reached, and at which addresses.

@@ -1,0 +1,1 @@
+//! The workspace: a directory that file tools cannot leave.
