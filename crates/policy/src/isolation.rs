@@ -1,5 +1,6 @@
 //! How strongly a run must be fenced, and how strongly it was.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What to do when a layer of the fence cannot be had on this machine.
@@ -14,7 +15,7 @@ pub enum IsolationMode {
 }
 
 /// The layers that were really applied to one run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Isolation {
     /// Own user namespace.
     pub user_ns: bool,

@@ -1,11 +1,12 @@
 //! What came of a run: the one result shape of every runtime and every surface.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Isolation, Limits};
 
 /// How a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The program ended by itself.
@@ -25,7 +26,7 @@ pub enum Outcome {
 }
 
 /// The result of one run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ExecutionResult {
     /// What the program wrote to standard output, as far as it was kept.
     pub stdout: String,
@@ -40,7 +41,7 @@ pub struct ExecutionResult {
 }
 
 /// Facts about a run beside its output.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Meta {
     /// Which backend ran it.
     pub runtime: String,
@@ -82,7 +83,7 @@ pub struct Meta {
 }
 
 /// What a session says of one evaluation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SessionFacts {
     /// Which session.
     pub id: String,
@@ -93,7 +94,7 @@ pub struct SessionFacts {
 }
 
 /// A file that the program left in its output directory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OutputFile {
     /// Path below the output directory.
     pub path: String,
@@ -102,7 +103,7 @@ pub struct OutputFile {
 }
 
 /// [`Limits`] as the result prints them.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResourceLimits {
     /// Seconds.
     pub timeout: f64,

@@ -30,6 +30,8 @@ pub enum Language {
     Bash,
     /// Node or Deno.
     Javascript,
+    /// None: the arguments are the command line of a program, which is started without a shell.
+    Command,
 }
 
 impl Language {
@@ -39,6 +41,7 @@ impl Language {
             Self::Python => "python",
             Self::Bash => "bash",
             Self::Javascript => "javascript",
+            Self::Command => "command",
         }
     }
 
@@ -255,6 +258,8 @@ pub struct Request {
     pub mounts: Vec<Mount>,
     /// The host directory that is its `/workspace`; absolute. `None`: a private one, removed with the run.
     pub workspace: Option<PathBuf>,
+    /// Where a command starts: a path below the workspace, without `..`. `None`: the workspace itself.
+    pub working_directory: Option<PathBuf>,
     /// Whose request it is.
     pub scope: Scope,
     /// The interpreter of its scope that keeps its state from run to run. `None`: a fresh one.

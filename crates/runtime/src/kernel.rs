@@ -1,1 +1,201 @@
 //! The one door through which every tool is used.
+//!
+//! [`Kernel::invoke`] takes a caller, a tool's name and arguments, and does the same for every tool: arguments are
+//! checked against the tool's schema, then what the caller may do, then the tool runs until its deadline with the
+//! powers that it is handed, its output is bounded, and a record of it all is appended to the audit log before
+//! the answer goes out. A tool has no power of its own: it reaches code, files and the network through its [`Call`].
+
+mod call;
+mod caller;
+mod error;
+mod limits;
+mod schema;
+mod tool;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ringfence_policy::{Limits, RuntimeKind};
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+
+pub use call::Call;
+pub use caller::{Caller, Surface};
+pub use error::{ErrorKind, ToolError};
+pub use limits::ToolLimits;
+pub use tool::{Answer, Clock, Definition, Effects, Tool};
+
+use crate::backend::Backend;
+use crate::execute::Rules;
+use crate::local::{Chunk, Fence};
+use crate::shell::Runner;
+use crate::tools;
+
+/// What a kernel is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// Where code runs.
+    pub backend: Arc<dyn Backend>,
+    /// What happens to code before and after it runs.
+    pub rules: Rules,
+    /// How code runs.
+    pub code: CodeSettings,
+    /// How long each tool may take, and how much it may say.
+    pub limits: ToolLimits,
+    /// Tools that nobody may use.
+    pub denied: Vec<String>,
+    /// What runs the commands of the tool `shell`.
+    pub shell: Runner,
+}
+
+/// How code runs that a tool is given.
+#[derive(Debug, Clone)]
+pub struct CodeSettings {
+    /// The backend that it runs on unless the caller names another.
+    pub runtime: RuntimeKind,
+    /// What it may use.
+    pub limits: Limits,
+    /// How strongly it is fenced.
+    pub fence: Fence,
+    /// Variables that it sees.
+    pub variables: Vec<(ringfence_policy::EnvName, String)>,
+}
+
+/// How an invocation is connected to whoever waits for it.
+#[derive(Debug, Default)]
+pub struct Attention {
+    /// Becomes true, or closes, when the caller takes the invocation back. `None`: never.
+    pub cancelled: Option<watch::Receiver<bool>>,
+    /// Where output goes while a program runs.
+    pub output: Option<mpsc::Sender<Chunk>>,
+}
+
+/// The single enforcement point.
+#[derive(Debug)]
+pub struct Kernel {
+    parts: Parts,
+    tools: Vec<Definition>,
+}
+
+impl Kernel {
+    /// A kernel with all tools.
+    ///
+    /// # Errors
+    /// If a tool is denied or limited that does not exist: whoever wrote that believes in a rule that is none.
+    pub fn new(parts: Parts) -> Result<Self, UnknownTool> {
+        let tools = tools::all();
+        let known = |name: &str| tools.iter().any(|tool| tool.name == name);
+        if let Some(name) = parts.denied.iter().find(|name| !known(name)) {
+            return Err(UnknownTool {
+                name: name.clone(),
+                known: tools.iter().map(|tool| tool.name).collect::<Vec<_>>().join(", "),
+            });
+        }
+        Ok(Self { parts, tools })
+    }
+
+    /// The tools that may be used.
+    pub fn tools(&self) -> impl Iterator<Item = &Definition> {
+        self.tools.iter().filter(|tool| !self.is_denied(tool.name))
+    }
+
+    /// Uses a tool. Dropping the call takes it back; it is recorded all the same.
+    ///
+    /// # Errors
+    /// Whatever kept the tool from answering, the tool's own failure included. How a program ended is an answer.
+    pub async fn invoke(
+        &self,
+        caller: &Caller,
+        tool: &str,
+        arguments: Value,
+        attention: Attention,
+    ) -> Result<Answer, ToolError> {
+        let definition = self.admit(tool, &arguments)?;
+        self.run(definition, caller, arguments, attention).await
+    }
+
+    /// The tool, if it exists, may be used, and takes such arguments.
+    fn admit(&self, tool: &str, arguments: &Value) -> Result<&Definition, ToolError> {
+        let definition = self
+            .tools
+            .iter()
+            .find(|definition| definition.name == tool)
+            .ok_or_else(|| self.unknown(tool))?;
+        definition.check(arguments)?;
+        if self.is_denied(tool) {
+            return Err(ToolError::new(
+                ErrorKind::PermissionDenied,
+                format!("the tool `{tool}` may not be used here"),
+                "use another tool, or have it removed from `permissions.denied_tools`",
+            ));
+        }
+        Ok(definition)
+    }
+
+    fn unknown(&self, tool: &str) -> ToolError {
+        let known: Vec<&str> = self.tools().map(|tool| tool.name).collect();
+        let shown: String = tool.chars().take(80).collect();
+        ToolError::new(
+            ErrorKind::NotFound,
+            format!("there is no tool `{}`", shown.escape_debug()),
+            format!("the tools are {}", known.join(", ")),
+        )
+    }
+
+    async fn run(
+        &self,
+        definition: &Definition,
+        caller: &Caller,
+        arguments: Value,
+        attention: Attention,
+    ) -> Result<Answer, ToolError> {
+        let limit = self.parts.limits.timeout(definition.name);
+        let asked = definition.asked_timeout(&arguments)?;
+        let timeout = asked.map_or(limit, |asked| asked.min(limit));
+        let call = Call {
+            kernel: &self.parts,
+            caller,
+            timeout,
+            asked_beyond: asked.is_some_and(|asked| asked > limit),
+            deadline: Instant::now() + timeout.as_duration(),
+            cancelled: attention.cancelled.clone(),
+            output: attention.output,
+        };
+        let running = definition.call(&call, arguments);
+        let answer = match definition.clock {
+            // It hands the deadline on to what it runs, and hears of a change of mind by itself.
+            Clock::Runner => running.await,
+            Clock::Kernel => {
+                tokio::select! {
+                    biased;
+                    answer = running => answer,
+                    () = tokio::time::sleep_until(call.deadline.into()) => Err(call.timed_out(definition.name)),
+                    () = taken_back(attention.cancelled) => Err(ToolError::cancelled()),
+                }
+            }
+        }?;
+        answer.bounded(self.parts.limits.max_output)
+    }
+
+    fn is_denied(&self, tool: &str) -> bool {
+        self.parts.denied.iter().any(|denied| denied == tool)
+    }
+}
+
+async fn taken_back(cancelled: Option<watch::Receiver<bool>>) {
+    match cancelled {
+        // An error means that the caller has gone.
+        Some(mut cancelled) => drop(cancelled.wait_for(|cancelled| *cancelled).await),
+        None => std::future::pending().await,
+    }
+}
+
+/// A rule about a tool that does not exist.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no tool `{name}`; the tools are {known}")]
+pub struct UnknownTool {
+    /// What was named.
+    pub name: String,
+    /// What there is.
+    pub known: String,
+}

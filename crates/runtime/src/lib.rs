@@ -4,6 +4,7 @@
 //! [`ringfence_policy::Request`] and answers with a [`ringfence_policy::ExecutionResult`].
 //!
 //! - [`execute`]: one request from check to artifact, whatever the backend.
+//! - [`backend`]: where code runs; [`shell`]: what runs a command.
 //! - [`local`]: the backend of fenced processes on this machine.
 //! - [`probe`]: what this machine offers, layer by layer.
 //! - [`kernel`]: the one door through which every tool is used; [`audit`]: what is kept of each use.
@@ -14,6 +15,7 @@
 
 pub mod artifact;
 pub mod audit;
+pub mod backend;
 pub mod egress;
 pub mod execute;
 pub mod files;
@@ -24,7 +26,9 @@ pub mod local;
 pub mod output;
 pub mod probe;
 pub mod redact;
+pub mod shell;
 
 mod filter;
+mod tools;
 
 pub use filter::{UnknownFilter, filter_document};

@@ -167,6 +167,7 @@ impl Run {
             network: Network::None,
             mounts: mounts.collect::<Result<_, _>>()?,
             workspace: None,
+            working_directory: None,
             scope: self.scope,
             session: None,
         })

@@ -122,6 +122,7 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
             network: Network::None,
             mounts: mounts(args, context)?,
             workspace: None,
+            working_directory: None,
             scope: args.user.clone().unwrap_or_else(Scope::local),
             session: None,
         },

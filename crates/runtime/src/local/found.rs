@@ -1,5 +1,7 @@
 //! The interpreters of this machine, and what a guest must see of them.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -87,6 +89,7 @@ pub fn interpreter(settings: &Settings, language: Language) -> Option<PathBuf> {
         Language::Python => python(settings).ok().map(|python| python.executable),
         Language::Javascript => javascript(settings).ok().map(|found| found.executable),
         Language::Bash => interpreter::find_bash(),
+        Language::Command => None,
     }
 }
 
@@ -120,7 +123,7 @@ pub(super) fn script(
                 strings(&["--noprofile", "--norc"]),
             ))
         }
-        Language::Javascript | Language::Python => {
+        Language::Javascript | Language::Python | Language::Command => {
             let found = javascript(settings)?;
             let arguments: &[&str] = match found.kind {
                 JavascriptKind::Node => &[],
@@ -143,10 +146,42 @@ pub(super) fn script(
     }
 }
 
+/// The program of a command, found on the path that it will have, and its arguments.
+///
+/// The system's directories are the same inside and outside; a program that is hidden inside fails at its start.
+pub(super) fn command(
+    request: &Request,
+    environment: &[(String, String)],
+) -> Result<(PathBuf, Vec<String>), Error> {
+    let (name, arguments) = request.args.split_first().ok_or_else(|| Error::Program {
+        program: "an empty command".to_owned(),
+        errno: 2,
+    })?;
+    if name.contains('/') {
+        return Ok((PathBuf::from(name), arguments.to_vec()));
+    }
+    let path = environment.iter().find(|(variable, _)| variable == "PATH");
+    let directories = path.map(|(_, value)| std::env::split_paths(value));
+    let found = directories
+        .into_iter()
+        .flatten()
+        .filter(|directory| directory.is_absolute())
+        .map(|directory| directory.join(name))
+        .find(|candidate| is_executable(candidate));
+    let missing = || Error::Program {
+        program: name.clone(),
+        errno: 2,
+    };
+    Ok((found.ok_or_else(missing)?, arguments.to_vec()))
+}
+
+fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
     use std::os::unix::fs::symlink;
 
     #[test]

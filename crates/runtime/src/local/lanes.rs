@@ -1,7 +1,7 @@
 //! The lanes that serve requests: the warm ones of each scope, and one of its own for a request that needs it.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -12,7 +12,7 @@ use ringfence_policy::{Request, Scope};
 use super::found::libraries;
 use super::guest::{Grouping, Groups};
 use super::lane::{Failure, Lane, OpenError};
-use super::layout::{self, Extra, Places, Strength};
+use super::layout::{self, Extra, Places, Strength, Workspace};
 use super::served::Served;
 use super::{Error, Fence, Settings, Warmth};
 
@@ -22,11 +22,14 @@ const MAX_SCOPES: usize = 8;
 /// How long an engine's start may wait for its first workers.
 const WARM_UP_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
+/// Whose lane it is, and the host directory that its guests work in.
+type Key = (Scope, Option<PathBuf>);
+
 /// The lanes of a backend.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     /// The shared ones, with the time of their last use as a count.
-    shared: tokio::sync::Mutex<HashMap<Scope, (u64, Arc<Served>)>>,
+    shared: tokio::sync::Mutex<HashMap<Key, (u64, Arc<Served>)>>,
     uses: AtomicU64,
     /// Why namespaces cannot be made here, once that is known.
     forbidden: OnceLock<Failure>,
@@ -50,38 +53,37 @@ impl Lanes {
         if fence == Fence::Unfenced || lenient || !request.mounts.is_empty() {
             return self.open(request, fence, settings, groups).await.map(Arc::new);
         }
-        let served = self.shared(&request.scope, settings, groups).await?;
+        let key = (request.scope.clone(), request.workspace.clone());
+        let served = self.shared(&key, settings, groups).await?;
         served.check_fence(fence)?;
         Ok(served)
     }
 
-    async fn shared(
-        &self,
-        scope: &Scope,
-        settings: &Settings,
-        groups: &Grouping,
-    ) -> Result<Arc<Served>, Error> {
+    async fn shared(&self, key: &Key, settings: &Settings, groups: &Grouping) -> Result<Arc<Served>, Error> {
         let now = self.uses.fetch_add(1, Ordering::Relaxed);
         let mut shared = self.shared.lock().await;
-        if let Some((used, served)) = shared.get_mut(scope).filter(|(_, served)| served.is_open()) {
+        if let Some((used, served)) = shared.get_mut(key).filter(|(_, served)| served.is_open()) {
             *used = now;
             return Ok(Arc::clone(served));
         }
-        let extra = || libraries(settings, None);
+        let extra = || Extra {
+            workspace: workspace(key.1.as_deref(), settings),
+            ..libraries(settings, None)
+        };
         let served = Arc::new(self.open_with(extra, Fence::Default, groups).await?);
         served.keep_warm(settings)?;
         if shared.len() >= MAX_SCOPES
             && let Some(oldest) = shared
                 .iter()
                 .min_by_key(|(_, (used, _))| *used)
-                .map(|(scope, _)| scope.clone())
+                .map(|(key, _)| key.clone())
             && let Some((_, evicted)) = shared.remove(&oldest)
             && let Some(evicted) = Arc::into_inner(evicted)
         {
             // One that is in use is closed by the last run that uses it.
             evicted.close().await;
         }
-        if let Some((_, broken)) = shared.insert(scope.clone(), (now, Arc::clone(&served)))
+        if let Some((_, broken)) = shared.insert(key.clone(), (now, Arc::clone(&served)))
             && let Some(broken) = Arc::into_inner(broken)
         {
             broken.close().await;
@@ -100,6 +102,7 @@ impl Lanes {
         let extra = || {
             let mut extra = libraries(settings, Some(request.language));
             extra.mounts.clone_from(&request.mounts);
+            extra.workspace = workspace(request.workspace.as_deref(), settings);
             extra
         };
         self.open_with(extra, fence, groups).await
@@ -151,7 +154,7 @@ impl Lanes {
 
     /// Opens the local user's lane before the first request needs it.
     pub(super) async fn warm_up(&self, settings: &Settings, groups: &Grouping) -> Result<(), Error> {
-        let served = self.shared(&Scope::local(), settings, groups).await?;
+        let served = self.shared(&(Scope::local(), None), settings, groups).await?;
         // Without warm workers everything still runs, so their coming late is no failure.
         let _ = tokio::time::timeout(WARM_UP_PATIENCE, served.warmed_up()).await;
         Ok(())
@@ -172,6 +175,13 @@ impl Lanes {
             }
         }
     }
+}
+
+fn workspace(path: Option<&Path>, settings: &Settings) -> Option<Workspace> {
+    path.map(|path| Workspace {
+        path: path.to_path_buf(),
+        protected: settings.protected.clone(),
+    })
 }
 
 /// Whether a launcher failed because namespaces are not to be had, and not for something of the request.

@@ -1,5 +1,6 @@
 //! What a guest sees: the paths of its root, its environment, and the rules that go with them.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -70,6 +71,16 @@ pub(super) struct Extra {
     /// Links by which an interpreter is found: (link, target).
     pub(super) links: Vec<(PathBuf, PathBuf)>,
     pub(super) mounts: Vec<Mount>,
+    /// The host directory that guests work in. `None`: a private one for each.
+    pub(super) workspace: Option<Workspace>,
+}
+
+/// A host directory that guests work in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Workspace {
+    pub(super) path: PathBuf,
+    /// Names in it that guests may read and not write: what programs of the host would execute.
+    pub(super) protected: Vec<String>,
 }
 
 impl Extra {
@@ -112,6 +123,7 @@ pub(super) fn template(extra: &Extra) -> Template {
             .into_iter()
             .map(|path| visible(path, false)),
     );
+    binds.extend(extra.workspace.iter().flat_map(workspace));
     binds.extend(extra.mounts.iter().map(mounted));
     for (link, target) in [
         ("fd", "/proc/self/fd"),
@@ -163,6 +175,34 @@ fn visible(path: &Path, optional: bool) -> Bind {
     }
 }
 
+/// The workspace, writable but for what a program of the host would execute, as far as that is there.
+fn workspace(workspace: &Workspace) -> Vec<Bind> {
+    let bind = |host: PathBuf, guest: PathBuf, writable| Bind {
+        host,
+        guest,
+        writable,
+        guest_owns: true,
+        optional: false,
+    };
+    let protected = |name: &OsStr| {
+        let mut names = workspace.protected.iter();
+        names.any(|protected| name.eq_ignore_ascii_case(protected))
+    };
+    let mut binds = vec![bind(workspace.path.clone(), WORKSPACE.into(), true)];
+    let entries = fs::read_dir(&workspace.path).into_iter().flatten().flatten();
+    let entries = entries.filter(|entry| {
+        let real = entry
+            .file_type()
+            .is_ok_and(|kind| kind.is_dir() || kind.is_file());
+        real && protected(&entry.file_name())
+    });
+    binds.extend(entries.map(|entry| {
+        let guest = Path::new(WORKSPACE).join(entry.file_name());
+        bind(entry.path(), guest, false)
+    }));
+    binds
+}
+
 fn mounted(mount: &Mount) -> Bind {
     Bind {
         host: mount.host.clone(),
@@ -212,8 +252,16 @@ impl Places {
         }
     }
 
+    /// Where guests work, as they see it.
+    pub(super) fn workspace(&self, extra: &Extra) -> PathBuf {
+        match (self, &extra.workspace) {
+            (Self::Directory(_), Some(workspace)) => workspace.path.clone(),
+            _ => self.join("workspace"),
+        }
+    }
+
     /// The guest's environment.
-    pub(super) fn environment(&self) -> Vec<(String, String)> {
+    pub(super) fn environment(&self, extra: &Extra) -> Vec<(String, String)> {
         let path = |name| self.join(name).display().to_string();
         let fixed = [
             ("PATH", "/usr/local/bin:/usr/bin:/bin".to_owned()),
@@ -221,7 +269,7 @@ impl Places {
             ("USER", "sandbox".to_owned()),
             ("LOGNAME", "sandbox".to_owned()),
             ("SHELL", "/bin/bash".to_owned()),
-            ("HOME", path("workspace")),
+            ("HOME", self.workspace(extra).display().to_string()),
             ("TMPDIR", path("tmp")),
             ("MPLCONFIGDIR", path("tmp")),
             ("RINGFENCE_OUTPUT", path("output")),
@@ -234,7 +282,8 @@ impl Places {
 
     fn rules(&self, extra: &Extra) -> LandlockRules {
         let mut readable: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
-        let mut writable: Vec<PathBuf> = ["workspace", "tmp", "output"].map(|name| self.join(name)).into();
+        let mut writable: Vec<PathBuf> = ["tmp", "output"].map(|name| self.join(name)).into();
+        writable.push(self.workspace(extra));
         match self {
             Self::Cell => {
                 readable.extend(["/etc", "/proc", "/code"].map(PathBuf::from));
@@ -311,7 +360,7 @@ pub(super) fn confinement(
         Strength::None => (None, Missing::Report),
     };
     Confinement {
-        working_directory: places.join("workspace"),
+        working_directory: places.workspace(extra),
         ids,
         rlimits: Rlimits {
             file_size: limits.disk.0,
@@ -339,7 +388,7 @@ pub(super) fn confinement(
 /// A directory of the host may hold the socket of a service, which neither a namespace nor a read-only mount nor
 /// Landlock's path rules keep a guest from: where one is shown there is no socket to connect with.
 fn named_sockets(extra: &Extra) -> Sockets {
-    if extra.mounts.is_empty() {
+    if extra.mounts.is_empty() && extra.workspace.is_none() {
         Sockets::Unix
     } else {
         Sockets::PairsOnly

@@ -70,6 +70,8 @@ pub struct Settings {
     pub cache: Option<PathBuf>,
     /// What no program may see, wherever an interpreter is installed: our own directories, the user's home.
     pub private: Vec<PathBuf>,
+    /// Names in a workspace that programs may read and not write: what the host would execute.
+    pub protected: Vec<String>,
     /// Where guests without cells get their directories.
     pub scratch: PathBuf,
     /// How warm it is kept.

@@ -1,7 +1,7 @@
 //! A lane with what it takes to start guests in it, and how a request gets its guest.
 
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -10,7 +10,7 @@ use ringfence_policy::{Language, Limits, Request};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use super::found::{python, script};
+use super::found::{command, python, script};
 use super::guest::{self, Groups, Guest, Plan};
 use super::lane::{Lane, Zygote};
 use super::layout::{self, Accounting, Extra, Places, Strength, WORKSPACE};
@@ -169,9 +169,27 @@ impl Served {
 
     /// A guest for a request, and whether it was started beforehand.
     pub(super) async fn guest(&self, request: &Request, settings: &Settings) -> Result<(Guest, bool), Error> {
-        if request.language == Language::Python {
-            return self.python_guest(request, settings).await;
+        match request.language {
+            Language::Python => self.python_guest(request, settings).await,
+            Language::Command => self.command_guest(request, settings).await,
+            Language::Bash | Language::Javascript => self.script_guest(request, settings).await,
         }
+    }
+
+    async fn command_guest(&self, request: &Request, settings: &Settings) -> Result<(Guest, bool), Error> {
+        let directory = self.directory(settings)?;
+        let places = self.places_in(directory.as_ref());
+        let environment = environment(&places, &self.extra, request);
+        let (executable, arguments) = command(request, &environment)?;
+        let program = layout::program(&executable, arguments, environment);
+        let text = Text::Job(Vec::new());
+        let below = request.working_directory.as_deref();
+        self.start(Origin::Exec(program), text, (&request.limits, below), directory)
+            .await
+            .map(|guest| (guest, false))
+    }
+
+    async fn script_guest(&self, request: &Request, settings: &Settings) -> Result<(Guest, bool), Error> {
         let directory = self.directory(settings)?;
         let places = self.places_in(directory.as_ref());
         let (executable, name, arguments) = script(request, settings)?;
@@ -184,7 +202,7 @@ impl Served {
         let mut all = arguments;
         all.push(path.display().to_string());
         all.extend(request.args.iter().cloned());
-        let program = layout::program(&executable, all, environment(&places, request));
+        let program = layout::program(&executable, all, environment(&places, &self.extra, request));
         let text = match directory {
             Some(_) => Text::OnHost,
             None => Text::File {
@@ -192,7 +210,7 @@ impl Served {
                 text: request.code.clone(),
             },
         };
-        self.start(Origin::Exec(program), text, &request.limits, directory)
+        self.start(Origin::Exec(program), text, (&request.limits, None), directory)
             .await
             .map(|guest| (guest, false))
     }
@@ -208,7 +226,7 @@ impl Served {
             if *self.lane.zygote().borrow() == Zygote::Warm {
                 self.zygote_renewal.count();
                 return self
-                    .start(Origin::Fork, Text::Job(job), &request.limits, None)
+                    .start(Origin::Fork, Text::Job(job), (&request.limits, None), None)
                     .await
                     .map(|guest| (guest, true));
             }
@@ -216,10 +234,7 @@ impl Served {
         let python = python(settings)?;
         let directory = self.directory(settings)?;
         let places = self.places_in(directory.as_ref());
-        let workspace = match &directory {
-            Some(directory) => directory.path().join("workspace"),
-            None => PathBuf::from(WORKSPACE),
-        };
+        let workspace = places.workspace(&self.extra);
         let compiled = bytecode::message(&python, settings.cache.as_deref());
         let text = if compiled.is_some() {
             bytecode::BOOT
@@ -229,12 +244,21 @@ impl Served {
         let arguments = worker_arguments(&python, text, &workspace);
         let program = Program {
             reads_job: true,
-            ..layout::program(&python.executable, arguments, environment(&places, request))
+            ..layout::program(
+                &python.executable,
+                arguments,
+                environment(&places, &self.extra, request),
+            )
         };
         let mut job = compiled.unwrap_or_default();
         job.extend(job::encode(&request.name, &request.code, &request.args, &[]));
         let guest = self
-            .start(Origin::Exec(program), Text::Job(job), &request.limits, directory)
+            .start(
+                Origin::Exec(program),
+                Text::Job(job),
+                (&request.limits, None),
+                directory,
+            )
             .await?;
         Ok((guest, false))
     }
@@ -243,11 +267,14 @@ impl Served {
         &self,
         origin: Origin,
         text: Text,
-        limits: &Limits,
+        (limits, below): (&Limits, Option<&Path>),
         directory: Option<Workdir>,
     ) -> Result<Guest, Error> {
         let places = self.places_in(directory.as_ref());
-        let confinement = self.confinement(limits, &places);
+        let mut confinement = self.confinement(limits, &places);
+        if let Some(below) = below {
+            confinement.working_directory.push(below);
+        }
         let executable = match &origin {
             Origin::Exec(program) => Some(program.executable.display().to_string()),
             Origin::Fork => None,
@@ -398,7 +425,7 @@ fn zygote_program(python: &Python, settings: &Settings) -> Program {
     let mut arguments = worker_arguments(python, WORKER, Path::new(WORKSPACE));
     arguments.push("zygote".to_owned());
     arguments.extend(settings.preload.iter().cloned());
-    let mut environment = Places::Cell.environment();
+    let mut environment = Places::Cell.environment(&Extra::default());
     if !settings.preload.is_empty() {
         // A zygote must have one thread only: others would be missing in its forks.
         environment.extend(
@@ -409,8 +436,8 @@ fn zygote_program(python: &Python, settings: &Settings) -> Program {
     layout::program(&python.executable, arguments, environment)
 }
 
-fn environment(places: &Places, request: &Request) -> Vec<(String, String)> {
-    let mut environment = places.environment();
+fn environment(places: &Places, extra: &Extra, request: &Request) -> Vec<(String, String)> {
+    let mut environment = places.environment(extra);
     for (name, value) in &request.env {
         environment.retain(|(other, _)| other != name.as_str());
         environment.push((name.as_str().to_owned(), value.clone()));

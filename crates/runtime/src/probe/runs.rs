@@ -45,6 +45,7 @@ async fn run(local: &Local, language: Language, fence: Fence) -> Result<Executio
         Language::Python => "print('works')",
         Language::Bash => "echo works",
         Language::Javascript => "console.log('works')",
+        Language::Command => "",
     };
     let request = Request {
         code: code.to_owned(),
@@ -59,6 +60,7 @@ async fn run(local: &Local, language: Language, fence: Fence) -> Result<Executio
         network: Network::None,
         mounts: Vec::new(),
         workspace: None,
+        working_directory: None,
         scope: Scope::local(),
         session: None,
     };

@@ -120,6 +120,7 @@ pub(super) fn request_within(code: &str, limits: Limits) -> anyhow::Result<Run> 
         network: Network::None,
         mounts: Vec::new(),
         workspace: None,
+        working_directory: None,
         scope: Scope::local(),
         session: None,
     };

@@ -1,0 +1,110 @@
+//! A place where code runs: in this process's fence, or in an engine.
+
+use std::fmt;
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+
+use ringfence_policy::{ExecutionResult, Request};
+
+use crate::execute;
+use crate::local::{self, Connection, Fence, Local};
+
+/// What a backend promises, once awaited.
+pub type Running<'a> = Pin<Box<dyn Future<Output = Result<ExecutionResult, Error>> + Send + 'a>>;
+
+/// A place where code runs.
+pub trait Backend: fmt::Debug + Send + Sync {
+    /// Runs a request to its end.
+    fn run<'a>(
+        &'a self,
+        request: &'a Request,
+        fence: Fence,
+        output_directory: Option<PathBuf>,
+        connection: Connection,
+    ) -> Running<'a>;
+}
+
+/// Why a request was not run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    /// What kind of reason.
+    pub reason: Reason,
+    /// What was wrong.
+    pub message: String,
+    /// What to do.
+    pub hint: String,
+}
+
+/// The kinds of reasons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// The backend, an interpreter, or a layer of the fence is not there.
+    Unavailable,
+    /// Too much at once.
+    Busy,
+    /// A program, or a thing that it needs, does not exist.
+    NotFound,
+    /// The request makes no sense.
+    Invalid,
+    /// It should have worked.
+    Failed,
+}
+
+impl Backend for Local {
+    fn run<'a>(
+        &'a self,
+        request: &'a Request,
+        fence: Fence,
+        output_directory: Option<PathBuf>,
+        connection: Connection,
+    ) -> Running<'a> {
+        Box::pin(async move {
+            Self::run(self, request, fence, output_directory, connection)
+                .await
+                .map_err(|error| Error::from(&error))
+        })
+    }
+}
+
+impl From<&local::Error> for Error {
+    fn from(error: &local::Error) -> Self {
+        use local::Error as E;
+        let reason = match error {
+            E::Busy { .. } => Reason::Busy,
+            E::Interpreter(_)
+            | E::NoInterpreter { .. }
+            | E::Exposing { .. }
+            | E::NamespacesForbidden { .. }
+            | E::NeedsNamespaces { .. } => Reason::Unavailable,
+            E::Program { .. } => Reason::NotFound,
+            E::Fence { .. }
+            | E::ControlGroup(_)
+            | E::Pipes(_)
+            | E::Directory(_)
+            | E::OutputDirectory(_)
+            | E::Launcher(_)
+            | E::LauncherGone => Reason::Failed,
+        };
+        Self {
+            reason,
+            message: error.explain(),
+            hint: error.hint().to_owned(),
+        }
+    }
+}
+
+impl From<execute::Error> for Error {
+    fn from(error: execute::Error) -> Self {
+        let reason = match error {
+            execute::Error::RuntimeUnavailable { .. } => Reason::Unavailable,
+            execute::Error::Imports(_) => Reason::Invalid,
+        };
+        Self {
+            reason,
+            hint: error.hint().to_owned(),
+            message: error.to_string(),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What a tool is handed for one invocation: its powers, its deadline, and whoever listens.
+
+use std::time::{Duration, Instant};
+
+use ringfence_policy::{ExecutionResult, Language, Limits, Network, Request, RuntimeKind, Timeout};
+use tokio::sync::{mpsc, watch};
+
+use super::{Caller, ErrorKind, Parts, ToolError};
+use crate::execute::{Order, execute};
+use crate::local::{Chunk, Connection};
+use crate::shell::{self, Runner, ShellOutput};
+
+/// What a tool is handed for one invocation.
+#[derive(Debug)]
+pub struct Call<'a> {
+    pub(super) kernel: &'a Parts,
+    /// Who asks.
+    pub caller: &'a Caller,
+    /// How long it may take, from its beginning.
+    pub timeout: Timeout,
+    /// Whether the caller asked for more time than that.
+    pub asked_beyond: bool,
+    /// When its time is up.
+    pub deadline: Instant,
+    pub(super) cancelled: Option<watch::Receiver<bool>>,
+    pub(super) output: Option<mpsc::Sender<Chunk>>,
+}
+
+impl Call<'_> {
+    /// What is left until the deadline; at least the shortest timeout there is.
+    pub(crate) fn remaining(&self) -> Timeout {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let left = left.max(Duration::from_millis(1)).min(self.timeout.as_duration());
+        Timeout::try_from(left.as_secs_f64()).unwrap_or(self.timeout)
+    }
+
+    /// The error that says that the time is up.
+    pub(crate) fn timed_out(&self, tool: &str) -> ToolError {
+        ToolError::new(
+            ErrorKind::Timeout,
+            format!("`{tool}` timed out after {}", self.timeout),
+            format!("ask for less at once, or raise `permissions.tool_limits.{tool}_timeout_secs`"),
+        )
+    }
+
+    /// A request with the caller's scope, workspace, variables and limits, and nothing to run yet.
+    pub(crate) fn request(&self, language: Language) -> Request {
+        let code = &self.kernel.code;
+        Request {
+            code: String::new(),
+            name: format!("main.{}", extension(language)),
+            language,
+            args: Vec::new(),
+            env: code.variables.clone(),
+            limits: Limits {
+                timeout: self.remaining(),
+                max_output: code.limits.max_output.min(self.kernel.limits.max_output),
+                ..code.limits
+            },
+            network: Network::None,
+            mounts: Vec::new(),
+            workspace: None,
+            working_directory: None,
+            scope: self.caller.scope.clone(),
+            session: None,
+        }
+    }
+
+    /// Runs a request as every run is run: checked, fenced, and kept as an artifact where that is wanted.
+    pub(crate) async fn execute(
+        &self,
+        request: Request,
+        runtime: Option<RuntimeKind>,
+        stdin: Option<Vec<u8>>,
+    ) -> Result<ExecutionResult, ToolError> {
+        let kernel = self.kernel;
+        let order = Order {
+            request,
+            runtime: runtime.unwrap_or(kernel.code.runtime),
+            fence: kernel.code.fence,
+            output_directory: None,
+        };
+        let connection = self.connection(stdin);
+        let mut result = execute(&kernel.rules, &order, async |order: &Order| {
+            let backend = kernel.backend.as_ref();
+            backend.run(&order.request, order.fence, None, connection).await
+        })
+        .await?;
+        if self.asked_beyond {
+            let warning = format!("more time was asked for than the {} that there is", self.timeout);
+            result.meta.warnings.push(warning);
+        }
+        Ok(result)
+    }
+
+    /// Runs a command with the runner that the configuration names.
+    pub(crate) async fn command(
+        &self,
+        mut request: Request,
+        (command, args): (String, Vec<String>),
+        working_directory: Option<&str>,
+    ) -> Result<ShellOutput, ToolError> {
+        let runner = &self.kernel.shell;
+        if matches!(runner, Runner::Container) {
+            return Err(ToolError::new(
+                ErrorKind::RuntimeUnavailable,
+                "the container runner is not available: this version has no container manager yet",
+                "set `permissions.shell.runner` to \"fenced\"",
+            ));
+        }
+        if let Some(text) = working_directory {
+            let below = shell::working_directory(text).ok_or_else(|| {
+                ToolError::new(
+                    ErrorKind::InvalidArguments,
+                    format!(
+                        "`/working_dir`: `{}` leads out of the workspace",
+                        text.escape_debug()
+                    ),
+                    "write a path relative to the workspace, without `..`",
+                )
+            })?;
+            request.working_directory = Some(below);
+        }
+        request.limits.max_output = self.kernel.limits.max_output;
+        runner.equip(&mut request);
+        let request = shell::request(request, command, args);
+        let fence = runner.fence(self.kernel.code.fence);
+        let connection = self.connection(None);
+        let result = self.kernel.backend.run(&request, fence, None, connection).await?;
+        Ok(ShellOutput::of(result, runner))
+    }
+
+    /// A run's connection to whoever waits for this call.
+    pub(crate) fn connection(&self, stdin: Option<Vec<u8>>) -> Connection {
+        let stdin = stdin.map(|bytes| {
+            let (sender, receiver) = mpsc::channel(1);
+            // There is room for one; dropping the sender ends the input.
+            let _ = sender.try_send(bytes);
+            receiver
+        });
+        Connection {
+            stdin,
+            output: self.output.clone(),
+            cancelled: self.cancelled.clone(),
+        }
+    }
+}
+
+const fn extension(language: Language) -> &'static str {
+    match language {
+        Language::Python => "py",
+        Language::Bash => "sh",
+        Language::Javascript => "js",
+        Language::Command => "command",
+    }
+}

@@ -1,0 +1,101 @@
+//! Why a tool gave no answer.
+
+use serde_json::{Value, json};
+
+use crate::backend::{self, Reason};
+
+/// Why a tool gave no answer: what kind of reason, what was wrong, what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ToolError {
+    /// What kind of reason.
+    pub kind: ErrorKind,
+    /// What was wrong.
+    pub message: String,
+    /// What to do.
+    pub hint: String,
+}
+
+/// The kinds of reasons, the same on every surface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The arguments do not fit the tool's schema, or make no sense.
+    InvalidArguments,
+    /// The caller may not do that.
+    PermissionDenied,
+    /// A check refused the code before it ran.
+    Blocked,
+    /// The deadline passed.
+    Timeout,
+    /// A person said no.
+    Rejected,
+    /// Nobody answered in time.
+    ApprovalTimeout,
+    /// The tool, file, host or program does not exist.
+    NotFound,
+    /// What would do the work is not there.
+    RuntimeUnavailable,
+    /// Too large, too many, or too much at once.
+    LimitExceeded,
+    /// The caller took the invocation back.
+    Cancelled,
+    /// It should have worked.
+    Internal,
+}
+
+impl ErrorKind {
+    /// The name in every interface.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidArguments => "invalid_arguments",
+            Self::PermissionDenied => "permission_denied",
+            Self::Blocked => "blocked",
+            Self::Timeout => "timeout",
+            Self::Rejected => "rejected",
+            Self::ApprovalTimeout => "approval_timeout",
+            Self::NotFound => "not_found",
+            Self::RuntimeUnavailable => "runtime_unavailable",
+            Self::LimitExceeded => "limit_exceeded",
+            Self::Cancelled => "cancelled",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+impl ToolError {
+    /// An error of a kind.
+    pub fn new(kind: ErrorKind, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+            hint: hint.into(),
+        }
+    }
+
+    /// The caller has changed its mind.
+    pub(crate) fn cancelled() -> Self {
+        Self::new(
+            ErrorKind::Cancelled,
+            "the invocation was taken back",
+            "invoke the tool again",
+        )
+    }
+
+    /// The error as every surface prints it: `{"type", "message", "hint"}`.
+    pub fn to_json(&self) -> Value {
+        json!({"type": self.kind.as_str(), "message": self.message, "hint": self.hint})
+    }
+}
+
+impl From<backend::Error> for ToolError {
+    fn from(error: backend::Error) -> Self {
+        let kind = match error.reason {
+            Reason::Unavailable => ErrorKind::RuntimeUnavailable,
+            Reason::Busy => ErrorKind::LimitExceeded,
+            Reason::NotFound => ErrorKind::NotFound,
+            Reason::Invalid => ErrorKind::InvalidArguments,
+            Reason::Failed => ErrorKind::Internal,
+        };
+        Self::new(kind, error.message, error.hint)
+    }
+}

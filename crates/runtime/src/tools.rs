@@ -1,0 +1,55 @@
+//! Every tool, one file each; [`all`] is the list that the kernel offers.
+
+mod run_code;
+mod run_python_code;
+mod shell;
+mod timeout;
+
+use crate::kernel::Definition;
+
+/// Every tool. Whoever adds one writes its file and names it here.
+pub(crate) fn all() -> Vec<Definition> {
+    vec![
+        Definition::of::<run_python_code::RunPythonCode>(),
+        Definition::of::<run_code::RunCode>(),
+        Definition::of::<shell::Shell>(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_file_is_named_in_the_list() {
+        let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/tools")).unwrap();
+        let files: BTreeSet<String> = files
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .map(|name| name.trim_end_matches(".rs").to_owned())
+            .filter(|name| name != "timeout")
+            .collect();
+        let named: BTreeSet<String> = all().iter().map(|tool| tool.name.to_owned()).collect();
+        assert_eq!(files, named);
+    }
+
+    #[test]
+    fn every_schema_describes_an_object_whose_members_are_described_and_known() {
+        for tool in all() {
+            let schema = serde_json::Value::Object(tool.input_schema.clone());
+            assert_eq!(schema["type"], "object", "{}", tool.name);
+            assert_eq!(schema["additionalProperties"], false, "{}", tool.name);
+            assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+            for (name, member) in schema["properties"].as_object().unwrap() {
+                assert!(member["description"].is_string(), "{}.{name}", tool.name);
+            }
+            assert!(
+                tool.check(&json!({"no": "such member"})).is_err(),
+                "{}",
+                tool.name
+            );
+            assert!(tool.check(&json!([])).is_err(), "{}", tool.name);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! `run_code`: runs a program in a language of choice and answers with everything that is known of it.
+
+use ringfence_policy::{ExecutionResult, Language, RuntimeKind, SessionId};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::timeout::Timeout;
+use crate::kernel::{Answer, Call, Clock, Effects, ErrorKind, Tool, ToolError};
+
+pub(super) struct RunCode;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Arguments {
+    /// The program.
+    code: String,
+    /// Its language.
+    #[serde(default)]
+    language: Tongue,
+    /// Where it runs; the configured runtime unless named.
+    runtime: Option<Runtime>,
+    /// Seconds until it is killed, or a time such as "500ms". It can shorten the limit, not lengthen it.
+    #[expect(dead_code, reason = "the kernel reads it")]
+    timeout: Option<Timeout>,
+    /// The name of a Python interpreter that keeps variables and imports from call to call; made at its first use.
+    #[schemars(regex(pattern = r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$"))]
+    session: Option<String>,
+    /// What the program reads on standard input.
+    stdin: Option<String>,
+}
+
+/// A language that a caller can name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Tongue {
+    #[default]
+    Python,
+    Bash,
+    Javascript,
+}
+
+/// A runtime that a caller can name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Runtime {
+    Local,
+    Docker,
+    Podman,
+    Pyodide,
+    E2b,
+}
+
+impl Tool for RunCode {
+    const NAME: &'static str = "run_code";
+    const TITLE: &'static str = "Run code";
+    const DESCRIPTION: &'static str = "Runs a Python, bash or JavaScript program in an isolated sandbox without a network. Returns \
+        stdout, stderr, the exit code, how it ended, and which layers of isolation held. With `session`, Python keeps \
+        its variables and imports from call to call, and the value of the last expression comes back.";
+    const EFFECTS: Effects = Effects::Writes;
+    const CLOCK: Clock = Clock::Runner;
+    type Arguments = Arguments;
+    type Output = ExecutionResult;
+
+    async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
+        let language = match arguments.language {
+            Tongue::Python => Language::Python,
+            Tongue::Bash => Language::Bash,
+            Tongue::Javascript => Language::Javascript,
+        };
+        let runtime = arguments.runtime.map(|runtime| match runtime {
+            Runtime::Local => RuntimeKind::Local,
+            Runtime::Docker => RuntimeKind::Docker,
+            Runtime::Podman => RuntimeKind::Podman,
+            Runtime::Pyodide => RuntimeKind::Pyodide,
+            Runtime::E2b => RuntimeKind::E2b,
+        });
+        let mut request = call.request(language);
+        request.code = arguments.code;
+        request.session = arguments.session.as_deref().map(session).transpose()?;
+        if request.session.is_some() && language != Language::Python {
+            return Err(ToolError::new(
+                ErrorKind::InvalidArguments,
+                "`/session`: a session is a Python interpreter",
+                "leave `session` out, or use the language python",
+            ));
+        }
+        let stdin = arguments.stdin.map(String::into_bytes);
+        Answer::value(&call.execute(request, runtime, stdin).await?)
+    }
+}
+
+fn session(name: &str) -> Result<SessionId, ToolError> {
+    name.parse().map_err(|error| {
+        ToolError::new(
+            ErrorKind::InvalidArguments,
+            format!("`/session`: {error}"),
+            "name the session with letters, digits, `_` and `-`",
+        )
+    })
+}

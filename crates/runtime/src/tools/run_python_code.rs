@@ -1,0 +1,67 @@
+//! `run_python_code`: runs Python and answers with what it printed.
+
+use ringfence_policy::{ExecutionResult, Language};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::timeout::Timeout;
+use crate::kernel::{Answer, Call, Clock, Effects, Tool, ToolError};
+
+pub(super) struct RunPythonCode;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Arguments {
+    /// The Python program.
+    code: String,
+    /// Seconds until it is killed, or a time such as "500ms". It can shorten the limit, not lengthen it.
+    #[expect(dead_code, reason = "the kernel reads it")]
+    timeout: Option<Timeout>,
+}
+
+impl Tool for RunPythonCode {
+    const NAME: &'static str = "run_python_code";
+    const TITLE: &'static str = "Run Python";
+    const DESCRIPTION: &'static str = "Runs a Python program in an isolated sandbox and returns what it printed, or the \
+        error. There is no network. Each call starts afresh: print what you want to see.";
+    const EFFECTS: Effects = Effects::Writes;
+    const CLOCK: Clock = Clock::Runner;
+    type Arguments = Arguments;
+    type Output = ();
+
+    async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
+        let mut request = call.request(Language::Python);
+        request.code = arguments.code;
+        // It never fails as a call: whatever happened is what it answers.
+        Ok(Answer::text(match call.execute(request, None, None).await {
+            Ok(result) => told(&result),
+            Err(error) => format!(
+                "error: {}: {}\nhint: {}",
+                error.kind.as_str(),
+                error.message,
+                error.hint
+            ),
+        }))
+    }
+}
+
+/// Stdout, and what else there is to know.
+fn told(result: &ExecutionResult) -> String {
+    let mut text = result.stdout.clone();
+    let mut add = |part: &str| {
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text.push_str(part);
+    };
+    if !result.stderr.is_empty() {
+        add(&result.stderr);
+    }
+    if result.exit_code != 0 {
+        add(&format!("[exit code {}]", result.exit_code));
+    }
+    for warning in &result.meta.warnings {
+        add(&format!("[warning: {warning}]"));
+    }
+    text
+}

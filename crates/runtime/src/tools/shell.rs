@@ -1,0 +1,53 @@
+//! `shell`: runs a program with arguments, without a shell.
+
+use ringfence_policy::Language;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::timeout::Timeout;
+use crate::kernel::{Answer, Call, Clock, Effects, Tool, ToolError};
+use crate::shell::ShellOutput;
+
+pub(super) struct Shell;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Arguments {
+    /// The program's name or path. It is not a shell's line: no pipes, globs or variables.
+    #[schemars(length(min = 1))]
+    command: String,
+    /// Its arguments, one each.
+    #[serde(default)]
+    args: Vec<String>,
+    /// Where it starts, below the workspace.
+    working_dir: Option<String>,
+    /// Seconds until it is killed, or a time such as "500ms". It can shorten the limit, not lengthen it.
+    #[expect(dead_code, reason = "the kernel reads it")]
+    timeout: Option<Timeout>,
+}
+
+impl Tool for Shell {
+    const NAME: &'static str = "shell";
+    const TITLE: &'static str = "Run a program";
+    const DESCRIPTION: &'static str = "Runs one program with its arguments, and returns stdout, stderr and the exit code. No shell \
+        interprets the words; for pipes and loops use run_code with bash.";
+    const EFFECTS: Effects = Effects::Destroys;
+    const CLOCK: Clock = Clock::Runner;
+    type Arguments = Arguments;
+    type Output = ShellOutput;
+
+    async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
+        let Arguments {
+            command,
+            args,
+            working_dir,
+            ..
+        } = arguments;
+        let request = call.request(Language::Command);
+        Answer::value(
+            &call
+                .command(request, (command, args), working_dir.as_deref())
+                .await?,
+        )
+    }
+}

@@ -1,0 +1,31 @@
+//! How every tool is told its timeout.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+use std::borrow::Cow;
+
+/// The member `timeout`. The kernel reads it; a tool only says that it takes one.
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Timeout(
+    #[expect(dead_code, reason = "the kernel has read it before the tool is called")] serde_json::Value,
+);
+
+impl JsonSchema for Timeout {
+    fn schema_name() -> Cow<'static, str> {
+        "Timeout".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0, "maximum": 86_400},
+                {"type": "string", "pattern": "^[0-9]+(ms|s|m|h)?$"},
+            ]
+        })
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+}
