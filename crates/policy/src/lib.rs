@@ -6,6 +6,7 @@
 #![warn(missing_docs)]
 
 mod bounds;
+mod egress;
 mod isolation;
 mod limits;
 mod mount;
@@ -15,6 +16,10 @@ mod request;
 mod units;
 
 pub use bounds::{disk, memory};
+pub use egress::{
+    AddressClass, Cidr, EgressPolicy, Host, HostName, HostPattern, ParseCidrError, ParseHostError,
+    ParsePatternError, Refusal, is_public,
+};
 pub use isolation::{Isolation, IsolationMode};
 pub use limits::Limits;
 pub use mount::{Access, Mount, ParseMountError};

@@ -1,0 +1,207 @@
+//! Hosts that may be reached, as a person writes them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{Host, HostName, ParseHostError};
+
+/// The ports of HTTP and HTTPS, which a pattern allows if it names none.
+const USUAL_PORTS: [u16; 2] = [80, 443];
+
+/// `example.com`, `*.example.com` (what lies below it, not itself) or `*`, each with an optional `:port`.
+///
+/// Without a port, 80 and 443 are allowed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostPattern {
+    hosts: Hosts,
+    port: Option<u16>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Hosts {
+    Any,
+    Below(HostName),
+    Only(Host),
+}
+
+/// Why a pattern could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ParsePatternError {
+    /// The host in it is none.
+    #[error(transparent)]
+    Host(#[from] ParseHostError),
+    /// A `*` elsewhere than alone or at the start.
+    #[error("`{0}` has a `*` where none can be; write `*`, or `*.example.com`")]
+    Wildcard(String),
+    /// No number of a port.
+    #[error("`{0}` is not a port; write it like `example.com:8443`")]
+    Port(String),
+    /// A whole address of a page.
+    #[error("`{0}` is an address of a page; write only its host, like `example.com`")]
+    Url(String),
+}
+
+impl HostPattern {
+    /// Whether the host may be reached at this port.
+    pub fn allows(&self, host: &Host, port: u16) -> bool {
+        let at_port = match self.port {
+            Some(own) => own == port,
+            None => USUAL_PORTS.contains(&port),
+        };
+        at_port && self.names(host)
+    }
+
+    /// Whether the host is meant, whatever the port.
+    pub fn names(&self, host: &Host) -> bool {
+        match (&self.hosts, host) {
+            (Hosts::Any, _) => true,
+            (Hosts::Below(suffix), Host::Name(name)) => name.is_below(suffix),
+            (Hosts::Below(_), Host::Address(_)) => false,
+            (Hosts::Only(own), host) => own == host,
+        }
+    }
+}
+
+impl FromStr for HostPattern {
+    type Err = ParsePatternError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.contains('/') {
+            return Err(ParsePatternError::Url(text.escape_debug().to_string()));
+        }
+        let (hosts, port) = split_port(text)?;
+        Ok(Self {
+            hosts: hosts.parse()?,
+            port,
+        })
+    }
+}
+
+/// An IPv6 address without brackets has more than one colon, and no port.
+fn split_port(text: &str) -> Result<(&str, Option<u16>), ParsePatternError> {
+    let (hosts, port) = match text.rsplit_once(':') {
+        Some((hosts, port)) if !hosts.contains(':') || hosts.ends_with(']') => (hosts, port),
+        _ => return Ok((text, None)),
+    };
+    let wrong = || ParsePatternError::Port(port.escape_debug().to_string());
+    if !port.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    match port.parse() {
+        Ok(0) | Err(_) => Err(wrong()),
+        Ok(number) => Ok((hosts, Some(number))),
+    }
+}
+
+impl FromStr for Hosts {
+    type Err = ParsePatternError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "*" {
+            return Ok(Self::Any);
+        }
+        let wildcard = || ParsePatternError::Wildcard(text.escape_debug().to_string());
+        let suffix = text.strip_prefix("*.");
+        let host = suffix.unwrap_or(text);
+        if host.contains('*') {
+            return Err(wildcard());
+        }
+        match (suffix, host.parse()?) {
+            (None, host) => Ok(Self::Only(host)),
+            (Some(_), Host::Name(name)) => Ok(Self::Below(name)),
+            (Some(_), Host::Address(_)) => Err(wildcard()),
+        }
+    }
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.hosts {
+            Hosts::Any => f.write_str("*")?,
+            Hosts::Below(suffix) => write!(f, "*.{suffix}")?,
+            Hosts::Only(host) => host.fmt(f)?,
+        }
+        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn check(pattern: &str, host: &str, port: u16, expected: bool) {
+        let pattern: HostPattern = pattern.parse().unwrap();
+        assert_eq!(
+            pattern.allows(&host.parse().unwrap(), port),
+            expected,
+            "{pattern} {host} {port}"
+        );
+    }
+
+    #[test]
+    fn a_name_means_itself() {
+        check("example.com", "example.com", 443, true);
+        check("Example.com.", "EXAMPLE.com", 80, true);
+        check("example.com", "www.example.com", 443, false);
+        check("example.com", "example.com.evil.test", 443, false);
+        check("example.com", "notexample.com", 443, false);
+        check("192.0.2.1", "192.0.2.1", 80, true);
+        check("192.0.2.1", "192.0.2.2", 80, false);
+        check("::1", "[::1]", 80, true);
+    }
+
+    #[test]
+    fn a_suffix_means_what_lies_below() {
+        check("*.example.com", "www.example.com", 443, true);
+        check("*.example.com", "a.b.example.com", 443, true);
+        check("*.example.com", "example.com", 443, false);
+        check("*.example.com", "evilexample.com", 443, false);
+        check("*.example.com", "www.example.com.evil.test", 443, false);
+        check("*.0.1.example", "192.0.0.1", 443, false);
+    }
+
+    #[test]
+    fn a_star_means_everything_and_ports_stay() {
+        check("*", "example.com", 443, true);
+        check("*", "192.0.2.1", 80, true);
+        check("*", "example.com", 22, false);
+        check("*:22", "example.com", 22, true);
+        check("*:22", "example.com", 443, false);
+        check("example.com:8443", "example.com", 8443, true);
+        check("example.com:8443", "example.com", 443, false);
+        check("[::1]:8080", "::1", 8080, true);
+    }
+
+    #[test]
+    fn refuses_what_is_no_pattern() {
+        use ParsePatternError as E;
+        let refused = |text: &str| text.parse::<HostPattern>().unwrap_err();
+        for text in [
+            "**",
+            "a.*.test",
+            "*a.test",
+            "*.*.test",
+            "a.test*",
+            "*.127.0.0.1",
+            "*.[::1]",
+        ] {
+            assert!(matches!(refused(text), E::Wildcard(_)), "{text}");
+        }
+        for text in ["a:", "a:0", "a:65536", "a:+80", "a:http", "[::1]:", "*:x"] {
+            assert!(matches!(refused(text), E::Port(_)), "{text}");
+        }
+        for text in ["", "*.", "a@b.test", "0x7f.1", "a b", ":80", "a..b"] {
+            assert!(matches!(refused(text), E::Host(_)), "{text}");
+        }
+        assert!(matches!(refused("https://example.com/"), E::Url(_)));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_reads_the_same_again(text in "[*.a-z0-9:\\[\\]-]{1,16}|\\*\\.[a-z.]{1,9}(:[0-9]{1,5})?") {
+            if let Ok(pattern) = text.parse::<HostPattern>() {
+                prop_assert_eq!(pattern.to_string().parse::<HostPattern>(), Ok(pattern));
+            }
+        }
+    }
+}
