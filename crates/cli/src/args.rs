@@ -28,6 +28,14 @@ Examples:
   ringfence run --timeout 5s --memory 512MiB --json -c 'print(1)'
   cat log.txt | ringfence run --stdin - count.py";
 
+const TOOL_EXAMPLES: &str = "\
+Examples:
+  ringfence tool --list
+  ringfence tool run_python_code '{\"code\": \"print(6 * 7)\"}'
+  ringfence tool shell '{\"command\": \"uname\", \"args\": [\"-s\"]}' --json
+
+Exit status: 0 with an answer, 2 if the arguments are wrong, 124 if the tool timed out, 125 if it failed or was refused.";
+
 /// Runs what a model writes inside the strongest fence the machine offers.
 #[derive(Debug, Parser)]
 #[command(name = "ringfence", version, after_help = EXAMPLES, disable_help_subcommand = true)]
@@ -71,6 +79,8 @@ pub(crate) enum ColorChoice {
 pub(crate) enum Command {
     /// Run code inside the fence.
     Run(Box<RunArgs>),
+    /// Use one tool, as an agent would.
+    Tool(ToolArgs),
     /// Keep workers warm behind a Unix socket, so that runs start at once.
     Serve(ServeArgs),
     /// Look at stored runs.
@@ -200,6 +210,30 @@ pub(crate) enum IsolationArg {
     Required,
     /// A missing layer is reported.
     BestEffort,
+}
+
+/// `ringfence tool`.
+#[derive(Debug, Args)]
+#[command(after_help = TOOL_EXAMPLES)]
+pub(crate) struct ToolArgs {
+    /// The tool's name.
+    #[arg(value_name = "NAME", required_unless_present = "list")]
+    pub(crate) name: Option<String>,
+    /// Its arguments as a JSON object, or `-` to read them from standard input (default: none).
+    #[arg(value_name = "JSON|-")]
+    pub(crate) arguments: Option<String>,
+    /// List the tools instead, with what they take.
+    #[arg(long, conflicts_with_all = ["name", "arguments"])]
+    pub(crate) list: bool,
+    /// Whose invocation it is: whose files, whose warm processes.
+    #[arg(long, value_name = "ID")]
+    pub(crate) user: Option<Scope>,
+    /// Do the work in this process even if an engine is running.
+    #[arg(long)]
+    pub(crate) no_engine: bool,
+    /// Print JSON: the answer's structured part, errors, or the tools with their schemas.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `ringfence serve`.

@@ -18,6 +18,9 @@ pub(crate) const FAILED: u8 = 125;
 /// The program was refused before it ran.
 pub(crate) const BLOCKED: u8 = 126;
 
+/// The person, or the system, took the request back.
+pub(crate) const INTERRUPTED: u8 = 128 + SIGINT;
+
 const SIGINT: u8 = 2;
 const SIGKILL: u8 = 9;
 

@@ -2,12 +2,14 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod backend;
 mod commands;
 mod config;
 mod context;
 mod env;
 mod exit;
 mod high;
+mod kernel;
 mod local;
 mod paths;
 mod ui;
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
 fn dispatch(command: &Command, context: &Context) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(args) => command::run::run(args, context),
+        Command::Tool(args) => command::tool::run(args, context),
         Command::Serve(args) => command::serve::run(args, context),
         Command::Artifacts(args) => command::artifacts::run(args, context),
         Command::Config(args) => command::config::run(args, context),

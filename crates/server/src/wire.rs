@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use ringfence_policy::{
     Access, Bytes, Cpus, EnvName, Language, Limits, Mount, Network, Pids, Request, Scope, Timeout,
 };
+use ringfence_runtime::backend;
 use ringfence_runtime::local::{self, Fence};
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,10 @@ pub struct Run {
     pub limits: Limits,
     /// Host paths that it sees, as `HOST`, `GUEST`, writable.
     pub mounts: Vec<(PathBuf, String, bool)>,
+    /// The host directory that is its `/workspace`; absolute.
+    pub workspace: Option<PathBuf>,
+    /// Where a command starts, below the workspace.
+    pub working_directory: Option<PathBuf>,
     /// Whose request it is.
     pub scope: Scope,
     /// How strongly it must be fenced.
@@ -88,6 +93,10 @@ pub enum Reason {
     Busy,
     /// The request makes no sense.
     Invalid,
+    /// A program does not exist.
+    NotFound,
+    /// An interpreter, or a layer of the fence, is not there.
+    Unavailable,
     /// It could not be run.
     Failed,
 }
@@ -130,6 +139,8 @@ impl Run {
                 .collect(),
             limits: request.limits,
             mounts: mounts.collect(),
+            workspace: request.workspace.clone(),
+            working_directory: request.working_directory.clone(),
             scope: request.scope.clone(),
             fence,
             interpreter: None,
@@ -166,8 +177,8 @@ impl Run {
             limits: self.limits,
             network: Network::None,
             mounts: mounts.collect::<Result<_, _>>()?,
-            workspace: None,
-            working_directory: None,
+            workspace: self.workspace,
+            working_directory: self.working_directory,
             scope: self.scope,
             session: None,
         })
@@ -198,15 +209,17 @@ impl Refusal {
 
 impl From<&local::Error> for Refusal {
     fn from(error: &local::Error) -> Self {
-        let reason = if matches!(error, local::Error::Busy { .. }) {
-            Reason::Busy
-        } else {
-            Reason::Failed
-        };
+        let error = backend::Error::from(error);
         Self {
-            reason,
-            message: error.explain(),
-            hint: error.hint().to_owned(),
+            reason: match error.reason {
+                backend::Reason::Unavailable => Reason::Unavailable,
+                backend::Reason::Busy => Reason::Busy,
+                backend::Reason::NotFound => Reason::NotFound,
+                backend::Reason::Invalid => Reason::Invalid,
+                backend::Reason::Failed => Reason::Failed,
+            },
+            message: error.message,
+            hint: error.hint,
         }
     }
 }

@@ -9,3 +9,4 @@ pub(crate) mod man;
 pub(crate) mod run;
 pub(crate) mod seccomp;
 pub(crate) mod serve;
+pub(crate) mod tool;

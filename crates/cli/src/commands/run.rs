@@ -162,7 +162,7 @@ async fn given_up(output: Option<mpsc::Sender<Chunk>>) {
 }
 
 /// Ends when the person, or the system, wants us to stop.
-async fn interrupted() {
+pub(crate) async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut terminate), Ok(mut hang_up)) =
         (signal(SignalKind::terminate()), signal(SignalKind::hangup()))

@@ -152,6 +152,8 @@ impl Default for Docker {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Permissions {
+    /// Tools that nobody may use.
+    pub(crate) denied_tools: Vec<String>,
     /// How long a tool may take and how much it may print.
     pub(crate) tool_limits: ToolLimits,
     /// How the tool `shell` runs its commands.
@@ -203,7 +205,7 @@ impl Default for ToolLimits {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Shell {
-    /// `host`, `container` or `fenced`.
+    /// `fenced`, `container`, or `host`: on this machine itself, with your rights and without a fence.
     pub(crate) runner: values::ShellRunner,
     /// `docker` or `podman`.
     pub(crate) container_runtime: values::ContainerRuntime,
@@ -214,7 +216,7 @@ pub(crate) struct Shell {
 impl Default for Shell {
     fn default() -> Self {
         Self {
-            runner: values::ShellRunner::Host,
+            runner: values::ShellRunner::Fenced,
             container_runtime: values::ContainerRuntime::Docker,
             container_image: "alpine:latest".to_owned(),
         }

@@ -12,10 +12,9 @@ use ringfence_runtime::artifact::{Store, StorePolicy};
 use ringfence_runtime::local::check_output_directory;
 
 use crate::args::{IsolationArg, NetworkChoice, RunArgs};
-use crate::config::Config;
 use crate::config::values::{IsolationChoice, VariableName};
+use crate::config::{Config, Problems};
 use crate::context::Context;
-use crate::env::Environment;
 use crate::exit::Failure;
 use source::Source;
 
@@ -117,7 +116,7 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
             name: program.name,
             language: program.language,
             args: args.args.clone(),
-            env: env(args, config, &context.environment),
+            env: env(args, context)?,
             limits: limits(args, config),
             network: Network::None,
             mounts: mounts(args, context)?,
@@ -245,11 +244,20 @@ fn limits(args: &RunArgs, config: &Config) -> Limits {
 }
 
 fn fence(args: &RunArgs, config: &Config) -> Fence {
-    match (args.isolation, config.sandbox.isolation) {
+    match args.isolation {
         _ if args.unfenced => Fence::Unfenced,
-        (Some(IsolationArg::Required), _) | (None, IsolationChoice::Required) => Fence::Required,
-        (Some(IsolationArg::BestEffort), _) | (None, IsolationChoice::BestEffort) => Fence::BestEffort,
-        (None, IsolationChoice::Auto) => Fence::Default,
+        Some(IsolationArg::Required) => Fence::Required,
+        Some(IsolationArg::BestEffort) => Fence::BestEffort,
+        None => default_fence(config),
+    }
+}
+
+/// The fence of the configuration, without a command line.
+pub(crate) fn default_fence(config: &Config) -> Fence {
+    match config.sandbox.isolation {
+        IsolationChoice::Required => Fence::Required,
+        IsolationChoice::BestEffort => Fence::BestEffort,
+        IsolationChoice::Auto => Fence::Default,
     }
 }
 
@@ -265,17 +273,26 @@ fn stdin(args: &RunArgs, source: &Source) -> Result<StdinSource, Failure> {
     }
 }
 
-fn env(args: &RunArgs, config: &Config, environment: &Environment) -> Vec<(EnvName, String)> {
-    let passed = config.sandbox.pass_env.iter().filter_map(|VariableName(name)| {
-        let value = environment.text(name.as_str())?;
+/// The caller's variables that programs may see.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub(crate) fn passed_variables(context: &Context) -> Result<Vec<(EnvName, String)>, Problems> {
+    let names = context.config()?.sandbox.pass_env.iter();
+    let passed = names.filter_map(|VariableName(name)| {
+        let value = context.environment.text(name.as_str())?;
         Some((name.clone(), value.to_owned()))
     });
-    let mut variables: Vec<_> = passed.collect();
+    Ok(passed.collect())
+}
+
+fn env(args: &RunArgs, context: &Context) -> Result<Vec<(EnvName, String)>, Problems> {
+    let mut variables = passed_variables(context)?;
     for (name, value) in &args.env {
         variables.retain(|(known, _)| known != name);
         variables.push((name.clone(), value.clone()));
     }
-    variables
+    Ok(variables)
 }
 
 fn mounts(args: &RunArgs, context: &Context) -> Result<Vec<Mount>, Failure> {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::args::{Cli, Command};
+use crate::env::Environment;
 use clap::Parser;
 
 fn plan_with(environment: Environment, args: &[&str]) -> anyhow::Result<RunPlan> {

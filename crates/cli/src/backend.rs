@@ -1,0 +1,80 @@
+//! Where a tool's code runs: in the engine if one is running for us, else in this process.
+
+use std::path::PathBuf;
+
+use ringfence_policy::{Language, Request};
+use ringfence_runtime::backend::{Backend, Error, Reason, Running};
+use ringfence_runtime::local::{self, Connection, Fence, Local, Settings};
+use ringfence_server::client::{self, Client};
+use ringfence_server::wire::{self, Run};
+
+/// The engine, or a fence of our own for each run.
+#[derive(Debug)]
+pub(crate) struct Nearby {
+    /// The engine's socket, where an engine may be used.
+    pub(crate) socket: Option<PathBuf>,
+    /// What the work takes where it is done here.
+    pub(crate) settings: Settings,
+}
+
+impl Backend for Nearby {
+    fn run<'a>(
+        &'a self,
+        request: &'a Request,
+        fence: Fence,
+        output_directory: Option<PathBuf>,
+        connection: Connection,
+    ) -> Running<'a> {
+        Box::pin(async move {
+            let mut connection = connection;
+            if let (Some(mut client), Some(mut run)) = (self.client().await, self.wire(request, fence)) {
+                run.output_directory.clone_from(&output_directory);
+                match client.run(run, connection).await {
+                    Err(client::Error::Declined(back)) => connection = back,
+                    result => return result.map_err(told),
+                }
+            }
+            let local = Local::new(self.settings.clone());
+            let result = local.run(request, fence, output_directory, connection).await;
+            let closed = local.close().await;
+            result
+                .and_then(|result| closed.map(|()| result))
+                .map_err(|error| Error::from(&error))
+        })
+    }
+}
+
+impl Nearby {
+    async fn client(&self) -> Option<Client> {
+        Client::connect(self.socket.as_ref()?).await.ok()
+    }
+
+    /// The request as an engine takes it; `None` for one that no engine may serve. One without a usable interpreter
+    /// is such: doing the work here tells why, where an engine would use its own.
+    fn wire(&self, request: &Request, fence: Fence) -> Option<Run> {
+        let mut run = Run::of(request, fence)?;
+        run.interpreter = local::interpreter(&self.settings, request.language);
+        (run.interpreter.is_some() || request.language == Language::Command).then_some(run)
+    }
+}
+
+fn told(error: client::Error) -> Error {
+    match error {
+        client::Error::Refused(refusal) => Error {
+            reason: match refusal.reason {
+                wire::Reason::Busy => Reason::Busy,
+                wire::Reason::Invalid => Reason::Invalid,
+                wire::Reason::NotFound => Reason::NotFound,
+                wire::Reason::Unavailable => Reason::Unavailable,
+                wire::Reason::Declined | wire::Reason::Failed => Reason::Failed,
+            },
+            message: refusal.message,
+            hint: refusal.hint,
+        },
+        error @ (client::Error::Declined(_) | client::Error::Broken(_) | client::Error::Answer(_)) => Error {
+            reason: Reason::Failed,
+            message: error.to_string(),
+            hint: "nothing is known of the run; check the engine, or pass `--no-engine`".to_owned(),
+        },
+    }
+}

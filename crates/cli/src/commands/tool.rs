@@ -1,0 +1,175 @@
+//! `ringfence tool`: one tool, used as an agent would use it.
+
+use std::io::Read;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use ringfence_policy::Scope;
+use ringfence_runtime::kernel::{
+    Answer, Attention, Caller, Definition, ErrorKind, Kernel, Surface, ToolError,
+};
+use ringfence_runtime::local::Warmth;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::args::ToolArgs;
+use crate::backend::Nearby;
+use crate::commands::run::interrupted;
+use crate::context::Context;
+use crate::exit::{self, Failure};
+use crate::ui::{Tone, Ui};
+use crate::{high, kernel, local};
+
+/// The longest arguments: a program of 8 MiB, written as JSON.
+const MAX_ARGUMENTS: u64 = 64 * 1024 * 1024;
+
+pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let settings = local::settings(&high::settings(None, context)?, Warmth::Cold, context)?;
+    let socket = if args.no_engine {
+        None
+    } else {
+        context.paths.socket_if_ours()
+    };
+    let kernel = kernel::build(Arc::new(Nearby { socket, settings }), context)?;
+    let Some(name) = &args.name else {
+        list(&kernel, args.json, context.ui)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let arguments = arguments(args.arguments.as_deref())?;
+    let caller = Caller {
+        scope: args.user.clone().unwrap_or_else(Scope::local),
+        session: None,
+        surface: Surface::CommandLine,
+        client: None,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let result = runtime.block_on(invoke(&kernel, &caller, name, arguments));
+    // A thread may still wait for a slow file system.
+    runtime.shutdown_background();
+    match result {
+        Ok(answer) => {
+            context.ui.out(printed(&answer, args.json)?)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) => {
+            if args.json {
+                context
+                    .ui
+                    .out(format!("{}\n", json!({"error": error.to_json()})))?;
+            }
+            context
+                .ui
+                .error(&format!("{}: {}", error.kind.as_str(), error.message));
+            context.ui.hint(&error.hint);
+            Ok(ExitCode::from(status(error.kind)))
+        }
+    }
+}
+
+async fn invoke(kernel: &Kernel, caller: &Caller, name: &str, arguments: Value) -> Result<Answer, ToolError> {
+    let (cancel, cancelled) = watch::channel(false);
+    let attention = Attention {
+        cancelled: Some(cancelled),
+        output: None,
+    };
+    let invoking = kernel.invoke(caller, name, arguments, attention);
+    tokio::pin!(invoking);
+    tokio::select! {
+        result = &mut invoking => result,
+        () = interrupted() => {
+            cancel.send_replace(true);
+            invoking.await
+        }
+    }
+}
+
+/// The arguments: a JSON object on the command line or, for `-`, on standard input; none are an empty object.
+fn arguments(given: Option<&str>) -> anyhow::Result<Value> {
+    let text = match given {
+        None => return Ok(json!({})),
+        Some("-") => {
+            let mut text = String::new();
+            std::io::stdin()
+                .lock()
+                .take(MAX_ARGUMENTS)
+                .read_to_string(&mut text)?;
+            text
+        }
+        Some(text) => text.to_owned(),
+    };
+    Ok(serde_json::from_str(&text).map_err(|error| {
+        Failure::usage(
+            format!("the arguments are not JSON: {error}"),
+            "write an object such as '{\"code\": \"print(1)\"}', or `-` to read one from standard input",
+        )
+    })?)
+}
+
+fn printed(answer: &Answer, json: bool) -> serde_json::Result<String> {
+    let mut text = match &answer.structured {
+        Some(value) if json => serde_json::to_string_pretty(value)?,
+        None if json => serde_json::to_string(&answer.text)?,
+        _ => answer.text.clone(),
+    };
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+fn list(kernel: &Kernel, json: bool, ui: Ui) -> anyhow::Result<()> {
+    if json {
+        let tools: Vec<Value> = kernel.tools().map(described).collect();
+        ui.out(serde_json::to_string_pretty(&tools)? + "\n")?;
+        return Ok(());
+    }
+    for tool in kernel.tools() {
+        let members = tool.input_schema.get("properties").and_then(Value::as_object);
+        let required = tool.input_schema.get("required").and_then(Value::as_array);
+        let is_required = |name: &str| required.is_some_and(|names| names.iter().any(|other| other == name));
+        let arguments: Vec<String> = members
+            .into_iter()
+            .flat_map(serde_json::Map::keys)
+            .map(|name| format!("{name}{}", if is_required(name) { "" } else { "?" }))
+            .collect();
+        let name = ui.toned(tool.name, Tone::Hint);
+        ui.out(format!(
+            "{name} {{{}}}\n    {}\n",
+            arguments.join(", "),
+            tool.description
+        ))?;
+    }
+    Ok(())
+}
+
+fn described(tool: &Definition) -> Value {
+    let mut described = json!({
+        "name": tool.name,
+        "title": tool.title,
+        "description": tool.description,
+        "inputSchema": tool.input_schema,
+    });
+    if let Some(schema) = &tool.output_schema {
+        described["outputSchema"] = Value::Object(schema.clone());
+    }
+    described
+}
+
+/// The exit status of a tool that gave no answer.
+const fn status(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::InvalidArguments => exit::USAGE,
+        ErrorKind::Timeout => exit::TIMED_OUT,
+        ErrorKind::Blocked => exit::BLOCKED,
+        ErrorKind::Cancelled => exit::INTERRUPTED,
+        ErrorKind::PermissionDenied
+        | ErrorKind::Rejected
+        | ErrorKind::ApprovalTimeout
+        | ErrorKind::NotFound
+        | ErrorKind::RuntimeUnavailable
+        | ErrorKind::LimitExceeded
+        | ErrorKind::Internal => exit::FAILED,
+    }
+}

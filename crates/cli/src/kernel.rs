@@ -1,0 +1,85 @@
+//! The kernel, set up from the configuration.
+
+use std::sync::Arc;
+
+use ringfence_policy::EnvName;
+use ringfence_runtime::backend::Backend;
+use ringfence_runtime::kernel::{CodeSettings, Kernel, Parts, ToolLimits};
+use ringfence_runtime::shell::Runner;
+
+use crate::config::Config;
+use crate::config::values::ShellRunner;
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::{high, local};
+
+/// Variables of the host that its own commands need: where things are, who we are, which language we speak.
+const HOST_VARIABLES: &[&str] = &[
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR",
+];
+
+/// A kernel whose code runs on `backend`.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub(crate) fn build(backend: Arc<dyn Backend>, context: &Context) -> anyhow::Result<Kernel> {
+    let config = context.config()?;
+    let settings = high::settings(None, context)?;
+    let parts = Parts {
+        backend,
+        rules: local::rules(&settings, context),
+        code: CodeSettings {
+            runtime: config.sandbox.runtime,
+            limits: high::default_limits(config),
+            fence: high::default_fence(config).into(),
+            variables: high::passed_variables(context)?,
+        },
+        limits: limits(config),
+        denied: config.permissions.denied_tools.clone(),
+        shell: runner(context)?,
+    };
+    Kernel::new(parts).map_err(|unknown| {
+        Failure::usage(
+            format!("`permissions.denied_tools`: there is no tool `{}`", unknown.name),
+            format!("the tools are {}", unknown.known),
+        )
+        .into()
+    })
+}
+
+/// Time limits by tool. Those that run code have the sandbox's, unless they have one of their own.
+fn limits(config: &Config) -> ToolLimits {
+    let limits = &config.permissions.tool_limits;
+    let code = config.sandbox.timeout;
+    let mut timeouts = std::collections::BTreeMap::from([
+        ("run_code".to_owned(), code),
+        ("run_python_code".to_owned(), code),
+        ("shell".to_owned(), limits.shell_timeout_secs),
+        ("http_fetch".to_owned(), limits.http_timeout_secs),
+    ]);
+    for (name, timeout) in &limits.others {
+        let tool = name.strip_suffix("_timeout_secs").unwrap_or(name);
+        timeouts.insert(tool.to_owned(), *timeout);
+    }
+    ToolLimits {
+        default_timeout: limits.default_timeout_secs,
+        timeouts,
+        max_output: limits.max_output_bytes,
+    }
+}
+
+fn runner(context: &Context) -> anyhow::Result<Runner> {
+    Ok(match context.config()?.permissions.shell.runner {
+        ShellRunner::Fenced => Runner::Fenced,
+        ShellRunner::Container => Runner::Container,
+        ShellRunner::Host => Runner::Host(host_variables(context)),
+    })
+}
+
+fn host_variables(context: &Context) -> Vec<(EnvName, String)> {
+    let variables = HOST_VARIABLES.iter().filter_map(|name| {
+        let value = context.environment.text(name)?.to_owned();
+        name.parse().ok().map(|name| (name, value))
+    });
+    variables.collect()
+}
