@@ -18,6 +18,7 @@ pub mod seccomp;
 mod cell;
 mod client;
 mod flat;
+mod fork;
 mod guest;
 mod landlock;
 mod launcher;

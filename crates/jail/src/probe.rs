@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::client::{Launcher, StartError};
 use crate::launcher::become_root_of_own_namespace;
 use crate::protocol::{LandlockRules, LauncherSpec, MAX_MESSAGE};
-use crate::seccomp::{self, Ipc, Sockets, Surface};
+use crate::seccomp::{self, Forks, Ipc, Sockets, Surface};
 use crate::steps::{Step, StepError};
 use crate::{landlock, sys, template};
 
@@ -276,6 +276,7 @@ fn filtered() -> Result<Trial, StepError> {
     let surface = Surface {
         sockets: Sockets::Unix,
         ipc: Ipc::Own,
+        forks: Forks::Never,
     };
     let filter = seccomp::fence(surface)
         .map_err(io::Error::other)

@@ -124,6 +124,14 @@ pub enum Guest {
     Exec(Program),
     /// By forking the zygote.
     Fork,
+    /// By forking the zygote, as a session that can be forked in its turn. Its surface must say
+    /// [`crate::seccomp::Forks::IntoCells`].
+    Session,
+    /// By forking a session, or a fork of one. The interpreter there must be told to call `ringfence_fork`.
+    ForkOf {
+        /// The number of the session.
+        of: u64,
+    },
 }
 
 /// Everything that a guest is held by, apart from namespaces and control groups.

@@ -43,6 +43,16 @@ pub enum Ipc {
     Shared,
 }
 
+/// Whether copies of a guest may join namespaces that were made for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Forks {
+    /// A guest stays in its namespaces.
+    Never,
+    /// A session's forks move into cells of their own.
+    IntoCells,
+}
+
 /// What differs between one guest's filter and another's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Surface {
@@ -50,6 +60,8 @@ pub struct Surface {
     pub sockets: Sockets,
     /// Where its IPC objects live.
     pub ipc: Ipc,
+    /// Whether its forks may move.
+    pub forks: Forks,
 }
 
 /// A filter, ready for `seccomp(2)`.
@@ -108,8 +120,8 @@ pub enum Error {
 /// # Errors
 /// Only for an architecture without a table: that the policy compiles for the others is tested.
 pub fn fence(surface: Surface) -> Result<Program, Error> {
-    static PROGRAMS: [OnceLock<Program>; 6] = [const { OnceLock::new() }; 6];
-    let place = &PROGRAMS[surface.sockets as usize * 2 + surface.ipc as usize];
+    static PROGRAMS: [OnceLock<Program>; 12] = [const { OnceLock::new() }; 12];
+    let place = &PROGRAMS[(surface.sockets as usize * 2 + surface.ipc as usize) * 2 + surface.forks as usize];
     if let Some(program) = place.get() {
         return Ok(program.clone());
     }

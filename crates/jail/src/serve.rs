@@ -271,7 +271,10 @@ impl<'a> Launcher<'a> {
                     },
                 )
             }
-            Guest::Fork => self.ask_zygote(&cell, &spawn, &parts),
+            Guest::Fork | Guest::Session => self.ask_zygote(&cell, &spawn, &parts),
+            Guest::ForkOf { .. } => {
+                Err(std::io::Error::from_raw_os_error(libc::ENOTSUP)).step("fork a session")
+            }
         };
         match started {
             Ok((guest, reports)) => {

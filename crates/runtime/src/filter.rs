@@ -1,6 +1,6 @@
 //! The system-call filters, printed for people.
 
-use ringfence_jail::seccomp::{self, Ipc, Sockets, Surface};
+use ringfence_jail::seccomp::{self, Forks, Ipc, Sockets, Surface};
 
 /// Why a filter cannot be printed.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +32,7 @@ pub fn filter_document(name: &str, architecture: &str) -> Result<serde_json::Val
     let surface = Surface {
         sockets: Sockets::Unix,
         ipc: Ipc::Own,
+        forks: Forks::Never,
     };
     seccomp::document(architecture, surface).map_err(UnknownFilter::Broken)
 }

@@ -1,7 +1,7 @@
 //! The policy: ordered rules over system calls and their arguments.
 
 use super::table::{self, Syscall};
-use super::{Arch, Error, Ipc, Sockets, Surface};
+use super::{Arch, Error, Forks, Ipc, Sockets, Surface};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 
@@ -32,6 +32,7 @@ pub(super) struct Rule {
     errno: Option<Errno>,
     sockets: Option<Vec<Sockets>>,
     ipc: Option<Vec<Ipc>>,
+    forks: Option<Vec<Forks>>,
     #[serde(default)]
     pub(super) when: Vec<Condition>,
 }
@@ -126,6 +127,10 @@ impl Rule {
             .as_ref()
             .is_none_or(|sockets| sockets.contains(&surface.sockets))
             && self.ipc.as_ref().is_none_or(|ipc| ipc.contains(&surface.ipc))
+            && self
+                .forks
+                .as_ref()
+                .is_none_or(|forks| forks.contains(&surface.forks))
     }
 
     fn check(&self, table: &[Syscall]) -> Result<(), Error> {

@@ -17,14 +17,19 @@ const ARCHES: [Arch; 2] = [Arch::X86_64, Arch::Aarch64];
 
 fn surfaces() -> impl Iterator<Item = Surface> {
     let sockets = [Sockets::PairsOnly, Sockets::Unix, Sockets::UnixAndInternet];
-    sockets
-        .into_iter()
-        .flat_map(|sockets| [Ipc::Own, Ipc::Shared].map(|ipc| Surface { sockets, ipc }))
+    let ipcs = [Ipc::Own, Ipc::Shared];
+    let both = ipcs.map(|ipc| [Forks::Never, Forks::IntoCells].map(|forks| (ipc, forks)));
+    sockets.into_iter().flat_map(move |sockets| {
+        both.into_iter()
+            .flatten()
+            .map(move |(ipc, forks)| Surface { sockets, ipc, forks })
+    })
 }
 
 const TIGHT: Surface = Surface {
     sockets: Sockets::PairsOnly,
     ipc: Ipc::Own,
+    forks: Forks::Never,
 };
 
 struct Filter(Vec<libc::sock_filter>, Arch);
@@ -106,6 +111,10 @@ fn naive(file: &Value, surface: Surface, name: &str, args: &[u64]) -> u32 {
         Ipc::Own => "own",
         Ipc::Shared => "shared",
     };
+    let forks = match surface.forks {
+        Forks::Never => "never",
+        Forks::IntoCells => "into-cells",
+    };
     let has = |list: &Value, item: &str| {
         list.as_array()
             .is_none_or(|list| list.iter().any(|entry| entry == item))
@@ -131,7 +140,8 @@ fn naive(file: &Value, surface: Surface, name: &str, args: &[u64]) -> u32 {
             rule.get("when")
                 .is_none_or(|when| when.as_array().unwrap().iter().all(holds))
         };
-        if has(&rule["names"], name) && has(&rule["sockets"], sockets) && has(&rule["ipc"], ipc) && met() {
+        let here = has(&rule["sockets"], sockets) && has(&rule["ipc"], ipc) && has(&rule["forks"], forks);
+        if has(&rule["names"], name) && here && met() {
             return rule.get("errno").map_or(ALLOW, errno);
         }
     }

@@ -1,4 +1,4 @@
-//! The one symbol that the zygote's interpreter looks up in the extension library.
+//! The symbols that an interpreter looks up in the extension library.
 
 /// Serves fork requests. Returns in each forked guest, with the number of its control descriptor; in the
 /// zygote itself only when the launcher has gone (-1) or this process is no CPython (-2).
@@ -7,4 +7,14 @@
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn ringfence_zygote() -> i32 {
     crate::zygote::serve()
+}
+
+/// Forks the session that calls it, as the launcher will say through descriptor 5. Returns 0 in the session once
+/// that has been tried, a negative error number if it could not be, and 3 in the fork: the number of its control
+/// descriptor.
+///
+/// To be called as [`ringfence_zygote`], in a guest that was made as a session or by forking one.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn ringfence_fork() -> i32 {
+    crate::fork::serve()
 }

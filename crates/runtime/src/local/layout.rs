@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use ringfence_jail::protocol::{
     Bind, Confinement, GUEST_ID, HostIds, LandlockRules, Missing, Program, Rlimits, Template, TemplateFile,
 };
-use ringfence_jail::seccomp::{Ipc, Sockets, Surface};
+use ringfence_jail::seccomp::{Forks, Ipc, Sockets, Surface};
 use ringfence_policy::{Access, Limits, Mount};
 
 /// Top-level directories that hold programs and their libraries; links on a merged-/usr system.
@@ -375,13 +375,36 @@ pub(super) fn confinement(
             Surface {
                 sockets: named_sockets(extra),
                 ipc: Ipc::Own,
+                forks: Forks::Never,
             }
         } else {
             Surface {
                 sockets: Sockets::PairsOnly,
                 ipc: Ipc::Shared,
+                forks: Forks::Never,
             }
         },
+    }
+}
+
+/// The confinement of a session, whose forks take it along into cells of their own.
+///
+/// Landlock's rules are inherited and name files, and the files of a fork's cell are others. So the rule lies on the
+/// root, and the mounts alone say what can be written: the root and all of its own mounts are read-only.
+#[expect(dead_code, reason = "sessions take it up")]
+pub(super) fn forkable(confinement: Confinement) -> Confinement {
+    let landlock = confinement.landlock.map(|rules| LandlockRules {
+        readable: Vec::new(),
+        writable: vec![PathBuf::from("/")],
+        devices: rules.devices,
+    });
+    Confinement {
+        landlock,
+        surface: Surface {
+            forks: Forks::IntoCells,
+            ..confinement.surface
+        },
+        ..confinement
     }
 }
 

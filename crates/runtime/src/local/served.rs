@@ -277,7 +277,7 @@ impl Served {
         }
         let executable = match &origin {
             Origin::Exec(program) => Some(program.executable.display().to_string()),
-            Origin::Fork => None,
+            Origin::Fork | Origin::Session | Origin::ForkOf { .. } => None,
         };
         let (code, job) = match text {
             Text::File { name, text } => (Some((name, text)), Vec::new()),

@@ -26,11 +26,11 @@ const REFUSED: &str = "
     io_uring_setup io_uring_enter io_uring_register ptrace process_vm_readv process_vm_writev
     process_madvise userfaultfd add_key request_key keyctl bpf perf_event_open execveat mount umount2
     pivot_root move_mount open_tree open_tree_attr fsopen fsconfig fsmount fspick mount_setattr statmount
-    listmount setns unshare chroot swapon swapoff reboot kexec_load kexec_file_load init_module finit_module
+    listmount unshare chroot swapon swapoff reboot kexec_load kexec_file_load init_module finit_module
     delete_module settimeofday clock_settime clock_adjtime adjtimex quotactl quotactl_fd acct syslog
     open_by_handle_at name_to_handle_at pidfd_getfd kcmp lookup_dcookie vhangup sethostname setdomainname
     move_pages migrate_pages mbind set_mempolicy get_mempolicy fanotify_init fanotify_mark nfsservctl
-    memfd_secret landlock_create_ruleset landlock_add_rule landlock_restrict_self seccomp capset setuid
+    memfd_secret landlock_create_ruleset landlock_add_rule landlock_restrict_self seccomp setuid
     setgid setreuid setregid setresuid setresgid setgroups setfsuid setfsgid
 ";
 
@@ -54,6 +54,42 @@ fn the_kernel_surface_is_refused() {
                 assert_eq!(filter.call(name, &[u64::MAX; 6]), refused(libc::EPERM), "{name}");
             }
             assert_eq!(filter.call("clone3", &[0; 6]), refused(libc::ENOSYS));
+        }
+    }
+}
+
+/// A session's fork moves into its cell, and gives up what that brings, behind the filter. Everybody else has no
+/// business there, and children only for itself.
+#[test]
+fn only_a_session_can_fork_into_a_cell() {
+    let parent = libc::CLONE_PARENT as u64;
+    let with_id = parent | (libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID) as u64;
+    let shared = [
+        libc::CLONE_VM,
+        libc::CLONE_FILES,
+        libc::CLONE_FS,
+        libc::CLONE_SIGHAND,
+    ];
+    for surface in surfaces() {
+        let expected = match surface.forks {
+            Forks::Never => refused(libc::EPERM),
+            Forks::IntoCells => ALLOW,
+        };
+        for filter in ARCHES.map(|arch| Filter::new(arch, surface)) {
+            for (name, first) in [
+                ("setns", 0),
+                ("capset", 0),
+                ("clone", parent),
+                ("clone", with_id),
+                ("prctl", libc::PR_CAPBSET_DROP as u64),
+                ("prctl", libc::PR_CAP_AMBIENT as u64),
+            ] {
+                assert_eq!(filter.call(name, &[first]), expected, "{name} {first:#x}");
+            }
+            for flag in shared.map(|flag| flag as u64) {
+                assert_eq!(filter.call("clone", &[flag | with_id]), refused(libc::EPERM));
+                assert_eq!(filter.call("clone", &[flag | parent]), refused(libc::EPERM));
+            }
         }
     }
 }
@@ -258,6 +294,7 @@ fn sockets_follow_the_surface() {
                 Surface {
                     sockets,
                     ipc: Ipc::Own,
+                    forks: Forks::Never,
                 },
             )
         })
@@ -297,6 +334,7 @@ fn ipc_needs_its_own_namespace() {
             Surface {
                 sockets: Sockets::Unix,
                 ipc,
+                forks: Forks::Never,
             },
         );
         for name in ["shmget", "shmat", "semop", "msgsnd", "mq_open"] {
