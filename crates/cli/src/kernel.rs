@@ -24,6 +24,9 @@ const HOST_VARIABLES: &[&str] = &[
 /// If the configuration cannot be used.
 pub(crate) fn build(backend: Arc<dyn Backend>, context: &Context) -> anyhow::Result<Kernel> {
     let config = context.config()?;
+    for sentence in &context.loaded()?.passed_over {
+        context.ui.warn(sentence);
+    }
     let settings = high::settings(None, context)?;
     let parts = Parts {
         backend,

@@ -63,6 +63,9 @@ fn show_json(context: &Context) -> anyhow::Result<String> {
 fn check(context: &Context) -> anyhow::Result<String> {
     // What a run would refuse later is refused here too.
     high::settings(None, context)?;
+    for sentence in &context.loaded()?.passed_over {
+        context.ui.warn(sentence);
+    }
     let files: Vec<_> = context
         .loaded()?
         .files

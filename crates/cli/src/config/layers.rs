@@ -10,8 +10,9 @@ use serde_json::{Map, Value};
 use super::file::{self, Document};
 use super::keys::{self, Child, Keys, dotted, normalise};
 use super::problem::{Problem, Problems};
+use super::project::{self, Verdict};
 use super::schema::Config;
-use super::{project, variables};
+use super::variables;
 use crate::env::Environment;
 
 /// Where the layers are looked for.
@@ -28,6 +29,9 @@ pub(crate) struct Sources<'a> {
     /// The variables.
     pub(crate) environment: &'a Environment,
 }
+
+/// How a value of a project's file is made to count.
+const TRUST: &str = "set it in ~/.config/ringfence, or name this file with --config if you trust it";
 
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +62,8 @@ pub(crate) struct Loaded {
     origins: BTreeMap<Vec<String>, Origin>,
     /// The files that were read.
     pub(crate) files: Vec<PathBuf>,
+    /// What a project's file says and does not count, with the reason; one sentence each.
+    pub(crate) passed_over: Vec<String>,
 }
 
 impl Loaded {
@@ -90,6 +96,7 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, Problems> {
             config: Config::default(),
             origins: BTreeMap::new(),
             files: Vec::new(),
+            passed_over: Vec::new(),
         });
     }
     let mut merge = Merge::new(problems);
@@ -127,6 +134,7 @@ struct Merge {
     keys: Keys,
     document: Value,
     origins: BTreeMap<Vec<String>, Origin>,
+    passed_over: Vec<String>,
     problems: Vec<Problem>,
 }
 
@@ -145,6 +153,7 @@ impl Merge {
             keys,
             document,
             origins: BTreeMap::new(),
+            passed_over: Vec::new(),
             problems,
         }
     }
@@ -192,15 +201,24 @@ impl Merge {
             )
         })?;
         let present = keys::get(&self.document, &leaf.path).unwrap_or(&Value::Null);
-        let refusal = match trust {
-            Trust::Trusted => None,
-            Trust::Project => project::refusal(&leaf.path, &value, present),
+        let verdict = match trust {
+            Trust::Trusted => Verdict::Holds,
+            Trust::Project => project::verdict(&leaf.path, &value, present),
         };
-        if let Some(reason) = refusal {
-            return Err(Problem::new(
-                format!("{origin}: `{key}` may not be set by a project's own file: {reason}"),
-                "set it in ~/.config/ringfence, or name this file with --config if you trust it",
-            ));
+        match verdict {
+            Verdict::Holds => {}
+            Verdict::PassedOver(reason) => {
+                self.passed_over.push(format!(
+                    "{origin}: `{key}` does not count in a project's own file: {reason}; {TRUST}"
+                ));
+                return Ok(());
+            }
+            Verdict::Refused(reason) => {
+                return Err(Problem::new(
+                    format!("{origin}: `{key}` may not be set by a project's own file: {reason}"),
+                    TRUST,
+                ));
+            }
         }
         keys::set(&mut self.document, &leaf.path, value);
         self.origins.insert(leaf.path.clone(), origin);
@@ -226,6 +244,7 @@ impl Merge {
                 config,
                 origins: self.origins,
                 files,
+                passed_over: self.passed_over,
             }),
             Err(error) => {
                 self.problems.push(Problem::new(

@@ -2,7 +2,10 @@
 //!
 //! A project file comes with the repository that somebody checked out, and may be as hostile as the
 //! code we fence. It may choose amounts and ask for a tighter fence. It may not loosen what holds
-//! without it, nor name a program that we start, nor a place that we write to or delete from.
+//! without it, nor name a program that we start, nor a place that we write to or delete from. What it says of
+//! permissions, and may not, is passed over with a word about it, for such files are printed in documents.
+
+use std::path::{Component, Path};
 
 use serde_json::Value;
 
@@ -11,24 +14,71 @@ use super::keys::dotted;
 /// Sections that no code acts on yet, so that there is nothing to weaken.
 ///
 /// Whoever brings a section to life takes it off this list and decides key by key what a project may say.
-const LATER: &[&str] = &[
-    "permissions",
-    "codeExecution",
-    "hostExecution",
-    "skills",
-    "templates",
-    "egress",
-    "gateway",
-];
+const LATER: &[&str] = &["codeExecution", "hostExecution", "skills", "templates", "gateway"];
 
-/// Why a project file may not put `value` at `path`, where `present` is what holds without it.
+/// What becomes of a value in a project's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It holds.
+    Holds,
+    /// It is passed over, and that is told: configurations printed in documents must load from a project too.
+    PassedOver(&'static str),
+    /// It is an error.
+    Refused(&'static str),
+}
+
+/// What becomes of `value` at `path` in a project's file, where `present` is what holds without it.
 ///
 /// In the sections that we act on, a key that is not named here is refused: a new one waits for a decision.
-pub(crate) fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static str> {
+pub(crate) fn verdict(path: &[String], value: &Value, present: &Value) -> Verdict {
     let section = path.first().map_or("", String::as_str);
     if value == present || LATER.contains(&section) {
-        return None;
+        return Verdict::Holds;
     }
+    match section {
+        "permissions" | "egress" => {
+            permission(&dotted(path), value, present).map_or(Verdict::Holds, Verdict::PassedOver)
+        }
+        _ => refusal(path, value, present).map_or(Verdict::Holds, Verdict::Refused),
+    }
+}
+
+/// Why a project's word about what tools may do is passed over.
+fn permission(key: &str, value: &Value, present: &Value) -> Option<&'static str> {
+    let (allowed, reason) = match key {
+        "permissions.denied_tools" => (holds_all(value, present), "it would allow tools that you denied"),
+        "permissions.shell.runner" => (
+            value != "host",
+            "it would run commands on this machine itself, without a fence",
+        ),
+        // No code acts on them yet.
+        "permissions.shell.container_runtime" | "permissions.shell.container_image" => return None,
+        "permissions.filesystem.user_scope" => (
+            present == "none" || value == "session",
+            "it would let users see each other's files",
+        ),
+        "permissions.filesystem.user_root" => (
+            value.as_str().is_some_and(is_below_the_project) && present == "data/users/{user_id}",
+            "it names a place outside of the project that is written to with your rights",
+        ),
+        "permissions.filesystem.protected" => (
+            holds_all(value, present),
+            "it would let tools write what programs of this machine execute",
+        ),
+        "egress.allowed_hosts" => (holds_all(present, value), "it would let tools reach more hosts"),
+        // Amounts.
+        key if key.starts_with("permissions.tool_limits.") => return None,
+        _ => (false, "nobody has decided yet whether it could weaken the fence"),
+    };
+    (!allowed).then_some(reason)
+}
+
+fn is_below_the_project(path: &str) -> bool {
+    let plain = |component| matches!(component, Component::Normal(_) | Component::CurDir);
+    Path::new(path).components().all(plain)
+}
+
+fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static str> {
     let (allowed, reason) = match dotted(path).as_str() {
         "sandbox.timeout" | "sandbox.max_output" | "sandbox.memory" | "sandbox.cpus" | "sandbox.pids"
         | "sandbox.disk" | "sandbox.preload" => return None,
@@ -89,11 +139,11 @@ mod tests {
     fn allowed(key: &str, value: Value) -> bool {
         let keys = Keys::new();
         let present = get(keys.defaults(), &path(key)).unwrap_or(&Value::Null);
-        refusal(&path(key), &value, present).is_none()
+        verdict(&path(key), &value, present) == Verdict::Holds
     }
 
     fn allowed_over(present: Value, key: &str, value: Value) -> bool {
-        refusal(&path(key), &value, &present).is_none()
+        verdict(&path(key), &value, &present) == Verdict::Holds
     }
 
     #[test]
@@ -139,9 +189,50 @@ mod tests {
     }
 
     #[test]
+    fn permissions_can_be_tightened_and_otherwise_are_passed_over() {
+        let runner = "permissions.shell.runner";
+        assert!(!allowed(runner, json!("host")));
+        assert!(allowed_over(json!("host"), runner, json!("fenced")));
+        assert!(allowed("permissions.denied_tools", json!(["shell"])));
+        assert!(!allowed_over(
+            json!(["shell"]),
+            "permissions.denied_tools",
+            json!([])
+        ));
+        let (scope, root) = (
+            "permissions.filesystem.user_scope",
+            "permissions.filesystem.user_root",
+        );
+        assert!(allowed(scope, json!("user")));
+        assert!(!allowed_over(json!("user"), scope, json!("none")));
+        assert!(allowed(root, json!("files/{user_id}")));
+        assert!(!allowed(root, json!("../{user_id}")));
+        assert!(!allowed(root, json!("/etc/{user_id}")));
+        assert!(!allowed_over(
+            json!("/srv/{user_id}"),
+            root,
+            json!("files/{user_id}")
+        ));
+        assert!(!allowed("egress.allowed_hosts", json!(["evil.example"])));
+        assert!(allowed_over(
+            json!(["a", "b"]),
+            "egress.allowed_hosts",
+            json!(["a"])
+        ));
+        assert!(allowed("permissions.tool_limits.shell_timeout_secs", json!(1)));
+        let passed = verdict(&path(runner), &json!("host"), &json!("fenced"));
+        assert!(matches!(passed, Verdict::PassedOver(_)));
+    }
+
+    #[test]
     fn repeating_what_holds_already_is_harmless() {
         for (path, default) in Keys::new().leaves() {
-            assert_eq!(refusal(&path, &default, &default), None, "{}", dotted(&path));
+            assert_eq!(
+                verdict(&path, &default, &default),
+                Verdict::Holds,
+                "{}",
+                dotted(&path)
+            );
         }
     }
 
@@ -150,15 +241,14 @@ mod tests {
         let reason = "nobody has decided yet whether it could weaken the fence";
         let other = json!("neither the default nor allowed");
         for (path, default) in Keys::new().leaves() {
-            assert_ne!(
-                refusal(&path, &other, &default),
-                Some(reason),
-                "{}",
-                dotted(&path)
-            );
+            let verdict = verdict(&path, &other, &default);
+            for undecided in [Verdict::Refused(reason), Verdict::PassedOver(reason)] {
+                assert_ne!(verdict, undecided, "{}", dotted(&path));
+            }
         }
         for key in ["sandbox.new", "engine.new", "new.key"] {
-            assert_eq!(refusal(&path(key), &other, &Value::Null), Some(reason), "{key}");
+            let verdict = verdict(&path(key), &other, &Value::Null);
+            assert_eq!(verdict, Verdict::Refused(reason), "{key}");
         }
     }
 

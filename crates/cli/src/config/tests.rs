@@ -398,7 +398,7 @@ const K: &str = include_str!("../../tests/snippets/kernel-limits.toml");
 const X_CONTAINER: &str = include_str!("../../tests/snippets/execution-container.yaml");
 
 /// Loads `tree` in each format, in each spelling, from the user's and from the project's directory; the
-/// effective values must be the same everywhere.
+/// effective values must be the same everywhere, but for what a project's file says and that does not count.
 fn in_every_format(tree: &Value) -> Value {
     let spellings = [
         tree.clone(),
@@ -417,7 +417,10 @@ fn in_every_format(tree: &Value) -> Value {
                 let loaded = dirs
                     .load(&Environment::default(), None)
                     .unwrap_or_else(|problems| panic!("{name}: {problems}"));
-                seen.push(serde_json::to_value(loaded.config).unwrap());
+                assert!(dir == "project" || loaded.passed_over.is_empty());
+                if loaded.passed_over.is_empty() {
+                    seen.push(serde_json::to_value(loaded.config).unwrap());
+                }
             }
         }
     }
@@ -478,6 +481,27 @@ fn the_snippets_of_the_kernels_limits_load_unchanged() {
     let config = in_every_format(&toml::from_str(K).unwrap());
     assert_eq!(config["permissions"]["filesystem"]["user_scope"], "user");
     assert_eq!(config["permissions"]["tool_limits"]["max_output_bytes"], "1MiB");
+}
+
+#[test]
+fn a_projects_word_about_permissions_is_passed_over_where_it_would_give_more() {
+    let dirs = Dirs::new().with("project/ringfence.toml", K);
+    let loaded = dirs.load(&Environment::default(), None).unwrap();
+    assert_eq!(value(&loaded, "permissions.shell.runner").0, json!("fenced"));
+    let place = dirs.path("project/ringfence.toml").display().to_string();
+    let [told] = &loaded.passed_over[..] else {
+        panic!("{:?}", loaded.passed_over)
+    };
+    assert!(told.starts_with(&format!("{place}:")), "{told}");
+    assert!(
+        told.contains("`permissions.shell.runner` does not count"),
+        "{told}"
+    );
+    let trusted = dirs.load(&Environment::default(), Some("project/ringfence.toml"));
+    assert_eq!(
+        value(&trusted.unwrap(), "permissions.shell.runner").0,
+        json!("host")
+    );
 }
 
 #[test]
