@@ -36,6 +36,11 @@ Examples:
 
 Exit status: 0 with an answer, 2 if the arguments are wrong, 124 if the tool timed out, 125 if it failed or was refused.";
 
+const MCP_EXAMPLES: &str = "\
+A client starts this command itself. Examples of telling it to:
+  claude mcp add ringfence -- ringfence mcp
+  {\"mcpServers\": {\"ringfence\": {\"command\": \"ringfence\", \"args\": [\"mcp\"]}}}";
+
 /// Runs what a model writes inside the strongest fence the machine offers.
 #[derive(Debug, Parser)]
 #[command(name = "ringfence", version, after_help = EXAMPLES, disable_help_subcommand = true)]
@@ -81,6 +86,8 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Use one tool, as an agent would.
     Tool(ToolArgs),
+    /// Serve the tools to an MCP client on standard input and output.
+    Mcp(McpArgs),
     /// Keep workers warm behind a Unix socket, so that runs start at once.
     Serve(ServeArgs),
     /// Look at stored runs.
@@ -234,6 +241,15 @@ pub(crate) struct ToolArgs {
     /// Print JSON: the answer's structured part, errors, or the tools with their schemas.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `ringfence mcp`.
+#[derive(Debug, Args)]
+#[command(after_help = MCP_EXAMPLES)]
+pub(crate) struct McpArgs {
+    /// Whose invocations they are: whose files, whose warm processes.
+    #[arg(long, value_name = "ID")]
+    pub(crate) user: Option<Scope>,
 }
 
 /// `ringfence serve`.

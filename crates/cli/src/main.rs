@@ -48,6 +48,7 @@ fn dispatch(command: &Command, context: &Context) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(args) => command::run::run(args, context),
         Command::Tool(args) => command::tool::run(args, context),
+        Command::Mcp(args) => command::mcp::run(args, context),
         Command::Serve(args) => command::serve::run(args, context),
         Command::Artifacts(args) => command::artifacts::run(args, context),
         Command::Config(args) => command::config::run(args, context),

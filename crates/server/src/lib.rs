@@ -12,4 +12,5 @@
 pub mod client;
 pub mod frame;
 pub mod listener;
+pub mod mcp;
 pub mod wire;

@@ -6,6 +6,7 @@ pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod man;
+pub(crate) mod mcp;
 pub(crate) mod run;
 pub(crate) mod seccomp;
 pub(crate) mod serve;

@@ -1,0 +1,381 @@
+//! Messages on standard input and output, one a line, with an upper limit on everything.
+
+use std::io;
+
+use rmcp::RoleServer;
+use rmcp::model::{ClientJsonRpcMessage, ErrorCode, ErrorData, GetExtensions, JsonRpcMessage, RequestId};
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::{mpsc, watch};
+
+/// The longest message. A program of 8 MiB, written as JSON, fits.
+pub(super) const MAX_LINE: usize = 16 * 1024 * 1024;
+
+/// Messages that wait to be written. While so many do, nothing more is read.
+const MAX_UNWRITTEN: usize = 64;
+
+/// How long a buffer is kept between messages.
+const KEPT_BUFFER: usize = 64 * 1024;
+
+/// The length of the message that a request came in.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Length(pub(super) usize);
+
+/// The client's side of the connection, as the protocol's loop uses it.
+#[derive(Debug)]
+pub(super) struct Lines<R> {
+    reader: BufReader<R>,
+    line: Vec<u8>,
+    max_line: usize,
+    /// The rest of a line that was too long is on its way.
+    skipping: bool,
+    /// Before the first request there is nobody to whom a notification or an answer could belong.
+    opened: bool,
+    out: mpsc::Sender<Vec<u8>>,
+    gone: watch::Sender<bool>,
+}
+
+/// What came of looking for the next line.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Line,
+    TooLong,
+    End,
+}
+
+/// The answer to something that is no message.
+#[derive(Debug)]
+struct Refusal {
+    code: ErrorCode,
+    what: String,
+    id: Option<RequestId>,
+}
+
+impl Refusal {
+    fn message(self) -> TxJsonRpcMessage<RoleServer> {
+        JsonRpcMessage::error(ErrorData::new(self.code, self.what, None), self.id)
+    }
+}
+
+/// Messages on their way to the client.
+pub(super) type Unwritten = mpsc::Receiver<Vec<u8>>;
+
+impl<R: AsyncRead + Unpin + Send> Lines<R> {
+    /// Reads from `reader`; what is sent goes to the receiver, which [`write_lines`] takes. `gone` becomes true when
+    /// the client has left.
+    pub(super) fn new(reader: R, max_line: usize, gone: watch::Sender<bool>) -> (Self, Unwritten) {
+        let (out, unwritten) = mpsc::channel(MAX_UNWRITTEN);
+        let lines = Self {
+            reader: BufReader::new(reader),
+            line: Vec::new(),
+            max_line,
+            skipping: false,
+            opened: false,
+            out,
+            gone,
+        };
+        (lines, unwritten)
+    }
+
+    /// The next line into `self.line`. May be dropped and called again: what was taken in is kept.
+    async fn next(&mut self) -> io::Result<Next> {
+        loop {
+            let available = self.reader.fill_buf().await?;
+            if available.is_empty() {
+                return Ok(Next::End);
+            }
+            let newline = available.iter().position(|byte| *byte == b'\n');
+            let piece = &available[..newline.unwrap_or(available.len())];
+            let too_long = !self.skipping && self.line.len() + piece.len() > self.max_line;
+            if too_long {
+                self.line = Vec::new();
+                self.skipping = true;
+            } else if !self.skipping {
+                self.line.extend_from_slice(piece);
+            }
+            let taken = piece.len() + usize::from(newline.is_some());
+            self.reader.consume(taken);
+            match (newline, too_long) {
+                (Some(_), false) if self.skipping => self.skipping = false,
+                (Some(_), false) => return Ok(Next::Line),
+                (Some(_), true) => {
+                    self.skipping = false;
+                    return Ok(Next::TooLong);
+                }
+                (None, true) => return Ok(Next::TooLong),
+                (None, false) => {}
+            }
+        }
+    }
+
+    /// The next message that is one. Whatever else comes is answered, or ignored where the protocol says so.
+    async fn message(&mut self) -> Option<ClientJsonRpcMessage> {
+        loop {
+            // A client that does not read its answers is not listened to either.
+            drop(self.out.reserve().await.ok()?);
+            let out = self.out.clone();
+            let next = tokio::select! {
+                next = self.next() => next,
+                () = out.closed() => return None,
+            };
+            let refusal = match next {
+                Ok(Next::Line) => match self.take_line() {
+                    Ok(Some(message)) => return Some(message),
+                    Ok(None) => continue,
+                    Err(refusal) => refusal,
+                },
+                Ok(Next::TooLong) => too_long(self.max_line),
+                Ok(Next::End) | Err(_) => return None,
+            };
+            self.out.send(encode(&refusal.message()).ok()?).await.ok()?;
+        }
+    }
+
+    /// What the line says, or the answer to one that says nothing sensible.
+    fn take_line(&mut self) -> Result<Option<ClientJsonRpcMessage>, Refusal> {
+        let parsed = parse(&self.line);
+        let length = self.line.len();
+        self.line.clear();
+        self.line.shrink_to(KEPT_BUFFER);
+        let Some(mut message) = parsed? else {
+            return Ok(None);
+        };
+        if let JsonRpcMessage::Request(request) = &mut message {
+            self.opened = true;
+            request.request.extensions_mut().insert(Length(length));
+        }
+        Ok(Some(message).filter(|_| self.opened))
+    }
+}
+
+impl<R: AsyncRead + Unpin + Send + 'static> Transport<RoleServer> for Lines<R> {
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleServer>,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let out = self.out.clone();
+        async move {
+            let line = encode(&message)?;
+            let gone = |_| io::ErrorKind::BrokenPipe.into();
+            out.send(line).await.map_err(gone)
+        }
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
+        let message = self.message().await;
+        if message.is_none() {
+            self.gone.send_replace(true);
+        }
+        message
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes messages until there are no more, or nobody reads them.
+pub(super) async fn write_lines(mut writer: impl AsyncWrite + Unpin, mut unwritten: Unwritten) {
+    while let Some(line) = unwritten.recv().await {
+        let written = async {
+            writer.write_all(&line).await?;
+            writer.flush().await
+        };
+        if written.await.is_err() {
+            return;
+        }
+    }
+}
+
+fn encode(message: &TxJsonRpcMessage<RoleServer>) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// The message in a line; none for an empty line and for a notification of a kind that nobody knows.
+fn parse(line: &[u8]) -> Result<Option<ClientJsonRpcMessage>, Refusal> {
+    if line.trim_ascii().is_empty() {
+        return Ok(None);
+    }
+    let error = match serde_json::from_slice(line) {
+        Ok(message) => return Ok(Some(message)),
+        Err(error) => error,
+    };
+    let Ok(value) = serde_json::from_slice::<Value>(line) else {
+        return Err(Refusal {
+            code: ErrorCode::PARSE_ERROR,
+            what: format!("not JSON: {error}"),
+            id: None,
+        });
+    };
+    if value.get("method").is_some_and(Value::is_string) && value.get("id").is_none() {
+        return Ok(None);
+    }
+    Err(Refusal {
+        code: ErrorCode::INVALID_REQUEST,
+        what: "not a message of JSON-RPC 2.0".to_owned(),
+        id: id_of(&value),
+    })
+}
+
+/// The id of something that has one, though it is no request.
+fn id_of(value: &Value) -> Option<RequestId> {
+    match value.get("id")? {
+        Value::String(text) => Some(RequestId::String(text.as_str().into())),
+        Value::Number(number) => number.as_i64().map(RequestId::Number),
+        _ => None,
+    }
+}
+
+fn too_long(limit: usize) -> Refusal {
+    Refusal {
+        code: ErrorCode::INVALID_REQUEST,
+        what: format!("the message is longer than {limit} bytes"),
+        id: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Cursor;
+    use tokio::io::AsyncReadExt;
+
+    const PING: &str = r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#;
+
+    /// Feeds `input` and gives the methods of what was understood, and the answers to the rest.
+    async fn check(input: &[u8], max_line: usize) -> (Vec<String>, Vec<Value>) {
+        let (gone, _) = watch::channel(false);
+        let (mut lines, unwritten) = Lines::new(Cursor::new(input.to_vec()), max_line, gone);
+        let mut understood = Vec::new();
+        while let Some(message) = lines.receive().await {
+            let value = serde_json::to_value(message).unwrap();
+            understood.push(value["method"].as_str().unwrap_or("answer").to_owned());
+        }
+        assert!(*lines.gone.borrow());
+        drop(lines);
+        let (writer, mut reader) = tokio::io::duplex(1 << 20);
+        write_lines(writer, unwritten).await;
+        let mut text = String::new();
+        reader.read_to_string(&mut text).await.unwrap();
+        let answers = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        (understood, answers.collect())
+    }
+
+    async fn refused(line: &[u8], code: i64, id: Value) {
+        let input = [line, b"\n", PING.as_bytes(), b"\n"].concat();
+        let (understood, answers) = check(&input, 1000).await;
+        let shown = String::from_utf8_lossy(line).into_owned();
+        assert_eq!(understood, ["ping"], "{shown}");
+        assert_eq!(answers.len(), 1, "{shown}: {answers:?}");
+        assert_eq!(answers[0]["error"]["code"], code, "{shown}: {answers:?}");
+        assert_eq!(
+            answers[0].get("id").cloned().unwrap_or(Value::Null),
+            id,
+            "{shown}"
+        );
+    }
+
+    #[tokio::test]
+    async fn what_is_no_message_is_answered_and_the_next_one_understood() {
+        refused(b"garbage", -32700, Value::Null).await;
+        refused(b"{\"jsonrpc\":\"2.0\",", -32700, Value::Null).await;
+        refused(b"\"\xff\xfe\"", -32700, Value::Null).await;
+        refused(&[b'['; 900], -32700, Value::Null).await;
+        refused(b"{}", -32600, Value::Null).await;
+        refused(b"[]", -32600, Value::Null).await;
+        refused(b"null", -32600, Value::Null).await;
+        refused(br#"{"jsonrpc":"1.0","id":4,"method":"ping"}"#, -32600, 4.into()).await;
+        refused(
+            br#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#,
+            -32600,
+            Value::Null,
+        )
+        .await;
+        refused(br#"{"jsonrpc":"2.0","id":"a","method":5}"#, -32600, "a".into()).await;
+        refused(
+            br#"[{"jsonrpc":"2.0","id":4,"method":"ping"}]"#,
+            -32600,
+            Value::Null,
+        )
+        .await;
+        refused(&[b'x'; 1001], -32600, Value::Null).await;
+        refused(&[b'x'; 100_000], -32600, Value::Null).await;
+    }
+
+    #[tokio::test]
+    async fn what_may_be_ignored_is() {
+        let input = format!(
+            "\n  \r\n{PING}\r\n{}\n{}\n{PING}\n",
+            r#"{"jsonrpc":"2.0","method":"$/unheard","params":5}"#,
+            r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#
+        );
+        let (understood, answers) = check(input.as_bytes(), 1000).await;
+        assert_eq!(understood, ["ping", "notifications/initialized", "ping"]);
+        assert_eq!(answers, [Value::Null; 0]);
+    }
+
+    #[tokio::test]
+    async fn nothing_but_a_request_opens_a_connection() {
+        let input = format!(
+            "{}\n{}\n{PING}\n",
+            r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":{}}"#
+        );
+        assert_eq!(check(input.as_bytes(), 1000).await.0, ["ping"]);
+    }
+
+    #[tokio::test]
+    async fn a_line_of_exactly_the_limit_is_understood() {
+        let line = format!("{PING}\n");
+        assert_eq!(check(line.as_bytes(), PING.len()).await.0, ["ping"]);
+        assert_eq!(check(line.as_bytes(), PING.len() - 1).await.0, [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn a_line_without_its_end_is_no_message() {
+        assert_eq!(check(PING.as_bytes(), 1000).await.0, [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_read_while_answers_pile_up() {
+        let (gone, _) = watch::channel(false);
+        let input = Cursor::new("x\n".repeat(10 * MAX_UNWRITTEN));
+        let (mut lines, mut unwritten) = Lines::new(input, 1000, gone);
+        let reading = lines.receive();
+        tokio::pin!(reading);
+        for _ in 0..3 {
+            // With nobody writing, reading stops at the limit.
+            tokio::select! {
+                biased;
+                _ = &mut reading => panic!("everything was read"),
+                () = std::future::ready(()) => {}
+            }
+        }
+        assert_eq!(unwritten.len(), MAX_UNWRITTEN);
+        while !unwritten.is_empty() {
+            unwritten.try_recv().unwrap();
+        }
+        tokio::select! {
+            biased;
+            _ = &mut reading => panic!("everything was read"),
+            () = std::future::ready(()) => {}
+        }
+        assert_eq!(unwritten.len(), MAX_UNWRITTEN);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_closes_its_end_is_gone() {
+        let (gone, seen) = watch::channel(false);
+        let (reader, _open) = tokio::io::duplex(100);
+        let (mut lines, unwritten) = Lines::new(reader, 1000, gone);
+        drop(unwritten);
+        assert!(lines.receive().await.is_none());
+        assert!(*seen.borrow());
+    }
+}
