@@ -1,7 +1,5 @@
 //! Records of runs: one private file each, written whole or not at all.
 
-mod clock;
-
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Write};
@@ -15,8 +13,8 @@ use std::time::SystemTime;
 use ringfence_policy::{ExecutionResult, Language, Outcome, UnknownName};
 use serde::{Deserialize, Serialize};
 
-use crate::output;
 use crate::redact::{Redactor, is_secret_name};
+use crate::{clock, output};
 
 /// How many records are kept where nothing else is configured.
 pub const DEFAULT_KEEP: usize = 1_000;

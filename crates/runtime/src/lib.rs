@@ -28,6 +28,7 @@ pub mod probe;
 pub mod redact;
 pub mod shell;
 
+mod clock;
 mod filter;
 mod tools;
 

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// `2026-11-21T22:15:00.123Z`. A time before 1970 is shown as its first moment.
-pub(super) fn rfc3339(time: SystemTime) -> String {
+pub(crate) fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (year, month, day) = civil(since.as_secs() / 86_400);
     let seconds = since.as_secs() % 86_400;
@@ -15,7 +15,7 @@ pub(super) fn rfc3339(time: SystemTime) -> String {
 }
 
 /// The same without `-` and `:`, for a file's name.
-pub(super) fn compact(rfc3339: &str) -> String {
+pub(crate) fn compact(rfc3339: &str) -> String {
     rfc3339.chars().filter(|c| !matches!(c, '-' | ':')).collect()
 }
 

@@ -1,0 +1,156 @@
+//! A tool's arguments as the log may show them: without credentials, and short.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::line::{self, Digest};
+use crate::redact::{Redactor, is_secret_name};
+
+/// Of one text.
+const MAX_TEXT: usize = 4 * 1024;
+/// Of all texts together. What surrounds them fits into the rest of a line.
+const MAX_ALL: usize = 16 * 1024;
+/// Values, those within others included.
+const MAX_VALUES: usize = 256;
+/// Values within values.
+const MAX_DEPTH: usize = 16;
+/// A member's name.
+const MAX_NAME: usize = 128;
+/// No credential that we know of is shorter.
+const MIN_SECRET: usize = 6;
+
+/// A tool's arguments without credentials and cut to size, with the digest of the whole.
+#[derive(Debug, Clone, Serialize)]
+pub struct Arguments {
+    #[serde(rename = "arguments")]
+    shown: Value,
+    #[serde(rename = "arguments_digest")]
+    digest: Digest,
+}
+
+impl Arguments {
+    /// What the log shows of `arguments`.
+    pub fn new(arguments: &Value, redactor: &Redactor) -> Self {
+        let mut walk = Walk {
+            redactor,
+            room: MAX_ALL,
+            values: MAX_VALUES,
+        };
+        Self {
+            shown: walk.value(arguments, MAX_DEPTH),
+            digest: Digest::of(arguments.to_string().as_bytes()),
+        }
+    }
+
+    /// What the log shows.
+    pub fn shown(&self) -> &Value {
+        &self.shown
+    }
+}
+
+struct Walk<'r> {
+    redactor: &'r Redactor,
+    /// Bytes of texts that may still be shown.
+    room: usize,
+    /// Values that may still be shown.
+    values: usize,
+}
+
+impl Walk<'_> {
+    fn value(&mut self, value: &Value, depth: usize) -> Value {
+        self.values = self.values.saturating_sub(1);
+        match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+            Value::String(text) => Value::String(self.text(text, MAX_TEXT)),
+            Value::Array(_) | Value::Object(_) if depth == 0 => Value::String("… (too deep)".to_owned()),
+            Value::Array(list) => Value::Array(self.list(list, depth - 1)),
+            Value::Object(members) => Value::Object(self.members(members, depth - 1)),
+        }
+    }
+
+    fn list(&mut self, list: &[Value], depth: usize) -> Vec<Value> {
+        let mut shown = Vec::with_capacity(list.len().min(self.values));
+        for (at, value) in list.iter().enumerate() {
+            if self.is_full() {
+                shown.push(Value::String(format!("… ({} more)", list.len() - at)));
+                break;
+            }
+            shown.push(self.value(value, depth));
+        }
+        shown
+    }
+
+    fn members(&mut self, members: &Map<String, Value>, depth: usize) -> Map<String, Value> {
+        let mut shown = Map::new();
+        for (at, (name, value)) in members.iter().enumerate() {
+            if self.is_full() {
+                shown.insert(
+                    "…".to_owned(),
+                    Value::String(format!("{} more", members.len() - at)),
+                );
+                break;
+            }
+            let shown_name = self.text(name, MAX_NAME);
+            let value = if is_secret_member(name) && !value.is_null() {
+                Value::String(format!("[redacted:{shown_name}]"))
+            } else {
+                self.value(value, depth)
+            };
+            shown.insert(shown_name, value);
+        }
+        shown
+    }
+
+    fn text(&mut self, text: &str, limit: usize) -> String {
+        let limit = limit.min(self.room);
+        let window = &text[..text.floor_char_boundary(limit)];
+        let clean = if window.len() < MIN_SECRET {
+            Cow::Borrowed(window)
+        } else if window.len() < text.len() {
+            self.redactor.redact_cut(window, &[])
+        } else {
+            self.redactor.redact(window)
+        };
+        let shown = fit(&clean, limit);
+        self.room -= shown.chars().map(line::width).sum::<usize>();
+        if window.len() < text.len() || shown.len() < clean.len() {
+            return format!("{shown}… ({} bytes in all)", text.len());
+        }
+        shown.to_owned()
+    }
+
+    fn is_full(&self) -> bool {
+        self.values == 0 || self.room == 0
+    }
+}
+
+/// Whether a member of this name usually holds a secret: also in `camelCase`, and as a header.
+fn is_secret_member(name: &str) -> bool {
+    let mut words = String::with_capacity(name.len() + 4);
+    let mut before = '_';
+    for c in name.chars().take(MAX_NAME) {
+        if c.is_ascii_uppercase() && before.is_ascii_lowercase() {
+            words.push('_');
+        }
+        words.push(if c.is_ascii_alphanumeric() { c } else { '_' });
+        before = c;
+    }
+    is_secret_name(&words) || is_secret_name(name) || words.to_ascii_lowercase().ends_with("authorization")
+}
+
+/// As much of `text` as takes at most `limit` bytes within a line.
+pub(super) fn fit(text: &str, limit: usize) -> &str {
+    let mut room = limit;
+    for (at, c) in text.char_indices() {
+        match room.checked_sub(line::width(c)) {
+            Some(rest) => room = rest,
+            None => return &text[..at],
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! Where a file's last whole record is, and what a crash left behind it.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::error::{Error, failed};
+use super::line::{self, Link, MAX_LINE};
+
+/// Holds most records. What does not suffice is looked at again in whole.
+const FIRST_LOOK: u64 = 8 * 1024;
+/// A torn line and the record before it.
+const WHOLE_LOOK: u64 = 2 * MAX_LINE as u64 + 1;
+
+/// How a file ends.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct End {
+    /// The last record, if there is one.
+    pub(super) newest: Option<Link>,
+    /// What lies behind it: at most one line.
+    pub(super) torn: Vec<u8>,
+}
+
+/// What a look at a file's last bytes shows.
+#[derive(Debug, PartialEq, Eq)]
+enum Look {
+    Found(End),
+    /// The record begins before these bytes.
+    Further,
+    /// No crash leaves this: a record is written with one call, so that one line at most is torn.
+    Damaged,
+}
+
+/// How a file of this length ends.
+pub(super) fn of(file: &File, length: u64, path: &Path) -> Result<End, Error> {
+    for look in [FIRST_LOOK, WHOLE_LOOK] {
+        let start = length.saturating_sub(look);
+        let mut bytes = vec![0; usize::try_from(length - start).unwrap_or_default()];
+        file.read_exact_at(&mut bytes, start)
+            .map_err(failed("read", path))?;
+        match look_at(&bytes, start == 0) {
+            Look::Found(end) => return Ok(end),
+            Look::Further => {}
+            Look::Damaged => break,
+        }
+    }
+    Err(Error::Damaged(path.to_owned()))
+}
+
+/// Looks at a file's last bytes, which may be the whole of it.
+fn look_at(bytes: &[u8], whole: bool) -> Look {
+    let lines = after_last_newline(bytes);
+    let newest = match last_line(&bytes[..lines], whole) {
+        Last::None => return found(None, &bytes[lines..]),
+        Last::Cut => return Look::Further,
+        Last::Line(start) => match line::open(&bytes[start..lines - 1]) {
+            Ok(record) => return found(Some(record.link()), &bytes[lines..]),
+            // With bytes behind it, it was whole when they were written.
+            Err(_) if lines < bytes.len() => return Look::Damaged,
+            Err(_) => start,
+        },
+    };
+    match last_line(&bytes[..newest], whole) {
+        Last::None => found(None, &bytes[newest..]),
+        Last::Cut => Look::Further,
+        Last::Line(start) => match line::open(&bytes[start..newest - 1]) {
+            Ok(record) => found(Some(record.link()), &bytes[newest..]),
+            Err(_) => Look::Damaged,
+        },
+    }
+}
+
+fn found(newest: Option<Link>, torn: &[u8]) -> Look {
+    if torn.len() > MAX_LINE {
+        return Look::Damaged;
+    }
+    Look::Found(End {
+        newest,
+        torn: torn.to_vec(),
+    })
+}
+
+/// The last of some whole lines.
+enum Last {
+    None,
+    /// It begins before what we see.
+    Cut,
+    Line(usize),
+}
+
+fn last_line(lines: &[u8], whole: bool) -> Last {
+    let Some((_, before)) = lines.split_last() else {
+        return if whole { Last::None } else { Last::Cut };
+    };
+    match after_last_newline(before) {
+        0 if !whole => Last::Cut,
+        start => Last::Line(start),
+    }
+}
+
+fn after_last_newline(bytes: &[u8]) -> usize {
+    bytes
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .map_or(0, |at| at + 1)
+}

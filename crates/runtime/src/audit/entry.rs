@@ -1,0 +1,148 @@
+//! What is recorded of one use of a tool.
+
+use std::time::{Duration, SystemTime};
+
+use serde::{Serialize, Serializer};
+
+use super::arguments::{self, Arguments};
+use super::line::Digest;
+use crate::clock;
+
+/// Names and identifiers are cut behind this many bytes.
+const MAX_NAME: usize = 256;
+
+/// One use of a tool, from the request to its answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry<'a> {
+    /// When it was asked for.
+    pub started: SystemTime,
+    /// By whom.
+    pub who: Who<'a>,
+    /// The tool that was named; it need not exist.
+    pub tool: &'a str,
+    /// What it was given, without credentials.
+    pub arguments: &'a Arguments,
+    /// Whether it was let run.
+    pub decision: Decision,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// The kind of error, if it was one.
+    pub error: Option<&'a str>,
+    /// How long it took.
+    pub duration: Duration,
+    /// The digest of the answer, if there was one.
+    pub result: Option<Digest>,
+}
+
+/// Who uses a tool.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Who<'a> {
+    /// Whose files and interpreters they are.
+    #[serde(serialize_with = "name")]
+    pub scope: &'a str,
+    /// The conversation.
+    #[serde(serialize_with = "optional_name")]
+    pub session: Option<&'a str>,
+    /// Where the invocation came in.
+    #[serde(serialize_with = "name")]
+    pub surface: &'a str,
+    /// What the client says that it is.
+    #[serde(serialize_with = "optional_name")]
+    pub client: Option<&'a str>,
+}
+
+/// Whether a tool was let run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// It ran.
+    Allowed,
+    /// It did not.
+    Refused,
+}
+
+/// What came of a use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The tool answered.
+    Answered,
+    /// There was an error instead of an answer.
+    Failed,
+    /// The caller took the invocation back.
+    Cancelled,
+}
+
+/// An entry as it is written.
+#[derive(Serialize)]
+pub(super) struct Written<'a> {
+    time: String,
+    who: Who<'a>,
+    #[serde(serialize_with = "name")]
+    tool: &'a str,
+    #[serde(flatten)]
+    arguments: &'a Arguments,
+    decision: Decision,
+    outcome: Outcome,
+    #[serde(serialize_with = "optional_name")]
+    error: Option<&'a str>,
+    duration_micros: u64,
+    result_digest: Option<Digest>,
+}
+
+impl<'a> From<&Entry<'a>> for Written<'a> {
+    fn from(entry: &Entry<'a>) -> Self {
+        Self {
+            time: clock::rfc3339(entry.started),
+            who: entry.who,
+            tool: entry.tool,
+            arguments: entry.arguments,
+            decision: entry.decision,
+            outcome: entry.outcome,
+            error: entry.error,
+            duration_micros: u64::try_from(entry.duration.as_micros()).unwrap_or(u64::MAX),
+            result_digest: entry.result,
+        }
+    }
+}
+
+/// That the torn end of a file was cut off.
+#[derive(Serialize)]
+pub(super) struct Repair {
+    time: String,
+    repair: Torn,
+}
+
+/// What was cut off.
+#[derive(Serialize)]
+struct Torn {
+    bytes: usize,
+    digest: Digest,
+    /// Its beginning.
+    text: String,
+}
+
+impl Repair {
+    /// That `torn` was cut off.
+    pub(super) fn of(torn: &[u8]) -> Self {
+        /// Enough to see which invocation it was.
+        const MAX_TEXT: usize = 1024;
+        Self {
+            time: clock::rfc3339(SystemTime::now()),
+            repair: Torn {
+                bytes: torn.len(),
+                digest: Digest::of(torn),
+                text: arguments::fit(&String::from_utf8_lossy(torn), MAX_TEXT).to_owned(),
+            },
+        }
+    }
+}
+
+fn name<S: Serializer>(name: &&str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(arguments::fit(name, MAX_NAME))
+}
+
+fn optional_name<S: Serializer>(name: &Option<&str>, serializer: S) -> Result<S::Ok, S::Error> {
+    name.map(|name| arguments::fit(name, MAX_NAME))
+        .serialize(serializer)
+}

@@ -1,0 +1,182 @@
+//! Reading records as they stand: the newest ones, and those to come.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Take};
+use std::path::{Path, PathBuf};
+
+use super::end;
+use super::error::{Error, failed};
+use super::files::{self, Piece};
+use super::line::{self, MAX_LINE};
+
+/// The newest lines of the log in `directory`, at most `count`, newest last.
+///
+/// Lines come as they are written; a damaged one is not left out, and may hold anything.
+///
+/// # Errors
+/// If the log cannot be read.
+pub fn tail(directory: &Path, count: usize) -> Result<Vec<String>, Error> {
+    let mut newest = VecDeque::new();
+    for piece in files::pieces(directory)?.into_iter().rev() {
+        let wanted = count - newest.len();
+        if wanted == 0 {
+            break;
+        }
+        for line in last_lines(piece, wanted)?.into_iter().rev() {
+            newest.push_front(line);
+        }
+    }
+    Ok(newest.into())
+}
+
+fn last_lines(piece: Piece, wanted: usize) -> Result<VecDeque<String>, Error> {
+    let mut last = VecDeque::new();
+    let mut lines = Lines::new(piece.file, 0, piece.length).map_err(failed("read", &piece.path))?;
+    while let Some((line, ended)) = lines.next().map_err(failed("read", &piece.path))? {
+        if ended == Ended::Torn {
+            break;
+        }
+        if last.len() == wanted {
+            last.pop_front();
+        }
+        last.push_back(String::from_utf8_lossy(line).into_owned());
+    }
+    Ok(last)
+}
+
+/// Hands over records as they are appended.
+#[derive(Debug)]
+pub struct Follow {
+    directory: PathBuf,
+    /// The newest record that was handed over.
+    newest: u64,
+    /// The current file, and how much of it we have read.
+    read: Option<((u64, u64), u64)>,
+}
+
+impl Follow {
+    /// Follows the log in `directory` from behind `lines`, which [`tail`] gave.
+    pub fn behind(directory: &Path, lines: &[String]) -> Self {
+        let newest = lines
+            .iter()
+            .rev()
+            .find_map(|line| line::open(line.as_bytes()).ok());
+        Self {
+            directory: directory.to_owned(),
+            newest: newest.map_or(0, |record| record.sequence),
+            read: None,
+        }
+    }
+
+    /// Hands over the lines that were appended since the last call, across closed files.
+    ///
+    /// # Errors
+    /// If the log cannot be read, or `each` fails.
+    pub fn poll(&mut self, mut each: impl FnMut(&str) -> io::Result<()>) -> Result<(), Error> {
+        let pieces = files::pieces(&self.directory)?;
+        // The closed file that holds the next record, if one does.
+        let begin = pieces
+            .iter()
+            .rposition(|piece| piece.first.is_some_and(|first| first <= self.newest + 1));
+        for piece in pieces.into_iter().skip(begin.unwrap_or_default()) {
+            if piece.first.is_some() && self.has_seen(&piece)? {
+                continue;
+            }
+            self.read(piece, &mut each)?;
+        }
+        Ok(())
+    }
+
+    fn has_seen(&self, piece: &Piece) -> Result<bool, Error> {
+        let end = end::of(&piece.file, piece.length, &piece.path)?;
+        Ok(end.newest.is_none_or(|newest| newest.sequence <= self.newest))
+    }
+
+    fn read(&mut self, piece: Piece, each: &mut impl FnMut(&str) -> io::Result<()>) -> Result<(), Error> {
+        let meta = piece.file.metadata().map_err(failed("look at", &piece.path))?;
+        let identity = files::identity(&meta);
+        let start = match self.read {
+            // A torn line that was cut off may have been shorter than what follows, never longer than what we read.
+            Some((read, offset)) if read == identity && offset <= piece.length => offset,
+            _ => 0,
+        };
+        let mut offset = start;
+        let mut lines = Lines::new(piece.file, start, piece.length).map_err(failed("read", &piece.path))?;
+        while let Some((line, ended)) = lines.next().map_err(failed("read", &piece.path))? {
+            if ended == Ended::Torn {
+                break;
+            }
+            offset += line.len() as u64 + 1;
+            let sequence = line::open(line).map(|record| record.sequence);
+            if sequence.is_ok_and(|sequence| sequence <= self.newest) {
+                continue;
+            }
+            self.newest = sequence.unwrap_or(self.newest);
+            each(&String::from_utf8_lossy(line)).map_err(failed("show", &piece.path))?;
+        }
+        if piece.first.is_none() {
+            self.read = Some((identity, offset));
+        }
+        Ok(())
+    }
+}
+
+/// The sequence number of a file's first record.
+pub(super) fn first_sequence(file: &File, path: &Path) -> Result<u64, Error> {
+    let file = file.try_clone().map_err(failed("read", path))?;
+    let mut lines = Lines::new(file, 0, MAX_LINE as u64).map_err(failed("read", path))?;
+    let first = lines.next().map_err(failed("read", path))?;
+    first
+        .and_then(|(line, _)| line::open(line).ok())
+        .map(|record| record.sequence)
+        .ok_or_else(|| Error::Damaged(path.to_owned()))
+}
+
+/// The lines of a file, none of which is taken into memory beyond the length that a record may have.
+#[derive(Debug)]
+pub(super) struct Lines {
+    reader: BufReader<Take<File>>,
+    line: Vec<u8>,
+}
+
+/// How a line ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// As it should.
+    Whole,
+    /// With the file.
+    Torn,
+    /// Not where it should: what follows is the rest of it.
+    TooLong,
+}
+
+impl Lines {
+    /// Those from `start` to `end`.
+    pub(super) fn new(mut file: File, start: u64, end: u64) -> io::Result<Self> {
+        file.seek(SeekFrom::Start(start))?;
+        Ok(Self {
+            reader: BufReader::new(file.take(end - start)),
+            line: Vec::new(),
+        })
+    }
+
+    /// The next line, without its end.
+    pub(super) fn next(&mut self) -> io::Result<Option<(&[u8], Ended)>> {
+        self.line.clear();
+        let mut part = self.reader.by_ref().take(MAX_LINE as u64);
+        let read = part.read_until(b'\n', &mut self.line)?;
+        if read == 0 {
+            return Ok(None);
+        }
+        let ended = if self.line.last() == Some(&b'\n') {
+            self.line.pop();
+            Ended::Whole
+        } else if read == MAX_LINE {
+            Ended::TooLong
+        } else {
+            Ended::Torn
+        };
+        Ok(Some((&self.line, ended)))
+    }
+}

@@ -1,0 +1,174 @@
+//! Reading a whole log and checking every link of its chain.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::error::{Broken, Error, failed};
+use super::files::{self, Piece};
+use super::follow::{Ended, Lines};
+use super::line::{self, Link, Record};
+
+/// What an intact log holds.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Verified {
+    /// How many records.
+    pub records: u64,
+    /// The sequence number of the oldest one that is kept.
+    pub first: Option<u64>,
+    /// The newest one. Noted elsewhere, it shows later whether records up to it were removed or replaced.
+    pub head: Option<Link>,
+    /// How many of the records tell of a torn line that was cut off.
+    pub repairs: u64,
+    /// In how many files.
+    pub files: usize,
+    /// Bytes of a record that was being written when its process died; the next writer cuts them off.
+    pub torn_bytes: u64,
+}
+
+/// Checks every record of the log in `directory`, and that the one noted is among them.
+///
+/// # Errors
+/// [`Error::Broken`] with the first place at which the log is not what was written.
+pub fn verify(directory: &Path, noted: Option<&Link>) -> Result<Verified, Error> {
+    let pieces = files::pieces(directory)?;
+    let mut check = Check {
+        noted,
+        found: noted.is_none(),
+        verified: Verified {
+            files: pieces.len(),
+            ..Verified::default()
+        },
+    };
+    for piece in pieces {
+        check.file(piece)?;
+    }
+    if check.found {
+        return Ok(check.verified);
+    }
+    Err(Error::Broken(check.unfound(directory)))
+}
+
+struct Check<'a> {
+    noted: Option<&'a Link>,
+    found: bool,
+    verified: Verified,
+}
+
+/// Where a reader is.
+struct Place {
+    file: PathBuf,
+    line: u64,
+}
+
+impl Place {
+    fn broken(&self, sequence: Option<u64>, what: impl Into<String>) -> Error {
+        Error::Broken(Broken {
+            file: self.file.clone(),
+            line: self.line,
+            sequence,
+            what: what.into(),
+        })
+    }
+}
+
+impl Check<'_> {
+    fn file(&mut self, piece: Piece) -> Result<(), Error> {
+        let named = piece.first;
+        let mut place = Place {
+            file: piece.path,
+            line: 0,
+        };
+        let mut lines = Lines::new(piece.file, 0, piece.length).map_err(failed("read", &place.file))?;
+        while let Some((line, ended)) = lines.next().map_err(failed("read", &place.file))? {
+            place.line += 1;
+            match ended {
+                Ended::Whole => {
+                    let record = line::open(line).map_err(|what| place.broken(self.next(), what))?;
+                    let misnamed = named.filter(|named| place.line == 1 && *named != record.sequence);
+                    if let Some(named) = misnamed {
+                        let what = format!(
+                            "the file's name says {named}, its first record {}",
+                            record.sequence
+                        );
+                        return Err(place.broken(Some(named), what));
+                    }
+                    self.record(&record, &place)?;
+                }
+                Ended::Torn if named.is_none() => self.torn(line, &place)?,
+                Ended::Torn => return Err(place.broken(self.next(), "the closed file ends within a record")),
+                Ended::TooLong => return Err(place.broken(self.next(), "it is longer than any record")),
+            }
+        }
+        if place.line == 0 && named.is_some() {
+            place.line = 1;
+            return Err(place.broken(named, "the closed file is empty"));
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, record: &Record, place: &Place) -> Result<(), Error> {
+        let broken = |what: String| Err(place.broken(self.next(), what));
+        match self.verified.head {
+            // What was before the oldest record that is kept is not known.
+            None if record.sequence > 1 => {}
+            None if record.sequence == 1 && record.previous == Link::START.hash => {}
+            None => return broken("a log does not begin like this".to_owned()),
+            Some(head) if record.sequence != head.sequence + 1 => {
+                let (found, expected) = (record.sequence, head.sequence + 1);
+                return broken(format!("here should be record {expected}, not {found}"));
+            }
+            Some(head) if record.previous != head.hash => {
+                return broken(format!(
+                    "it does not follow on record {} as that stands",
+                    head.sequence
+                ));
+            }
+            Some(_) => {}
+        }
+        if let Some(noted) = self.noted.filter(|noted| noted.sequence == record.sequence) {
+            if noted.hash != record.hash {
+                return broken(format!("record {} is not the one that was noted", noted.sequence));
+            }
+            self.found = true;
+        }
+        let verified = &mut self.verified;
+        verified.records += 1;
+        verified.first.get_or_insert(record.sequence);
+        verified.head = Some(record.link());
+        verified.repairs += u64::from(record.repair.is_some());
+        Ok(())
+    }
+
+    /// A crash leaves the beginning of a record, never more.
+    fn torn(&mut self, bytes: &[u8], place: &Place) -> Result<(), Error> {
+        let changed = bytes
+            .split_last()
+            .is_some_and(|(_, line)| line::open(line).is_ok());
+        if changed {
+            return Err(place.broken(self.next(), "the end of the line was changed"));
+        }
+        self.verified.torn_bytes = bytes.len() as u64;
+        Ok(())
+    }
+
+    fn next(&self) -> Option<u64> {
+        self.verified.head.map(|head| head.sequence + 1)
+    }
+
+    /// Why the noted record is not among the others.
+    fn unfound(&self, directory: &Path) -> Broken {
+        let noted = self.noted.map_or(0, |noted| noted.sequence);
+        let what = if self.verified.first.is_some_and(|first| noted < first) {
+            format!("record {noted} was noted, and is older than all that are kept")
+        } else {
+            format!("record {noted} was noted, and is gone with all that came after")
+        };
+        Broken {
+            file: files::current(directory),
+            line: 0,
+            sequence: Some(noted),
+            what,
+        }
+    }
+}
