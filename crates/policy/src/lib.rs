@@ -7,6 +7,7 @@
 
 mod bounds;
 mod egress;
+mod files;
 mod isolation;
 mod limits;
 mod mount;
@@ -20,6 +21,7 @@ pub use egress::{
     AddressClass, Cidr, EgressPolicy, Host, HostName, HostPattern, ParseCidrError, ParseHostError,
     ParsePatternError, Refusal, is_public,
 };
+pub use files::{UserRoot, UserRootError, UserScope};
 pub use isolation::{Isolation, IsolationMode};
 pub use limits::Limits;
 pub use mount::{Access, Mount, ParseMountError};

@@ -1,1 +1,173 @@
 //! The workspace: a directory that file tools cannot leave.
+//!
+//! A [`Root`] holds the directory's descriptor. A path is first resolved to names that hold no link, and then opened by
+//! these names in one system call, `openat2`, which refuses every link and everything outside of that descriptor. So
+//! what decides is one rule of the kernel; resolving only makes links that stay inside work, and says which names are
+//! touched. Where the tree changes between the two steps, the kernel refuses and we look again.
+//!
+//! All calls are synchronous, and each may wait for a disk.
+
+mod delete;
+mod error;
+mod list;
+mod protected;
+mod read;
+mod resolve;
+mod write;
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+pub use delete::Deleted;
+pub use error::{Error, Kind};
+pub use list::{Entry, Listing};
+pub use protected::Protected;
+pub use read::{Body, FileText};
+pub use write::WriteMode;
+
+/// What file tools may do in a workspace.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    /// The most bytes of text that one read returns.
+    pub max_read: usize,
+    /// The largest file that is written.
+    pub max_write: u64,
+    /// The most entries that a listing shows, and that a directory may hold when one is added.
+    pub max_entries: usize,
+    /// What may be read, but not changed.
+    pub protected: Protected,
+}
+
+impl Rules {
+    /// Limits for an agent's work, and the usual names protected.
+    pub fn standard() -> Self {
+        Self {
+            max_read: 256 << 10,
+            max_write: 16 << 20,
+            max_entries: 5_000,
+            protected: Protected::standard(),
+        }
+    }
+}
+
+/// A directory that file tools work in.
+#[derive(Debug)]
+pub struct Root {
+    directory: OwnedFd,
+    /// As it was asked for, absolute.
+    path: PathBuf,
+    /// Without links, as programs print it.
+    real: PathBuf,
+    rules: Rules,
+}
+
+/// What lies under a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EntryKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A Unix socket.
+    Socket,
+    /// A device.
+    Device,
+}
+
+impl Root {
+    /// Opens a directory that exists. Links may lead to it, but it must not be one itself.
+    ///
+    /// # Errors
+    /// If there is no such directory, or the kernel cannot keep us in it.
+    pub fn open(path: &Path, rules: Rules) -> Result<Self, Error> {
+        let path = absolute(path)?;
+        let directory = open_plain(&path, OFlags::NOFOLLOW)
+            .map_err(|errno| Error::root(&path, "open the workspace", errno))?;
+        Self::of(directory, path, rules)
+    }
+
+    /// Opens a directory, which is made, with its parents, where it does not exist.
+    ///
+    /// # Errors
+    /// If a part of the path that is missing turns out to be a link, or the directory cannot be made.
+    pub fn create(path: &Path, rules: Rules) -> Result<Self, Error> {
+        let path = absolute(path)?;
+        let failed = |errno| Error::root(&path, "make the workspace", errno);
+        let mut missing: Vec<&OsStr> = Vec::new();
+        let mut existing = path.as_path();
+        let mut follow = OFlags::NOFOLLOW;
+        let mut directory = loop {
+            match open_plain(existing, follow) {
+                Err(Errno::NOENT) => {
+                    missing.push(existing.file_name().ok_or_else(|| failed(Errno::NOENT))?);
+                    existing = existing.parent().ok_or_else(|| failed(Errno::NOENT))?;
+                    follow = OFlags::empty();
+                }
+                opened => break opened.map_err(failed)?,
+            }
+        };
+        for name in missing.into_iter().rev() {
+            match rustix::fs::mkdirat(&directory, name, Mode::RWXU) {
+                // Somebody else was faster; whether it is a directory shows next.
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(failed(errno)),
+            }
+            directory = resolve::directory_below(&directory, Path::new(name)).map_err(failed)?;
+        }
+        Self::of(directory, path, rules)
+    }
+
+    fn of(directory: OwnedFd, path: PathBuf, rules: Rules) -> Result<Self, Error> {
+        let failed = |errno| Error::root(&path, "open the workspace", errno);
+        // Refuses a kernel without openat2 at once, and not at the first use.
+        resolve::open_below(&directory, Path::new("."), OFlags::PATH).map_err(failed)?;
+        let real = std::fs::read_link(handle(&directory))
+            .map_err(|error| failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+        Ok(Self {
+            directory,
+            path,
+            real,
+            rules,
+        })
+    }
+
+    /// The directory's path on the host, absolute.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Opens a path of our user's choice; links on the way to it are the user's own.
+fn open_plain(path: &Path, more: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | more;
+    openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
+}
+
+/// Without a trailing slash, which would have the kernel follow a link after all.
+fn absolute(path: &Path) -> Result<PathBuf, Error> {
+    std::path::absolute(path)
+        .map(|path| path.components().collect())
+        .map_err(|_| Error::InvalidPath {
+            path: error::shown(&path.to_string_lossy()),
+            why: "is empty",
+        })
+}
+
+/// An open file as a path: opening that opens the very same file, whatever has become of its name.
+fn handle(file: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
+}
+
+#[cfg(test)]
+mod tests;

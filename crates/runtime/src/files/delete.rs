@@ -1,0 +1,48 @@
+//! Deletes one thing.
+
+use rustix::fs::{AtFlags, statat, unlinkat};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::error::shown;
+use super::resolve::{Last, Place, directory_below, kind};
+use super::{EntryKind, Error, Root};
+
+/// What was deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Deleted {
+    /// What it was.
+    pub kind: EntryKind,
+}
+
+impl Root {
+    /// Deletes a file, an empty directory, or a link, whose target stays.
+    ///
+    /// # Errors
+    /// If it does not lie inside, is protected or is the workspace itself, or a directory is not empty.
+    pub fn delete(&self, path: &str) -> Result<Deleted, Error> {
+        self.at(path, Last::Itself, |place| {
+            place.changeable()?;
+            self.delete_at(place)
+        })
+    }
+
+    fn delete_at(&self, place: &Place) -> Result<Deleted, Error> {
+        let failed = place.failed("delete");
+        let Some((above, name)) = place.split() else {
+            return Err(Error::Protected {
+                path: shown(&place.given),
+                why: "is the workspace itself",
+            });
+        };
+        let parent = directory_below(&self.directory, &above).map_err(&failed)?;
+        let stat = statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW).map_err(&failed)?;
+        let kind = kind(&stat);
+        let how = match kind {
+            EntryKind::Directory => AtFlags::REMOVEDIR,
+            _ => AtFlags::empty(),
+        };
+        unlinkat(&parent, name, how).map_err(&failed)?;
+        Ok(Deleted { kind })
+    }
+}

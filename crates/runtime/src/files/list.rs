@@ -1,0 +1,113 @@
+//! Lists one directory.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Dir, OFlags, readlinkat, statat};
+use rustix::io::Errno;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::error::shown;
+use super::resolve::{Last, Place, kind, open_below, text};
+use super::{EntryKind, Error, Root};
+
+/// How many entries are looked at to find the first ones.
+const MAX_SCAN: usize = 1_000_000;
+/// How much of a link's target is shown.
+const MAX_TARGET: usize = 256;
+
+/// What a directory holds, sorted by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Listing {
+    /// The first entries.
+    pub entries: Vec<Entry>,
+    /// How many more there are, at least.
+    pub more: u64,
+}
+
+/// One name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Entry {
+    /// The name.
+    pub name: String,
+    /// The name is not UTF-8: what cannot be shown is replaced, and no tool can open it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub lossy: bool,
+    /// What it is.
+    pub kind: EntryKind,
+    /// The size of a regular file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// What a link says, wherever that leads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+}
+
+impl Root {
+    /// Lists a directory; `.` is the workspace itself.
+    ///
+    /// # Errors
+    /// If it is no directory inside the workspace, or cannot be read.
+    pub fn list(&self, path: &str) -> Result<Listing, Error> {
+        self.at(path, Last::Target, |place| self.list_at(place))
+    }
+
+    fn list_at(&self, place: &Place) -> Result<Listing, Error> {
+        let failed = place.failed("list");
+        let (found, stat) = self.look(place)?;
+        if kind(&stat) != EntryKind::Directory {
+            return Err(Error::WrongKind {
+                path: shown(&place.given),
+                is: kind(&stat).named(),
+                wanted: "a directory",
+            });
+        }
+        let readable =
+            open_below(&found, Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY).map_err(&failed)?;
+        let (mut names, mut count) = (BTreeSet::new(), 0_u64);
+        for entry in Dir::new(readable).map_err(&failed)?.take(MAX_SCAN) {
+            let entry = entry.map_err(&failed)?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            count += 1;
+            names.insert(name.to_owned());
+            if names.len() > self.rules.max_entries {
+                names.pop_last();
+            }
+        }
+        let more = count - names.len() as u64;
+        let entries: Result<Vec<_>, Errno> = names
+            .into_iter()
+            .filter_map(|name| entry(&found, &name).transpose())
+            .collect();
+        Ok(Listing {
+            entries: entries.map_err(&failed)?,
+            more,
+        })
+    }
+}
+
+/// What a name stands for; `None` if it has gone.
+fn entry(directory: impl std::os::fd::AsFd, name: &OsString) -> Result<Option<Entry>, Errno> {
+    let stat = match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => return Ok(None),
+        found => found?,
+    };
+    let target = readlinkat(&directory, name, Vec::new())
+        .ok()
+        .map(|target| text(&OsString::from_vec(target.into_bytes())).0);
+    let kind = kind(&stat);
+    let (name, lossy) = text(name);
+    Ok(Some(Entry {
+        name,
+        lossy,
+        kind,
+        bytes: (kind == EntryKind::File).then_some(stat.st_size.max(0) as u64),
+        target: target.map(|target| target.chars().take(MAX_TARGET).collect()),
+    }))
+}

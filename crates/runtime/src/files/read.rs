@@ -1,0 +1,275 @@
+//! Reads a part of a file, as lines of text.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::error::shown;
+use super::resolve::Last;
+use super::{Error, Root};
+
+/// How much is looked at to find a line.
+const MAX_SCAN: u64 = 1 << 30;
+const CHUNK: usize = 64 << 10;
+
+/// A file as a tool shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct FileText {
+    /// The size of the whole file.
+    pub bytes: u64,
+    /// What is in it.
+    #[serde(flatten)]
+    pub body: Body,
+}
+
+/// What is in a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Body {
+    /// Lines of text.
+    Text {
+        /// The lines, exactly as they are in the file.
+        text: String,
+        /// The number of the first one, from 1.
+        first_line: u64,
+        /// Whether the last one is not whole, because it alone is longer than a read returns.
+        cut: bool,
+        /// The line to go on with, if there is more.
+        next: Option<u64>,
+        /// How many bytes come behind the text.
+        left: u64,
+        /// How many lines the file has, if its end was seen.
+        lines: Option<u64>,
+    },
+    /// Anything else, which is not shown.
+    Binary {
+        /// What it looks like.
+        format: &'static str,
+    },
+}
+
+impl Root {
+    /// Reads from line `offset` on, the first being 1, at most `limit` lines and no more than the rules allow.
+    ///
+    /// # Errors
+    /// If it is no regular file inside the workspace, or cannot be read.
+    pub fn read(&self, path: &str, offset: u64, limit: Option<u64>) -> Result<FileText, Error> {
+        let (file, _) = self.at(path, Last::Target, |place| self.regular(place, OFlags::RDONLY))?;
+        let first = offset.max(1);
+        let scan = Scan {
+            first,
+            end: limit.map_or(u64::MAX, |limit| first.saturating_add(limit)),
+            max: self.rules.max_read,
+            text: Vec::new(),
+            line: 1,
+            behind: 0,
+            open: false,
+            state: State::Reading,
+        };
+        scan.run(file).map_err(|error| match error {
+            Trouble::TooFar => Error::TooLarge {
+                path: shown(path),
+                what: "the lines before that one take",
+                limit: MAX_SCAN,
+            },
+            Trouble::Io(error) => Error::of(path, "read", Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+        })
+    }
+}
+
+enum Trouble {
+    TooFar,
+    Io(io::Error),
+}
+
+#[derive(PartialEq)]
+enum State {
+    Reading,
+    /// A whole line did not fit any more, or was not asked for.
+    Enough,
+    /// Not even the first line fitted.
+    Cut,
+}
+
+/// The way through a file.
+struct Scan {
+    first: u64,
+    /// The first line that is not asked for.
+    end: u64,
+    max: usize,
+    text: Vec<u8>,
+    /// The line that is being read.
+    line: u64,
+    /// How many bytes lie before the end of the text.
+    behind: u64,
+    /// What was read last has no newline at its end.
+    open: bool,
+    state: State,
+}
+
+impl Scan {
+    fn run(mut self, mut file: File) -> Result<FileText, Trouble> {
+        let mut chunk = vec![0; CHUNK];
+        let mut head = Vec::new();
+        let mut scanned = 0_u64;
+        let mut ended = false;
+        while self.state == State::Reading && !ended {
+            let count = match file.read(&mut chunk) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                read => read.map_err(Trouble::Io)?,
+            };
+            let found = &chunk[..count];
+            if head.is_empty() {
+                head.extend_from_slice(&found[..count.min(16)]);
+            }
+            if found.contains(&0) {
+                return binary(&file, &head);
+            }
+            ended = count == 0;
+            scanned += count as u64;
+            if scanned > MAX_SCAN {
+                return Err(Trouble::TooFar);
+            }
+            for piece in found.split_inclusive(|byte| *byte == b'\n') {
+                self.take(piece);
+            }
+        }
+        self.finish(&file, &head, ended)
+    }
+
+    /// Takes a line, or the part of one that a chunk holds.
+    fn take(&mut self, piece: &[u8]) {
+        if self.state != State::Reading {
+            return;
+        }
+        if self.line >= self.end {
+            self.state = State::Enough;
+            return;
+        }
+        if self.line >= self.first {
+            let room = self.max - self.text.len();
+            self.text.extend_from_slice(&piece[..piece.len().min(room)]);
+            if piece.len() > room {
+                self.too_long(room);
+                return;
+            }
+        }
+        self.behind += piece.len() as u64;
+        self.open = !piece.ends_with(b"\n");
+        self.line += u64::from(!self.open);
+    }
+
+    /// Leaves out the line that does not fit, unless nothing would remain.
+    fn too_long(&mut self, room: usize) {
+        self.behind += room as u64;
+        self.state = State::Cut;
+        if let Some(end) = self.text.iter().rposition(|byte| *byte == b'\n') {
+            self.behind -= (self.text.len() - end - 1) as u64;
+            self.text.truncate(end + 1);
+            self.state = State::Enough;
+        }
+    }
+
+    fn finish(self, file: &File, head: &[u8], ended: bool) -> Result<FileText, Trouble> {
+        let cut = self.state == State::Cut;
+        let (mut text, mut behind) = (self.text, self.behind);
+        if let Err(error) = std::str::from_utf8(&text) {
+            // A character may have been cut in two; anything else is no text.
+            if !(cut && error.error_len().is_none()) {
+                return binary(file, head);
+            }
+            behind -= (text.len() - error.valid_up_to()) as u64;
+            text.truncate(error.valid_up_to());
+        }
+        let Ok(text) = String::from_utf8(text) else {
+            return binary(file, head);
+        };
+        let bytes = size(file)?;
+        Ok(FileText {
+            bytes,
+            body: Body::Text {
+                text,
+                first_line: self.first,
+                cut,
+                next: (!ended).then_some(self.line + u64::from(cut)),
+                left: bytes.saturating_sub(behind),
+                lines: ended.then_some(self.line - 1 + u64::from(self.open)),
+            },
+        })
+    }
+}
+
+fn size(file: &File) -> Result<u64, Trouble> {
+    file.metadata().map(|found| found.len()).map_err(Trouble::Io)
+}
+
+fn binary(file: &File, head: &[u8]) -> Result<FileText, Trouble> {
+    const FORMATS: &[(&[u8], &str)] = &[
+        (b"\x89PNG", "PNG image"),
+        (b"\xff\xd8\xff", "JPEG image"),
+        (b"GIF8", "GIF image"),
+        (b"%PDF", "PDF document"),
+        (b"PK\x03\x04", "ZIP archive"),
+        (b"\x1f\x8b", "gzip data"),
+        (b"\x7fELF", "ELF program"),
+        (b"SQLite format 3", "SQLite database"),
+        (b"\xff\xfe", "UTF-16 text"),
+        (b"\xfe\xff", "UTF-16 text"),
+    ];
+    let known = FORMATS.iter().find(|(start, _)| head.starts_with(start));
+    Ok(FileText {
+        bytes: size(file)?,
+        body: Body::Binary {
+            format: known.map_or("binary data", |(_, format)| format),
+        },
+    })
+}
+
+/// The text, and below it what was left out.
+impl fmt::Display for FileText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.bytes;
+        let (text, first_line, cut, next, left, lines) = match &self.body {
+            Body::Binary { format } => {
+                return write!(f, "[{format}, {bytes} bytes; not shown, read it with code]");
+            }
+            Body::Text {
+                text,
+                first_line,
+                cut,
+                next,
+                left,
+                lines,
+            } => (text, first_line, cut, next, left, lines),
+        };
+        f.write_str(text)?;
+        if *cut {
+            write!(
+                f,
+                "\n[the rest of this line is left out: it is too long, read it with code]"
+            )?;
+        }
+        match (next, lines) {
+            (Some(next), _) if *left > 0 => {
+                let newline = if text.ends_with('\n') || text.is_empty() {
+                    ""
+                } else {
+                    "\n"
+                };
+                write!(
+                    f,
+                    "{newline}[{left} of {bytes} bytes left out; go on with offset {next}]"
+                )
+            }
+            (_, Some(lines)) if text.is_empty() && lines < first_line && *first_line > 1 => {
+                write!(f, "[the file ends with line {lines}]")
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The tree is rebuilt while it is used.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use rustix::fs::{RenameFlags, renameat_with};
+
+use super::*;
+
+/// Past this the other thread does not run at all.
+const TRIES: usize = 2_000_000;
+
+/// Swaps `root/swap`, a directory, for a link to the directory outside, again and again, while `attempt` is made at
+/// least `least` times and until it has met both. It returns whether it met the directory.
+fn while_swapping(world: &World, least: usize, mut attempt: impl FnMut() -> bool) {
+    fs::rename(world.inside("d"), world.inside("swap")).unwrap();
+    world.link("../outside/d", "link");
+    let (done, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let (one, other) = (world.inside("swap"), world.inside("link"));
+                renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
+                swaps.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let (mut met, mut refused) = (0, 0);
+        for tried in 0..TRIES {
+            if tried >= least && met > 0 && refused > 0 {
+                break;
+            }
+            *(if attempt() { &mut met } else { &mut refused }) += 1;
+        }
+        done.store(true, Ordering::Relaxed);
+        assert!(
+            met > 0 && refused > 0,
+            "{met} met the directory, {refused} the link"
+        );
+    });
+    assert!(swaps.into_inner() > 1);
+    world.is_whole();
+}
+
+/// Whether an attempt met the directory; if it did not, it was for the right reason.
+#[track_caller]
+fn met<T: Debug>(result: Result<T, Error>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(Error::Outside { .. } | Error::Changing { .. }) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn no_read_escapes() {
+    let world = World::new();
+    while_swapping(&world, 1_000, || {
+        met(world.root.read("swap/b.txt", 1, None)).is_some_and(|found| {
+            assert_eq!(found.to_string(), "below");
+            true
+        })
+    });
+}
+
+#[test]
+fn no_listing_escapes() {
+    let world = World::new();
+    fs::write(world.inside("d/mark"), "").unwrap();
+    while_swapping(&world, 1_000, || {
+        met(world.root.list("swap")).is_some_and(|found| {
+            assert_eq!(found.entries.len(), 2);
+            true
+        })
+    });
+}
+
+#[test]
+fn no_write_escapes() {
+    let world = World::new();
+    while_swapping(&world, 1_000, || {
+        met(world.root.write("swap/b.txt", b"broken in", WriteMode::Replace)).is_some()
+    });
+}
+
+#[test]
+fn no_append_escapes() {
+    let world = World::new();
+    while_swapping(&world, 1_000, || {
+        met(world.root.write("swap/b.txt", b"+", WriteMode::Append)).is_some()
+    });
+}
+
+#[test]
+fn no_new_directory_escapes() {
+    let world = World::new();
+    let mut number = 0;
+    while_swapping(&world, 1_000, || {
+        number += 1;
+        met(world
+            .root
+            .write(&format!("swap/{number}/x"), b"", WriteMode::Replace))
+        .is_some()
+    });
+}
+
+#[test]
+fn no_delete_escapes() {
+    let world = World::new();
+    while_swapping(&world, 1_000, || match world.root.delete("swap/b.txt") {
+        Err(Error::NotFound { .. }) => {
+            // Put back where it was taken away, for the next attempt.
+            for name in ["swap", "link"] {
+                let directory = world.inside(name);
+                if fs::symlink_metadata(&directory).is_ok_and(|found| found.is_dir()) {
+                    let _ = Root::open(&directory, Rules::standard())
+                        .and_then(|root| root.write("b.txt", b"below", WriteMode::Replace));
+                }
+            }
+            true
+        }
+        result => met(result).is_some(),
+    });
+}
+
+#[test]
+fn a_file_is_seen_whole_or_not_at_all() {
+    const SIZE: usize = 300_000;
+    let world = World::with(Rules {
+        max_read: SIZE,
+        ..Rules::standard()
+    });
+    let write = |letter: u8| {
+        world
+            .root
+            .write("x", &[letter; SIZE], WriteMode::Replace)
+            .unwrap()
+    };
+    write(b'a');
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for letter in b"abcdefghijklmnopqrstuvwxyz" {
+                write(*letter);
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        while !done.load(Ordering::Relaxed) {
+            let text = world.text("x");
+            assert_eq!(text.len(), SIZE);
+            assert!(text.bytes().all(|byte| byte == text.as_bytes()[0]));
+        }
+    });
+    assert!(world.text("x").starts_with('z'));
+}
