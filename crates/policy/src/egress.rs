@@ -50,14 +50,14 @@ pub enum Refusal {
         pattern: HostPattern,
     },
     /// The host has an address that must not be reached. Which one is not said: it would map an internal network.
-    #[error("{host} has {class} ({source_document})")]
+    #[error("{host} has {class} ({grounds})")]
     Address {
         /// The host that was asked for.
         host: Host,
         /// What the address is for.
         class: AddressClass,
-        /// The document that reserves the address.
-        source_document: &'static str,
+        /// The document that reserves the address, or how else it is known.
+        grounds: &'static str,
     },
 }
 
@@ -113,10 +113,26 @@ impl EgressPolicy {
             Some(special) if !self.opens(address.to_canonical(), special.class) => Err(Refusal::Address {
                 host: host.clone(),
                 class: special.class,
-                source_document: special.source,
+                grounds: special.source,
             }),
             Some(_) | None => Ok(()),
         }
+    }
+
+    /// Whether an address may be reached that the caller found on an interface of this machine. Even a public one leads
+    /// past every firewall to what listens here.
+    ///
+    /// # Errors
+    /// If it is in no range that was opened.
+    pub fn check_own_address(&self, host: &Host, address: IpAddr) -> Result<(), Refusal> {
+        if self.opens(address.to_canonical(), AddressClass::Own) {
+            return Ok(());
+        }
+        Err(Refusal::Address {
+            host: host.clone(),
+            class: AddressClass::Own,
+            grounds: "found on an interface",
+        })
     }
 
     /// A range opened for servers of one's own must not open the machine's credentials along with them: these take
@@ -208,6 +224,17 @@ mod tests {
             );
             check_address(&[address], address, true);
         }
+    }
+
+    #[test]
+    fn an_address_of_this_machine_takes_a_range() {
+        let address = "93.184.216.34".parse().unwrap();
+        let check = |private: &[&str]| policy(&["*"], private).check_own_address(&host("a.test"), address);
+        assert_eq!(
+            check(&["127.0.0.0/8"]).unwrap_err().to_string(),
+            "a.test has an address of this machine (found on an interface)"
+        );
+        assert_eq!(check(&["93.184.216.34"]), Ok(()));
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //! - [`local`]: the backend of fenced processes on this machine.
 //! - [`probe`]: what this machine offers, layer by layer.
 //! - [`kernel`]: the one door through which every tool is used; [`audit`]: what is kept of each use.
-//! - [`files`]: the workspace that file tools and code share; [`egress`]: the guard of every way out.
+//! - [`files`]: the workspace that file tools and code share; [`egress`]: the guard of every way out;
+//!   [`fetch`]: pages through it.
 //! - [`imports`], [`output`], [`redact`], [`artifact`], [`interpreter`]: the parts of the work.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -18,6 +19,7 @@ pub mod audit;
 pub mod backend;
 pub mod egress;
 pub mod execute;
+pub mod fetch;
 pub mod files;
 pub mod imports;
 pub mod interpreter;

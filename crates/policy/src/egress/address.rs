@@ -34,6 +34,8 @@ pub enum AddressClass {
     UniqueLocal,
     /// An IPv4 address inside an IPv6 address, in a form that leads through a gateway of somebody's choice.
     Transition,
+    /// An address of this machine, whatever its range: no network lies between its services and us.
+    Own,
 }
 
 impl fmt::Display for AddressClass {
@@ -52,6 +54,7 @@ impl fmt::Display for AddressClass {
             Self::Benchmarking => "an address for benchmarking",
             Self::UniqueLocal => "a unique-local address",
             Self::Transition => "an address that hides another one",
+            Self::Own => "an address of this machine",
         })
     }
 }
