@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ringfence_policy::{Bytes, Cpus, EnvName, Language, Mount, Pids, RuntimeKind, Scope, Timeout};
+use ringfence_runtime::audit::Link;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -93,6 +94,9 @@ pub(crate) enum Command {
     /// Look at stored runs.
     #[command(subcommand)]
     Artifacts(ArtifactsCommand),
+    /// Check, or look at, the log of every use of a tool.
+    #[command(subcommand)]
+    Audit(AuditCommand),
     /// Show, check or describe the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -270,6 +274,33 @@ pub(crate) enum ArtifactsCommand {
         /// Its name in the list, or a part of it that fits one run alone.
         name: String,
         /// Print the JSON document as it is stored.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `ringfence audit`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditCommand {
+    /// Check every record and the chain between them, and print the head to note.
+    Verify {
+        /// Check as well that this record, noted earlier, is still part of the log.
+        #[arg(long, value_name = "SEQUENCE:HASH")]
+        head: Option<Link>,
+        /// Print a JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the newest records, newest last.
+    Tail {
+        /// How many.
+        #[arg(short = 'n', long = "lines", value_name = "NUMBER", default_value_t = 20)]
+        #[arg(value_parser = clap::value_parser!(u32).range(0..=10_000))]
+        lines: u32,
+        /// Go on with those that are appended, until interrupted.
+        #[arg(short, long)]
+        follow: bool,
+        /// Print the records as they are stored: one JSON object a line.
         #[arg(long)]
         json: bool,
     },

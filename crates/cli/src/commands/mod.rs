@@ -1,6 +1,7 @@
 //! One module for each command.
 
 pub(crate) mod artifacts;
+pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod config;

@@ -108,6 +108,11 @@ fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static s
             "it would hand variables of yours to programs",
         ),
         "artifacts.dir" => (false, "it names a place that is written to with your rights"),
+        "audit.dir" => (false, "it names a place that is written to with your rights"),
+        "audit.max_file" | "audit.max_files" => (
+            false,
+            "it would decide how much is kept of what other projects did",
+        ),
         "artifacts.keep" => (
             value.as_u64() > present.as_u64(),
             "it would delete stored runs of other projects",
@@ -164,6 +169,9 @@ mod tests {
         assert!(!allowed("sandbox.pass_env", json!(["AWS_SECRET_ACCESS_KEY"])));
         assert!(!allowed("sandbox.blocked_imports", json!([])));
         assert!(!allowed("artifacts.dir", json!("/home/ann/.ssh")));
+        assert!(!allowed("audit.dir", json!("/home/ann/.ssh")));
+        assert!(!allowed("audit.max_file", json!("1GiB")));
+        assert!(!allowed("audit.max_files", json!(2)));
         assert!(!allowed("artifacts.keep", json!(1)));
     }
 

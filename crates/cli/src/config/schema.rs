@@ -37,6 +37,8 @@ pub(crate) struct Config {
     pub(crate) egress: Egress,
     /// What is kept of each run.
     pub(crate) artifacts: Artifacts,
+    /// The log of every use of a tool.
+    pub(crate) audit: Audit,
     /// The engine that keeps workers warm.
     pub(crate) engine: Engine,
     /// Where people are asked for approval.
@@ -435,6 +437,30 @@ impl Default for Artifacts {
             store: StorePolicy::OnError,
             dir: None,
             keep: DEFAULT_KEEP,
+        }
+    }
+}
+
+/// The log of every use of a tool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Audit {
+    /// Where. Unset: `audit` in the state directory.
+    pub(crate) dir: Option<PathBuf>,
+    /// The length at which a file is closed and the next one begun.
+    #[serde(serialize_with = "values::shown")]
+    #[schemars(with = "values::Size")]
+    pub(crate) max_file: Bytes,
+    /// Files that are kept, between 2 and 500; the oldest go first.
+    pub(crate) max_files: u32,
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        Self {
+            dir: None,
+            max_file: Bytes::mib(16),
+            max_files: 16,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! From arguments and configuration to what will be done.
 
+pub(crate) mod audit;
 mod exposure;
 mod source;
 

@@ -4,6 +4,7 @@
 mod support;
 
 mod artifacts_store;
+mod audit;
 mod bad_input;
 mod bench;
 mod config;

@@ -1,0 +1,177 @@
+//! `ringfence audit`: checking the audit log, and looking at it.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ringfence_runtime::audit::{self, Error, Follow, Link, Verified};
+use serde_json::{Value, json};
+
+use crate::args::AuditCommand;
+use crate::commands::run::interrupted;
+use crate::context::Context;
+use crate::high::audit::{directory, failure};
+use crate::ui::{Ui, visible};
+
+/// How often a log that is followed is looked at.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// How much of the arguments a line shows.
+const MAX_ARGUMENTS: usize = 100;
+
+pub(crate) fn run(command: &AuditCommand, context: &Context) -> anyhow::Result<ExitCode> {
+    let directory = directory(context)?;
+    match command {
+        AuditCommand::Verify { head, json } => verify(&directory, head.as_ref(), *json, context.ui)?,
+        AuditCommand::Tail { lines, follow, json } => {
+            let line = if *json { visible } else { readable };
+            let newest = audit::tail(&directory, *lines as usize).map_err(failure)?;
+            let text: String = newest.iter().map(|text| line(text) + "\n").collect();
+            context.ui.out(text)?;
+            if *follow {
+                go_on(Follow::behind(&directory, &newest), line, context.ui)?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn verify(directory: &Path, head: Option<&Link>, json: bool, ui: Ui) -> anyhow::Result<()> {
+    let result = audit::verify(directory, head);
+    if json {
+        let mut object = match &result {
+            Ok(verified) => serde_json::to_value(verified)?,
+            Err(Error::Broken(broken)) => json!({
+                "file": broken.file, "line": broken.line, "sequence": broken.sequence, "what": broken.what,
+            }),
+            Err(_) => Value::Null,
+        };
+        if !object.is_null() {
+            object["intact"] = result.is_ok().into();
+            ui.out(serde_json::to_string_pretty(&object)? + "\n")?;
+        }
+    }
+    let verified = result.map_err(failure)?;
+    if !json {
+        ui.out(summary(&verified))?;
+    }
+    Ok(())
+}
+
+fn summary(verified: &Verified) -> String {
+    let (Some(first), Some(head)) = (verified.first, verified.head) else {
+        return "intact: no records\n".to_owned();
+    };
+    let (records, files, last) = (verified.records, verified.files, head.sequence);
+    let mut text = format!("intact: {records} records, {first} to {last}, in {files} files\n");
+    if verified.repairs > 0 {
+        text.push_str(&format!("repaired: {} torn records\n", verified.repairs));
+    }
+    if verified.torn_bytes > 0 {
+        let bytes = verified.torn_bytes;
+        text.push_str(&format!(
+            "torn: {bytes} bytes of a record that was never finished\n"
+        ));
+    }
+    text + &format!("head: {head}\n")
+}
+
+/// Prints what is appended until somebody wants us to stop.
+fn go_on(mut follow: Follow, line: fn(&str) -> String, ui: Ui) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let stop = interrupted();
+        tokio::pin!(stop);
+        let mut looks = tokio::time::interval(INTERVAL);
+        loop {
+            tokio::select! {
+                () = &mut stop => return Ok(()),
+                _ = looks.tick() => follow.poll(|text| ui.out(line(text) + "\n"))?,
+            }
+        }
+    })
+}
+
+/// A record on one line. Whatever an agent or a guest chose to write there must not steer the terminal.
+fn readable(line: &str) -> String {
+    let Ok(record) = serde_json::from_str::<Value>(line) else {
+        return format!("unreadable: {}", visible(&short(line)));
+    };
+    let text = |value: &Value| value.as_str().map_or_else(|| "-".to_owned(), visible);
+    let time = text(&record["time"]);
+    if let Some(repair) = record.get("repair") {
+        let bytes = repair["bytes"].as_u64().unwrap_or_default();
+        return format!("{time}  repaired: {bytes} bytes of a record that was never finished were cut off");
+    }
+    let who = &record["who"];
+    let who = format!("{} ({})", text(&who["scope"]), text(&who["surface"]));
+    let outcome = match (record["decision"].as_str(), record["error"].as_str()) {
+        (Some("refused"), Some(error)) => format!("refused: {}", visible(error)),
+        (_, Some(error)) => visible(error),
+        _ => text(&record["outcome"]),
+    };
+    let duration = duration(record["duration_micros"].as_u64().unwrap_or_default());
+    let arguments = visible(&short(&record["arguments"].to_string()));
+    let tool = text(&record["tool"]);
+    format!("{time}  {who:<12}  {tool:<16}  {outcome:<10}  {duration:>7}  {arguments}")
+}
+
+fn duration(micros: u64) -> String {
+    match micros {
+        0..1_000 => format!("{micros}µs"),
+        1_000..1_000_000 => format!("{}.{}ms", micros / 1_000, micros / 100 % 10),
+        _ => format!("{}.{}s", micros / 1_000_000, micros / 100_000 % 10),
+    }
+}
+
+fn short(text: &str) -> String {
+    let mut short: String = text.chars().take(MAX_ARGUMENTS).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_one_line_that_steers_nothing() {
+        let record = json!({
+            "time": "2026-11-21T22:15:00.123Z", "who": {"scope": "ann", "surface": "mcp"}, "tool": "run\u{1b}[2J",
+            "arguments": {"code": "\u{9b}31m\u{202e}\u{2028}x\n"}, "decision": "allowed", "outcome": "answered",
+            "error": null, "duration_micros": 12_345,
+        });
+        let line = readable(&record.to_string());
+        assert_eq!(
+            line,
+            "2026-11-21T22:15:00.123Z  ann (mcp)     run\\u{1b}[2J      answered     12.3ms  \
+             {\"code\":\"\\u{9b}31m\\u{202e}\\u{2028}x\\n\"}"
+        );
+    }
+
+    #[test]
+    fn errors_repairs_and_damaged_lines_are_told() {
+        let check =
+            |line: &str, expected: &str| assert!(readable(line).contains(expected), "{}", readable(line));
+        check(
+            r#"{"decision":"refused","error":"not_found"}"#,
+            "refused: not_found",
+        );
+        check(
+            r#"{"decision":"allowed","outcome":"failed","error":"timeout"}"#,
+            "timeout",
+        );
+        check(r#"{"time":"t","repair":{"bytes":7}}"#, "t  repaired: 7 bytes");
+        check("\u{1b}[2J", "unreadable: \\u{1b}[2J");
+        check("[1]", "-  - (-)");
+    }
+
+    #[test]
+    fn durations_have_a_unit_that_fits() {
+        assert_eq!([7, 1_250, 61_000_000].map(duration), ["7µs", "1.2ms", "61.0s"]);
+    }
+}

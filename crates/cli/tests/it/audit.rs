@@ -1,0 +1,233 @@
+//! The audit log from the command line: an intact one, a changed one, and one that grows.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, UNIX_EPOCH};
+
+use ringfence_runtime::audit::{Arguments, Decision, Entry, Limits, Link, Log, Outcome, Who};
+use ringfence_runtime::redact::Redactor;
+use serde_json::{Value, json};
+
+use crate::support::{Dir, finish};
+
+/// A directory whose audit log holds a few records.
+struct Logged {
+    dir: Dir,
+    log: Log,
+}
+
+impl Logged {
+    fn new(records: usize) -> Self {
+        let dir = Dir::new();
+        // Small enough that the files turn.
+        let limits = Limits {
+            max_file_bytes: 2_000,
+            max_files: 100,
+        };
+        let log = Log::open(&dir.path("state/ringfence/audit"), limits).unwrap();
+        let logged = Self { dir, log };
+        for n in 0..records {
+            logged.add(&format!("tool{n}"));
+        }
+        logged
+    }
+
+    fn add(&self, tool: &str) -> Link {
+        let redactor = Redactor::new([("", ""); 0]);
+        let arguments = Arguments::new(&json!({"text": "a\u{1b}[2Jb\u{202e}c"}), &redactor);
+        let entry = Entry {
+            started: UNIX_EPOCH + Duration::from_millis(1_795_299_300_123),
+            who: Who {
+                scope: "ann",
+                session: None,
+                surface: "mcp",
+                client: None,
+            },
+            tool,
+            arguments: &arguments,
+            decision: Decision::Allowed,
+            outcome: Outcome::Answered,
+            error: None,
+            duration: Duration::from_micros(1_200),
+            result: None,
+        };
+        self.log.append(&entry).unwrap()
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.dir.path("state/ringfence/audit")
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let output = self.dir.run([&["audit", "verify", "--json"], args].concat());
+        serde_json::from_str(&output.stdout).unwrap()
+    }
+}
+
+fn change(path: &Path, from: &str, to: &str) {
+    let text = fs::read_to_string(path).unwrap();
+    assert!(text.contains(from));
+    fs::write(path, text.replacen(from, to, 1)).unwrap();
+}
+
+#[test]
+fn an_intact_log_verifies_and_its_head_can_be_noted() {
+    let logged = Logged::new(9);
+    let head = logged.add("last");
+    let output = logged.dir.run(["audit", "verify"]);
+    assert_eq!(
+        output.ok(),
+        format!("intact: 10 records, 1 to 10, in 3 files\nhead: {head}\n")
+    );
+    let verified = logged.json(&[]);
+    assert_eq!(verified["intact"], true);
+    assert_eq!(verified["head"]["hash"], head.hash.to_string());
+    let noted = head.to_string();
+    logged.add("later");
+    logged.dir.run(["audit", "verify", "--head", &noted]).ok();
+    let other = format!("10:{}", "0".repeat(64));
+    let output = logged.dir.run(["audit", "verify", "--head", &other]);
+    output.refused(125, "record 10 is not the one that was noted");
+    assert_eq!(logged.dir.run(["audit", "verify", "--head", "10"]).status, 2);
+}
+
+#[test]
+fn a_changed_log_is_refused_with_the_file_and_the_line() {
+    let logged = Logged::new(9);
+    change(
+        &logged.directory().join("audit-000000000005.jsonl"),
+        "tool5",
+        "tool6",
+    );
+    let output = logged.dir.run(["audit", "verify"]);
+    output.refused(125, "audit-000000000005.jsonl, line 2: it was changed");
+    let broken = logged.json(&[]);
+    assert_eq!(
+        (&broken["intact"], &broken["line"], &broken["sequence"]),
+        (&json!(false), &json!(2), &json!(6))
+    );
+}
+
+/// The script of the guide, which uses nothing of ours.
+#[test]
+fn anybody_can_check_the_log() {
+    let guide = include_str!("../../../../docs/guide/audit.md");
+    let script = guide.split("```python\n").nth(1).unwrap();
+    let script = script.split("```").next().unwrap();
+    let logged = Logged::new(9);
+    let head = logged.add("last");
+    let check = || {
+        let mut python = logged.dir.program("python3");
+        finish(python.args(["-c", script]).arg(logged.directory()), b"")
+    };
+    assert_eq!(check().ok(), format!("{head}\n"));
+    change(&logged.directory().join("audit.jsonl"), "ann", "eve");
+    let output = check();
+    assert!(
+        output.status == 1 && output.stderr.contains("audit.jsonl, line 1: changed"),
+        "{output:?}"
+    );
+    fs::remove_file(logged.directory().join("audit-000000000005.jsonl")).unwrap();
+    assert!(check().stderr.contains("audit.jsonl, line 1"));
+}
+
+#[test]
+fn what_is_printed_steers_no_terminal() {
+    let logged = Logged::new(6);
+    logged.add("\u{9b}31m\u{1b}]0;x\u{7}");
+    for args in [&["audit", "tail"][..], &["audit", "tail", "--json", "-n", "7"]] {
+        let output = logged.dir.run(args);
+        let text = output.ok();
+        assert_eq!(text.lines().count(), 7);
+        let steers = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+        assert!(!text.contains(steers), "{text:?}");
+    }
+    let last = logged.dir.run(["audit", "tail", "-n", "1"]);
+    assert!(
+        last.ok().contains("ann (mcp)") && last.ok().contains("1.2ms"),
+        "{last:?}"
+    );
+    // Nor does what somebody else wrote into the file.
+    let current = logged.directory().join("audit.jsonl");
+    fs::write(current, "\u{1b}[2J\u{202e}\n").unwrap();
+    for args in [
+        &["audit", "tail", "-n", "1"][..],
+        &["audit", "tail", "--json", "-n", "1"],
+    ] {
+        let output = logged.dir.run(args);
+        assert!(output.ok().ends_with("\\u{1b}[2J\\u{202e}\n"), "{output:?}");
+    }
+}
+
+#[test]
+fn who_follows_sees_what_is_appended_until_interrupted() {
+    let logged = Logged::new(2);
+    let mut child = logged
+        .dir
+        .command(["audit", "tail", "-n", "1", "--follow", "--json"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    assert_eq!(next()["tool"], "tool1");
+    // More than a file holds.
+    for n in 2..12 {
+        logged.add(&format!("tool{n}"));
+    }
+    for n in 2..12 {
+        let record = next();
+        assert_eq!(
+            (&record["tool"], &record["sequence"]),
+            (&json!(format!("tool{n}")), &json!(n + 1))
+        );
+    }
+    let pid = child.id().to_string();
+    assert!(
+        logged
+            .dir
+            .program("kill")
+            .args(["-INT", &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert!(child.wait().unwrap().success());
+    assert!(lines.next().is_none());
+}
+
+#[test]
+fn a_log_that_was_never_written_is_empty() {
+    let dir = Dir::new();
+    assert_eq!(dir.run(["audit", "verify"]).ok(), "intact: no records\n");
+    assert_eq!(dir.run(["audit", "tail"]).ok(), "");
+}
+
+#[test]
+fn the_users_configuration_says_where_and_a_projects_does_not() {
+    let dir = Dir::new();
+    let text = format!("[audit]\ndir = \"{}\"\n", dir.path("elsewhere").display());
+    dir.write("config/ringfence/ringfence.toml", &text);
+    fs::create_dir(dir.path("elsewhere")).unwrap();
+    dir.write("elsewhere/audit.jsonl", "no record\n");
+    dir.run(["audit", "verify"])
+        .refused(125, "elsewhere/audit.jsonl, line 1");
+    fs::remove_file(dir.path("config/ringfence/ringfence.toml")).unwrap();
+    dir.write("work/ringfence.toml", &text);
+    dir.run(["audit", "verify"])
+        .refused(2, "`audit.dir` may not be set by a project's own file");
+}
+
+#[test]
+fn a_log_that_may_not_be_read_is_an_error() {
+    let dir = Dir::new();
+    fs::create_dir_all(dir.path("state/ringfence")).unwrap();
+    fs::set_permissions(dir.path("state/ringfence"), fs::Permissions::from_mode(0o700)).unwrap();
+    dir.write("state/ringfence/audit", "a file in the place of the directory");
+    for command in ["verify", "tail"] {
+        dir.run(["audit", command]).refused(125, "cannot open");
+    }
+}
