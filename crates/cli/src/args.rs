@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use ringfence_policy::{Bytes, Cpus, EnvName, Language, Mount, Pids, RuntimeKind, Scope, Timeout};
+use ringfence_policy::{Bytes, Cpus, EnvName, Language, Mount, Pids, RuntimeKind, Scope, SessionId, Timeout};
 use ringfence_runtime::audit::Link;
 
 const EXAMPLES: &str = "\
@@ -28,6 +28,16 @@ Examples:
   ringfence run --mount ./data:/data:ro -o ./out chart.py     files written to /output land in ./out
   ringfence run --timeout 5s --memory 512MiB --json -c 'print(1)'
   cat log.txt | ringfence run --stdin - count.py";
+
+const SESSION_EXAMPLES: &str = "\
+Sessions live in the engine: start one with `ringfence serve &`.
+
+Examples:
+  ringfence run --session data -c 'import math; x = 2'    the first use makes the session
+  ringfence run --session data -c 'math.sqrt(x)'          prints 1.4142135623730951
+  ringfence session new big --memory 1GiB
+  ringfence session ls
+  ringfence session rm data";
 
 const TOOL_EXAMPLES: &str = "\
 Examples:
@@ -89,6 +99,9 @@ pub(crate) enum Command {
     Tool(ToolArgs),
     /// Serve the tools to an MCP client on standard input and output.
     Mcp(McpArgs),
+    /// Python interpreters in the engine that keep their variables from one evaluation to the next.
+    #[command(subcommand, after_help = SESSION_EXAMPLES)]
+    Session(SessionCommand),
     /// Keep workers warm behind a Unix socket, so that runs start at once.
     Serve(ServeArgs),
     /// Look at stored runs.
@@ -171,9 +184,14 @@ pub(crate) struct RunArgs {
     /// Put the files that the program writes to /output into this directory.
     #[arg(short, long, value_name = "DIR", help_heading = "Access")]
     pub(crate) output: Option<PathBuf>,
-    /// Run in a stateful interpreter (not available yet).
-    #[arg(long, value_name = "ID", help_heading = "Access")]
-    pub(crate) session: Option<String>,
+    /// Evaluate in this session: an interpreter in the engine that keeps variables and imports; made at its first use.
+    #[arg(
+        long,
+        value_name = "ID",
+        conflicts_with_all = ["no_engine", "unfenced"],
+        help_heading = "Access"
+    )]
+    pub(crate) session: Option<SessionId>,
     /// Whose run it is; runs of different users share no warm process.
     #[arg(long, value_name = "ID", help_heading = "Access")]
     pub(crate) user: Option<Scope>,
@@ -254,6 +272,64 @@ pub(crate) struct McpArgs {
     /// Whose invocations they are: whose files, whose warm processes.
     #[arg(long, value_name = "ID")]
     pub(crate) user: Option<Scope>,
+}
+
+/// `ringfence session`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionCommand {
+    /// List the sessions.
+    Ls(SessionLsArgs),
+    /// Make a session before its first use, with limits of its own.
+    New(SessionNewArgs),
+    /// End a session, with all its variables and files.
+    Rm(SessionRmArgs),
+}
+
+/// Options of every `ringfence session` command.
+#[derive(Debug, Args)]
+pub(crate) struct SessionOptions {
+    /// Whose sessions; those of one user are invisible to another.
+    #[arg(long, value_name = "ID")]
+    pub(crate) user: Option<Scope>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `ringfence session ls`.
+#[derive(Debug, Args)]
+pub(crate) struct SessionLsArgs {
+    #[command(flatten)]
+    pub(crate) options: SessionOptions,
+}
+
+/// `ringfence session new`.
+#[derive(Debug, Args)]
+pub(crate) struct SessionNewArgs {
+    /// Its name: letters, digits, `.`, `_` and `-`.
+    #[arg(value_name = "ID")]
+    pub(crate) id: SessionId,
+    /// Memory of all its processes together (default: 256MiB).
+    #[arg(long, value_name = "SIZE", value_parser = ringfence_policy::memory::parse)]
+    pub(crate) memory: Option<Bytes>,
+    /// Cores' worth of processor time, such as 1 or 0.5 (default: 1).
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) cpus: Option<Cpus>,
+    /// Processes and threads at once (default: 64).
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) pids: Option<Pids>,
+    #[command(flatten)]
+    pub(crate) options: SessionOptions,
+}
+
+/// `ringfence session rm`.
+#[derive(Debug, Args)]
+pub(crate) struct SessionRmArgs {
+    /// Which.
+    #[arg(value_name = "ID")]
+    pub(crate) id: SessionId,
+    #[command(flatten)]
+    pub(crate) options: SessionOptions,
 }
 
 /// `ringfence serve`.

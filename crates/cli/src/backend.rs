@@ -27,12 +27,16 @@ impl Backend for Nearby {
     ) -> Running<'a> {
         Box::pin(async move {
             let mut connection = connection;
+            let session = request.session.is_some();
             if let (Some(mut client), Some(mut run)) = (self.client().await, self.wire(request, fence)) {
                 run.output_directory.clone_from(&output_directory);
                 match client.run(run, connection).await {
-                    Err(client::Error::Declined(back)) => connection = back,
+                    Err(client::Error::Declined(back)) if !session => connection = back,
                     result => return result.map_err(told),
                 }
+            }
+            if session {
+                return Err(no_engine());
             }
             let local = Local::new(self.settings.clone());
             let result = local.run(request, fence, output_directory, connection).await;
@@ -55,6 +59,15 @@ impl Nearby {
         let mut run = Run::of(request, fence)?;
         run.interpreter = local::interpreter(&self.settings, request.language);
         (run.interpreter.is_some() || request.language == Language::Command).then_some(run)
+    }
+}
+
+/// A fence of our own ends with its run, and a session with it.
+fn no_engine() -> Error {
+    Error {
+        reason: Reason::Unavailable,
+        message: "sessions live in an engine, and none is running".to_owned(),
+        hint: "start one with `ringfence serve &`".to_owned(),
     }
 }
 

@@ -62,6 +62,16 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// Sessions live in an engine, and there is none.
+    pub(crate) fn no_engine_for_sessions() -> Self {
+        Self::refused(
+            "sessions live in an engine, and none is running",
+            "start one with `ringfence serve &`",
+        )
+    }
+}
+
 impl From<execute::Error> for Failure {
     fn from(error: execute::Error) -> Self {
         Self::refused(error.to_string(), error.hint())

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ringfence_runtime::artifact::Store;
 use ringfence_runtime::execute::Rules;
-use ringfence_runtime::local::{self, Fence, Warmth};
+use ringfence_runtime::local::{self, Fence, SessionSettings, Warmth};
 use ringfence_runtime::redact::Redactor;
 
 use crate::config::Problems;
@@ -38,6 +38,11 @@ pub(crate) fn settings(
         found: local::Found::default(),
         max_concurrent: config.engine.max_concurrent as usize,
         max_queued: config.engine.queue as usize,
+        sessions: SessionSettings {
+            max: config.engine.max_sessions as usize,
+            idle: config.engine.session_idle_minutes.0,
+            lifetime: config.engine.session_lifetime_minutes.0,
+        },
     })
 }
 

@@ -49,6 +49,7 @@ fn dispatch(command: &Command, context: &Context) -> anyhow::Result<ExitCode> {
         Command::Run(args) => command::run::run(args, context),
         Command::Tool(args) => command::tool::run(args, context),
         Command::Mcp(args) => command::mcp::run(args, context),
+        Command::Session(args) => command::session::run(args, context),
         Command::Serve(args) => command::serve::run(args, context),
         Command::Artifacts(args) => command::artifacts::run(args, context),
         Command::Audit(args) => command::audit::run(args, context),

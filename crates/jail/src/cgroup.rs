@@ -15,7 +15,7 @@ mod detect;
 mod group;
 
 pub use detect::Detection;
-pub use group::{Group, Usage};
+pub use group::{Group, MemoryGauge, Usage};
 
 use std::io;
 use std::path::{Path, PathBuf};

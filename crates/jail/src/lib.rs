@@ -32,4 +32,4 @@ mod zygote;
 pub use client::{Launcher, StartError};
 pub use landlock::abi as landlock_abi;
 pub use launcher::launcher_main;
-pub use pipes::{code_file, control_pair, output_pipe};
+pub use pipes::{code_file, control_pair, hand_over, output_pipe};

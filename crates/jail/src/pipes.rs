@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Seek, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::sys;
 
@@ -22,6 +22,14 @@ pub fn control_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) = sys::stream_pair()?;
     sys::set_nonblocking(ours.as_fd())?;
     Ok((ours, theirs))
+}
+
+/// Sends a descriptor to a guest, beside one byte on its control channel.
+///
+/// # Errors
+/// If the guest has gone, or, without blocking, there is no room.
+pub fn hand_over(channel: BorrowedFd<'_>, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    sys::send_message(channel, &[0], &[descriptor])
 }
 
 /// An anonymous file that holds `bytes`, to be handed to a launcher.

@@ -91,6 +91,9 @@ pub struct SessionFacts {
     pub evaluations: u64,
     /// The value of the code's last expression, as Python's `repr` writes it; `None` where there is none.
     pub value: Option<String>,
+    /// Whether the session ended with it, and its variables are lost.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ended: bool,
 }
 
 /// A file that the program left in its output directory.

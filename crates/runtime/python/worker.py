@@ -3,16 +3,17 @@
 Arguments: the module search path, joined by newlines; "" or "zygote" and its preloaded modules.
 The job arrives on descriptor 3: a sequence of byte strings, each after its length in four bytes, behind the
 length of the whole: name, code, number of arguments, arguments, then the names and values of variables.
+A job without length makes a session of it: see session.py, which this file is put behind.
 """
 import _io
 import posix
 import sys
 
 
-def read_exactly(count):
+def read_exactly(count, read=posix.read):
     parts = []
     while count:
-        part = posix.read(3, min(count, 1 << 20))
+        part = read(3, min(count, 1 << 20))
         if not part:
             posix._exit(0)
         parts.append(part)
@@ -20,9 +21,7 @@ def read_exactly(count):
     return b"".join(parts)
 
 
-def receive_job():
-    data = read_exactly(int.from_bytes(read_exactly(4), "little"))
-    posix.close(3)
+def parse_job(data):
     fields, at = [], 0
     while at < len(data):
         end = at + 4 + int.from_bytes(data[at : at + 4], "little")
@@ -122,6 +121,13 @@ def let_go(threading):
                 thing.flush()
 
 
+def set_variables(variables):
+    if variables:
+        import os
+
+        os.environ.update(zip(variables[::2], variables[1::2]))
+
+
 def run(name, code, arguments):
     main = type(sys)("__main__")
     main.__file__ = publish(name, code) if "multiprocessing" in code or "concurrent" in code else name
@@ -208,6 +214,7 @@ def serve_as_zygote():
         posix._exit(1)
     warm_up()
     posix.write(3, b"R")
+    return library
 
 
 def enter_environment():
@@ -226,14 +233,16 @@ def main():
     sys.stdout.reconfigure(line_buffering=True)
     add_site_names()
     enter_environment()
+    library = None
     if modules[:1] == ["zygote"]:
         preload(modules[1:])
-        serve_as_zygote()
-    name, code, arguments, variables = receive_job()
-    if variables:
-        import os
-
-        os.environ.update(zip(variables[::2], variables[1::2]))
+        library = serve_as_zygote()
+    length = int.from_bytes(read_exactly(4), "little")
+    if length == 0:
+        serve_session(library)
+    name, code, arguments, variables = parse_job(read_exactly(length))
+    posix.close(3)
+    set_variables(variables)
     run(name, code, arguments)
 
 

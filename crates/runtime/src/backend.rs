@@ -8,7 +8,7 @@ use std::pin::Pin;
 use ringfence_policy::{ExecutionResult, Request};
 
 use crate::execute;
-use crate::local::{self, Connection, Fence, Local};
+use crate::local::{self, Connection, Fence, Local, SessionError};
 
 /// What a backend promises, once awaited.
 pub type Running<'a> = Pin<Box<dyn Future<Output = Result<ExecutionResult, Error>> + Send + 'a>>;
@@ -73,6 +73,16 @@ impl From<&local::Error> for Error {
         use local::Error as E;
         let reason = match error {
             E::Busy { .. } => Reason::Busy,
+            E::Session(error) => match error {
+                SessionError::Busy(_) | SessionError::TooMany(_) => Reason::Busy,
+                SessionError::Unknown(_) => Reason::NotFound,
+                SessionError::Closing | SessionError::TakenBack(_) => Reason::Failed,
+                SessionError::Language(_)
+                | SessionError::Unfenced
+                | SessionError::Taken(_)
+                | SessionError::Fixed { .. }
+                | SessionError::Weaker(_) => Reason::Invalid,
+            },
             E::Interpreter(_)
             | E::NoInterpreter { .. }
             | E::Exposing { .. }

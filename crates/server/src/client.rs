@@ -4,13 +4,13 @@ use std::io;
 use std::path::Path;
 
 use ringfence_policy::ExecutionResult;
-use ringfence_runtime::local::{Chunk, Connection, Stream};
+use ringfence_runtime::local::{Chunk, Connection, SessionInfo, Stream};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 
 use crate::frame::{self, Frame, Kind, Receiver};
-use crate::wire::{Reason, Refusal, Run};
+use crate::wire::{Reason, Refusal, Run, SessionRequest};
 
 /// A connection to an engine.
 #[derive(Debug)]
@@ -87,6 +87,30 @@ impl Client {
     }
 }
 
+impl Client {
+    /// Has something done about a scope's sessions. Answers with those that are there because of it.
+    ///
+    /// # Errors
+    /// If it was refused or the connection broke.
+    pub async fn sessions(&mut self, request: &SessionRequest) -> Result<Vec<SessionInfo>, Error> {
+        let request = serde_json::to_vec(request).map_err(Error::Answer)?;
+        frame::send(&mut self.sender, Kind::Session, &request)
+            .await
+            .map_err(Error::Broken)?;
+        match self.receiver.next().await.map_err(Error::Broken)? {
+            Some(Frame {
+                kind: Kind::Sessions,
+                payload,
+            }) => serde_json::from_slice(&payload).map_err(Error::Answer),
+            Some(Frame {
+                kind: Kind::Refusal,
+                payload,
+            }) => Err(refused(&payload, Connection::none())),
+            Some(_) | None => Err(Error::Broken(io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
+}
+
 fn refused(payload: &[u8], connection: Connection) -> Error {
     match serde_json::from_slice::<Refusal>(payload) {
         Ok(Refusal {
@@ -143,7 +167,13 @@ async fn listen(
             Kind::Stderr => Stream::Stderr,
             Kind::Result => return serde_json::from_slice(&payload).map_err(Error::Answer),
             Kind::Refusal => return Err(refused(&payload, Connection::none())),
-            Kind::Accepted | Kind::Run | Kind::Stdin | Kind::StdinEnd | Kind::Cancel => {
+            Kind::Accepted
+            | Kind::Run
+            | Kind::Stdin
+            | Kind::StdinEnd
+            | Kind::Cancel
+            | Kind::Session
+            | Kind::Sessions => {
                 return Err(Error::Broken(io::ErrorKind::InvalidData.into()));
             }
         };

@@ -21,6 +21,8 @@ pub enum Kind {
     StdinEnd = 3,
     /// To the engine: the request is taken back.
     Cancel = 4,
+    /// To the engine: a [`crate::wire::SessionRequest`] as JSON.
+    Session = 5,
     /// From the engine: the request is going to run; input may follow.
     Accepted = 15,
     /// From the engine: bytes from the program's standard output.
@@ -31,6 +33,8 @@ pub enum Kind {
     Result = 18,
     /// From the engine: a [`crate::wire::Refusal`] as JSON. Ends a request.
     Refusal = 19,
+    /// From the engine: the sessions that were asked for, as JSON. Ends a request.
+    Sessions = 20,
 }
 
 impl Kind {
@@ -40,11 +44,13 @@ impl Kind {
             Self::Stdin,
             Self::StdinEnd,
             Self::Cancel,
+            Self::Session,
             Self::Accepted,
             Self::Stdout,
             Self::Stderr,
             Self::Result,
             Self::Refusal,
+            Self::Sessions,
         ];
         kinds.into_iter().find(|kind| *kind as u8 == byte)
     }

@@ -8,14 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_runtime::local::{Chunk, Connection, Fence, Local, Stream};
+use ringfence_policy::Scope;
+use ringfence_runtime::local::{Chunk, Connection, Error, Fence, Local, SessionInfo, Stream};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::frame::{self, Frame, Kind, Receiver};
-use crate::wire::{Reason, Refusal, Run};
+use crate::wire::{Reason, Refusal, Run, SessionAction, SessionRequest};
 
 /// Connections at once.
 const MAX_CONNECTIONS: usize = 512;
@@ -90,9 +91,12 @@ async fn attend(stream: UnixStream, local: &Local) {
     while let Ok(Some(Frame { kind, payload })) = receiver.next().await {
         let answer = match kind {
             Kind::Run => answer(&payload, &mut receiver, &mut sender, local).await,
+            Kind::Session => sessions(&payload, local).await,
             // Leftovers of a request that has ended.
             Kind::Stdin | Kind::StdinEnd | Kind::Cancel => continue,
-            Kind::Accepted | Kind::Stdout | Kind::Stderr | Kind::Result | Kind::Refusal => return,
+            Kind::Accepted | Kind::Stdout | Kind::Stderr | Kind::Result | Kind::Refusal | Kind::Sessions => {
+                return;
+            }
         };
         let Ok((kind, payload)) = answer else { return };
         let sent = tokio::time::timeout(PATIENCE, frame::send(&mut sender, kind, &payload)).await;
@@ -100,6 +104,37 @@ async fn attend(stream: UnixStream, local: &Local) {
             return;
         }
     }
+}
+
+async fn sessions(payload: &[u8], local: &Local) -> serde_json::Result<(Kind, Vec<u8>)> {
+    let parsed = serde_json::from_slice::<SessionRequest>(payload).map_err(|error| Refusal::invalid(&error));
+    let result = match parsed {
+        Ok(SessionRequest { scope, action }) => see_to(&scope, action, local)
+            .await
+            .map_err(|error| Refusal::from(&error)),
+        Err(refusal) => Err(refusal),
+    };
+    match result {
+        Ok(sessions) => Ok((Kind::Sessions, serde_json::to_vec(&sessions)?)),
+        Err(refusal) => Ok((Kind::Refusal, serde_json::to_vec(&refusal)?)),
+    }
+}
+
+/// Does what is asked about a scope's sessions. Answers with those that are there because of it.
+async fn see_to(scope: &Scope, action: SessionAction, local: &Local) -> Result<Vec<SessionInfo>, Error> {
+    let made = match action {
+        SessionAction::List => return Ok(local.sessions(scope)),
+        SessionAction::New { id, limits, fence } => {
+            local.new_session((scope, &id), limits, fence.into()).await?;
+            id
+        }
+        SessionAction::Remove { id } => {
+            local.remove_session(scope, &id).await?;
+            return Ok(Vec::new());
+        }
+    };
+    let all = local.sessions(scope).into_iter();
+    Ok(all.filter(|session| session.id == made).collect())
 }
 
 async fn answer(

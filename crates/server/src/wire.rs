@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ringfence_policy::{
-    Access, Bytes, Cpus, EnvName, Language, Limits, Mount, Network, Pids, Request, Scope, Timeout,
+    Access, Bytes, Cpus, EnvName, Language, Limits, Mount, Network, Pids, Request, Scope, SessionId, Timeout,
 };
 use ringfence_runtime::backend;
 use ringfence_runtime::local::{self, Fence};
@@ -34,6 +34,8 @@ pub struct Run {
     pub working_directory: Option<PathBuf>,
     /// Whose request it is.
     pub scope: Scope,
+    /// The session that it is evaluated in.
+    pub session: Option<SessionId>,
     /// How strongly it must be fenced.
     pub fence: WireFence,
     /// The interpreter that the client would use; an engine that would use another declines.
@@ -44,6 +46,39 @@ pub struct Run {
     pub stream: bool,
     /// Whether standard input follows.
     pub stdin: bool,
+}
+
+/// A request about the sessions of a scope. Answered with a list of [`ringfence_runtime::local::SessionInfo`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SessionRequest {
+    /// Whose sessions.
+    pub scope: Scope,
+    /// What to do.
+    pub action: SessionAction,
+}
+
+/// What can be done with sessions, beside evaluating in them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum SessionAction {
+    /// Tell of all.
+    List,
+    /// Make one.
+    New {
+        /// Its name.
+        id: SessionId,
+        /// What it may use.
+        #[serde(with = "WireLimits")]
+        limits: Limits,
+        /// How strongly it must be fenced.
+        fence: WireFence,
+    },
+    /// End one.
+    Remove {
+        /// Which.
+        id: SessionId,
+    },
 }
 
 /// [`Limits`] on the wire.
@@ -111,15 +146,22 @@ impl From<WireFence> for Fence {
     }
 }
 
+impl WireFence {
+    /// A fence on the wire; `None` for running unfenced.
+    pub fn of(fence: Fence) -> Option<Self> {
+        match fence {
+            Fence::Default => Some(Self::Default),
+            Fence::Required => Some(Self::Required),
+            Fence::BestEffort => Some(Self::BestEffort),
+            Fence::Unfenced => None,
+        }
+    }
+}
+
 impl Run {
     /// A request on the wire; `None` for one that no engine may serve.
     pub fn of(request: &Request, fence: Fence) -> Option<Self> {
-        let fence = match fence {
-            Fence::Default => WireFence::Default,
-            Fence::Required => WireFence::Required,
-            Fence::BestEffort => WireFence::BestEffort,
-            Fence::Unfenced => return None,
-        };
+        let fence = WireFence::of(fence)?;
         let mounts = request.mounts.iter().map(|mount| {
             (
                 mount.host.clone(),
@@ -142,6 +184,7 @@ impl Run {
             workspace: request.workspace.clone(),
             working_directory: request.working_directory.clone(),
             scope: request.scope.clone(),
+            session: request.session.clone(),
             fence,
             interpreter: None,
             output_directory: None,
@@ -180,7 +223,7 @@ impl Run {
             workspace: self.workspace,
             working_directory: self.working_directory,
             scope: self.scope,
-            session: None,
+            session: self.session,
         })
     }
 }

@@ -11,4 +11,5 @@ pub(crate) mod mcp;
 pub(crate) mod run;
 pub(crate) mod seccomp;
 pub(crate) mod serve;
+pub(crate) mod session;
 pub(crate) mod tool;

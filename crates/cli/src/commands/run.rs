@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ringfence_policy::{ExecutionResult, Outcome};
+use ringfence_policy::{ExecutionResult, Outcome, SessionFacts};
 use ringfence_runtime::execute::{Order, execute};
-use ringfence_runtime::local::{Chunk, Connection, Local, Settings, Stream, Warmth, notice};
+use ringfence_runtime::local::{Chunk, Connection, Local, Settings, Stream, Warmth, notice, session_ended};
 use ringfence_server::client::{self, Client};
 use ringfence_server::wire::Run;
 use tokio::sync::{mpsc, watch};
@@ -72,6 +72,9 @@ async fn attend(plan: &RunPlan, order: &Order, context: &Context) -> Result<Exec
         cancelled: Some(cancelled),
     };
     let running = async {
+        if client.is_none() && order.request.session.is_some() {
+            return Err(Failure::no_engine_for_sessions());
+        }
         if let (Some(client), Some(run)) = (&mut client, wire_run(order, &settings)) {
             // Whether the engine takes the request is known before any input is read.
             let connection = connect(stdin_of(&plan.stdin));
@@ -118,6 +121,10 @@ async fn run_there(
 ) -> Result<ExecutionResult, Failure> {
     match client.run(run, connection).await {
         Ok(result) => Ok(result),
+        Err(client::Error::Declined(_)) if order.request.session.is_some() => Err(Failure::refused(
+            "the engine is set up for another interpreter",
+            "restart the engine: its sessions use the interpreter that it was started with",
+        )),
         Err(client::Error::Declined(connection)) => run_here(order, settings, connection).await,
         Err(client::Error::Refused(refusal)) => Err(Failure::refused(refusal.message, refusal.hint)),
         Err(error @ (client::Error::Broken(_) | client::Error::Answer(_))) => Err(Failure::refused(
@@ -224,6 +231,17 @@ fn finish(result: &ExecutionResult, report: Report, delivered: bool, ui: Ui) -> 
     Ok(ExitCode::from(exit::status_of(result)))
 }
 
+/// The value, as a prompt shows it, and that there is no more to come.
+fn tell_of_session(session: &SessionFacts, ui: Ui) -> anyhow::Result<()> {
+    if let Some(value) = &session.value {
+        ui.out(format!("{value}\n"))?;
+    }
+    if session.ended {
+        ui.error(&session_ended(&session.id));
+    }
+    Ok(())
+}
+
 /// What the streams could not say.
 fn tell(result: &ExecutionResult, delivered: bool, ui: Ui) -> anyhow::Result<()> {
     let meta = &result.meta;
@@ -231,6 +249,9 @@ fn tell(result: &ExecutionResult, delivered: bool, ui: Ui) -> anyhow::Result<()>
         Some(notice) => ui.error(&notice),
         None if meta.outcome == Outcome::Blocked => ui.err(&result.stderr)?,
         None => {}
+    }
+    if let Some(session) = &meta.session {
+        tell_of_session(session, ui)?;
     }
     for warning in &result.meta.warnings {
         ui.warn(warning);

@@ -88,6 +88,9 @@ fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static s
         | "engine.queue"
         | "engine.rotate_after_runs"
         | "engine.rotate_after_minutes"
+        | "engine.max_sessions"
+        | "engine.session_idle_minutes"
+        | "engine.session_lifetime_minutes"
         | "artifacts.store" => return None,
         key if key.starts_with("sandbox.docker.") => return None,
         // Another runtime than `local` answers that it is not available.

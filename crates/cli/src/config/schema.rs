@@ -479,6 +479,12 @@ pub(crate) struct Engine {
     pub(crate) rotate_after_runs: u32,
     /// Minutes after which a warm Python is replaced.
     pub(crate) rotate_after_minutes: u32,
+    /// Sessions at once, those of all users together.
+    pub(crate) max_sessions: u32,
+    /// Minutes, or a duration with its unit, after which a session that nobody uses is ended.
+    pub(crate) session_idle_minutes: values::Minutes,
+    /// Minutes, or a duration with its unit, after which any session is ended.
+    pub(crate) session_lifetime_minutes: values::Minutes,
 }
 
 impl Default for Engine {
@@ -489,6 +495,9 @@ impl Default for Engine {
             queue: 256,
             rotate_after_runs: 1_000,
             rotate_after_minutes: 30,
+            max_sessions: 16,
+            session_idle_minutes: values::Minutes(Timeout::seconds(30 * 60)),
+            session_lifetime_minutes: values::Minutes(Timeout::seconds(480 * 60)),
         }
     }
 }

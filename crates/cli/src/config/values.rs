@@ -89,23 +89,28 @@ impl JsonSchema for Risk {
     }
 }
 
+/// A duration whose bare number has the unit `unit`.
+fn duration<'de, D: Deserializer<'de>>(deserializer: D, unit: &str) -> Result<Timeout, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Form {
+        Number(u64),
+        Text(String),
+    }
+    let text = match Form::deserialize(deserializer)? {
+        Form::Number(number) => format!("{number}{unit}"),
+        Form::Text(text) => text,
+    };
+    text.parse().map_err(serde::de::Error::custom)
+}
+
 /// A duration whose bare number means milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Milliseconds(pub(crate) Timeout);
 
 impl<'de> Deserialize<'de> for Milliseconds {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Form {
-            Number(u64),
-            Text(String),
-        }
-        let text = match Form::deserialize(deserializer)? {
-            Form::Number(millis) => format!("{millis}ms"),
-            Form::Text(text) => text,
-        };
-        text.parse().map(Self).map_err(serde::de::Error::custom)
+        duration(deserializer, "ms").map(Self)
     }
 }
 
@@ -122,6 +127,34 @@ impl JsonSchema for Milliseconds {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "description": "milliseconds, or a text such as `500ms`, `5s` or `2m`",
+            "type": ["integer", "string"],
+        })
+    }
+}
+
+/// A duration whose bare number means minutes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Minutes(pub(crate) Timeout);
+
+impl<'de> Deserialize<'de> for Minutes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        duration(deserializer, "m").map(Self)
+    }
+}
+
+impl Serialize for Minutes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        shown(&self.0, serializer)
+    }
+}
+
+impl JsonSchema for Minutes {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Minutes".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "minutes, or a text such as `30s`, `5m` or `2h`, up to 24h",
             "type": ["integer", "string"],
         })
     }

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ringfence_policy::{EnvName, Limits, Mount, Network, Request, RuntimeKind, Scope};
+use ringfence_policy::{EnvName, Language, Limits, Mount, Network, Request, RuntimeKind, Scope};
 use ringfence_runtime::artifact::{Store, StorePolicy};
 use ringfence_runtime::local::check_output_directory;
 
@@ -111,6 +111,16 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
     let source = Source::of(args)?;
     let stdin = stdin(args, &source)?;
     let program = source.read(args.language)?;
+    if args.session.is_some() && program.language != Language::Python {
+        return Err(Failure::usage(
+            format!(
+                "a session is a Python interpreter; it cannot run {}",
+                program.language
+            ),
+            "leave --session out, or write Python",
+        )
+        .into());
+    }
     let plan = RunPlan {
         request: Request {
             code: program.code,
@@ -124,7 +134,7 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
             workspace: None,
             working_directory: None,
             scope: args.user.clone().unwrap_or_else(Scope::local),
-            session: None,
+            session: args.session.clone(),
         },
         stdin,
         engine: if args.no_engine {
@@ -198,9 +208,6 @@ pub(crate) fn store(context: &Context) -> anyhow::Result<Store> {
 fn refuse_what_comes_later(args: &RunArgs) -> Result<(), Failure> {
     let later =
         |option: &str, hint: &str| Err(Failure::refused(format!("{option} is not available yet"), hint));
-    if args.session.is_some() {
-        return later("--session", "run the whole program at once, without --session");
-    }
     if args.skills.is_some() {
         return later("--skills", "run without --skills");
     }

@@ -82,7 +82,10 @@ fn the_import_check_is_on_when_asked_for() {
 
 #[test]
 fn what_comes_later_is_refused_and_not_ignored() {
-    refused(&["-c", "1", "--session", "s"], "--session is not available yet");
+    refused(
+        &["-l", "bash", "-c", "1", "--session", "s"],
+        "a session is a Python interpreter",
+    );
     refused(&["-c", "1", "--skills", "d"], "--skills is not available yet");
     refused(
         &["-c", "1", "--network", "allowlist"],

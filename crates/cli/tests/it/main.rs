@@ -17,6 +17,7 @@ mod leftovers;
 mod python;
 mod scenarios;
 mod security;
+mod sessions;
 mod situations;
 mod soak;
 mod streams;

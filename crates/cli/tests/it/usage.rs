@@ -57,8 +57,6 @@ fn bad_programs_are_refused_and_leave_nothing_behind() {
 #[test]
 fn what_is_not_built_yet_is_refused_not_ignored() {
     let dir = Dir::new();
-    dir.run(["run", "-c", "1", "--session", "s"])
-        .refused(125, "--session is not available yet");
     dir.run(["run", "-c", "1", "--skills", "d"])
         .refused(125, "--skills is not available yet");
     dir.run(["run", "-c", "1", "--network", "allowlist", "--allow-host", "a"])

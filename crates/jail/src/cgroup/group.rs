@@ -42,6 +42,17 @@ const LEAST_QUOTA: f64 = 1_000.0;
 /// guest would find part of its limit used up.
 const LEFT_OVER: u64 = 4 << 20;
 
+/// Where the kernel tells how much memory a group uses.
+#[derive(Debug, Clone)]
+pub struct MemoryGauge(PathBuf);
+
+impl MemoryGauge {
+    /// Bytes in use; `None` once the group is gone.
+    pub fn read(&self) -> Option<u64> {
+        number(&self.0)
+    }
+}
+
 impl Group {
     /// Makes the folders, without limits.
     pub(super) fn create(version: Version, own: &Places, name: &str) -> Result<Self, Error> {
@@ -185,6 +196,35 @@ impl Group {
             oom_kills: now.oom_kills.saturating_sub(self.baseline.oom_kills),
             pids_max_hits: now.pids_max_hits.saturating_sub(self.baseline.pids_max_hits),
         }
+    }
+
+    /// What has been used since this was last asked, or since the beginning. The peak is one since then where it can
+    /// be reset (version 1), else the highest of all.
+    pub fn take_usage(&mut self) -> Usage {
+        let now = self.counters();
+        let before = std::mem::replace(&mut self.baseline, now);
+        if self.version == Version::V1 {
+            // What cannot be reset stays the highest of all.
+            let _ = write(self.places.memory.join("memory.max_usage_in_bytes"), "0");
+        }
+        let now = &self.baseline;
+        Usage {
+            peak_memory_bytes: now.peak_memory_bytes,
+            cpu_seconds: now
+                .cpu_seconds
+                .map(|seconds| seconds - before.cpu_seconds.unwrap_or(0.0)),
+            oom_kills: now.oom_kills.saturating_sub(before.oom_kills),
+            pids_max_hits: now.pids_max_hits.saturating_sub(before.pids_max_hits),
+        }
+    }
+
+    /// Tells how much memory is in use, also after the group has been handed on.
+    pub fn memory_gauge(&self) -> MemoryGauge {
+        let name = match self.version {
+            Version::V1 => "memory.usage_in_bytes",
+            Version::V2 => "memory.current",
+        };
+        MemoryGauge(self.places.memory.join(name))
     }
 
     fn counters(&self) -> Usage {

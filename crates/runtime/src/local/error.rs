@@ -17,6 +17,9 @@ pub enum Error {
         /// How many may wait.
         queued: usize,
     },
+    /// The session that was asked for cannot be used.
+    #[error(transparent)]
+    Session(#[from] super::SessionError),
     /// No interpreter for the language.
     #[error(transparent)]
     Interpreter(#[from] interpreter::Error),
@@ -102,6 +105,7 @@ impl Error {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Busy { .. } => "try again later, or raise `engine.max_concurrent`",
+            Self::Session(error) => error.hint(),
             Self::Interpreter(_) => "run `ringfence doctor` to see which interpreters were found",
             Self::Exposing { .. } => {
                 "use an interpreter or a virtual environment in a directory of its own (`--python`, `sandbox.python`)"

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use ringfence_jail::cgroup::{Group, GroupLimits, Hierarchy};
 use ringfence_jail::protocol::{Applied, Command, Confinement, Guest as Origin, Spawn};
 use ringfence_policy::Limits;
+use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
@@ -48,6 +49,17 @@ pub(super) struct Guest {
     /// What is left to say on the control descriptor.
     pub(super) job: Vec<u8>,
     gone: oneshot::Receiver<()>,
+}
+
+/// What is attended of a guest, beside its control descriptor.
+#[derive(Debug)]
+pub(super) struct Attended<'a> {
+    pub(super) id: u64,
+    pub(super) lane: &'a Lane,
+    pub(super) exited: &'a mut oneshot::Receiver<Exit>,
+    pub(super) stdout: &'a mut pipe::Receiver,
+    pub(super) stderr: &'a mut pipe::Receiver,
+    pub(super) output: &'a Output,
 }
 
 /// Where a guest leaves files for the caller.
@@ -247,6 +259,26 @@ impl Remains {
 }
 
 impl Guest {
+    /// Waits until a guest that was forked from the zygote has warmed up.
+    pub(super) async fn greeted(&mut self) -> Result<(), Error> {
+        let mut ready = [0];
+        let read = self.control.read_exact(&mut ready).await;
+        read.map(drop).map_err(|_| Error::LauncherGone)
+    }
+
+    /// What is attended while the guest works, and its control descriptor.
+    pub(super) fn attended(&mut self) -> (Attended<'_>, &mut UnixStream) {
+        let attended = Attended {
+            id: self.id,
+            lane: &self.lane,
+            exited: &mut self.exited,
+            stdout: &mut self.stdout,
+            stderr: &mut self.stderr,
+            output: &self.output,
+        };
+        (attended, &mut self.control)
+    }
+
     /// Leaves the killing to the end of the guest's lane.
     pub(super) fn leave_to_lane(self) -> Remains {
         Remains {

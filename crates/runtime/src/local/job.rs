@@ -2,6 +2,9 @@
 
 use ringfence_policy::EnvName;
 
+/// The job without length, which makes a session of a worker.
+pub(super) const SESSION: &[u8] = &[0; 4];
+
 /// Encodes a job as `python/worker.py` reads it: byte strings, each after its length in four bytes, behind
 /// the length of the whole.
 pub(super) fn encode(

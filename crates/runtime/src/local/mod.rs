@@ -6,6 +6,7 @@
 
 mod bytecode;
 mod destination;
+mod ears;
 mod error;
 mod found;
 mod guest;
@@ -16,8 +17,10 @@ mod lanes;
 mod layout;
 mod notice;
 mod pool;
+mod result;
 mod run;
 mod served;
+mod sessions;
 mod workdir;
 
 use std::ffi::OsString;
@@ -27,22 +30,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use ringfence_jail::protocol::Applied;
-use ringfence_policy::{ExecutionResult, Isolation, Language, Limits, Meta, Outcome, Request, RuntimeKind};
+use ringfence_policy::{ExecutionResult, Language, Limits, Request};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
 
 pub use error::Error;
 pub use found::{Found, interpreter};
-pub use notice::notice;
+pub use notice::{notice, session_ended};
 pub use ringfence_jail::launcher_main;
 pub use run::{Chunk, Connection, Stream};
+pub use sessions::{Error as SessionError, SessionInfo, SessionSettings};
 
 use destination::Destination;
-use guest::{Grouping, Guest, Output};
+use guest::{Grouping, Guest};
 use lanes::Lanes;
-use run::Finished;
+use result::{assemble, collect};
 use served::Served;
+use sessions::{Sessions, Work};
 
 /// How strongly a run must be fenced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +88,8 @@ pub struct Settings {
     pub max_concurrent: usize,
     /// Requests that may wait for their turn.
     pub max_queued: usize,
+    /// How many interpreters keep their state, and for how long.
+    pub sessions: SessionSettings,
 }
 
 /// Whether processes are started beforehand.
@@ -108,7 +114,8 @@ pub struct Local {
     settings: Settings,
     groups: Grouping,
     lanes: Lanes,
-    gate: Semaphore,
+    gate: Arc<Semaphore>,
+    sessions: Arc<Sessions>,
     queued: AtomicUsize,
     /// What clears up behind finished runs.
     cleaners: Mutex<JoinSet<()>>,
@@ -118,12 +125,14 @@ impl Local {
     /// Sets the backend up. Nothing is started before the first request.
     pub fn new(settings: Settings) -> Self {
         workdir::Workdir::sweep(&settings.scratch);
-        let gate = Semaphore::new(settings.max_concurrent);
+        let gate = Arc::new(Semaphore::new(settings.max_concurrent));
+        let sessions = Arc::new(Sessions::new(settings.sessions));
         Self {
             settings,
             groups: Grouping::default(),
             lanes: Lanes::default(),
             gate,
+            sessions,
             queued: AtomicUsize::new(0),
             cleaners: Mutex::default(),
         }
@@ -147,6 +156,16 @@ impl Local {
             .map(Destination::open)
             .transpose()
             .map_err(Error::OutputDirectory)?;
+        if let Some(id) = &request.session {
+            let work = Work {
+                request: request.clone(),
+                fence,
+                since,
+                destination,
+                connection,
+            };
+            return self.evaluate(id, Box::new(work)).await;
+        }
         let _turn = self.turn(&request.limits, since).await?;
         let served = self
             .lanes
@@ -191,6 +210,7 @@ impl Local {
 
     /// Ends every process, removes every control group and directory, and waits until that is done.
     pub async fn close(self) -> Result<(), Error> {
+        self.sessions.close().await;
         let mut cleaners = std::mem::take(&mut *self.cleaners());
         while cleaners.join_next().await.is_some() {}
         self.lanes.close().await;
@@ -221,25 +241,28 @@ impl Local {
     fn retire(&self, served: Arc<Served>, guest: Option<Guest>) {
         let mut cleaners = self.cleaners();
         while cleaners.try_join_next().is_some() {}
-        cleaners.spawn(async move {
-            served.refill();
-            // What could not be removed now is removed at the next start, which looks for it.
-            match (Arc::into_inner(served), guest) {
-                // The lane was for this run alone, and takes the guest with it.
-                (Some(served), Some(guest)) => {
-                    let remains = guest.leave_to_lane();
-                    served.close().await;
-                    let _ = remains.clear().await;
-                }
-                (Some(served), None) => served.close().await,
-                (None, Some(guest)) => drop(guest.close().await),
-                (None, None) => {}
-            }
-        });
+        cleaners.spawn(clear_up(served, guest));
     }
 
     fn cleaners(&self) -> MutexGuard<'_, JoinSet<()>> {
         self.cleaners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends what is left of a guest, and the lane if nobody else uses it. What cannot be removed is removed at the next
+/// start, which looks for it.
+async fn clear_up(served: Arc<Served>, guest: Option<Guest>) {
+    served.refill();
+    match (Arc::into_inner(served), guest) {
+        // The lane was for this guest alone, and takes it along.
+        (Some(served), Some(guest)) => {
+            let remains = guest.leave_to_lane();
+            served.close().await;
+            let _ = remains.clear().await;
+        }
+        (Some(served), None) => served.close().await,
+        (None, Some(guest)) => drop(guest.close().await),
+        (None, None) => {}
     }
 }
 
@@ -267,80 +290,4 @@ impl Drop for Place<'_> {
 /// If they cannot be.
 pub fn check_output_directory(path: &Path) -> io::Result<()> {
     Destination::open(path).map(drop)
-}
-
-fn collect(output: &Output, destination: Option<&Destination>, limit: u64) -> harvest::Harvest {
-    let source = match output {
-        Output::Handle(handle) => handle.try_clone(),
-        Output::Directory(directory) => harvest::open_directory(&directory.path().join("output")),
-    };
-    match source {
-        // An empty directory is the common case, and is found so in one call.
-        Ok(source) => harvest::collect(&source, destination, limit),
-        Err(error) => harvest::Harvest {
-            files: Vec::new(),
-            warnings: vec![format!("the output files could not be collected: {error}")],
-        },
-    }
-}
-
-fn assemble(
-    request: &Request,
-    guest: &Guest,
-    finished: Finished,
-    warm: bool,
-    since: Instant,
-) -> ExecutionResult {
-    let mut stderr = finished.stderr.text;
-    if let Some(notice) = notice(finished.outcome, &request.limits.into()) {
-        if !stderr.is_empty() && !stderr.ends_with('\n') {
-            stderr.push('\n');
-        }
-        stderr.push_str(&notice);
-        stderr.push('\n');
-    }
-    ExecutionResult {
-        stdout: finished.stdout.text,
-        stderr,
-        exit_code: finished.exit_code,
-        duration: since.elapsed().as_secs_f64(),
-        meta: Meta {
-            runtime: RuntimeKind::Local.as_str().to_owned(),
-            language: request.language.as_str().to_owned(),
-            truncated: finished.stdout.truncated || finished.stderr.truncated,
-            timed_out: finished.outcome == Outcome::TimedOut,
-            blocked_imports: Vec::new(),
-            resource_limits: request.limits.into(),
-            isolation: isolation(guest.applied),
-            outcome: finished.outcome,
-            stdout_bytes: finished.stdout.total_bytes,
-            stderr_bytes: finished.stderr.total_bytes,
-            peak_memory_bytes: finished.peak_memory_bytes,
-            cpu_seconds: finished.cpu_seconds,
-            artifact: None,
-            warm,
-            output_files: Vec::new(),
-            session: None,
-            warnings: Vec::new(),
-        },
-    }
-}
-
-fn isolation(applied: Applied) -> Isolation {
-    let namespaces = applied.namespaces;
-    Isolation {
-        user_ns: namespaces,
-        pid_ns: namespaces,
-        mount_ns: namespaces,
-        net_ns: namespaces,
-        ipc_ns: namespaces,
-        uts_ns: namespaces,
-        cgroup_ns: namespaces,
-        time_ns: applied.time_namespace,
-        seccomp: applied.seccomp.then(|| "fence".to_owned()),
-        landlock_abi: applied.landlock_abi,
-        cgroup: None,
-        no_new_privs: applied.no_new_privs,
-        capabilities_dropped: applied.capabilities_dropped,
-    }
 }

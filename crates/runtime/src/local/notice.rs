@@ -23,6 +23,11 @@ pub fn notice(outcome: Outcome, limits: &ResourceLimits) -> Option<String> {
     })
 }
 
+/// What is added to the errors of a program that took its session along.
+pub fn session_ended(id: &str) -> String {
+    format!("the session `{id}` was ended and its variables are lost")
+}
+
 /// The first Landlock ABI that governs how files are cut short (Linux 6.2).
 const TRUNCATE_ABI: u32 = 3;
 /// The first that governs signals (Linux 6.12).

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfence_policy::Limits;
-use tokio::io::AsyncReadExt;
 use tokio::sync::Notify;
 use tokio::sync::oneshot::error::TryRecvError;
 
@@ -113,9 +112,8 @@ impl Pool {
 
     /// Lets a worker wait in the pool once it has warmed up.
     async fn admit(&self, mut guest: Guest) {
-        let mut ready = [0];
-        match guest.control.read_exact(&mut ready).await {
-            Ok(_) => {
+        match guest.greeted().await {
+            Ok(()) => {
                 self.lock().push_back(guest);
                 self.admitted.notify_waiters();
             }

@@ -1,19 +1,19 @@
 //! One run from its start to its result: feeds it, listens to it, ends it in time, says what came of it.
 
-use std::fs::File;
-use std::io::Read;
-use std::os::fd::AsFd;
+use std::convert::Infallible;
 use std::time::Instant;
 
+use ringfence_jail::cgroup::{Group, Usage};
 use ringfence_policy::{Limits, Outcome};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, watch};
 
-use super::guest::{Guest, Output};
+use super::ears::Ears;
+use super::guest::{Attended, Guest, Output};
 use super::lane::Exit;
 use super::workdir;
-use crate::output::{Capture, Captured};
+use crate::output::Captured;
 
 /// One of the two streams of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,12 +55,6 @@ impl Connection {
     }
 }
 
-/// What comes from the caller while a run lasts.
-struct Input {
-    stdin: Option<mpsc::Receiver<Vec<u8>>>,
-    cancelled: Option<watch::Receiver<bool>>,
-}
-
 /// What came of a run.
 #[derive(Debug)]
 pub(super) struct Finished {
@@ -74,17 +68,38 @@ pub(super) struct Finished {
 
 /// What ended a run from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Interruption {
+pub(super) enum Interruption {
     TimedOut,
     Cancelled,
     DiskFull,
+    /// It answered what makes no sense.
+    Broken,
 }
 
-/// How much is read at once. A pipe holds this much unless the guest makes it larger.
-const READ_SIZE: usize = 64 * 1024;
+/// What a guest is not let go past.
+#[derive(Debug)]
+pub(super) struct Bounds<T> {
+    pub(super) deadline: Instant,
+    pub(super) disk_bytes: u64,
+    /// Ends when nobody wants the run any more.
+    pub(super) taken_back: T,
+}
 
-/// The most that can still lie in a pipe when the program has ended (/proc/sys/fs/pipe-max-size).
-const MAX_PIPE: usize = 1024 * 1024;
+/// Why listening to a guest came to an end.
+#[derive(Debug)]
+pub(super) enum Ending<A> {
+    /// It has answered, and goes on.
+    Answered(A),
+    /// Its first process has ended.
+    Ended(End),
+}
+
+/// How a guest's first process ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct End {
+    pub(super) exit: Option<Exit>,
+    pub(super) interruption: Option<Interruption>,
+}
 
 /// Lets a guest do its job and attends it until its end.
 pub(super) async fn attend(
@@ -93,172 +108,95 @@ pub(super) async fn attend(
     since: Instant,
     connection: Connection,
 ) -> Finished {
-    let Connection {
-        stdin,
-        output,
-        cancelled,
-    } = connection;
-    let mut ears = Ears::new(limits, output);
-    let connection = Input { stdin, cancelled };
-    let (exit, interruption) = listen_to_end(guest, &mut ears, limits, since, connection).await;
+    let mut ears = Ears::new(limits, connection.output);
+    let job = std::mem::take(&mut guest.job);
+    let pipe = guest.stdin.take();
+    let (attended, control) = guest.attended();
+    let feeding = feed(control, job, pipe, connection.stdin);
+    let bounds = Bounds {
+        deadline: since + limits.timeout.as_duration(),
+        disk_bytes: limits.disk.0,
+        taken_back: taken_back(connection.cancelled),
+    };
+    let no_answer = std::future::pending::<Option<Infallible>>();
+    let Ending::Ended(end) = listen(attended, &mut ears, bounds, feeding, no_answer).await;
     ears.drain(&guest.stdout, &guest.stderr).await;
-    conclude(guest, exit, interruption, ears)
+    let usage = guest.group.as_ref().map(Group::usage);
+    conclude(end, usage, ears)
 }
 
-async fn listen_to_end(
-    guest: &mut Guest,
+/// Listens to a guest until it answers or ends. One that goes past its bounds, or whose answer is `None`, is killed.
+pub(super) async fn listen<A>(
+    guest: Attended<'_>,
     ears: &mut Ears,
-    limits: &Limits,
-    since: Instant,
-    connection: Input,
-) -> (Option<Exit>, Option<Interruption>) {
-    let job = std::mem::take(&mut guest.job);
-    let feeding = feed(&mut guest.control, job, guest.stdin.take(), connection.stdin);
-    let deadline = tokio::time::sleep_until((since + limits.timeout.as_duration()).into());
-    let taken_back = taken_back(connection.cancelled);
-    let overfull = overfull(&guest.output, limits.disk.0);
-    tokio::pin!(feeding, deadline, taken_back, overfull);
+    bounds: Bounds<impl Future<Output = ()>>,
+    feeding: impl Future<Output = ()>,
+    answer: impl Future<Output = Option<A>>,
+) -> Ending<A> {
+    let deadline = tokio::time::sleep_until(bounds.deadline.into());
+    let (taken_back, overfull) = (bounds.taken_back, overfull(guest.output, bounds.disk_bytes));
+    tokio::pin!(feeding, answer, deadline, taken_back, overfull);
 
     let (mut fed, mut interruption) = (false, None);
     loop {
         let interrupted = tokio::select! {
             biased;
-            exit = &mut guest.exited => return (exit.ok(), interruption),
+            exit = &mut *guest.exited => {
+                return Ending::Ended(End { exit: exit.ok(), interruption });
+            }
             () = &mut deadline, if interruption.is_none() => Interruption::TimedOut,
             () = &mut taken_back, if interruption.is_none() => Interruption::Cancelled,
             () = &mut overfull, if interruption.is_none() => Interruption::DiskFull,
             () = &mut feeding, if !fed => { fed = true; continue; }
-            () = ears.listen(&mut guest.stdout, &mut guest.stderr) => continue,
+            answer = &mut answer, if interruption.is_none() => match answer {
+                Some(answer) => return Ending::Answered(answer),
+                None => Interruption::Broken,
+            },
+            () = ears.listen(guest.stdout, guest.stderr) => continue,
         };
         interruption = Some(interrupted);
         guest.lane.kill(guest.id).await;
     }
 }
 
-fn conclude(guest: &Guest, exit: Option<Exit>, interruption: Option<Interruption>, ears: Ears) -> Finished {
-    let usage = guest.group.as_ref().map(|group| group.usage());
+/// What came of a guest that has ended.
+pub(super) fn conclude(end: End, usage: Option<Usage>, ears: Ears) -> Finished {
+    let End { exit, interruption } = end;
     let killed = exit.is_none_or(|exit| exit.status == -9);
     let out_of_memory = killed && usage.as_ref().is_some_and(|usage| usage.oom_kills > 0);
     let (outcome, exit_code) = match (exit, interruption) {
         (_, Some(Interruption::TimedOut)) if killed => (Outcome::TimedOut, -1),
         (_, Some(Interruption::Cancelled)) if killed => (Outcome::Cancelled, -9),
-        (None, _) => (Outcome::Unknown, UNKNOWN_STATUS),
+        (None, _) | (_, Some(Interruption::Broken)) => (Outcome::Unknown, UNKNOWN_STATUS),
         (Some(exit), _) if out_of_memory => (Outcome::MemoryExceeded, exit.status),
         (Some(exit), _) if exit.status < 0 => (Outcome::Signalled, exit.status),
         (Some(exit), _) => (Outcome::Exited, exit.status),
     };
-    Finished {
-        outcome,
-        exit_code,
-        stdout: ears.stdout.finish(),
-        stderr: ears.stderr.finish(),
-        peak_memory_bytes: usage
-            .as_ref()
-            .and_then(|usage| usage.peak_memory_bytes)
-            .or_else(|| exit.map(|exit| exit.max_rss)),
-        cpu_seconds: usage
-            .and_then(|usage| usage.cpu_seconds)
-            .or_else(|| exit.map(|exit| exit.cpu_micros as f64 / 1e6)),
+    let mut finished = Finished::new(outcome, exit_code, usage, ears);
+    if let Some(exit) = exit {
+        finished.peak_memory_bytes.get_or_insert(exit.max_rss);
+        finished.cpu_seconds.get_or_insert(exit.cpu_micros as f64 / 1e6);
+    }
+    finished
+}
+
+impl Finished {
+    /// What came of a run, with what was heard and used.
+    pub(super) fn new(outcome: Outcome, exit_code: i32, usage: Option<Usage>, ears: Ears) -> Self {
+        let (stdout, stderr) = ears.finish();
+        Self {
+            outcome,
+            exit_code,
+            stdout,
+            stderr,
+            peak_memory_bytes: usage.as_ref().and_then(|usage| usage.peak_memory_bytes),
+            cpu_seconds: usage.and_then(|usage| usage.cpu_seconds),
+        }
     }
 }
 
 /// The status of a run of which nothing is known: that of a Ringfence that failed, and never a success.
 const UNKNOWN_STATUS: i32 = 125;
-
-/// How long a caller may take to read the last of a program's output.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
-
-/// Takes in both streams.
-struct Ears {
-    stdout: Capture,
-    stderr: Capture,
-    open: [bool; 2],
-    buffers: [Vec<u8>; 2],
-    output: Option<mpsc::Sender<Chunk>>,
-    /// Taken in, and not yet passed on.
-    pending: Option<Chunk>,
-}
-
-impl Ears {
-    fn new(limits: &Limits, output: Option<mpsc::Sender<Chunk>>) -> Self {
-        Self {
-            stdout: Capture::new(limits.max_output),
-            stderr: Capture::new(limits.max_output),
-            open: [true; 2],
-            buffers: [vec![0; READ_SIZE], vec![0; READ_SIZE]],
-            output,
-            pending: None,
-        }
-    }
-
-    /// Passes one piece on, or takes one in. Never ends once both streams are closed. May be dropped and
-    /// called again: what was taken in is kept.
-    async fn listen(&mut self, stdout: &mut pipe::Receiver, stderr: &mut pipe::Receiver) {
-        if let Some(output) = self.output.clone().filter(|_| self.pending.is_some()) {
-            // Streaming waits for the caller, and the program with it.
-            match (output.reserve().await, self.pending.take()) {
-                (Ok(permit), Some(chunk)) => permit.send(chunk),
-                _ => self.output = None,
-            }
-            return;
-        }
-        let [out_buffer, err_buffer] = &mut self.buffers;
-        let (stream, read) = tokio::select! {
-            read = stdout.read(out_buffer), if self.open[0] => (Stream::Stdout, read),
-            read = stderr.read(err_buffer), if self.open[1] => (Stream::Stderr, read),
-            else => return std::future::pending().await,
-        };
-        self.take(stream, read.unwrap_or(0));
-    }
-
-    /// Takes in what was read; no bytes mean the stream's end.
-    fn take(&mut self, stream: Stream, length: usize) {
-        self.open[stream as usize] &= length > 0;
-        let bytes = &self.buffers[stream as usize][..length];
-        match stream {
-            Stream::Stdout => self.stdout.push(bytes),
-            Stream::Stderr => self.stderr.push(bytes),
-        }
-        if self.output.is_some() && length > 0 {
-            self.pending = Some(Chunk {
-                stream,
-                bytes: bytes.to_vec(),
-            });
-        }
-    }
-
-    /// Takes in what the program wrote before its end and nobody has read.
-    ///
-    /// The pipes are read directly: the event loop may not have heard yet that there is something in them.
-    async fn drain(&mut self, stdout: &pipe::Receiver, stderr: &pipe::Receiver) {
-        let patience = tokio::time::Instant::now() + PATIENCE;
-        self.pass_on(patience).await;
-        for (stream, pipe) in [(Stream::Stdout, stdout), (Stream::Stderr, stderr)] {
-            let Ok(mut pipe) = pipe.as_fd().try_clone_to_owned().map(File::from) else {
-                continue;
-            };
-            let mut left = MAX_PIPE;
-            while self.open[stream as usize] && left > 0 {
-                let Ok(length) = pipe.read(&mut self.buffers[stream as usize]) else {
-                    break;
-                };
-                self.take(stream, length);
-                left = left.saturating_sub(length);
-                self.pass_on(patience).await;
-            }
-        }
-    }
-
-    /// A caller that has stopped reading still gets the result, without the rest of the stream.
-    async fn pass_on(&mut self, patience: tokio::time::Instant) {
-        if let (Some(output), Some(chunk)) = (&self.output, self.pending.take()) {
-            let sent = tokio::time::timeout_at(patience, output.send(chunk)).await;
-            if !matches!(sent, Ok(Ok(()))) {
-                self.output = None;
-            }
-        }
-    }
-}
 
 /// Sends the job, then standard input. A guest that does not read is no error of ours.
 async fn feed(
@@ -268,9 +206,13 @@ async fn feed(
     stdin: Option<mpsc::Receiver<Vec<u8>>>,
 ) {
     let sent = control.write_all(&job).await;
-    let (Some(mut pipe), Some(mut stdin), Ok(())) = (pipe, stdin, sent) else {
-        return;
-    };
+    if let (Some(pipe), Some(stdin), Ok(())) = (pipe, stdin, sent) {
+        pour(pipe, stdin).await;
+    }
+}
+
+/// Passes standard input on, to its end.
+pub(super) async fn pour(mut pipe: pipe::Sender, mut stdin: mpsc::Receiver<Vec<u8>>) {
     while let Some(bytes) = stdin.recv().await {
         if pipe.write_all(&bytes).await.is_err() {
             return;
@@ -278,7 +220,7 @@ async fn feed(
     }
 }
 
-async fn taken_back(cancelled: Option<watch::Receiver<bool>>) {
+pub(super) async fn taken_back(cancelled: Option<watch::Receiver<bool>>) {
     match cancelled {
         // An error means that the caller has gone, which takes the request back too.
         Some(mut cancelled) => drop(cancelled.wait_for(|cancelled| *cancelled).await),

@@ -20,13 +20,19 @@ use super::{Error, Fence, Settings, Warmth, bytecode, job};
 use crate::interpreter::Python;
 
 /// What runs in a Python guest.
-pub(super) const WORKER: &str = include_str!("../../python/worker.py");
+pub(super) const WORKER: &str = concat!(
+    include_str!("../../python/session.py"),
+    include_str!("../../python/worker.py")
+);
 
 /// The library that a zygote's interpreter loads; made by `build.rs`.
 const EXTENSION: &[u8] = include_bytes!(env!("RINGFENCE_EXTENSION"));
 
 /// How often a zygote that ends by itself is started again.
 const MAX_REVIVALS: u32 = 5;
+
+/// How long a session waits for a zygote that is still warming up.
+const ZYGOTE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// A lane with what it takes to start guests in it.
 #[derive(Debug)]
@@ -231,6 +237,45 @@ impl Served {
                     .map(|guest| (guest, true));
             }
         }
+        let job = job::encode(&request.name, &request.code, &request.args, &[]);
+        let guest = self.cold_python(request, settings, job).await?;
+        Ok((guest, false))
+    }
+
+    /// A Python that waits for what a session evaluates, and whether it was forked from a warm one.
+    pub(super) async fn session(
+        &self,
+        request: &Request,
+        settings: &Settings,
+    ) -> Result<(Guest, bool), Error> {
+        let mut zygote = self.lane.zygote();
+        // One that is still warming up is worth waiting for: only what comes from it can be forked again.
+        let settled = zygote.wait_for(|state| *state != Zygote::Cold);
+        let settled = tokio::time::timeout(ZYGOTE_PATIENCE, settled);
+        if self.pool.get().is_some() && matches!(settled.await, Ok(Ok(state)) if *state == Zygote::Warm) {
+            self.zygote_renewal.count();
+            let job = Text::Job(job::SESSION.to_vec());
+            let mut guest = self
+                .start(Origin::Fork, job, (&request.limits, None), None)
+                .await?;
+            guest.greeted().await?;
+            return Ok((guest, true));
+        }
+        let without_variables = Request {
+            env: Vec::new(),
+            ..request.clone()
+        };
+        let job = job::SESSION.to_vec();
+        let guest = self.cold_python(&without_variables, settings, job).await?;
+        Ok((guest, false))
+    }
+
+    async fn cold_python(
+        &self,
+        request: &Request,
+        settings: &Settings,
+        job: Vec<u8>,
+    ) -> Result<Guest, Error> {
         let python = python(settings)?;
         let directory = self.directory(settings)?;
         let places = self.places_in(directory.as_ref());
@@ -250,17 +295,14 @@ impl Served {
                 environment(&places, &self.extra, request),
             )
         };
-        let mut job = compiled.unwrap_or_default();
-        job.extend(job::encode(&request.name, &request.code, &request.args, &[]));
-        let guest = self
-            .start(
-                Origin::Exec(program),
-                Text::Job(job),
-                (&request.limits, None),
-                directory,
-            )
-            .await?;
-        Ok((guest, false))
+        let job = [compiled.unwrap_or_default(), job].concat();
+        self.start(
+            Origin::Exec(program),
+            Text::Job(job),
+            (&request.limits, None),
+            directory,
+        )
+        .await
     }
 
     async fn start(

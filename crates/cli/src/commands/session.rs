@@ -1,0 +1,120 @@
+//! `ringfence session`: the stateful interpreters in the engine.
+
+use std::process::ExitCode;
+
+use ringfence_policy::{Limits, Scope};
+use ringfence_runtime::local::SessionInfo;
+use ringfence_server::client::{Client, Error};
+use ringfence_server::wire::{SessionAction, SessionRequest, WireFence};
+
+use crate::args::{SessionCommand, SessionNewArgs, SessionOptions};
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::high;
+
+pub(crate) fn run(command: &SessionCommand, context: &Context) -> anyhow::Result<ExitCode> {
+    let (action, options) = match command {
+        SessionCommand::Ls(args) => (SessionAction::List, &args.options),
+        SessionCommand::New(args) => (new(args, context)?, &args.options),
+        SessionCommand::Rm(args) => (SessionAction::Remove { id: args.id.clone() }, &args.options),
+    };
+    let quiet = action != SessionAction::List;
+    let request = SessionRequest {
+        scope: options.user.clone().unwrap_or_else(Scope::local),
+        action,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let sessions = runtime.block_on(ask(&request, context))?;
+    context.ui.out(printed(&sessions, options, quiet)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn new(args: &SessionNewArgs, context: &Context) -> anyhow::Result<SessionAction> {
+    let config = context.config()?;
+    let limits = high::default_limits(config);
+    Ok(SessionAction::New {
+        id: args.id.clone(),
+        limits: Limits {
+            memory: args.memory.unwrap_or(limits.memory),
+            cpus: args.cpus.unwrap_or(limits.cpus),
+            pids: args.pids.unwrap_or(limits.pids),
+            ..limits
+        },
+        // No configuration can ask for a session without a fence.
+        fence: WireFence::of(high::default_fence(config).into()).unwrap_or(WireFence::Default),
+    })
+}
+
+async fn ask(request: &SessionRequest, context: &Context) -> Result<Vec<SessionInfo>, Failure> {
+    let socket = context.paths.socket_if_ours();
+    let socket = socket.ok_or_else(Failure::no_engine_for_sessions)?;
+    let mut client = Client::connect(&socket)
+        .await
+        .map_err(|_| Failure::no_engine_for_sessions())?;
+    client.sessions(request).await.map_err(|error| match error {
+        Error::Refused(refusal) => Failure::refused(refusal.message, refusal.hint),
+        error @ (Error::Declined(_) | Error::Broken(_) | Error::Answer(_)) => Failure::refused(
+            error.to_string(),
+            "check the engine; `ringfence session ls` shows which sessions there are",
+        ),
+    })
+}
+
+fn printed(sessions: &[SessionInfo], options: &SessionOptions, quiet: bool) -> serde_json::Result<String> {
+    if options.json {
+        return Ok(serde_json::to_string_pretty(sessions)? + "\n");
+    }
+    if quiet {
+        return Ok(String::new());
+    }
+    Ok(sessions.iter().map(|session| line(session) + "\n").collect())
+}
+
+fn line(session: &SessionInfo) -> String {
+    let state = match session.idle_seconds {
+        Some(seconds) => format!("idle {}", duration(seconds)),
+        None => "evaluating".to_owned(),
+    };
+    let count = session.evaluations;
+    let unit = if count == 1 { "evaluation" } else { "evaluations" };
+    let mut line = format!("{:<20}  {state:<12}  {count} {unit}", session.id.as_str());
+    if let Some(bytes) = session.memory_bytes {
+        line.push_str(&format!("  {} MiB", bytes.div_ceil(1024 * 1024)));
+    }
+    line.push_str(&format!("  made {} ago", duration(session.age_seconds)));
+    if let Some(of) = &session.forked_from {
+        line.push_str(&format!("  forked from {of}"));
+    }
+    line
+}
+
+fn duration(seconds: f64) -> String {
+    match seconds as u64 {
+        seconds @ ..60 => format!("{seconds}s"),
+        seconds @ 60..3600 => format!("{}m", seconds / 60),
+        seconds => format!("{}h {}m", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_has_a_line() {
+        let session = SessionInfo {
+            id: "data".parse().unwrap(),
+            age_seconds: 3_725.0,
+            idle_seconds: Some(61.0),
+            evaluations: 1,
+            memory_bytes: Some(1 << 20),
+            forked_from: Some("first".parse().unwrap()),
+        };
+        assert_eq!(
+            line(&session),
+            "data                  idle 1m       1 evaluation  1 MiB  made 1h 2m ago  forked from first"
+        );
+    }
+}

@@ -1,0 +1,616 @@
+//! Sessions: state that is kept, limits that end it, and an interpreter that nobody believes.
+
+use std::io::Read;
+use std::process::Child;
+
+use serde_json::{Value, json};
+
+use crate::support::{Output, eventually, eventually_none, finish};
+use crate::world::{Mode, Place, Run, World};
+
+/// Does something in a world with an engine, and shows that nothing is left.
+fn engine(act: impl FnOnce(&World)) {
+    let world = World::new(Mode::Engine, Place::Here).unwrap();
+    act(&world);
+    world.close();
+}
+
+fn engine_with(config: &str, act: impl FnOnce(&World)) {
+    let world = World::before_engine();
+    world
+        .dir
+        .write("config/ringfence/ringfence.toml", format!("[engine]\n{config}\n"));
+    world.start_engine();
+    act(&world);
+    world.close();
+}
+
+#[track_caller]
+fn evaluate(world: &World, session: &str, code: &str) -> Run {
+    world.json(["--session", session, "-c", code])
+}
+
+/// The value of an evaluation that goes well.
+#[track_caller]
+fn value(world: &World, session: &str, code: &str) -> Value {
+    let run = evaluate(world, session, code);
+    run.ended("exited", 0, 0);
+    assert_eq!(run.get("stderr"), "");
+    run.get("meta.session.value").clone()
+}
+
+/// `ringfence session ARGS…`
+fn session(world: &World, args: &[&str]) -> Output {
+    let args = ["session"].iter().chain(args);
+    finish(&mut world.command(&[], args), b"")
+}
+
+#[track_caller]
+fn sessions(world: &World) -> Vec<Value> {
+    serde_json::from_str(session(world, &["ls", "--json"]).ok()).unwrap()
+}
+
+/// Ended, and said so.
+#[track_caller]
+fn lost(run: &Run, outcome: &str, exit_code: i64, status: i32) {
+    run.ended(outcome, exit_code, status);
+    assert_eq!(run.get("meta.session.ended"), true, "{run:?}");
+    let said = "was ended and its variables are lost\n";
+    assert!(run.stderr().ends_with(said), "{run:?}");
+}
+
+#[test]
+fn variables_imports_and_files_are_kept() {
+    engine(|world| {
+        let first = evaluate(
+            world,
+            "a",
+            "import math\nx = 41\nopen('f', 'w').write('kept')\nprint(x)",
+        );
+        first.ended("exited", 0, 0);
+        assert_eq!(
+            (first.stdout(), first.get("meta.session")),
+            ("41\n", &json!({"id": "a", "evaluations": 1, "value": null}))
+        );
+        assert_eq!(value(world, "a", "x += 1; math.floor(x + 0.5)"), "42");
+        assert_eq!(value(world, "a", "_ * 2"), "84");
+        assert_eq!(value(world, "a", "open('f').read()"), "'kept'");
+        assert_eq!(
+            value(world, "a", "from __future__ import annotations\nNone"),
+            Value::Null
+        );
+        assert_eq!(value(world, "a", "def f(x: nowhere): 'doc'\nf.__doc__"), "'doc'");
+        assert_eq!(value(world, "b", "'x' in globals()"), "False");
+        assert_eq!(value(world, "a", "import __main__; __main__.x"), "42");
+        let listed = sessions(world);
+        assert_eq!(listed.len(), 2);
+        assert_eq!(
+            (&listed[0]["id"], &listed[0]["evaluations"]),
+            (&json!("a"), &json!(7))
+        );
+        let line = session(world, &["ls"]);
+        assert!(
+            line.ok().starts_with("a  ") && line.ok().contains("7 evaluations"),
+            "{line:?}"
+        );
+    });
+}
+
+#[test]
+fn a_value_is_shown_as_a_prompt_shows_it() {
+    engine(|world| {
+        let shown = world.run(["--session", "a", "-c", "print('out'); 'va' + 'lue'"]);
+        assert_eq!(shown.ok(), "out\n'value'\n");
+        assert_eq!(world.run(["--session", "a", "-c", "_"]).ok(), "'value'\n");
+        assert_eq!(world.run(["--session", "a", "-c", "None"]).ok(), "");
+        let long = evaluate(world, "a", "'é' * 100_000");
+        let text = long.get("meta.session.value").as_str().unwrap();
+        assert!(text.len() < 11_000, "{}", text.len());
+        assert!(
+            text.ends_with("é... (output truncated) 189763 bytes left out"),
+            "{}",
+            &text[text.len() - 80..]
+        );
+        assert_eq!(long.get("meta.truncated"), true);
+        assert_eq!(value(world, "a", "'\\ud800'"), "'\\ud800'");
+        let broken = evaluate(world, "a", "class A:\n    def __repr__(self): return 1/0\nA()");
+        broken.ended("exited", 1, 1);
+        assert!(broken.stderr().contains("line 2, in __repr__"), "{broken:?}");
+    });
+}
+
+#[test]
+fn errors_name_the_lines_of_their_own_code() {
+    engine(|world| {
+        evaluate(world, "a", "kept = 1\ndef f():\n    # earlier\n    return 1 / 0");
+        let called = evaluate(world, "a", "later = 2\nf()");
+        called.ended("exited", 1, 1);
+        let said = called.stderr();
+        assert!(
+            said.starts_with(
+                "Traceback (most recent call last):\n  File \"<string>#2\", line 2, in <module>\n    f()\n"
+            ),
+            "{said}"
+        );
+        assert!(
+            said.contains("File \"<string>\", line 4, in f\n    return 1 / 0\n"),
+            "{said}"
+        );
+        assert!(said.ends_with("ZeroDivisionError: division by zero\n"), "{said}");
+        let malformed = evaluate(world, "a", "kept = 3\nkept =");
+        malformed.ended("exited", 1, 1);
+        assert!(
+            malformed.stderr().contains("line 2\n    kept =\n"),
+            "{malformed:?}"
+        );
+        assert_eq!(value(world, "a", "kept, later"), "(1, 2)");
+        let own_hook = "import sys\nsys.excepthook = lambda *_: print('mine')\nraise ValueError";
+        assert_eq!(evaluate(world, "a", own_hook).stdout(), "mine\n");
+        evaluate(world, "a", "raise KeyboardInterrupt").ended("exited", 130, 130);
+        evaluate(world, "a", "raise GeneratorExit").ended("exited", 1, 1);
+        assert_eq!(value(world, "a", "kept"), "1");
+    });
+}
+
+#[test]
+fn leaving_by_sys_exit_ends_the_evaluation_alone() {
+    engine(|world| {
+        evaluate(world, "a", "x = 1; import sys; sys.exit(7)").ended("exited", 7, 7);
+        let told = evaluate(world, "a", "exit('no more')");
+        told.ended("exited", 1, 1);
+        assert_eq!(told.stderr(), "no more\n");
+        assert_eq!(value(world, "a", "x"), "1");
+    });
+}
+
+#[test]
+fn arguments_variables_and_input_are_each_evaluations_own() {
+    engine(|world| {
+        let code = "import sys, os\nprint(sys.argv, os.environ['KIND'], input())";
+        let args = [
+            "--session",
+            "a",
+            "--env",
+            "KIND=one",
+            "--stdin",
+            "-",
+            "-c",
+            code,
+            "--",
+            "1",
+            "2",
+        ];
+        assert_eq!(
+            world.call(args).stdin("first\nrest").output().ok(),
+            "['<string>', '1', '2'] one first\n"
+        );
+        assert_eq!(
+            value(world, "a", "sys.argv, os.environ['KIND'], sys.stdin.read()"),
+            "(['<string>'], 'one', '')"
+        );
+        let args = ["--session", "a", "--stdin", "-", "-c", "sys.stdin.read()"];
+        assert_eq!(world.call(args).stdin("second").output().ok(), "'second'\n");
+        let big = vec![b'x'; 3 << 20];
+        let args = [
+            "--session",
+            "a",
+            "--stdin",
+            "-",
+            "-c",
+            "len(sys.stdin.buffer.read())",
+        ];
+        assert_eq!(world.call(args).stdin(&big).output().ok(), "3145728\n");
+        let args = ["--session", "a", "--stdin", "-", "-c", "1"];
+        assert_eq!(world.call(args).stdin(&big).output().ok(), "1\n");
+        assert_eq!(value(world, "a", "sys.stdin.read()"), "''");
+    });
+}
+
+#[test]
+fn files_for_the_caller_come_from_each_evaluation() {
+    engine(|world| {
+        let out = world.dir.path("out");
+        let args = [
+            "--session",
+            "a",
+            "-o",
+            out.to_str().unwrap(),
+            "-c",
+            "open('/output/one', 'w').write('1')",
+        ];
+        world.run(args).ok();
+        assert_eq!(std::fs::read_to_string(out.join("one")).unwrap(), "1");
+        let listed = evaluate(world, "a", "open('/output/two', 'w').write('22')");
+        let files = listed.get("meta.output_files").as_array().unwrap();
+        assert_eq!(files.len(), 2, "{files:?}");
+    });
+}
+
+#[test]
+fn a_flood_is_cut_and_the_session_goes_on() {
+    engine(|world| {
+        let flood = evaluate(world, "a", "x = 1\nfor _ in range(2000): print('y' * 10_000)");
+        flood.ended("exited", 0, 0);
+        assert_eq!(flood.get("meta.stdout_bytes"), 20_002_000);
+        assert_eq!(flood.get("meta.truncated"), true);
+        assert!(flood.stdout().len() < 11_000);
+        assert_eq!(value(world, "a", "x"), "1");
+    });
+}
+
+#[test]
+fn what_is_printed_in_between_comes_with_the_next_evaluation() {
+    engine(|world| {
+        let code = "import threading\ngo = threading.Event()\ndef later():\n    go.wait()\n    print('late', flush=True)\n    \
+                    done.set()\ndone = threading.Event()\nthreading.Thread(target=later).start()";
+        evaluate(world, "a", code).ended("exited", 0, 0);
+        let next = evaluate(world, "a", "go.set()\ndone.wait(10)");
+        assert_eq!(
+            (next.stdout(), next.get("meta.session.value")),
+            ("late\n", &json!("True"))
+        );
+        // Nobody listens in between: the pipe fills up and holds the thread, and nothing else.
+        let flood = "def flood():\n    for _ in range(1000): print('z' * 9_999)\nt = threading.Thread(target=flood)\nt.start()";
+        evaluate(world, "a", flood).ended("exited", 0, 0);
+        let rest = evaluate(world, "a", "t.join()");
+        let held = rest.get("meta.stdout_bytes").as_u64().unwrap();
+        assert!(held > 5_000_000, "{held}");
+    });
+}
+
+#[test]
+fn a_timeout_ends_the_session_and_says_so() {
+    engine(|world| {
+        evaluate(world, "a", "x = 1");
+        let run = world.json([
+            "--session",
+            "a",
+            "--timeout",
+            "300ms",
+            "-c",
+            "print('begun')\nwhile True: pass",
+        ]);
+        lost(&run, "timed_out", -1, 124);
+        assert_eq!(run.stdout(), "begun\n");
+        assert!(
+            run.stderr().starts_with("execution timed out after 300ms\n"),
+            "{run:?}"
+        );
+        let fresh = evaluate(world, "a", "x");
+        fresh.ended("exited", 1, 1);
+        let warned = fresh.get("meta.warnings").to_string();
+        assert!(
+            warned.contains("`a` before ended") && warned.contains("an evaluation timed out"),
+            "{warned}"
+        );
+        assert_eq!(fresh.get("meta.session.evaluations"), 1);
+        assert_eq!(evaluate(world, "a", "1").result["meta"].get("warnings"), None);
+        let shown = world.run(["--session", "a", "--timeout", "300ms", "-c", "while True: pass"]);
+        assert_eq!(shown.status, 124);
+        assert_eq!(
+            shown.stderr,
+            "error: execution timed out after 300ms\nerror: the session `a` was ended and its variables are lost\n"
+        );
+    });
+}
+
+#[test]
+fn its_memory_limit_holds_for_the_whole_session() {
+    engine(|world| {
+        session(world, &["new", "a", "--memory", "64MiB", "--pids", "9"]).ok();
+        let kept = world.json([
+            "--session",
+            "a",
+            "--memory",
+            "1GiB",
+            "-c",
+            "kept = b'k' * (30 << 20)",
+        ]);
+        assert_eq!(kept.get("meta.resource_limits.memory_bytes"), 64 << 20);
+        assert_eq!(kept.get("meta.resource_limits.pids"), 9);
+        let over = evaluate(world, "a", "more = b'x' * (60 << 20)");
+        lost(&over, "memory_exceeded", -9, 137);
+        let fresh = evaluate(world, "a", "1");
+        assert!(
+            fresh
+                .get("meta.warnings")
+                .to_string()
+                .contains("exceeded its memory limit"),
+            "{fresh:?}"
+        );
+        assert_eq!(fresh.get("meta.resource_limits.memory_bytes"), 256 << 20);
+    });
+}
+
+#[test]
+fn a_process_that_ends_takes_the_session_along() {
+    engine(|world| {
+        lost(&evaluate(world, "a", "import os; os._exit(3)"), "exited", 3, 3);
+        lost(
+            &evaluate(world, "a", "import ctypes; ctypes.string_at(0)"),
+            "signalled",
+            -11,
+            139,
+        );
+        lost(
+            &evaluate(world, "a", "import os; os.kill(os.getpid(), 9)"),
+            "signalled",
+            -9,
+            137,
+        );
+        let why = evaluate(world, "a", "1").get("meta.warnings").to_string();
+        assert!(why.contains("signal 9 killed its process"), "{why}");
+        let idle = "import threading, os, sys\nthreading.Timer(0.05, lambda: os._exit(4)).start()";
+        evaluate(world, "a", idle).ended("exited", 0, 0);
+        eventually_none("sessions", || sessions(world));
+        let why = evaluate(world, "a", "1").get("meta.warnings").to_string();
+        assert!(why.contains("its process ended with status 4"), "{why}");
+    });
+}
+
+#[test]
+fn children_do_not_become_the_session() {
+    engine(|world| {
+        let code = "import os\nr, w = os.pipe()\nchild = os.fork()\nx = 'child' if child == 0 else 'parent'\nif child == 0: os.write(w, b'here')";
+        evaluate(world, "a", code).ended("exited", 0, 0);
+        assert_eq!(
+            value(world, "a", "x, os.read(r, 4), os.waitpid(child, 0)[1]"),
+            "('parent', b'here', 0)"
+        );
+        assert_eq!(
+            value(
+                world,
+                "a",
+                "import subprocess; subprocess.run(['sh', '-c', 'ls /proc/self/fd'], stdout=-1, close_fds=False).stdout.split()[3:]"
+            ),
+            "[b'3']"
+        );
+    });
+}
+
+/// What an interpreter may say on its control channel harms its own session alone.
+#[test]
+fn nonsense_on_the_control_channel_ends_the_session() {
+    engine(|world| {
+        let witness = "witness";
+        evaluate(world, witness, "x = 1");
+        let huge =
+            "import os, struct\nos.write(3, struct.pack('<IBQI', 1, 0, 1 << 40, 1 << 31) + b'x' * 9999)";
+        for code in [
+            "import os; os.write(3, b'x' * 17)",
+            "import os; os.write(3, bytes(17))",
+            huge,
+            "import os, time; os.close(3); time.sleep(1000)",
+            "import os, socket; socket.socket(fileno=3).shutdown(2)\nimport time; time.sleep(1000)",
+        ] {
+            lost(&evaluate(world, "a", code), "unknown", 125, 125);
+            let why = evaluate(world, "a", "1").get("meta.warnings").to_string();
+            assert!(why.contains("it broke its control channel"), "{why}");
+            session(world, &["rm", "a"]).ok();
+        }
+        // A forged answer gives this session a wrong result, and the next answer, which comes twice, its end.
+        let forged = "import os, struct\nos.write(3, struct.pack('<IBQI', 1, 9, 2, 2) + b'hi')";
+        let run = evaluate(world, "a", forged);
+        assert_eq!(run.get("exit_code"), 9);
+        eventually_none("the forger's session", || {
+            sessions(world)
+                .into_iter()
+                .filter(|session| session["id"] == "a")
+                .collect()
+        });
+        // In between, too.
+        evaluate(
+            world,
+            "a",
+            "import threading, os\nthreading.Timer(0.01, lambda: os.write(3, b'!')).start()",
+        );
+        eventually_none("the session that spoke unasked", || {
+            sessions(world)
+                .into_iter()
+                .filter(|session| session["id"] == "a")
+                .collect()
+        });
+        assert_eq!(value(world, witness, "x"), "1");
+    });
+}
+
+#[test]
+fn a_signals_handler_does_not_end_the_session() {
+    engine(|world| {
+        let code = "import signal\ndef stop(*_): raise ValueError('handled')\nsignal.signal(signal.SIGALRM, stop)\n\
+                    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)";
+        evaluate(world, "a", code);
+        for _ in 0..20 {
+            // It may hit the evaluation, or come in between.
+            let run = evaluate(world, "a", "x = 1");
+            assert_eq!(run.get("meta.outcome"), "exited", "{run:?}");
+        }
+        evaluate(world, "a", "signal.setitimer(signal.ITIMER_REAL, 0)");
+        evaluate(world, "a", "signal.setitimer(signal.ITIMER_REAL, 0)");
+        assert_eq!(value(world, "a", "x"), "1");
+    });
+}
+
+#[test]
+fn users_do_not_see_each_others_sessions() {
+    engine(|world| {
+        evaluate(world, "a", "x = 'ours'");
+        let theirs = world.json(["--user", "bob", "--session", "a", "-c", "'x' in globals()"]);
+        assert_eq!(theirs.get("meta.session.value"), "False");
+        let listed: Value =
+            serde_json::from_str(session(world, &["ls", "--json", "--user", "bob"]).ok()).unwrap();
+        assert_eq!(
+            (listed.as_array().unwrap().len(), &listed[0]["evaluations"]),
+            (1, &json!(1))
+        );
+        session(world, &["rm", "a", "--user", "eve"]).refused(125, "no session `a`");
+        session(world, &["rm", "a", "--user", "bob"]).ok();
+        assert_eq!(value(world, "a", "x"), "'ours'");
+    });
+}
+
+fn lasting(world: &World, session: &str) -> Child {
+    let code = "print('begun', flush=True)\nimport time; time.sleep(1000)";
+    let mut child = world
+        .call(["--session", session, "--timeout", "300s", "-c", code])
+        .start();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+    child
+}
+
+#[test]
+fn evaluations_of_one_session_wait_for_each_other() {
+    engine(|world| {
+        evaluate(world, "a", "import time\nlog = []");
+        let code = "log.append('in')\ntime.sleep(0.02)\nlog.append('out')";
+        let children: Vec<_> = (0..8)
+            .map(|_| world.call(["--session", "a", "-c", code]).start())
+            .collect();
+        for child in children {
+            let output = child.wait_with_output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+        }
+        assert_eq!(value(world, "a", "log == ['in', 'out'] * 8"), "True");
+        // One that has to wait for longer than it has is told so, and what runs is not harmed.
+        let mut running = lasting(world, "a");
+        world
+            .run(["--session", "a", "--timeout", "100ms", "-c", "1"])
+            .refused(125, "busy: the session `a`");
+        assert_eq!(value(world, "b", "1"), "1");
+        assert_eq!(sessions(world)[0]["idle_seconds"], Value::Null);
+        session(world, &["rm", "a"]).ok();
+        assert_eq!(running.wait().unwrap().code(), Some(130));
+        assert_eq!(sessions(world).len(), 1);
+    });
+}
+
+#[test]
+fn a_client_that_vanishes_takes_the_session_along() {
+    engine(|world| {
+        let mut child = lasting(world, "a");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        eventually_none("sessions", || sessions(world));
+    });
+}
+
+#[test]
+fn idle_and_old_sessions_are_ended_by_the_clock() {
+    engine_with("session_idle_minutes = '300ms'", |world| {
+        evaluate(world, "a", "x = 1").ended("exited", 0, 0);
+        eventually_none("idle sessions", || sessions(world));
+        let fresh = evaluate(world, "a", "'x' in globals()");
+        assert_eq!(fresh.get("meta.session.value"), "False");
+        let why = fresh.get("meta.warnings").to_string();
+        assert!(why.contains("it was not used for 300ms"), "{why}");
+    });
+    engine_with("session_lifetime_minutes = '1s'", |world| {
+        evaluate(world, "a", "x = 1");
+        // One that evaluates is let finish, and none is kept alive by being used.
+        let through = evaluate(world, "a", "import time; time.sleep(1.2); x");
+        assert_eq!(through.get("meta.session.value"), "1");
+        eventually_none("old sessions", || sessions(world));
+        let why = evaluate(world, "a", "1").get("meta.warnings").to_string();
+        assert!(why.contains("as old as a session may be (1s)"), "{why}");
+    });
+}
+
+#[test]
+fn there_are_only_so_many() {
+    engine_with("max_sessions = 2", |world| {
+        session(world, &["new", "a"]).ok();
+        evaluate(world, "b", "1");
+        let third = world.run(["--session", "c", "-c", "1"]);
+        third.refused(125, "as many as `engine.max_sessions` lets be");
+        assert!(third.stderr.contains("ringfence session rm"), "{third:?}");
+        session(world, &["new", "c", "--user", "bob"]).refused(125, "limit_exceeded");
+        session(world, &["new", "a"]).refused(125, "a session `a` already");
+        session(world, &["rm", "a"]).ok();
+        evaluate(world, "c", "1").ended("exited", 0, 0);
+    });
+}
+
+#[test]
+fn what_it_was_made_with_stays() {
+    engine(|world| {
+        let data = world.dir.write("work/data", "shown");
+        let mount = format!("{}:/data", data.display());
+        let with = ["--session", "a", "--mount", &mount, "-c", "open('/data').read()"];
+        assert_eq!(world.run(with).ok(), "'shown'\n");
+        assert_eq!(world.run(with).ok(), "'shown'\n");
+        assert_eq!(value(world, "a", "open('/data').read()"), "'shown'");
+        let other = format!("{}:/other", data.display());
+        let other = world.run(["--session", "a", "--mount", &other, "-c", "1"]);
+        other.refused(125, "made with another set of mounts");
+    });
+}
+
+#[test]
+fn what_is_no_use_of_a_session_is_refused() {
+    let world = World::before_engine();
+    world
+        .run(["--session", "a", "-c", "1"])
+        .refused(125, "sessions live in an engine");
+    session(&world, &["ls"]).refused(125, "sessions live in an engine");
+    world
+        .run(["--session", "a", "-l", "bash", "-c", "1"])
+        .refused(2, "a session is a Python interpreter");
+    assert_eq!(world.run(["--session", "../a", "-c", "1"]).status, 2);
+    assert_eq!(world.run(["--session", "a", "--unfenced", "-c", "1"]).status, 2);
+    world.close();
+}
+
+#[test]
+fn thirty_sessions_leave_nothing() {
+    engine_with("max_sessions = 30\npool_size = 1", |world| {
+        for number in 0..30 {
+            let name = format!("s{number}");
+            assert_eq!(
+                value(world, &name, &format!("x = {number}; x")),
+                number.to_string()
+            );
+        }
+        assert_eq!(value(world, "s7", "x"), "7");
+        for number in 0..10 {
+            session(world, &["rm", &format!("s{number}")]).ok();
+        }
+        assert_eq!(sessions(world).len(), 20);
+    });
+}
+
+#[test]
+fn a_killed_engine_leaves_no_session() {
+    let world = World::new(Mode::Engine, Place::Here).unwrap();
+    evaluate(
+        &world,
+        "a",
+        "import subprocess\np = subprocess.Popen(['sleep', '1009'])",
+    );
+    let running = lasting(&world, "b");
+    assert_eq!(world.stop_engine("KILL"), Some(-1));
+    assert_eq!(running.wait_with_output().unwrap().status.code(), Some(125));
+    world.start_engine();
+    assert_eq!(sessions(&world), [json!(null); 0]);
+    assert_eq!(value(&world, "a", "1"), "1");
+    world.close();
+}
+
+/// As an ordinary user, and where namespaces are forbidden, a session works as well as a run does.
+#[test]
+fn sessions_work_in_every_situation() {
+    for place in [Place::User, Place::Container, Place::ContainerUser] {
+        let Some(world) = World::new(Mode::Engine, place) else {
+            continue;
+        };
+        evaluate(&world, "a", "x = 41").ended("exited", 0, 0);
+        let run = evaluate(&world, "a", "x + 1");
+        assert_eq!(run.get("meta.session.value"), "42", "{run:?}");
+        let over = world.json(["--session", "a", "--timeout", "300ms", "-c", "while True: pass"]);
+        lost(&over, "timed_out", -1, 124);
+        eventually("a new one is made", || {
+            evaluate(&world, "a", "1").get("meta.session.evaluations") == 1
+        });
+        session(&world, &["rm", "a"]).ok();
+        world.close();
+    }
+}

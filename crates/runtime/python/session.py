@@ -1,0 +1,189 @@
+"""A session: one interpreter that evaluates pieces of code, each told on descriptor 3 and answered there.
+
+A message has its length in four bytes, then what is to be done in one. To evaluate: the evaluation's number, the
+most bytes of a value that are wanted, whether a descriptor for standard input follows, and a job as worker.py reads
+it. An answer repeats the number, says the status, and how long the last expression's value is as a text (all ones
+where there is none); the text, as far as it is wanted, follows its own length.
+"""
+import _ast
+import _signal
+import builtins
+
+# What `from __future__ import …` sets in a piece of code holds for those that follow, as at a prompt.
+FUTURES = 0x1FE0000
+
+SIGNALS = _signal.valid_signals()
+
+# How many pieces of code are kept to be shown in tracebacks.
+MAX_SOURCES = 1000
+
+
+def hear(descriptor, count):
+    """Waits for the engine. What a signal's handler raises meanwhile belongs to no evaluation."""
+    while True:
+        try:
+            return posix.read(descriptor, count)
+        except OSError:
+            # The channel was closed by the session itself: nobody can reach it any more.
+            posix._exit(1)
+        except BaseException as error:
+            complain(error)
+
+
+def complain(error):
+    try:
+        sys.__excepthook__(type(error), error, error.__traceback__)
+    except BaseException:
+        pass
+
+
+def say(data):
+    try:
+        while data:
+            data = data[posix.write(3, data) :]
+    except OSError:
+        posix._exit(1)
+
+
+def number(data):
+    return int.from_bytes(data, "little")
+
+
+def connect_stdin(descriptor):
+    posix.dup2(descriptor, 0)
+    posix.close(descriptor)
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
+
+
+def receive_stdin():
+    """Takes over the pipe that comes beside one byte on the channel."""
+    import _socket
+
+    channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, 3)
+    try:
+        descriptor = channel.recvmsg(1, _socket.CMSG_SPACE(4))[1][0][2]
+    finally:
+        channel.detach()
+    connect_stdin(int.from_bytes(descriptor[:4], sys.byteorder))
+
+
+class Session:
+    def __init__(self):
+        import linecache
+
+        self.lines = linecache.cache
+        self.process = posix.getpid()
+        self.mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, SIGNALS)
+        self.flags = 0
+        self.names = []
+        self.main = type(sys)("__main__")
+        self.main.__builtins__ = builtins
+        sys.modules["__main__"] = self.main
+
+    def file_name(self, name, code, evaluation):
+        """A name of its own for each piece, so that functions of earlier ones keep their lines in tracebacks."""
+        if name in self.lines:
+            name = f"{name}#{evaluation}"
+        self.lines[name] = (len(code), None, code.splitlines(True), name)
+        self.names.append(name)
+        if len(self.names) > MAX_SOURCES:
+            self.lines.pop(self.names.pop(0), None)
+        return name
+
+    def run(self, code, file):
+        """Runs a piece of code; the value of its last statement, if that is an expression."""
+        tree = compile(code, file, "exec", _ast.PyCF_ONLY_AST | self.flags, True)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
+        compiled = compile(tree, file, "exec", self.flags, True)
+        self.flags |= compiled.co_flags & FUTURES
+        if last is not None:
+            last = compile(_ast.Expression(last.value), file, "eval", self.flags, True)
+        space = self.main.__dict__
+        if tree.body:
+            exec(compiled, space)
+        return last and eval(last, space)
+
+    def attempt(self, code, file):
+        """Runs a piece of code; its status, and the text of its value or None."""
+        try:
+            value = self.run(code, file)
+            if value is None:
+                return 0, None
+            text = repr(value)
+            builtins._ = value
+            return 0, text
+        except SystemExit as request:
+            return exit_status(request.code), None
+        except BaseException as error:
+            trace = error.__traceback__.tb_next
+            if trace is not None and trace.tb_frame.f_code is Session.run.__code__:
+                trace = trace.tb_next
+            show_exception(type(error), error, trace, file, code)
+            return (130 if isinstance(error, KeyboardInterrupt) else 1), None
+
+    def evaluate(self, message):
+        evaluation, wanted, stdin = message[:4], number(message[4:8]), message[8]
+        name, code, arguments, variables = parse_job(message[9:])
+        status, text = 1, None
+        try:
+            if stdin:
+                receive_stdin()
+            set_variables(variables)
+            sys.argv[:] = [name, *arguments]
+            self.let_signals_in()
+            status, text = self.attempt(code, self.file_name(name, code, number(evaluation)))
+        except BaseException as error:
+            complain(error)
+        self.hold_signals()
+        if posix.getpid() != self.process:
+            # A child that the code forked, and that came back here: the session is its parent's.
+            finish(status)
+        for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+            try:
+                stream.flush()
+            except BaseException:
+                pass
+        if stdin:
+            connect_stdin(posix.open("/dev/null", posix.O_RDONLY))
+        self.answer(evaluation, status, text, wanted)
+
+    def let_signals_in(self):
+        """What the handlers of those that have waited raise is no part of this evaluation."""
+        try:
+            _signal.pthread_sigmask(_signal.SIG_SETMASK, self.mask)
+        except BaseException as error:
+            complain(error)
+
+    def hold_signals(self):
+        """Lets signals wait for the next evaluation: a handler that raises would tear a message apart."""
+        mask = None
+        while True:
+            try:
+                if mask is None:
+                    mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
+                _signal.pthread_sigmask(_signal.SIG_BLOCK, SIGNALS)
+                break
+            except BaseException as error:
+                complain(error)
+        self.mask = mask
+
+    def answer(self, evaluation, status, text, wanted):
+        head = evaluation + bytes([status])
+        if text is None:
+            return say(head + b"\xff" * 8 + bytes(4))
+        data = str.encode(text, "utf-8", "backslashreplace")
+        cut = data[:wanted].decode("utf-8", "ignore").encode()
+        say(head + len(data).to_bytes(8, "little") + len(cut).to_bytes(4, "little") + cut)
+
+
+def serve_session(library):
+    posix.set_inheritable(3, False)
+    session = Session()
+    while True:
+        message = read_exactly(number(read_exactly(4, hear)), hear)
+        try:
+            session.evaluate(message[1:])
+        except BaseException as error:
+            complain(error)
+
+

@@ -1,0 +1,120 @@
+//! What listens to a guest: takes both streams in, and passes them on to whoever watches.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+
+use ringfence_policy::Limits;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::sync::mpsc;
+
+use super::run::{Chunk, Stream};
+use crate::output::{Capture, Captured};
+
+/// How much is read at once. A pipe holds this much unless the guest makes it larger.
+const READ_SIZE: usize = 64 * 1024;
+
+/// The most that can still lie in a pipe when the program has ended (/proc/sys/fs/pipe-max-size).
+const MAX_PIPE: usize = 1024 * 1024;
+
+/// How long a caller may take to read the last of a program's output.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// Takes in both streams.
+#[derive(Debug)]
+pub(super) struct Ears {
+    stdout: Capture,
+    stderr: Capture,
+    open: [bool; 2],
+    buffers: [Vec<u8>; 2],
+    output: Option<mpsc::Sender<Chunk>>,
+    /// Taken in, and not yet passed on.
+    pending: Option<Chunk>,
+}
+
+impl Ears {
+    pub(super) fn new(limits: &Limits, output: Option<mpsc::Sender<Chunk>>) -> Self {
+        Self {
+            stdout: Capture::new(limits.max_output),
+            stderr: Capture::new(limits.max_output),
+            open: [true; 2],
+            buffers: [vec![0; READ_SIZE], vec![0; READ_SIZE]],
+            output,
+            pending: None,
+        }
+    }
+
+    /// What was heard on standard output, and on standard error.
+    pub(super) fn finish(self) -> (Captured, Captured) {
+        (self.stdout.finish(), self.stderr.finish())
+    }
+
+    /// Passes one piece on, or takes one in. Never ends once both streams are closed. May be dropped and
+    /// called again: what was taken in is kept.
+    pub(super) async fn listen(&mut self, stdout: &mut pipe::Receiver, stderr: &mut pipe::Receiver) {
+        if let Some(output) = self.output.clone().filter(|_| self.pending.is_some()) {
+            // Streaming waits for the caller, and the program with it.
+            match (output.reserve().await, self.pending.take()) {
+                (Ok(permit), Some(chunk)) => permit.send(chunk),
+                _ => self.output = None,
+            }
+            return;
+        }
+        let [out_buffer, err_buffer] = &mut self.buffers;
+        let (stream, read) = tokio::select! {
+            read = stdout.read(out_buffer), if self.open[0] => (Stream::Stdout, read),
+            read = stderr.read(err_buffer), if self.open[1] => (Stream::Stderr, read),
+            else => return std::future::pending().await,
+        };
+        self.take(stream, read.unwrap_or(0));
+    }
+
+    /// Takes in what was read; no bytes mean the stream's end.
+    fn take(&mut self, stream: Stream, length: usize) {
+        self.open[stream as usize] &= length > 0;
+        let bytes = &self.buffers[stream as usize][..length];
+        match stream {
+            Stream::Stdout => self.stdout.push(bytes),
+            Stream::Stderr => self.stderr.push(bytes),
+        }
+        if self.output.is_some() && length > 0 {
+            self.pending = Some(Chunk {
+                stream,
+                bytes: bytes.to_vec(),
+            });
+        }
+    }
+
+    /// Takes in what the program wrote before its end and nobody has read.
+    ///
+    /// The pipes are read directly: the event loop may not have heard yet that there is something in them.
+    pub(super) async fn drain(&mut self, stdout: &pipe::Receiver, stderr: &pipe::Receiver) {
+        let patience = tokio::time::Instant::now() + PATIENCE;
+        self.pass_on(patience).await;
+        for (stream, pipe) in [(Stream::Stdout, stdout), (Stream::Stderr, stderr)] {
+            let Ok(mut pipe) = pipe.as_fd().try_clone_to_owned().map(File::from) else {
+                continue;
+            };
+            let mut left = MAX_PIPE;
+            while self.open[stream as usize] && left > 0 {
+                let Ok(length) = pipe.read(&mut self.buffers[stream as usize]) else {
+                    break;
+                };
+                self.take(stream, length);
+                left = left.saturating_sub(length);
+                self.pass_on(patience).await;
+            }
+        }
+    }
+
+    /// A caller that has stopped reading still gets the result, without the rest of the stream.
+    async fn pass_on(&mut self, patience: tokio::time::Instant) {
+        if let (Some(output), Some(chunk)) = (&self.output, self.pending.take()) {
+            let sent = tokio::time::timeout_at(patience, output.send(chunk)).await;
+            if !matches!(sent, Ok(Ok(()))) {
+                self.output = None;
+            }
+        }
+    }
+}

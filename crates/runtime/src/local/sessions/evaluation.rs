@@ -1,0 +1,136 @@
+//! One evaluation in a session: tells the interpreter, listens until it answers or ends, says what came of it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use ringfence_policy::{Outcome, Request};
+use tokio::io::{AsyncWriteExt, Interest};
+use tokio::net::unix::{WriteHalf, pipe};
+use tokio::sync::mpsc;
+
+use super::super::ears::Ears;
+use super::super::guest::Guest;
+use super::super::run::{self, Bounds, Connection, Ending, Finished, Interruption};
+use super::ending::Reason;
+use super::words::{self, Evaluation, NoAnswer, Value};
+
+/// How long the end of an interpreter may take to be told after its channel was closed. One that lives on has closed
+/// the channel itself.
+pub(super) const GRACE: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// What came of an evaluation.
+#[derive(Debug)]
+pub(super) struct Evaluated {
+    pub(super) finished: Finished,
+    pub(super) value: Option<Value>,
+    /// Why the session ended with it, if it did.
+    pub(super) ended: Option<Reason>,
+}
+
+/// Has the interpreter evaluate the request's code as the evaluation with this number, unless nobody wants it any
+/// more.
+pub(super) async fn evaluate(
+    guest: &mut Guest,
+    (request, number): (&Request, u32),
+    since: Instant,
+    connection: Connection,
+    abandoned: impl Future<Output = ()>,
+) -> Evaluated {
+    let limits = &request.limits;
+    let mut ears = Ears::new(limits, connection.output);
+    // Without a pipe the code reads nothing, which is better than not being run.
+    let stdin = connection.stdin.and_then(Stdin::new);
+    let evaluation = Evaluation {
+        number,
+        wanted: words::wanted(limits.max_output),
+        stdin: stdin.is_some(),
+        name: &request.name,
+        code: &request.code,
+        arguments: &request.args,
+        variables: &request.env,
+    };
+    let told = AtomicBool::new(false);
+    let cancelled = connection.cancelled;
+    let bounds = Bounds {
+        deadline: since + limits.timeout.as_duration(),
+        disk_bytes: limits.disk.0,
+        taken_back: async {
+            tokio::select! {
+                () = run::taken_back(cancelled) => {}
+                () = abandoned => {}
+            }
+        },
+    };
+    let (attended, control) = guest.attended();
+    let (hearing, saying) = control.split();
+    let feeding = tell(saying, evaluation.message(), stdin, &told);
+    let answer = async {
+        match evaluation.answer(hearing).await {
+            // An answer to what it has not heard to the end is none.
+            Ok(answer) => Some(answer).filter(|_| told.load(Ordering::Relaxed)),
+            Err(NoAnswer::HungUp) => {
+                tokio::time::sleep(GRACE).await;
+                None
+            }
+            Err(NoAnswer::Nonsense) => None,
+        }
+    };
+    let ending = run::listen(attended, &mut ears, bounds, feeding, answer).await;
+    ears.drain(&guest.stdout, &guest.stderr).await;
+    let usage = guest.group.as_mut().map(|group| group.take_usage());
+    match ending {
+        Ending::Answered(answer) => Evaluated {
+            finished: Finished::new(Outcome::Exited, i32::from(answer.status), usage, ears),
+            value: answer.value,
+            ended: None,
+        },
+        Ending::Ended(end) => {
+            let finished = run::conclude(end, usage, ears);
+            let ended = match end.interruption {
+                Some(Interruption::Broken) => Reason::Broken,
+                _ => Reason::of(finished.outcome, finished.exit_code),
+            };
+            Evaluated {
+                finished,
+                value: None,
+                ended: Some(ended),
+            }
+        }
+    }
+}
+
+/// A pipe for an evaluation's standard input.
+struct Stdin {
+    theirs: OwnedFd,
+    ours: pipe::Sender,
+    bytes: mpsc::Receiver<Vec<u8>>,
+}
+
+impl Stdin {
+    fn new(bytes: mpsc::Receiver<Vec<u8>>) -> Option<Self> {
+        let (theirs, ours) = ringfence_jail::output_pipe().ok()?;
+        let ours = pipe::Sender::from_owned_fd(ours).ok()?;
+        Some(Self { theirs, ours, bytes })
+    }
+}
+
+/// Sends the message, then the descriptor and standard input. A guest that does not read is no error of ours.
+async fn tell(mut channel: WriteHalf<'_>, message: Vec<u8>, stdin: Option<Stdin>, told: &AtomicBool) {
+    if channel.write_all(&message).await.is_err() {
+        return;
+    }
+    let Some(Stdin { theirs, ours, bytes }) = stdin else {
+        return told.store(true, Ordering::Relaxed);
+    };
+    let channel = channel.as_ref();
+    let handed = channel.async_io(Interest::WRITABLE, || {
+        ringfence_jail::hand_over(channel.as_fd(), theirs.as_fd())
+    });
+    if handed.await.is_err() {
+        return;
+    }
+    told.store(true, Ordering::Relaxed);
+    drop(theirs);
+    run::pour(ours, bytes).await;
+}

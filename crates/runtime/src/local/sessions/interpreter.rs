@@ -1,0 +1,130 @@
+//! A session's interpreter: the guest, what it was made for, and the results that come of it.
+
+use std::sync::Arc;
+
+use ringfence_policy::{ExecutionResult, Limits, Request, SessionFacts, SessionId};
+
+use super::super::guest::Guest;
+use super::super::lane::Exit;
+use super::super::result::{assemble, collect};
+use super::super::served::Served;
+use super::super::{Fence, clear_up, notice};
+use super::Error;
+use super::ending::Reason;
+use super::evaluation::Evaluated;
+use super::live::Work;
+
+/// A session's interpreter.
+#[derive(Debug)]
+pub(super) struct Interpreter {
+    pub(super) guest: Guest,
+    pub(super) served: Arc<Served>,
+    /// Whether it was forked from a warm one.
+    pub(super) warm: bool,
+    /// The request that it was made for, without its code. Its timeout is the session's lifetime.
+    pub(super) made_for: Request,
+    pub(super) fence: Fence,
+    /// The version of its control group.
+    pub(super) cgroup: Option<String>,
+}
+
+impl Interpreter {
+    /// That a request asks for nothing that this interpreter does not have. Its limits become those that hold.
+    pub(super) fn fit(&self, work: &mut Work) -> Result<(), Error> {
+        let (request, made_for) = (&work.request, &self.made_for);
+        let fixed = |what| {
+            let id = request.session.clone();
+            Err(id.map_or(Error::Closing, |id| Error::Fixed { id, what }))
+        };
+        if !request.mounts.is_empty() && request.mounts != made_for.mounts {
+            return fixed("set of mounts");
+        }
+        if request.workspace.is_some() && request.workspace != made_for.workspace {
+            return fixed("workspace");
+        }
+        if self.is_weaker_than(work.fence) {
+            return Err(request.session.clone().map_or(Error::Closing, Error::Weaker));
+        }
+        work.request.limits = Limits {
+            timeout: request.limits.timeout,
+            max_output: request.limits.max_output,
+            ..made_for.limits
+        };
+        Ok(())
+    }
+
+    fn is_weaker_than(&self, fence: Fence) -> bool {
+        let applied = self.guest.applied;
+        match fence {
+            Fence::Required => !applied.namespaces || self.lacks_layers(),
+            Fence::Default => self.fence == Fence::BestEffort && self.lacks_layers(),
+            Fence::BestEffort | Fence::Unfenced => false,
+        }
+    }
+
+    fn lacks_layers(&self) -> bool {
+        !self.guest.applied.seccomp || self.guest.applied.landlock_abi == 0
+    }
+
+    /// The result of an evaluation.
+    pub(super) fn result(
+        &self,
+        work: &Work,
+        evaluated: Evaluated,
+        (id, count): (&SessionId, u64),
+        former: Option<Reason>,
+    ) -> ExecutionResult {
+        let Evaluated {
+            finished,
+            value,
+            ended,
+        } = evaluated;
+        let request = &work.request;
+        let harvest = collect(
+            &self.guest.output,
+            work.destination.as_ref(),
+            request.limits.disk.0,
+        );
+        let warm = self.warm || count > 1;
+        let mut result = assemble(request, &self.guest, finished, warm, work.since);
+        let meta = &mut result.meta;
+        meta.isolation.cgroup.clone_from(&self.cgroup);
+        meta.output_files = harvest.files;
+        meta.truncated |= value.as_ref().is_some_and(|value| value.cut);
+        meta.session = Some(SessionFacts {
+            id: id.as_str().to_owned(),
+            evaluations: count,
+            value: value.map(|value| value.text),
+            ended: ended.is_some(),
+        });
+        meta.warnings = self.served.warnings();
+        meta.warnings.extend(notice::landlock_gap(self.guest.applied));
+        meta.warnings.extend(harvest.warnings);
+        meta.warnings.extend(former.map(|reason| {
+            format!("this is a new session: the one that was called `{id}` before ended, and its variables with it: {reason}")
+        }));
+        if ended.is_some() {
+            if !result.stderr.is_empty() && !result.stderr.ends_with('\n') {
+                result.stderr.push('\n');
+            }
+            result.stderr.push_str(&notice::session_ended(id.as_str()));
+            result.stderr.push('\n');
+        }
+        result.duration = work.since.elapsed().as_secs_f64();
+        result
+    }
+
+    /// Why it ended by itself.
+    pub(super) fn ended(&mut self, exit: Option<Exit>) -> Reason {
+        let usage = self.guest.group.as_mut().map(|group| group.take_usage());
+        match exit.map(|exit| exit.status) {
+            Some(-9) if usage.is_some_and(|usage| usage.oom_kills > 0) => Reason::Memory,
+            status => Reason::of_status(status),
+        }
+    }
+
+    /// Ends it and everything that belongs to it.
+    pub(super) async fn close(self) {
+        clear_up(self.served, Some(self.guest)).await;
+    }
+}

@@ -1,0 +1,160 @@
+//! The task that owns a session: it has evaluated what is asked for, one after the other, and ends it in time.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ringfence_policy::ExecutionResult;
+use tokio::net::UnixStream;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use super::super::{Error as LocalError, run};
+use super::ending::Reason;
+use super::evaluation::GRACE;
+use super::interpreter::Interpreter;
+use super::live::{Call, Live, Slot, State};
+use super::{Error, Key, Sessions, evaluation};
+
+/// What a session's task needs.
+pub(super) struct Keeper {
+    pub(super) key: Key,
+    pub(super) live: Arc<Live>,
+    pub(super) calls: mpsc::Receiver<Call>,
+    pub(super) sessions: Arc<Sessions>,
+    /// Lets so many runs in at once.
+    pub(super) gate: Arc<Semaphore>,
+}
+
+impl Keeper {
+    /// Keeps the session to its end, once its interpreter is there.
+    pub(super) async fn keep(mut self, born: oneshot::Receiver<Interpreter>) {
+        let Ok(mut interpreter) = born.await else {
+            return self.leave(Reason::Removed);
+        };
+        self.live.facts().memory = interpreter.guest.group.as_ref().map(|group| group.memory_gauge());
+        let reason = self.attend(&mut interpreter).await;
+        self.leave(reason);
+        // Whoever still waits asks for a new session, and need not wait for the end of this one.
+        while self.calls.try_recv().is_ok() {}
+        interpreter.close().await;
+    }
+
+    async fn attend(&mut self, interpreter: &mut Interpreter) -> Reason {
+        loop {
+            let (due, over) = self.due();
+            let call = tokio::select! {
+                biased;
+                () = run::taken_back(Some(self.live.stopped())) => return Reason::Removed,
+                exit = &mut interpreter.guest.exited => return interpreter.ended(exit.ok()),
+                () = babble(&interpreter.guest.control) => return Reason::Broken,
+                () = tokio::time::sleep_until(due.into()) => return over,
+                call = self.calls.recv() => call,
+            };
+            let ended = match call {
+                Some(Call::Evaluate(slot, reply)) => self.evaluate(interpreter, slot, reply).await,
+                None => Some(Reason::Removed),
+            };
+            if let Some(reason) = ended {
+                return reason;
+            }
+        }
+    }
+
+    /// When the session will have been there, or idle, for too long.
+    fn due(&self) -> (Instant, Reason) {
+        let settings = self.sessions.settings;
+        let (idle, lifetime) = (settings.idle.as_duration(), settings.lifetime.as_duration());
+        let since = match self.live.facts().state {
+            State::Idle(since) => since,
+            State::Evaluating => Instant::now(),
+        };
+        let (unused, old) = (since + idle, self.live.created() + lifetime);
+        if unused < old {
+            (unused, Reason::Idle(idle))
+        } else {
+            (old, Reason::Old(lifetime))
+        }
+    }
+
+    /// Evaluates what lies in the slot. Answers why the session ended, if it did.
+    async fn evaluate(
+        &mut self,
+        interpreter: &mut Interpreter,
+        slot: Slot,
+        mut reply: oneshot::Sender<Result<ExecutionResult, LocalError>>,
+    ) -> Option<Reason> {
+        let gate = Arc::clone(&self.gate);
+        let _turn = tokio::select! {
+            biased;
+            turn = gate.acquire_owned() => turn.ok()?,
+            // The caller's time was up first.
+            () = reply.closed() => return None,
+        };
+        let mut work = slot.take()?;
+        if let Err(error) = self.admit(interpreter, &mut work) {
+            let _ = reply.send(Err(error.into()));
+            return None;
+        }
+        let (number, former) = {
+            let mut facts = self.live.facts();
+            facts.state = State::Evaluating;
+            facts.evaluations += 1;
+            (facts.evaluations, facts.former.take())
+        };
+        let connection = std::mem::replace(&mut work.connection, run::Connection::none());
+        let stopped = self.live.stopped();
+        let evaluating = evaluation::evaluate(
+            &mut interpreter.guest,
+            (&work.request, number as u32),
+            work.since,
+            connection,
+            async {
+                tokio::select! {
+                    () = run::taken_back(Some(stopped)) => {}
+                    () = reply.closed() => {}
+                }
+            },
+        );
+        let evaluated = evaluating.await;
+        let ended = evaluated.ended;
+        let result = interpreter.result(&work, evaluated, (&self.key.1, number), former);
+        self.live.facts().state = State::Idle(Instant::now());
+        // Before the caller hears of it, so that what it asks next finds a new session.
+        if let Some(reason) = ended {
+            self.leave(reason);
+        }
+        let _ = reply.send(Ok(result));
+        ended
+    }
+
+    fn admit(&self, interpreter: &Interpreter, work: &mut super::Work) -> Result<(), Error> {
+        if work.is_taken_back() {
+            return Err(Error::TakenBack(self.key.1.clone()));
+        }
+        interpreter.fit(work)
+    }
+
+    /// Strikes the session from the book, and writes down why.
+    fn leave(&self, reason: Reason) {
+        let mut book = self.sessions.book();
+        let own = |live: &Arc<Live>| Arc::ptr_eq(live, &self.live);
+        if book.live.get(&self.key).is_some_and(own) {
+            book.live.remove(&self.key);
+            book.endings.remember(&self.key, reason);
+        }
+    }
+}
+
+/// Ends when an interpreter that was asked nothing says something, or hangs up.
+async fn babble(control: &UnixStream) {
+    loop {
+        if control.readable().await.is_err() {
+            return;
+        }
+        match control.try_read(&mut [0]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Ok(0) | Err(_) => return tokio::time::sleep(GRACE).await,
+            Ok(_) => return,
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What the engine and a session's interpreter say to each other on its control channel.
+//!
+//! The interpreter is a guest: what it answers is bounded, checked, and means nothing to anybody but its own session.
+
+use std::io;
+
+use ringfence_policy::{Bytes, EnvName};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use super::super::job;
+
+/// The longest text of a value that is asked for, whatever the limit on output.
+const MAX_VALUE: u64 = 64 * 1024;
+
+/// How an answer says that there is no value.
+const NO_VALUE: u64 = u64::MAX;
+
+/// A piece of code to evaluate.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Evaluation<'a> {
+    /// Its number, which the answer must repeat: what was said too late, or too early, fits none.
+    pub(super) number: u32,
+    /// The most bytes of its value that are wanted.
+    pub(super) wanted: u32,
+    /// Whether a descriptor for its standard input follows.
+    pub(super) stdin: bool,
+    pub(super) name: &'a str,
+    pub(super) code: &'a str,
+    pub(super) arguments: &'a [String],
+    pub(super) variables: &'a [(EnvName, String)],
+}
+
+/// How much of a value is asked for where this much output is kept.
+pub(super) fn wanted(max_output: Bytes) -> u32 {
+    max_output.0.min(MAX_VALUE) as u32
+}
+
+impl Evaluation<'_> {
+    /// The message that `python/session.py` reads.
+    pub(super) fn message(&self) -> Vec<u8> {
+        let job = job::encode(self.name, self.code, self.arguments, self.variables);
+        // The job's own length is told by the message's.
+        let job = job.get(4..).unwrap_or_default();
+        let head = [
+            b"E",
+            &self.number.to_le_bytes()[..],
+            &self.wanted.to_le_bytes(),
+            &[u8::from(self.stdin)],
+        ];
+        let head = head.concat();
+        let length = u32::try_from(head.len() + job.len()).unwrap_or(u32::MAX);
+        [&length.to_le_bytes()[..], &head, job].concat()
+    }
+
+    /// Waits for the answer.
+    pub(super) async fn answer(&self, mut channel: impl AsyncRead + Unpin) -> Result<Answer, NoAnswer> {
+        let mut head = [0; 17];
+        channel.read_exact(&mut head).await?;
+        let [
+            n0,
+            n1,
+            n2,
+            n3,
+            status,
+            t0,
+            t1,
+            t2,
+            t3,
+            t4,
+            t5,
+            t6,
+            t7,
+            l0,
+            l1,
+            l2,
+            l3,
+        ] = head;
+        let number = u32::from_le_bytes([n0, n1, n2, n3]);
+        let total = u64::from_le_bytes([t0, t1, t2, t3, t4, t5, t6, t7]);
+        let length = u32::from_le_bytes([l0, l1, l2, l3]);
+        let fits = match total {
+            NO_VALUE => length == 0,
+            total => length <= self.wanted && u64::from(length) <= total,
+        };
+        if number != self.number || !fits {
+            return Err(NoAnswer::Nonsense);
+        }
+        let mut text = vec![0; length as usize];
+        channel.read_exact(&mut text).await?;
+        let value = (total != NO_VALUE).then(|| Value::new(&text, total));
+        Ok(Answer { status, value })
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoAnswer {
+    /// The channel is closed: the interpreter has ended, or has closed it itself.
+    HungUp,
+    /// What came is none.
+    Nonsense,
+}
+
+impl From<io::Error> for NoAnswer {
+    fn from(_: io::Error) -> Self {
+        Self::HungUp
+    }
+}
+
+/// What came of an evaluation, as the interpreter tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Answer {
+    /// 0, 1 for an exception, or what the code gave to `sys.exit`.
+    pub(super) status: u8,
+    pub(super) value: Option<Value>,
+}
+
+/// The last expression's value, as `repr` writes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Value {
+    pub(super) text: String,
+    /// Whether its end was left out.
+    pub(super) cut: bool,
+}
+
+impl Value {
+    fn new(bytes: &[u8], total: u64) -> Self {
+        let left_out = total - bytes.len() as u64;
+        let mut text = String::from_utf8_lossy(bytes).into_owned();
+        if left_out > 0 {
+            text.push_str(&format!("... (output truncated) {left_out} bytes left out"));
+        }
+        Self {
+            text,
+            cut: left_out > 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ASKED: Evaluation<'_> = Evaluation {
+        number: 7,
+        wanted: 4,
+        stdin: true,
+        name: "a",
+        code: "x",
+        arguments: &[],
+        variables: &[],
+    };
+
+    #[track_caller]
+    fn check(answer: &[u8], expected: Result<(u8, Option<&str>), NoAnswer>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let found = runtime.block_on(ASKED.answer(answer));
+        let found = found.map(|answer| (answer.status, answer.value.map(|value| value.text)));
+        assert_eq!(
+            found,
+            expected.map(|(status, value)| (status, value.map(str::to_owned)))
+        );
+    }
+
+    fn said(number: u8, status: u8, total: u64, text: &[u8]) -> Vec<u8> {
+        let length = text.len() as u32;
+        let head = [
+            &[number, 0, 0, 0, status][..],
+            &total.to_le_bytes(),
+            &length.to_le_bytes(),
+        ];
+        [&head.concat(), text].concat()
+    }
+
+    #[test]
+    fn the_message_says_its_length_first() {
+        let message = ASKED.message();
+        let job = job::encode("a", "x", &[], &[]);
+        assert_eq!(message[..4], (message.len() as u32 - 4).to_le_bytes());
+        assert_eq!(message[4..14], *b"E\x07\0\0\0\x04\0\0\0\x01");
+        assert_eq!(message[14..], job[4..]);
+    }
+
+    #[test]
+    fn an_answer_is_taken_as_it_is_meant() {
+        check(&said(7, 3, NO_VALUE, b""), Ok((3, None)));
+        check(&said(7, 0, 2, b"42"), Ok((0, Some("42"))));
+        check(&said(7, 0, 0, b""), Ok((0, Some(""))));
+        let cut = "abcd... (output truncated) 5 bytes left out";
+        check(&said(7, 0, 9, b"abcd"), Ok((0, Some(cut))));
+        check(&said(7, 0, 1, b"\xff"), Ok((0, Some("\u{fffd}"))));
+    }
+
+    #[test]
+    fn what_is_no_answer_is_none() {
+        check(b"", Err(NoAnswer::HungUp));
+        check(&said(7, 0, 2, b"42")[..18], Err(NoAnswer::HungUp));
+        for nonsense in [
+            said(8, 0, 2, b"42"),
+            said(7, 0, 5, b"abcde"),
+            said(7, 0, 1, b"42"),
+            said(7, 0, NO_VALUE, b"4"),
+            vec![0xff; 64],
+        ] {
+            check(&nonsense, Err(NoAnswer::Nonsense));
+        }
+    }
+}
