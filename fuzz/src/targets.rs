@@ -1,10 +1,14 @@
 //! The targets: whatever parses foreign bytes, with what must hold for every input.
 
 use std::fmt::Display;
+use std::path::{Component, Path};
 use std::str::FromStr;
 
 use ringfence_jail::protocol::{Command, Event};
-use ringfence_policy::{Bytes, Cpus, EnvName, ExecutionResult, Mount, Pids, Scope, Timeout};
+use ringfence_policy::{
+    Bytes, Cpus, EnvName, ExecutionResult, Mount, Pids, Scope, Timeout, UserRoot, UserScope,
+};
+use ringfence_runtime::files::{Entry, Root, Rules};
 use ringfence_runtime::output::{self, Capture};
 use ringfence_runtime::{imports, redact::Redactor};
 
@@ -33,6 +37,20 @@ pub(crate) const TARGETS: &[Target] = &[
             b"18446744073709551615GiB",
             b"1e308",
             b"{\"stdout\":\"\",\"stderr\":\"\",\"exit_code\":0,\"duration\":0.1,\"meta\":{\"runtime\":\"local\"}}",
+        ],
+    },
+    Target {
+        name: "file_paths",
+        run: file_paths,
+        seeds: &[
+            b"main.rs",
+            b"/workspace/./main.rs",
+            b"../Cargo.toml",
+            b"a/../../src/main.rs",
+            b"/proc/self/root/etc/passwd",
+            b"data/users/{user_id}",
+            b"{user_id}/{session_id}/..",
+            "\u{ff0e}git/.g\u{200c}it/GIT~1".as_bytes(),
         ],
     },
     Target {
@@ -110,6 +128,39 @@ fn stable<T: FromStr + Display + PartialEq>(text: &str) {
     assert!(
         printed.parse::<T>().is_ok_and(|again| again == value),
         "{text:?} prints as {printed:?}"
+    );
+}
+
+/// Whatever a path is, a file tool stays in its directory and says so; a template never leads upwards.
+fn file_paths(input: &[u8]) {
+    thread_local!(static ROOT: Root = {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        Root::open(&path, Rules::standard()).expect("these sources are there")
+    });
+    let Ok(text) = std::str::from_utf8(input) else {
+        return;
+    };
+    ROOT.with(|root| {
+        if let Ok(found) = root.read(text, 1, Some(1)) {
+            assert!(
+                found.to_string().starts_with("//! "),
+                "{text:?} is none of these sources"
+            );
+        }
+        if let Ok(found) = root.list(text) {
+            let ours = |entry: &Entry| entry.name.ends_with(".rs");
+            assert!(found.entries.iter().all(ours), "{text:?} is another directory");
+        }
+    });
+    let Ok(template) = UserRoot::new(UserScope::User, text) else {
+        return;
+    };
+    let session = "s".parse().expect("a letter is an id");
+    let path = template.resolve(&Scope::local(), Some(&session));
+    let path = path.expect("both are given").expect("each user has one");
+    assert!(
+        path.components().all(|name| name != Component::ParentDir),
+        "{text:?} goes up"
     );
 }
 

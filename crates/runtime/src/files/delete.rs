@@ -27,7 +27,7 @@ impl Root {
         })
     }
 
-    fn delete_at(&self, place: &Place) -> Result<Deleted, Error> {
+    pub(super) fn delete_at(&self, place: &Place) -> Result<Deleted, Error> {
         let failed = place.failed("delete");
         let Some((above, name)) = place.split() else {
             return Err(Error::Protected {

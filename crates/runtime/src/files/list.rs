@@ -55,7 +55,7 @@ impl Root {
         self.at(path, Last::Target, |place| self.list_at(place))
     }
 
-    fn list_at(&self, place: &Place) -> Result<Listing, Error> {
+    pub(super) fn list_at(&self, place: &Place) -> Result<Listing, Error> {
         let failed = place.failed("list");
         let (found, stat) = self.look(place)?;
         if kind(&stat) != EntryKind::Directory {

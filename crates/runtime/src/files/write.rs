@@ -58,7 +58,7 @@ impl Root {
     }
 
     /// Puts a new file in the place of whatever file is there, so that other links to the old one keep their content.
-    fn replace(&self, place: &Place, content: &[u8]) -> Result<(), Error> {
+    pub(super) fn replace(&self, place: &Place, content: &[u8]) -> Result<(), Error> {
         let failed = place.failed("write");
         let (Some(name), false) = (place.names.last(), place.directory) else {
             return Err(Error::directory(&place.given, "a file"));
@@ -87,7 +87,7 @@ impl Root {
         file.rename(name).map_err(&failed)
     }
 
-    fn append(&self, place: &Place, content: &[u8]) -> Result<(), Error> {
+    pub(super) fn append(&self, place: &Place, content: &[u8]) -> Result<(), Error> {
         let (_, found) = self.look(place)?;
         replaceable(place, &found)?;
         let (mut file, found) = self.regular(place, OFlags::WRONLY | OFlags::APPEND)?;
@@ -232,5 +232,22 @@ impl Drop for Temporary<'_> {
         if !self.renamed {
             let _ = unlinkat(self.directory, &self.name, AtFlags::empty());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_that_fails_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(directory.path().join("taken")).unwrap();
+        let handle: OwnedFd = File::open(directory.path()).unwrap().into();
+        drop(Temporary::create(&handle, 0o600).unwrap());
+        let unnamed = Temporary::create(&handle, 0o600).unwrap();
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
+        assert_eq!(unnamed.rename(OsStr::new("taken")), Err(Errno::ISDIR));
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 }

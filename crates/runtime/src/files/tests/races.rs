@@ -5,10 +5,20 @@ use std::thread;
 
 use rustix::fs::{RenameFlags, renameat_with};
 
+use super::resolve::Last;
 use super::*;
 
 /// Past this the other thread does not run at all.
 const TRIES: usize = 2_000_000;
+
+/// Ends the other thread even where this one panics.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// Swaps `root/swap`, a directory, for a link to the directory outside, again and again, while `attempt` is made at
 /// least `least` times and until it has met both. It returns whether it met the directory.
@@ -24,6 +34,7 @@ fn while_swapping(world: &World, least: usize, mut attempt: impl FnMut() -> bool
                 swaps.fetch_add(1, Ordering::Relaxed);
             }
         });
+        let end = End(&done);
         let (mut met, mut refused) = (0, 0);
         for tried in 0..TRIES {
             if tried >= least && met > 0 && refused > 0 {
@@ -31,7 +42,7 @@ fn while_swapping(world: &World, least: usize, mut attempt: impl FnMut() -> bool
             }
             *(if attempt() { &mut met } else { &mut refused }) += 1;
         }
-        done.store(true, Ordering::Relaxed);
+        drop(end);
         assert!(
             met > 0 && refused > 0,
             "{met} met the directory, {refused} the link"
@@ -51,10 +62,39 @@ fn met<T: Debug>(result: Result<T, Error>) -> Option<T> {
     }
 }
 
+/// The same, at the one moment that counts: after the links were looked at, and before anything is opened.
+#[test]
+fn a_place_that_has_become_a_link_is_refused() {
+    let world = World::new();
+    let places = ["d/b.txt", "d", "d/new/x"].map(|path| world.root.resolve(path, Last::Target).unwrap());
+    let [file, directory, new] = &places;
+    fs::rename(world.inside("d"), world.inside("old")).unwrap();
+    world.link("../outside/d", "d");
+    assert_eq!(
+        fs::read_to_string(world.inside("d/b.txt")).unwrap(),
+        SECRET,
+        "works outside"
+    );
+    #[track_caller]
+    fn changing<T: Debug>(result: Result<T, Error>) {
+        assert!(matches!(result, Err(Error::Changing { .. })), "{result:?}");
+    }
+    changing(world.root.regular(file, OFlags::RDONLY));
+    changing(world.root.list_at(directory));
+    for place in [file, new] {
+        changing(world.root.replace(place, b"broken in"));
+        changing(world.root.append(place, b"broken in"));
+        changing(world.root.delete_at(place));
+    }
+    // The link at the end of a path stands for itself, and goes alone.
+    world.root.delete_at(directory).unwrap();
+    world.is_whole();
+}
+
 #[test]
 fn no_read_escapes() {
     let world = World::new();
-    while_swapping(&world, 1_000, || {
+    while_swapping(&world, 20_000, || {
         met(world.root.read("swap/b.txt", 1, None)).is_some_and(|found| {
             assert_eq!(found.to_string(), "below");
             true
@@ -66,7 +106,7 @@ fn no_read_escapes() {
 fn no_listing_escapes() {
     let world = World::new();
     fs::write(world.inside("d/mark"), "").unwrap();
-    while_swapping(&world, 1_000, || {
+    while_swapping(&world, 20_000, || {
         met(world.root.list("swap")).is_some_and(|found| {
             assert_eq!(found.entries.len(), 2);
             true
@@ -77,7 +117,7 @@ fn no_listing_escapes() {
 #[test]
 fn no_write_escapes() {
     let world = World::new();
-    while_swapping(&world, 1_000, || {
+    while_swapping(&world, 3_000, || {
         met(world.root.write("swap/b.txt", b"broken in", WriteMode::Replace)).is_some()
     });
 }
@@ -85,7 +125,7 @@ fn no_write_escapes() {
 #[test]
 fn no_append_escapes() {
     let world = World::new();
-    while_swapping(&world, 1_000, || {
+    while_swapping(&world, 3_000, || {
         met(world.root.write("swap/b.txt", b"+", WriteMode::Append)).is_some()
     });
 }
@@ -94,7 +134,7 @@ fn no_append_escapes() {
 fn no_new_directory_escapes() {
     let world = World::new();
     let mut number = 0;
-    while_swapping(&world, 1_000, || {
+    while_swapping(&world, 3_000, || {
         number += 1;
         met(world
             .root
@@ -106,7 +146,7 @@ fn no_new_directory_escapes() {
 #[test]
 fn no_delete_escapes() {
     let world = World::new();
-    while_swapping(&world, 1_000, || match world.root.delete("swap/b.txt") {
+    while_swapping(&world, 20_000, || match world.root.delete("swap/b.txt") {
         Err(Error::NotFound { .. }) => {
             // Put back where it was taken away, for the next attempt.
             for name in ["swap", "link"] {
@@ -139,10 +179,10 @@ fn a_file_is_seen_whole_or_not_at_all() {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
+            let _end = End(&done);
             for letter in b"abcdefghijklmnopqrstuvwxyz" {
                 write(*letter);
             }
-            done.store(true, Ordering::Relaxed);
         });
         while !done.load(Ordering::Relaxed) {
             let text = world.text("x");
