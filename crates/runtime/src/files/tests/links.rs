@@ -173,7 +173,7 @@ fn magic_links_are_no_way_out() {
         SECRET,
         "works outside"
     );
-    for path in ["root/etc/passwd", "cwd/Cargo.toml", "fd", "again/etc/passwd"] {
+    for path in ["root/etc/passwd", "cwd", "fd", "again/etc/passwd"] {
         denied(world.root.read(path, 1, None), Kind::Outside);
     }
     // Where such links themselves lie in the root, their text is all there is to them.
@@ -181,12 +181,7 @@ fn magic_links_are_no_way_out() {
     denied(root, Kind::WrongKind);
     let process = format!("/proc/{}", std::process::id());
     let root = Root::open(Path::new(&process), Rules::standard()).unwrap();
-    for path in [
-        "root/etc/passwd",
-        "cwd/Cargo.toml",
-        "exe",
-        &format!("fd/{number}"),
-    ] {
+    for path in ["root/etc/passwd", "cwd", "exe", &format!("fd/{number}")] {
         assert!(
             fs::metadata(Path::new(&process).join(path)).is_ok(),
             "{path} works outside"
