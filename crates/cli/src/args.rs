@@ -254,6 +254,12 @@ pub(crate) struct ToolArgs {
     /// List the tools instead, with what they take.
     #[arg(long, conflicts_with_all = ["name", "arguments"])]
     pub(crate) list: bool,
+    /// The directory that file tools and code work in.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workspace: Option<PathBuf>,
+    /// The conversation, where the configuration gives each session files of its own.
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<SessionId>,
     /// Whose invocation it is: whose files, whose warm processes.
     #[arg(long, value_name = "ID")]
     pub(crate) user: Option<Scope>,

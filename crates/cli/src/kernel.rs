@@ -1,14 +1,18 @@
 //! The kernel, set up from the configuration.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use ringfence_policy::EnvName;
+use ringfence_policy::{EnvName, UserRoot, UserScope};
+use ringfence_runtime::audit::{self, Log};
 use ringfence_runtime::backend::Backend;
+use ringfence_runtime::files::{Protected, Rules};
 use ringfence_runtime::kernel::{CodeSettings, Kernel, Parts, ToolLimits};
 use ringfence_runtime::shell::Runner;
+use ringfence_runtime::workspaces::Workspaces;
 
 use crate::config::Config;
-use crate::config::values::ShellRunner;
+use crate::config::values::{self, ShellRunner};
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::{high, local};
@@ -18,11 +22,15 @@ const HOST_VARIABLES: &[&str] = &[
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR",
 ];
 
-/// A kernel whose code runs on `backend`.
+/// A kernel whose code runs on `backend`, and whose callers work in `workspaces`.
 ///
 /// # Errors
 /// If the configuration cannot be used.
-pub(crate) fn build(backend: Arc<dyn Backend>, context: &Context) -> anyhow::Result<Kernel> {
+pub(crate) fn build(
+    backend: Arc<dyn Backend>,
+    workspaces: Workspaces,
+    context: &Context,
+) -> anyhow::Result<Kernel> {
     let config = context.config()?;
     for sentence in &context.loaded()?.passed_over {
         context.ui.warn(sentence);
@@ -40,6 +48,9 @@ pub(crate) fn build(backend: Arc<dyn Backend>, context: &Context) -> anyhow::Res
         limits: limits(config),
         denied: config.permissions.denied_tools.clone(),
         shell: runner(context)?,
+        workspaces,
+        scratch: std::env::temp_dir(),
+        audit: Some(audit_log(context)?),
     };
     Kernel::new(parts).map_err(|unknown| {
         Failure::usage(
@@ -47,6 +58,57 @@ pub(crate) fn build(backend: Arc<dyn Backend>, context: &Context) -> anyhow::Res
             format!("the tools are {}", unknown.known),
         )
         .into()
+    })
+}
+
+/// Where callers work: a directory named on the command line, else those that the configuration gives each user.
+///
+/// # Errors
+/// If a directory cannot be used.
+pub(crate) fn workspaces(named: Option<&Path>, context: &Context) -> anyhow::Result<Workspaces> {
+    if let Some(named) = named {
+        return directory(&high::workspace(named, context)?, context);
+    }
+    let filesystem = &context.config()?.permissions.filesystem;
+    let rules = rules(context)?;
+    let scope = match filesystem.user_scope {
+        values::UserScope::None => return Ok(Workspaces::none(rules)),
+        values::UserScope::User => UserScope::User,
+        values::UserScope::Session => UserScope::Session,
+    };
+    let root = UserRoot::new(scope, &filesystem.user_root).map_err(|error| {
+        Failure::usage(
+            format!("`permissions.filesystem.user_root`: {error}"),
+            "correct it; `ringfence config schema` describes it",
+        )
+    })?;
+    Ok(Workspaces::each(root, std::env::current_dir()?, rules))
+}
+
+/// All callers in one directory.
+///
+/// # Errors
+/// If it cannot be opened.
+pub(crate) fn directory(path: &Path, context: &Context) -> anyhow::Result<Workspaces> {
+    Workspaces::one(path, rules(context)?)
+        .map_err(|error| Failure::usage(error.to_string(), error.hint()).into())
+}
+
+fn audit_log(context: &Context) -> anyhow::Result<Log> {
+    let directory = context.paths.make_state()?.join("audit");
+    let limits = audit::Limits {
+        max_file_bytes: 64 * 1024 * 1024,
+        max_files: 16,
+    };
+    Log::open(&directory, limits).map_err(|error| Failure::refused(error.to_string(), error.hint()).into())
+}
+
+fn rules(context: &Context) -> anyhow::Result<Rules> {
+    let permissions = &context.config()?.permissions;
+    Ok(Rules {
+        max_read: usize::try_from(permissions.tool_limits.max_output_bytes.0)?,
+        protected: Protected::new(&permissions.filesystem.protected),
+        ..Rules::standard()
     })
 }
 

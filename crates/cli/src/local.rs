@@ -31,7 +31,7 @@ pub(crate) fn settings(
         path: context.environment.get("PATH").map(ToOwned::to_owned),
         cache,
         private: private.into_iter().chain(home).collect(),
-        protected: Vec::new(),
+        protected: config.permissions.filesystem.protected.clone(),
         scratch: std::env::temp_dir(),
         warmth,
         limits: high::default_limits(config),

@@ -27,7 +27,7 @@ use serde::Serialize;
 pub use delete::Deleted;
 pub use error::{Error, Kind};
 pub use list::{Entry, Listing};
-pub use protected::Protected;
+pub use protected::{PROTECTED, Protected};
 pub use read::{Body, FileText};
 pub use write::WriteMode;
 

@@ -9,9 +9,11 @@ mod call;
 mod caller;
 mod error;
 mod limits;
+mod record;
 mod schema;
 mod tool;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -25,11 +27,14 @@ pub use error::{ErrorKind, ToolError};
 pub use limits::ToolLimits;
 pub use tool::{Answer, Clock, Definition, Effects, Tool};
 
+use crate::audit::{self, Decision};
 use crate::backend::Backend;
 use crate::execute::Rules;
 use crate::local::{Chunk, Fence};
 use crate::shell::Runner;
 use crate::tools;
+use crate::workspaces::Workspaces;
+use record::Recording;
 
 /// What a kernel is made of.
 #[derive(Debug)]
@@ -46,6 +51,12 @@ pub struct Parts {
     pub denied: Vec<String>,
     /// What runs the commands of the tool `shell`.
     pub shell: Runner,
+    /// The directories that callers work in.
+    pub workspaces: Workspaces,
+    /// Where directories for single runs are made.
+    pub scratch: PathBuf,
+    /// What keeps a record of each use; `None` only for those who keep records themselves.
+    pub audit: Option<audit::Log>,
 }
 
 /// How code runs that a tool is given.
@@ -110,8 +121,17 @@ impl Kernel {
         arguments: Value,
         attention: Attention,
     ) -> Result<Answer, ToolError> {
-        let definition = self.admit(tool, &arguments)?;
-        self.run(definition, caller, arguments, attention).await
+        let Parts { audit, rules, .. } = &self.parts;
+        let used = (tool, &arguments);
+        let mut recording = Recording::begin(audit.as_ref(), &rules.redactor, caller, used);
+        let result = match self.admit(tool, &arguments) {
+            Ok(definition) => {
+                recording.decision = Decision::Allowed;
+                self.run(definition, caller, arguments, attention).await
+            }
+            Err(error) => Err(error),
+        };
+        recording.finish(result)
     }
 
     /// The tool, if it exists, may be used, and takes such arguments.
@@ -152,9 +172,11 @@ impl Kernel {
         let limit = self.parts.limits.timeout(definition.name);
         let asked = definition.asked_timeout(&arguments)?;
         let timeout = asked.map_or(limit, |asked| asked.min(limit));
+        let workspace = self.parts.workspaces.of(&caller.scope, caller.session.as_ref())?;
         let call = Call {
             kernel: &self.parts,
             caller,
+            workspace,
             timeout,
             asked_beyond: asked.is_some_and(|asked| asked > limit),
             deadline: Instant::now() + timeout.as_duration(),

@@ -29,6 +29,7 @@ pub mod output;
 pub mod probe;
 pub mod redact;
 pub mod shell;
+pub mod workspaces;
 
 mod clock;
 mod filter;

@@ -1,5 +1,9 @@
 //! Every tool, one file each; [`all`] is the list that the kernel offers.
 
+mod file_delete;
+mod file_list;
+mod file_read;
+mod file_write;
 mod run_code;
 mod run_python_code;
 mod shell;
@@ -13,6 +17,10 @@ pub(crate) fn all() -> Vec<Definition> {
         Definition::of::<run_python_code::RunPythonCode>(),
         Definition::of::<run_code::RunCode>(),
         Definition::of::<shell::Shell>(),
+        Definition::of::<file_read::FileRead>(),
+        Definition::of::<file_write::FileWrite>(),
+        Definition::of::<file_list::FileList>(),
+        Definition::of::<file_delete::FileDelete>(),
     ]
 }
 

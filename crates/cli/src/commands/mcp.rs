@@ -36,7 +36,11 @@ pub(crate) fn run(args: &McpArgs, context: &Context) -> anyhow::Result<ExitCode>
     let settings = Settings {
         scope: args.user.clone().unwrap_or_else(Scope::local),
         session: None,
-        kernel: Arc::new(kernel::build(backend.clone(), context)?),
+        kernel: Arc::new(kernel::build(
+            backend.clone(),
+            kernel::workspaces(None, context)?,
+            context,
+        )?),
         adopt: None,
     };
     let served = runtime.block_on(serve(settings, backend, context));

@@ -30,7 +30,9 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
     } else {
         context.paths.socket_if_ours()
     };
-    let kernel = kernel::build(Arc::new(Nearby { socket, settings }), context)?;
+    let backend = Arc::new(Nearby { socket, settings });
+    let workspaces = kernel::workspaces(args.workspace.as_deref(), context)?;
+    let kernel = kernel::build(backend, workspaces, context)?;
     let Some(name) = &args.name else {
         list(&kernel, args.json, context.ui)?;
         return Ok(ExitCode::SUCCESS);
@@ -38,7 +40,7 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
     let arguments = arguments(args.arguments.as_deref())?;
     let caller = Caller {
         scope: args.user.clone().unwrap_or_else(Scope::local),
-        session: None,
+        session: args.session.clone(),
         surface: Surface::CommandLine,
         client: None,
     };

@@ -233,6 +233,8 @@ pub(crate) struct Filesystem {
     pub(crate) user_scope: values::UserScope,
     /// That root; `{user_id}` and `{session_id}` are filled in.
     pub(crate) user_root: String,
+    /// What file tools may read and never change, at any depth: programs of the host would execute it.
+    pub(crate) protected: Vec<String>,
 }
 
 impl Default for Filesystem {
@@ -240,6 +242,7 @@ impl Default for Filesystem {
         Self {
             user_scope: values::UserScope::None,
             user_root: "data/users/{user_id}".to_owned(),
+            protected: values::texts(ringfence_runtime::files::PROTECTED),
         }
     }
 }

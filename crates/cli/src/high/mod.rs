@@ -326,6 +326,22 @@ fn mounts(args: &RunArgs, context: &Context) -> Result<Vec<Mount>, Failure> {
     Ok(mounts)
 }
 
+/// A directory that tools and code shall work in; absolute, without links.
+///
+/// # Errors
+/// If it does not exist, or showing it would give away what must stay hidden.
+pub(crate) fn workspace(path: &Path, context: &Context) -> Result<PathBuf, Failure> {
+    let resolved = exposure::resolve(path)?;
+    if !resolved.is_dir() {
+        return Err(Failure::usage(
+            format!("cannot work in {}: it is not a directory", path.display()),
+            "name a directory",
+        ));
+    }
+    exposure::check(&resolved, &context.paths)?;
+    Ok(resolved)
+}
+
 fn output_dir(args: &RunArgs, context: &Context) -> anyhow::Result<Option<PathBuf>> {
     let Some(dir) = &args.output else { return Ok(None) };
     let dir = exposure::resolve_new(&std::path::absolute(dir)?)?;

@@ -53,7 +53,8 @@ pub(crate) fn none_in_container(dir: &Dir, container: &str) {
     files(dir);
 }
 
-/// What may be in the state directory: artifacts, what was found out about interpreters, the compiled worker.
+/// What may be in the state directory: artifacts, the audit log, what was found out about interpreters, the
+/// compiled worker.
 #[track_caller]
 fn files(dir: &Dir) {
     let state = dir.path("state/ringfence");
@@ -64,7 +65,7 @@ fn files(dir: &Dir) {
     };
     let known = |name: &&String| {
         let compiled = name.starts_with("worker-") && name.ends_with(".bin");
-        compiled || ["artifacts", "interpreters.json", "engine.lock"].contains(&name.as_str())
+        compiled || ["artifacts", "audit", "interpreters.json", "engine.lock"].contains(&name.as_str())
     };
     let unknown: Vec<_> = names.iter().filter(|name| !known(name)).collect();
     assert!(unknown.is_empty(), "the state directory holds {unknown:?}");

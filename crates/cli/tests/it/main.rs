@@ -21,5 +21,6 @@ mod sessions;
 mod situations;
 mod soak;
 mod streams;
+mod tools;
 mod usage;
 mod world;

@@ -1,7 +1,7 @@
 //! Names that file tools read but never change: what a program on the host takes for its configuration and executes.
 
 /// Directories and files through which a program on the host runs commands, mostly without asking.
-const STANDARD: &[&str] = &[
+pub const PROTECTED: &[&str] = &[
     ".git",
     ".gitmodules",
     ".hg",
@@ -84,7 +84,7 @@ impl Protected {
 
     /// The usual ones: version control, editors, agents, shells, package managers and ourselves.
     pub fn standard() -> Self {
-        Self::new(STANDARD)
+        Self::new(PROTECTED)
     }
 
     /// Whether a path ends with one that is protected.

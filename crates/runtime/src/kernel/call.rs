@@ -1,19 +1,25 @@
 //! What a tool is handed for one invocation: its powers, its deadline, and whoever listens.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringfence_policy::{ExecutionResult, Language, Limits, Network, Request, RuntimeKind, Timeout};
+use ringfence_policy::{
+    Access, ExecutionResult, Language, Limits, Mount, Network, Request, RuntimeKind, Timeout,
+};
 use tokio::sync::{mpsc, watch};
 
 use super::{Caller, ErrorKind, Parts, ToolError};
 use crate::execute::{Order, execute};
-use crate::local::{Chunk, Connection};
+use crate::files::{self, Root, WriteMode};
+use crate::local::{Chunk, Connection, PrivateDirectory};
 use crate::shell::{self, Runner, ShellOutput};
 
 /// What a tool is handed for one invocation.
 #[derive(Debug)]
 pub struct Call<'a> {
     pub(super) kernel: &'a Parts,
+    pub(super) workspace: Option<Arc<Root>>,
     /// Who asks.
     pub caller: &'a Caller,
     /// How long it may take, from its beginning.
@@ -59,11 +65,70 @@ impl Call<'_> {
             },
             network: Network::None,
             mounts: Vec::new(),
-            workspace: None,
+            workspace: self.workspace.as_ref().map(|root| root.path().to_path_buf()),
             working_directory: None,
             scope: self.caller.scope.clone(),
             session: None,
         }
+    }
+
+    /// Works on the files of the caller's workspace, on a thread that may wait for a disk.
+    pub(crate) async fn files<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Root) -> Result<T, files::Error> + Send + 'static,
+    ) -> Result<T, ToolError> {
+        let root = self.workspace.clone().ok_or_else(|| {
+            ToolError::new(
+                ErrorKind::PermissionDenied,
+                "there is no workspace, and thus no file to work on",
+                "have one named: `--workspace DIR`, `permissions.filesystem.user_scope`, or a root of the MCP client",
+            )
+        })?;
+        let working = tokio::task::spawn_blocking(move || work(&root));
+        Ok(working.await.map_err(|_| broken())??)
+    }
+
+    /// Puts files where the program of a request will find them: into the workspace or, where there is none, into a
+    /// directory that is removed with the value that comes back.
+    pub(crate) async fn supply(
+        &self,
+        request: &mut Request,
+        files: BTreeMap<String, String>,
+    ) -> Result<Option<PrivateDirectory>, ToolError> {
+        if files.is_empty() {
+            return Ok(None);
+        }
+        if files.len() > MAX_FILES {
+            return Err(ToolError::new(
+                ErrorKind::LimitExceeded,
+                format!("`/files` holds {} files; {MAX_FILES} is the limit", files.len()),
+                "write them with `file_write`, or pack them into one",
+            ));
+        }
+        let write = |root: &Root| {
+            let write = |(path, content): (&String, &String)| {
+                root.write(path, content.as_bytes(), WriteMode::Replace)
+            };
+            files.iter().try_for_each(|file| write(file).map(drop))
+        };
+        if let Some(root) = &self.workspace {
+            write(root)?;
+            return Ok(None);
+        }
+        let directory = PrivateDirectory::create(&self.kernel.scratch).map_err(|error| {
+            ToolError::new(
+                ErrorKind::Internal,
+                format!("cannot make a directory for the files: {error}"),
+                "make room in the directory for temporary files",
+            )
+        })?;
+        write(&Root::open(
+            directory.path(),
+            self.kernel.workspaces.rules().clone(),
+        )?)?;
+        let mount = Mount::new(directory.path().to_path_buf(), "/workspace", Access::ReadWrite);
+        request.mounts.extend(mount);
+        Ok(Some(directory))
     }
 
     /// Runs a request as every run is run: checked, fenced, and kept as an artifact where that is wanted.
@@ -144,6 +209,17 @@ impl Call<'_> {
             cancelled: self.cancelled.clone(),
         }
     }
+}
+
+/// How many files may come along with code.
+const MAX_FILES: usize = 100;
+
+fn broken() -> ToolError {
+    ToolError::new(
+        ErrorKind::Internal,
+        "the work on the file broke off",
+        "report this as a defect",
+    )
 }
 
 const fn extension(language: Language) -> &'static str {

@@ -3,7 +3,7 @@
 use ringfence_policy::{Scope, SessionId};
 
 /// Who uses a tool.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Caller {
     /// Whose files and interpreters they are.
     pub scope: Scope,

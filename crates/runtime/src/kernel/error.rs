@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::backend::{self, Reason};
+use crate::files::{self, Kind};
+use crate::workspaces;
 
 /// Why a tool gave no answer: what kind of reason, what was wrong, what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -84,6 +86,32 @@ impl ToolError {
     /// The error as every surface prints it: `{"type", "message", "hint"}`.
     pub fn to_json(&self) -> Value {
         json!({"type": self.kind.as_str(), "message": self.message, "hint": self.hint})
+    }
+}
+
+impl From<files::Error> for ToolError {
+    fn from(error: files::Error) -> Self {
+        let kind = match error.kind() {
+            Kind::InvalidPath | Kind::WrongKind => ErrorKind::InvalidArguments,
+            Kind::Outside | Kind::Protected => ErrorKind::PermissionDenied,
+            Kind::NotFound => ErrorKind::NotFound,
+            Kind::TooLarge | Kind::Limit => ErrorKind::LimitExceeded,
+            Kind::Io => ErrorKind::Internal,
+        };
+        Self::new(kind, error.to_string(), error.hint())
+    }
+}
+
+impl From<workspaces::Error> for ToolError {
+    fn from(error: workspaces::Error) -> Self {
+        match error {
+            workspaces::Error::Which(error) => Self::new(
+                ErrorKind::PermissionDenied,
+                error.to_string(),
+                "correct `permissions.filesystem`, or pass a session id",
+            ),
+            workspaces::Error::Open(error) => Self::from(error),
+        }
     }
 }
 

@@ -40,6 +40,7 @@ pub use notice::{notice, session_ended};
 pub use ringfence_jail::launcher_main;
 pub use run::{Chunk, Connection, Stream};
 pub use sessions::{Error as SessionError, SessionInfo, SessionSettings};
+pub use workdir::PrivateDirectory;
 
 use destination::Destination;
 use guest::{Grouping, Guest};

@@ -80,6 +80,33 @@ impl Workdir {
     }
 }
 
+/// A host directory of one run's own, removed when this is dropped; what a killed process leaves is removed by
+/// the next one that uses the same parent.
+#[derive(Debug)]
+pub struct PrivateDirectory {
+    path: PathBuf,
+    _whole: Workdir,
+}
+
+impl PrivateDirectory {
+    /// Makes one below `parent`.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn create(parent: &Path) -> io::Result<Self> {
+        let whole = Workdir::create(parent, false)?;
+        Ok(Self {
+            path: whole.path().join("workspace"),
+            _whole: whole,
+        })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
 impl Drop for Workdir {
     fn drop(&mut self) {
         let emptied = open(&self.0, 0o700).map(empty);

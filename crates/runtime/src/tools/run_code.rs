@@ -1,5 +1,7 @@
 //! `run_code`: runs a program in a language of choice and answers with everything that is known of it.
 
+use std::collections::BTreeMap;
+
 use ringfence_policy::{ExecutionResult, Language, RuntimeKind, SessionId};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -27,6 +29,9 @@ pub(super) struct Arguments {
     session: Option<String>,
     /// What the program reads on standard input.
     stdin: Option<String>,
+    /// Files to put into the workspace before it runs: their contents by path.
+    #[serde(default)]
+    files: BTreeMap<String, String>,
 }
 
 /// A language that a caller can name.
@@ -84,8 +89,11 @@ impl Tool for RunCode {
                 "leave `session` out, or use the language python",
             ));
         }
+        let supplied = call.supply(&mut request, arguments.files).await?;
         let stdin = arguments.stdin.map(String::into_bytes);
-        Answer::value(&call.execute(request, runtime, stdin).await?)
+        let result = call.execute(request, runtime, stdin).await?;
+        drop(supplied);
+        Answer::value(&result)
     }
 }
 

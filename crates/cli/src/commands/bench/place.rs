@@ -96,6 +96,11 @@ impl Place {
         command
     }
 
+    /// A directory of a row's own; it need not exist.
+    pub(super) fn directory(&self, name: &str) -> PathBuf {
+        self.directory.0.join(name)
+    }
+
     /// The socket of a world's engine.
     pub(super) fn socket(&self, world: &str) -> PathBuf {
         self.directory.0.join(world).join("run/ringfence/engine.sock")

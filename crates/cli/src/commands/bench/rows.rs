@@ -1,6 +1,7 @@
 //! The figures that can be measured, in the order in which they are.
 
 mod engine;
+mod kernel;
 mod memory;
 mod whole;
 
@@ -39,6 +40,11 @@ pub(super) const ROWS: &[Row] = &[
         name: "engine-request",
         about: "request to result over the engine's socket, with time to refill in between",
         measure: engine::request,
+    },
+    Row {
+        name: "kernel",
+        about: "what the kernel adds to a tool that does nothing",
+        measure: kernel::overhead,
     },
     Row {
         name: "throughput",

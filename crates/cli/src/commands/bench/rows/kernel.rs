@@ -1,0 +1,117 @@
+//! What the kernel adds to a tool: with a backend that does nothing, all the time is the kernel's.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ringfence_policy::{
+    Bytes, ExecutionResult, Isolation, Limits, Meta, Outcome, Request, RuntimeKind, Scope, Timeout,
+};
+use ringfence_runtime::artifact::{Store, StorePolicy};
+use ringfence_runtime::audit::{self, Log};
+use ringfence_runtime::backend::{Backend, Running};
+use ringfence_runtime::execute::Rules;
+use ringfence_runtime::files;
+use ringfence_runtime::kernel::{Attention, Caller, CodeSettings, Kernel, Parts, Surface, ToolLimits};
+use ringfence_runtime::local::{Connection, Fence};
+use ringfence_runtime::redact::Redactor;
+use ringfence_runtime::shell::Runner;
+use ringfence_runtime::workspaces::Workspaces;
+use serde_json::json;
+
+use super::super::figure::{Figure, Sample, Target, Unit};
+use super::super::place::Place;
+use super::super::process::milliseconds;
+
+const INVOCATIONS: usize = 3_000;
+
+pub(super) fn overhead(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+    let kernel = kernel(place)?;
+    let caller = Caller {
+        scope: Scope::local(),
+        session: None,
+        surface: Surface::Library,
+        client: None,
+    };
+    let mut times = Vec::with_capacity(INVOCATIONS);
+    for _ in 0..INVOCATIONS {
+        let arguments = json!({"code": "print(1)", "timeout": 5});
+        let since = Instant::now();
+        let invoking = kernel.invoke(&caller, "run_code", arguments, Attention::default());
+        place.runtime.block_on(invoking)?;
+        times.push(milliseconds(since.elapsed()));
+    }
+    let times = Sample::of(times);
+    let figure = Figure::new("kernel", "overhead, p50", (times.median, Unit::Milliseconds));
+    Ok(vec![figure.with(times).against(Target::AtMost(0.05)).noting(
+        "schema, permission, deadline, answer and the record in the audit log; the run itself does nothing",
+    )])
+}
+
+fn kernel(place: &Place) -> anyhow::Result<Kernel> {
+    let directory = place.directory("kernel");
+    let limits = audit::Limits {
+        max_file_bytes: 64 << 20,
+        max_files: 2,
+    };
+    Ok(Kernel::new(Parts {
+        backend: Arc::new(Nothing),
+        rules: Rules {
+            blocked_imports: None,
+            store_policy: StorePolicy::Never,
+            store: Store::new(&directory, 1),
+            redactor: Redactor::from_environment([]),
+        },
+        code: CodeSettings {
+            runtime: RuntimeKind::Local,
+            limits: Limits::DEFAULT,
+            fence: Fence::Default,
+            variables: Vec::new(),
+        },
+        limits: ToolLimits {
+            default_timeout: Timeout::seconds(60),
+            timeouts: [].into(),
+            max_output: Bytes::mib(1),
+        },
+        denied: Vec::new(),
+        shell: Runner::Fenced,
+        workspaces: Workspaces::none(files::Rules::standard()),
+        scratch: directory.clone(),
+        audit: Some(Log::open(&directory.join("audit"), limits)?),
+    })?)
+}
+
+/// A backend that answers at once.
+#[derive(Debug)]
+struct Nothing;
+
+impl Backend for Nothing {
+    fn run<'a>(&'a self, request: &'a Request, _: Fence, _: Option<PathBuf>, _: Connection) -> Running<'a> {
+        let result = ExecutionResult {
+            stdout: "1\n".to_owned(),
+            stderr: String::new(),
+            exit_code: 0,
+            duration: 0.0,
+            meta: Meta {
+                runtime: RuntimeKind::Local.as_str().to_owned(),
+                language: request.language.as_str().to_owned(),
+                truncated: false,
+                timed_out: false,
+                blocked_imports: Vec::new(),
+                resource_limits: request.limits.into(),
+                isolation: Isolation::NONE,
+                outcome: Outcome::Exited,
+                stdout_bytes: 2,
+                stderr_bytes: 0,
+                peak_memory_bytes: None,
+                cpu_seconds: None,
+                artifact: None,
+                warm: false,
+                output_files: Vec::new(),
+                session: None,
+                warnings: Vec::new(),
+            },
+        };
+        Box::pin(async { Ok(result) })
+    }
+}

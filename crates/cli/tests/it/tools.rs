@@ -1,0 +1,389 @@
+//! The kernel through `ringfence tool`: schemas, permissions, deadlines, bounds, runners.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::leftovers;
+use crate::support::{Dir, Output, eventually_none, finish};
+use crate::world::{Mode, Place, World};
+
+/// A place with a configuration of the user's own, where tools are used one by one.
+pub(crate) struct Tools {
+    pub(crate) dir: Dir,
+    options: Vec<String>,
+}
+
+/// A typed error, as printed.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) kind: String,
+    pub(crate) message: String,
+    pub(crate) status: i32,
+}
+
+impl Tools {
+    pub(crate) fn new(config: &str) -> Self {
+        let dir = Dir::new();
+        dir.write("config/ringfence/ringfence.toml", config);
+        Self {
+            dir,
+            options: Vec::new(),
+        }
+    }
+
+    pub(crate) fn with(mut self, options: &[&str]) -> Self {
+        self.options = options.iter().map(|&option| option.to_owned()).collect();
+        self
+    }
+
+    pub(crate) fn output(&self, tool: &str, arguments: &Value) -> Output {
+        let mut command = self.dir.command(["tool", tool, "-", "--json"]);
+        finish(command.args(&self.options), arguments.to_string().as_bytes())
+    }
+
+    /// What a tool answers.
+    #[track_caller]
+    pub(crate) fn ask(&self, tool: &str, arguments: Value) -> Value {
+        serde_json::from_str(self.output(tool, &arguments).ok()).unwrap()
+    }
+
+    /// Why it does not answer: typed on standard output, in words with a hint on standard error.
+    #[track_caller]
+    pub(crate) fn refused(&self, tool: &str, arguments: Value) -> Refused {
+        let output = self.output(tool, &arguments);
+        assert_ne!(output.status, 0, "{output:?}");
+        let printed: Value = serde_json::from_str(&output.stdout).unwrap();
+        let text = |name: &str| printed["error"][name].as_str().unwrap().to_owned();
+        let (kind, message, hint) = (text("type"), text("message"), text("hint"));
+        assert!(!message.is_empty() && !hint.is_empty(), "{output:?}");
+        assert!(output.stderr.contains(&format!("error: {kind}: ")), "{output:?}");
+        assert!(output.stderr.contains("hint: "), "{output:?}");
+        Refused {
+            kind,
+            message,
+            status: output.status,
+        }
+    }
+}
+
+#[test]
+fn the_list_names_every_tool_with_its_schema() {
+    let tools = Tools::new("");
+    let listed = tools.dir.run(["tool", "--list", "--json"]);
+    let listed: Vec<Value> = serde_json::from_str(listed.ok()).unwrap();
+    let named = |name: &str| listed.iter().find(|tool| tool["name"] == name);
+    for name in [
+        "run_python_code",
+        "run_code",
+        "shell",
+        "file_read",
+        "file_write",
+        "file_list",
+        "file_delete",
+    ] {
+        let tool = named(name).unwrap_or_else(|| panic!("{name}"));
+        assert_eq!(tool["inputSchema"]["type"], "object", "{name}");
+        assert!(tool["description"].as_str().unwrap().len() > 40, "{name}");
+    }
+    assert_eq!(named("run_code").unwrap()["outputSchema"]["type"], "object");
+    let words = tools.dir.run(["tool", "--list"]);
+    assert!(
+        words.ok().contains("run_python_code {code, timeout?}"),
+        "{words:?}"
+    );
+}
+
+#[test]
+fn arguments_that_do_not_fit_are_refused_and_the_field_is_named() {
+    let tools = Tools::new("");
+    for (tool, arguments, words) in [
+        ("run_code", json!({}), "\"code\" is a required property"),
+        ("run_code", json!({"code": 1}), "`/code`: 1 is not of type"),
+        (
+            "run_code",
+            json!({"code": "", "lang": "python"}),
+            "'lang' was unexpected",
+        ),
+        (
+            "run_code",
+            json!({"code": "", "language": "cobol"}),
+            "`/language`: \"cobol\"",
+        ),
+        ("run_code", json!({"code": "", "timeout": 0}), "`/timeout`: 0"),
+        ("run_code", json!({"code": "", "timeout": -5}), "`/timeout`: -5"),
+        (
+            "run_code",
+            json!({"code": "", "timeout": "forever"}),
+            "`/timeout`: \"forever\"",
+        ),
+        ("run_code", json!({"code": "", "timeout": 1e12}), "`/timeout`: "),
+        (
+            "run_code",
+            json!({"code": "", "session": "../x"}),
+            "`/session`: \"../x\"",
+        ),
+        ("run_code", json!([]), "is not of type \"object\""),
+        ("shell", json!({"command": ""}), "`/command`: \"\""),
+        ("shell", json!({"command": "id", "args": "x"}), "`/args`: \"x\""),
+        (
+            "shell",
+            json!({"command": "id", "args": ["a", 2]}),
+            "`/args/1`: 2",
+        ),
+        (
+            "shell",
+            json!({"command": "id", "working_dir": "../up"}),
+            "leads out of the workspace",
+        ),
+    ] {
+        let refused = tools.refused(tool, arguments.clone());
+        assert_eq!(
+            (refused.kind.as_str(), refused.status),
+            ("invalid_arguments", 2),
+            "{arguments}"
+        );
+        assert!(
+            refused.message.contains(words),
+            "{arguments}: {}",
+            refused.message
+        );
+    }
+    let not_json = finish(&mut tools.dir.command(["tool", "run_code", "{code"]), b"");
+    not_json.refused(2, "the arguments are not JSON");
+    assert_eq!(tools.refused("no_such_tool", json!({})).kind, "not_found");
+}
+
+#[test]
+fn a_tool_that_is_denied_is_neither_listed_nor_used() {
+    let tools = Tools::new("[permissions]\ndenied_tools = ['shell']");
+    let listed = tools.dir.run(["tool", "--list"]);
+    assert!(!listed.ok().contains("shell {"), "{listed:?}");
+    let refused = tools.refused("shell", json!({"command": "id"}));
+    assert_eq!(
+        (refused.kind.as_str(), refused.status),
+        ("permission_denied", 125)
+    );
+    assert_eq!(tools.ask("run_python_code", json!({"code": "print(1)"})), "1\n");
+    // A rule about a tool that does not exist is a mistake that somebody relies on.
+    let tools = Tools::new("[permissions]\ndenied_tools = ['shel']");
+    tools
+        .dir
+        .run(["tool", "--list"])
+        .refused(2, "there is no tool `shel`");
+}
+
+#[test]
+fn python_answers_with_text_whatever_happens() {
+    let tools = Tools::new("[sandbox]\nblock_dangerous_imports = true");
+    let ask = |code: &str| {
+        let answer = tools.ask("run_python_code", json!({"code": code, "timeout": "2s"}));
+        answer.as_str().unwrap().to_owned()
+    };
+    assert_eq!(ask("print('hello')"), "hello\n");
+    assert_eq!(ask(""), "");
+    let error = ask("print(1)\n1 / 0");
+    assert!(error.starts_with("1\nTraceback"), "{error}");
+    assert!(
+        error.contains("line 2") && error.ends_with("ZeroDivisionError: division by zero\n[exit code 1]")
+    );
+    assert!(ask("def").contains("SyntaxError"));
+    assert!(ask("import os").contains("os"));
+    assert!(ask("while True: pass").contains("timed out after 2s"));
+    assert!(ask("import sys; sys.exit(7)").ends_with("[exit code 7]"));
+}
+
+#[test]
+fn every_language_answers_in_one_shape() {
+    let tools = Tools::new("");
+    for (language, code) in [
+        ("python", "print(input())"),
+        ("bash", "read line; echo $line"),
+        (
+            "javascript",
+            "console.log(require('fs').readFileSync(0).toString())",
+        ),
+    ] {
+        let arguments = json!({"code": code, "language": language, "stdin": "through"});
+        let result = tools.ask("run_code", arguments);
+        assert_eq!(result["stdout"], "through\n", "{result}");
+        assert_eq!(result["meta"]["language"], language);
+        assert_eq!(result["meta"]["isolation"]["seccomp"], "fence");
+    }
+    let refused = tools.refused("run_code", json!({"code": "1", "runtime": "e2b"}));
+    assert_eq!(refused.kind, "runtime_unavailable");
+}
+
+#[test]
+fn a_caller_shortens_the_limit_and_never_lengthens_it() {
+    let tools =
+        Tools::new("[permissions.tool_limits]\nrun_code_timeout_secs = 0.4\nshell_timeout_secs = 0.4");
+    let code = "import time; time.sleep(30)";
+    for (timeout, limit) in [(json!(null), 0.4), (json!(60), 0.4), (json!("300ms"), 0.3)] {
+        let arguments = json!({"code": code, "timeout": timeout});
+        let result = tools.ask("run_code", arguments);
+        assert_eq!(result["meta"]["outcome"], "timed_out", "{result}");
+        assert_eq!(result["exit_code"], -1);
+        let held = result["meta"]["resource_limits"]["timeout"].as_f64().unwrap();
+        assert!(held <= limit && held > limit - 0.1, "{held}");
+        let warned = result["meta"]["warnings"]
+            .to_string()
+            .contains("more time was asked for");
+        assert_eq!(warned, timeout == json!(60), "{result}");
+    }
+    let shell = json!({"command": "sleep", "args": ["30"], "timeout": 60});
+    let result = tools.ask("shell", shell);
+    assert_eq!(
+        (&result["timed_out"], &result["exit_code"]),
+        (&json!(true), &json!(null))
+    );
+    leftovers::none(&tools.dir, &[], 0);
+}
+
+#[test]
+fn the_fenced_runner_starts_programs_without_a_shell() {
+    let tools = Tools::new("");
+    let result = tools.ask(
+        "shell",
+        json!({"command": "echo", "args": ["$HOME; id", "*", "a b"]}),
+    );
+    assert_eq!(result["stdout"], "$HOME; id * a b\n");
+    assert_eq!(
+        (&result["exit_code"], &result["runner"]),
+        (&json!(0), &json!("fenced"))
+    );
+    assert_eq!(result["isolation"]["net_ns"], true);
+    let secret = tools.dir.write("home/secret", "x");
+    assert!(secret.exists());
+    let outside = tools.ask("shell", json!({"command": "cat", "args": [secret]}));
+    assert_eq!(outside["exit_code"], 1, "{outside}");
+    assert!(
+        outside["stderr"]
+            .as_str()
+            .unwrap()
+            .contains("No such file or directory")
+    );
+    assert_eq!(tools.ask("shell", json!({"command": "false"}))["exit_code"], 1);
+    assert_eq!(
+        tools.refused("shell", json!({"command": "no-such-program"})).kind,
+        "not_found"
+    );
+    assert_eq!(
+        tools.refused("shell", json!({"command": "echo hello; id"})).kind,
+        "not_found"
+    );
+}
+
+#[test]
+fn the_host_runner_is_a_choice_that_the_result_tells() {
+    let tools = Tools::new("[permissions.shell]\nrunner = 'host'");
+    let secret = tools.dir.write("home/secret", "seen");
+    let result = tools.ask("shell", json!({"command": "cat", "args": [secret]}));
+    assert_eq!(
+        (&result["stdout"], &result["runner"]),
+        (&json!("seen"), &json!("host"))
+    );
+    assert_eq!(result["isolation"]["seccomp"], Value::Null);
+    assert_eq!(result["isolation"]["pid_ns"], false);
+    // Still no shell, and a scrubbed environment.
+    let result = tools.ask("shell", json!({"command": "echo", "args": ["$(id)"]}));
+    assert_eq!(result["stdout"], "$(id)\n");
+    // Code stays in the fence.
+    let code = json!({"code": format!("open({:?})", tools.dir.path("home/secret"))});
+    assert_eq!(tools.ask("run_code", code)["exit_code"], 1);
+    // Not from a project's own file.
+    let tools = Tools::new("");
+    tools
+        .dir
+        .write("work/ringfence.toml", "[permissions.shell]\nrunner = 'host'");
+    let output = tools.output("shell", &json!({"command": "true"}));
+    assert!(output.ok().contains("\"runner\": \"fenced\""), "{output:?}");
+    assert!(
+        output.stderr.contains("does not count in a project's own file"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn the_host_runner_ends_the_whole_tree() {
+    let tools = Tools::new("[permissions.shell]\nrunner = 'host'");
+    let pids = tools.dir.path("work/pids");
+    // A child, a grandchild in a session of its own, and one that ignores the polite signals.
+    let script = format!(
+        "setsid bash -c 'trap \"\" TERM HUP INT; echo $$ >> {0}; sleep 1000 & echo $! >> {0}; wait' & \
+         echo $$ >> {0}; until [ $(wc -l < {0}) -ge 3 ]; do :; done; echo all; wait",
+        pids.display()
+    );
+    let arguments = json!({"command": "bash", "args": ["-c", script], "timeout": 1.5});
+    let result = tools.ask("shell", arguments);
+    assert_eq!(
+        (&result["timed_out"], &result["stdout"]),
+        (&json!(true), &json!("all\n")),
+        "{result}"
+    );
+    let pids = fs::read_to_string(pids).unwrap();
+    assert_eq!(pids.lines().count(), 3);
+    eventually_none("the tree of the command", || {
+        let alive = pids
+            .lines()
+            .filter(|pid| fs::metadata(format!("/proc/{pid}")).is_ok());
+        alive.collect::<Vec<_>>()
+    });
+}
+
+#[test]
+fn output_without_end_is_cut_and_costs_nothing() {
+    let tools = Tools::new("[permissions.tool_limits]\nmax_output_bytes = 5000");
+    let result = tools.ask(
+        "shell",
+        json!({"command": "head", "args": ["-c", "50000000", "/dev/zero"]}),
+    );
+    assert_eq!(
+        (&result["truncated"], &result["exit_code"]),
+        (&json!(true), &json!(0))
+    );
+    assert!(result["stdout"].as_str().unwrap().len() < 6_000);
+    let text = tools.ask("run_python_code", json!({"code": "print('x' * 10**7)"}));
+    let text = text.as_str().unwrap();
+    assert!(
+        text.contains("... (output truncated)") && text.len() < 6_000,
+        "{}",
+        text.len()
+    );
+}
+
+#[test]
+fn the_answer_is_the_same_with_an_engine() {
+    let world = World::new(Mode::Engine, Place::Here).unwrap();
+    let ask = |tool: &str, arguments: &str, more: &[&str]| {
+        let mut command = world.dir.command(["tool", tool, arguments, "--json"]);
+        let output = finish(command.args(more), b"");
+        serde_json::from_str::<Value>(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+    };
+    for (tool, arguments) in [
+        ("run_code", r#"{"code": "print(1)"}"#),
+        ("shell", r#"{"command": "echo", "args": ["1"]}"#),
+        ("shell", r#"{"command": "no-such-program"}"#),
+    ] {
+        let (mut there, mut here) = (ask(tool, arguments, &[]), ask(tool, arguments, &["--no-engine"]));
+        if tool == "run_code" {
+            assert_eq!(
+                (&there["meta"]["warm"], &here["meta"]["warm"]),
+                (&json!(true), &json!(false))
+            );
+        }
+        for result in [&mut there, &mut here] {
+            for volatile in [
+                "/duration",
+                "/meta/warm",
+                "/meta/cpu_seconds",
+                "/meta/peak_memory_bytes",
+            ] {
+                if let Some(value) = result.pointer_mut(volatile) {
+                    *value = Value::Null;
+                }
+            }
+        }
+        assert_eq!(there, here, "{tool}");
+    }
+}

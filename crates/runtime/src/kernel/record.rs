@@ -1,0 +1,95 @@
+//! One use of a tool on its way into the audit log.
+
+use std::time::{Instant, SystemTime};
+
+use serde_json::Value;
+
+use super::{Answer, Caller, ErrorKind, ToolError};
+use crate::audit::{Arguments, Decision, Digest, Entry, Log, Outcome, Who};
+use crate::redact::Redactor;
+
+/// One use of a tool. If it is dropped before its end, the caller has gone, and that is recorded.
+pub(super) struct Recording<'a> {
+    log: Option<&'a Log>,
+    caller: &'a Caller,
+    tool: &'a str,
+    arguments: Option<Arguments>,
+    since: (SystemTime, Instant),
+    pub(super) decision: Decision,
+}
+
+impl<'a> Recording<'a> {
+    pub(super) fn begin(
+        log: Option<&'a Log>,
+        redactor: &Redactor,
+        caller: &'a Caller,
+        (tool, arguments): (&'a str, &Value),
+    ) -> Self {
+        Self {
+            log,
+            caller,
+            tool,
+            arguments: log.map(|_| Arguments::new(arguments, redactor)),
+            since: (SystemTime::now(), Instant::now()),
+            decision: Decision::Refused,
+        }
+    }
+
+    /// Records what came of it. An answer that could not be recorded does not go out.
+    pub(super) fn finish(mut self, result: Result<Answer, ToolError>) -> Result<Answer, ToolError> {
+        let (outcome, error, digest) = match &result {
+            Ok(answer) => (Outcome::Answered, None, Some(Digest::of(answer.text.as_bytes()))),
+            Err(error) => {
+                let outcome = if error.kind == ErrorKind::Cancelled {
+                    Outcome::Cancelled
+                } else {
+                    Outcome::Failed
+                };
+                (outcome, Some(error.kind.as_str()), None)
+            }
+        };
+        self.append(outcome, error, digest).map_err(|error| {
+            ToolError::new(
+                ErrorKind::Internal,
+                format!("what the tool did could not be recorded in the audit log: {error}"),
+                error.hint(),
+            )
+        })?;
+        result
+    }
+
+    fn append(
+        &mut self,
+        outcome: Outcome,
+        error: Option<&str>,
+        result: Option<Digest>,
+    ) -> Result<(), crate::audit::Error> {
+        let (Some(log), Some(arguments)) = (self.log, self.arguments.take()) else {
+            return Ok(());
+        };
+        let entry = Entry {
+            started: self.since.0,
+            who: Who {
+                scope: self.caller.scope.as_str(),
+                session: self.caller.session.as_ref().map(|session| session.as_str()),
+                surface: self.caller.surface.as_str(),
+                client: self.caller.client.as_deref(),
+            },
+            tool: self.tool,
+            arguments: &arguments,
+            decision: self.decision,
+            outcome,
+            error,
+            duration: self.since.1.elapsed(),
+            result,
+        };
+        log.append(&entry).map(drop)
+    }
+}
+
+impl Drop for Recording<'_> {
+    fn drop(&mut self) {
+        // Nobody is left to be told of a failure.
+        let _ = self.append(Outcome::Cancelled, Some(ErrorKind::Cancelled.as_str()), None);
+    }
+}

@@ -1,0 +1,49 @@
+//! `file_delete`: deletes one file, link or empty directory of the workspace.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::files::EntryKind;
+use crate::kernel::{Answer, Call, Effects, Tool, ToolError};
+
+pub(super) struct FileDelete;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Arguments {
+    /// The file, link or empty directory, relative to the workspace.
+    path: String,
+}
+
+/// What was deleted.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Gone {
+    /// Its path.
+    deleted: String,
+    /// What it was.
+    kind: EntryKind,
+}
+
+impl Tool for FileDelete {
+    const NAME: &'static str = "file_delete";
+    const TITLE: &'static str = "Delete a file";
+    const DESCRIPTION: &'static str = "Deletes one file, symbolic link or empty directory of the workspace, for good. A directory that holds \
+        something is left alone.";
+    const EFFECTS: Effects = Effects::Destroys;
+    type Arguments = Arguments;
+    type Output = Gone;
+
+    async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
+        let path = arguments.path.clone();
+        let found = call.files(move |root| root.delete(&path)).await?;
+        let deleted = arguments.path;
+        let text = format!("deleted {deleted}");
+        Answer::both(
+            text,
+            &Gone {
+                deleted,
+                kind: found.kind,
+            },
+        )
+    }
+}

@@ -1,0 +1,68 @@
+//! `file_read`: a file of the workspace, as text.
+
+use std::fmt::Write;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::files::{Body, FileText};
+use crate::kernel::{Answer, Call, Effects, Tool, ToolError};
+
+pub(super) struct FileRead;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Arguments {
+    /// The file, relative to the workspace.
+    path: String,
+    /// The first line to return; the file's first is 1.
+    #[serde(default)]
+    offset: u64,
+    /// How many lines to return at most.
+    #[schemars(range(min = 1))]
+    limit: Option<u64>,
+}
+
+impl Tool for FileRead {
+    const NAME: &'static str = "file_read";
+    const TITLE: &'static str = "Read a file";
+    const DESCRIPTION: &'static str = "Returns the text of a file in the workspace, from line `offset` on, `limit` lines at most. A long file \
+        is cut, and the line to go on with is told. Files that are not text are described, not shown.";
+    const EFFECTS: Effects = Effects::Reads;
+    type Arguments = Arguments;
+    type Output = FileText;
+
+    async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
+        let Arguments { path, offset, limit } = arguments;
+        let found = call.files(move |root| root.read(&path, offset, limit)).await?;
+        Answer::both(told(&found), &found)
+    }
+}
+
+fn told(found: &FileText) -> String {
+    match &found.body {
+        Body::Binary { format } => format!("[a file of {} bytes that is not text: {format}]", found.bytes),
+        Body::Text {
+            text,
+            next,
+            left,
+            cut,
+            ..
+        } => {
+            let mut told = text.clone();
+            if let Some(next) = next {
+                if !told.ends_with('\n') {
+                    told.push('\n');
+                }
+                let cut = if *cut {
+                    ", the last line above is not whole"
+                } else {
+                    ""
+                };
+                // Writing to a string cannot fail.
+                let _ = write!(told, "[{left} bytes more{cut}; go on with offset {next}]");
+            }
+            told
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! `file_write`: writes a file of the workspace, whole or at its end.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::files::WriteMode;
+use crate::kernel::{Answer, Call, Effects, Tool, ToolError};
+
+pub(super) struct FileWrite;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Arguments {
+    /// The file, relative to the workspace. Missing directories are made.
+    path: String,
+    /// What it shall hold.
+    content: String,
+    /// Add the content to the file's end instead of replacing it.
+    #[serde(default)]
+    append: bool,
+}
+
+/// What was written.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Written {
+    /// The file.
+    path: String,
+    /// The bytes of the content.
+    bytes_written: u64,
+}
+
+impl Tool for FileWrite {
+    const NAME: &'static str = "file_write";
+    const TITLE: &'static str = "Write a file";
+    const DESCRIPTION: &'static str = "Writes text to a file in the workspace: the whole file at once, or with `append` at its end. Returns how \
+        many bytes were written. What programs of the host take for configuration, such as `.git`, cannot be written.";
+    const EFFECTS: Effects = Effects::Destroys;
+    type Arguments = Arguments;
+    type Output = Written;
+
+    async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
+        let Arguments {
+            path,
+            content,
+            append,
+        } = arguments;
+        let mode = if append {
+            WriteMode::Append
+        } else {
+            WriteMode::Replace
+        };
+        let name = path.clone();
+        let bytes_written = call
+            .files(move |root| root.write(&name, content.as_bytes(), mode))
+            .await?;
+        Answer::both(
+            format!("{bytes_written} bytes written to {path}"),
+            &Written { path, bytes_written },
+        )
+    }
+}

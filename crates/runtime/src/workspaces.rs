@@ -1,0 +1,112 @@
+//! Which directory each caller works in, and where its code runs.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ringfence_policy::{Scope, SessionId, UserRoot, UserRootError};
+
+use crate::files::{self, Root, Rules};
+
+/// How many users' directories are held open.
+const MAX_OPEN: usize = 256;
+
+/// Which directory each caller works in.
+#[derive(Debug)]
+pub struct Workspaces {
+    choice: Choice,
+    rules: Rules,
+    /// Work that goes on keeps the directory that it began with, whatever takes its name meanwhile.
+    open: Mutex<HashMap<Key, Arc<Root>>>,
+}
+
+/// Whose directory it is.
+type Key = (Scope, Option<SessionId>);
+
+/// Who chose.
+#[derive(Debug)]
+enum Choice {
+    /// Nobody: there is none.
+    Nobody,
+    /// The person, for everybody.
+    One(Arc<Root>),
+    /// The configuration, for each user or session; relative ones lie below the directory.
+    Each(UserRoot, PathBuf),
+}
+
+/// Why a caller has no workspace.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configuration does not say which.
+    #[error(transparent)]
+    Which(#[from] UserRootError),
+    /// It cannot be opened or made.
+    #[error(transparent)]
+    Open(#[from] files::Error),
+}
+
+impl Workspaces {
+    /// No workspace: each run has a private directory, and file tools have no file to work on.
+    pub fn none(rules: Rules) -> Self {
+        Self::new(Choice::Nobody, rules)
+    }
+
+    /// All work in one directory.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn one(path: &std::path::Path, rules: Rules) -> Result<Self, files::Error> {
+        let root = Arc::new(Root::open(path, rules.clone())?);
+        Ok(Self::new(Choice::One(root), rules))
+    }
+
+    /// Each user, or each session, has a directory of its own, which is made when it is first needed.
+    pub fn each(root: UserRoot, below: PathBuf, rules: Rules) -> Self {
+        Self::new(Choice::Each(root, below), rules)
+    }
+
+    fn new(choice: Choice, rules: Rules) -> Self {
+        Self {
+            choice,
+            rules,
+            open: Mutex::default(),
+        }
+    }
+
+    /// What file tools may do.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Whether nobody has chosen, so that a client may.
+    pub fn is_open_to_choice(&self) -> bool {
+        matches!(self.choice, Choice::Nobody)
+    }
+
+    /// The directory of a caller. Looks at the disk when it is first asked.
+    ///
+    /// # Errors
+    /// If there is one, and it cannot be used.
+    pub(crate) fn of(&self, scope: &Scope, session: Option<&SessionId>) -> Result<Option<Arc<Root>>, Error> {
+        let (root, below) = match &self.choice {
+            Choice::Nobody => return Ok(None),
+            Choice::One(root) => return Ok(Some(Arc::clone(root))),
+            Choice::Each(root, below) => (root, below),
+        };
+        let Some(path) = root.resolve(scope, session)? else {
+            return Ok(None);
+        };
+        let key = (scope.clone(), session.cloned());
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(root) = open.get(&key) {
+            return Ok(Some(Arc::clone(root)));
+        }
+        let root = Arc::new(Root::create(&below.join(path), self.rules.clone())?);
+        if open.len() >= MAX_OPEN {
+            // Those at work hold theirs by themselves.
+            open.clear();
+        }
+        open.insert(key, Arc::clone(&root));
+        Ok(Some(root))
+    }
+}
