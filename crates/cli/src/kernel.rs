@@ -1,11 +1,15 @@
 //! The kernel, set up from the configuration.
 
+use std::fmt::Display;
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::Arc;
 
-use ringfence_policy::{EnvName, UserRoot, UserScope};
+use ringfence_policy::{EgressPolicy, EnvName, UserRoot, UserScope};
 use ringfence_runtime::audit::{self, Log};
 use ringfence_runtime::backend::Backend;
+use ringfence_runtime::egress::{Guard, Resolver};
+use ringfence_runtime::fetch::{Fetcher, Trust};
 use ringfence_runtime::files::{Protected, Rules};
 use ringfence_runtime::kernel::{CodeSettings, Kernel, Parts, ToolLimits};
 use ringfence_runtime::shell::Runner;
@@ -49,6 +53,7 @@ pub(crate) fn build(
         denied: config.permissions.denied_tools.clone(),
         shell: runner(context)?,
         workspaces,
+        fetcher: fetcher(config)?,
         scratch: std::env::temp_dir(),
         audit: Some(audit_log(context)?),
     };
@@ -95,12 +100,39 @@ pub(crate) fn directory(path: &Path, context: &Context) -> anyhow::Result<Worksp
 }
 
 fn audit_log(context: &Context) -> anyhow::Result<Log> {
-    let directory = context.paths.make_state()?.join("audit");
+    let config = &context.config()?.audit;
+    let directory = high::audit::directory(context)?;
+    if config.dir.is_none() {
+        context.paths.make_state()?;
+    }
     let limits = audit::Limits {
-        max_file_bytes: 64 * 1024 * 1024,
-        max_files: 16,
+        max_file_bytes: config.max_file.0,
+        max_files: config.max_files as usize,
     };
-    Log::open(&directory, limits).map_err(|error| Failure::refused(error.to_string(), error.hint()).into())
+    Ok(Log::open(&directory, limits).map_err(high::audit::failure)?)
+}
+
+/// What fetches pages from the hosts that the configuration names.
+fn fetcher(config: &Config) -> anyhow::Result<Fetcher> {
+    let egress = &config.egress;
+    let policy = EgressPolicy {
+        allowed: parsed("egress.allowed_hosts", &egress.allowed_hosts)?,
+        private_networks: parsed("egress.private_networks", &egress.private_networks)?,
+    };
+    let guard = Guard::new(policy, Resolver::system());
+    Ok(Fetcher::new(Arc::new(guard), Trust::new(egress.ca_file.clone())))
+}
+
+fn parsed<T: FromStr<Err: Display>>(key: &str, texts: &[String]) -> Result<Vec<T>, Failure> {
+    let parse = |text: &String| {
+        text.parse().map_err(|error| {
+            Failure::usage(
+                format!("`{key}`: {error}"),
+                "correct it; `ringfence config schema` describes it",
+            )
+        })
+    };
+    texts.iter().map(parse).collect()
 }
 
 fn rules(context: &Context) -> anyhow::Result<Rules> {

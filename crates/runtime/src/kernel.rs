@@ -30,6 +30,7 @@ pub use tool::{Answer, Clock, Definition, Effects, Tool};
 use crate::audit::{self, Decision};
 use crate::backend::Backend;
 use crate::execute::Rules;
+use crate::fetch::Fetcher;
 use crate::local::{Chunk, Fence};
 use crate::shell::Runner;
 use crate::tools;
@@ -53,6 +54,8 @@ pub struct Parts {
     pub shell: Runner,
     /// The directories that callers work in.
     pub workspaces: Workspaces,
+    /// What fetches pages, from hosts that may be reached.
+    pub fetcher: Fetcher,
     /// Where directories for single runs are made.
     pub scratch: PathBuf,
     /// What keeps a record of each use; `None` only for those who keep records themselves.

@@ -4,6 +4,7 @@ mod file_delete;
 mod file_list;
 mod file_read;
 mod file_write;
+mod http_fetch;
 mod run_code;
 mod run_python_code;
 mod shell;
@@ -21,6 +22,7 @@ pub(crate) fn all() -> Vec<Definition> {
         Definition::of::<file_write::FileWrite>(),
         Definition::of::<file_list::FileList>(),
         Definition::of::<file_delete::FileDelete>(),
+        Definition::of::<http_fetch::HttpFetch>(),
     ]
 }
 

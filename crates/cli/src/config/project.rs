@@ -66,6 +66,11 @@ fn permission(key: &str, value: &Value, present: &Value) -> Option<&'static str>
             "it would let tools write what programs of this machine execute",
         ),
         "egress.allowed_hosts" => (holds_all(present, value), "it would let tools reach more hosts"),
+        "egress.private_networks" => (
+            holds_all(present, value),
+            "it would let tools reach more of this machine and its network",
+        ),
+        "egress.ca_file" => (false, "it would let others pose as the hosts that you reach"),
         // Amounts.
         key if key.starts_with("permissions.tool_limits.") => return None,
         _ => (false, "nobody has decided yet whether it could weaken the fence"),

@@ -33,7 +33,7 @@ pub(crate) struct Config {
     /// Named sets of limits for containers; further names may be added.
     #[schemars(with = "BTreeMap<String, Template>")]
     pub(crate) templates: Templates,
-    /// What a run with `network = allowlist` may reach.
+    /// What the tool `http_fetch`, and a run with `network = allowlist`, may reach.
     pub(crate) egress: Egress,
     /// What is kept of each run.
     pub(crate) artifacts: Artifacts,
@@ -413,12 +413,16 @@ pub(crate) struct Template {
     pub(crate) seccomp_profile: values::SeccompProfile,
 }
 
-/// What a run with `network = allowlist` may reach.
+/// What the tool `http_fetch`, and a run with `network = allowlist`, may reach.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Egress {
-    /// Hosts, `*.suffix` patterns and `host:port`.
+    /// Hosts, `*.suffix` patterns and `host:port`; `*` is every public host. None: nothing is reached.
     pub(crate) allowed_hosts: Vec<String>,
+    /// Ranges of addresses that may be reached though they are not public, such as `127.0.0.0/8`.
+    pub(crate) private_networks: Vec<String>,
+    /// A PEM file with further certificate authorities to believe.
+    pub(crate) ca_file: Option<PathBuf>,
 }
 
 /// What is kept of each run.

@@ -81,6 +81,7 @@ fn the_list_names_every_tool_with_its_schema() {
         "file_write",
         "file_list",
         "file_delete",
+        "http_fetch",
     ] {
         let tool = named(name).unwrap_or_else(|| panic!("{name}"));
         assert_eq!(tool["inputSchema"]["type"], "object", "{name}");

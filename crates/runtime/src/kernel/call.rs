@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{Caller, ErrorKind, Parts, ToolError};
 use crate::execute::{Order, execute};
+use crate::fetch::Fetcher;
 use crate::files::{self, Root, WriteMode};
 use crate::local::{Chunk, Connection, PrivateDirectory};
 use crate::shell::{self, Runner, ShellOutput};
@@ -129,6 +130,16 @@ impl Call<'_> {
         let mount = Mount::new(directory.path().to_path_buf(), "/workspace", Access::ReadWrite);
         request.mounts.extend(mount);
         Ok(Some(directory))
+    }
+
+    /// What reaches hosts outside.
+    pub(crate) fn fetcher(&self) -> &Fetcher {
+        &self.kernel.fetcher
+    }
+
+    /// How many bytes of an answer are kept.
+    pub(crate) fn max_output(&self) -> usize {
+        usize::try_from(self.kernel.limits.max_output.0).unwrap_or(usize::MAX)
     }
 
     /// Runs a request as every run is run: checked, fenced, and kept as an artifact where that is wanted.

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::backend::{self, Reason};
+use crate::fetch::{FetchError, FetchErrorKind, RequestError};
 use crate::files::{self, Kind};
 use crate::workspaces;
 
@@ -97,6 +98,27 @@ impl From<files::Error> for ToolError {
             Kind::NotFound => ErrorKind::NotFound,
             Kind::TooLarge | Kind::Limit => ErrorKind::LimitExceeded,
             Kind::Io => ErrorKind::Internal,
+        };
+        Self::new(kind, error.to_string(), error.hint())
+    }
+}
+
+impl From<RequestError> for ToolError {
+    fn from(error: RequestError) -> Self {
+        Self::new(ErrorKind::InvalidArguments, error.to_string(), error.hint())
+    }
+}
+
+impl From<FetchError> for ToolError {
+    fn from(error: FetchError) -> Self {
+        use FetchErrorKind as F;
+        let kind = match error.kind() {
+            F::InvalidUrl => ErrorKind::InvalidArguments,
+            F::Denied => ErrorKind::PermissionDenied,
+            F::NotFound => ErrorKind::NotFound,
+            F::Unreachable | F::Tls | F::Protocol => ErrorKind::RuntimeUnavailable,
+            F::Timeout => ErrorKind::Timeout,
+            F::TooManyRedirects => ErrorKind::LimitExceeded,
         };
         Self::new(kind, error.to_string(), error.hint())
     }

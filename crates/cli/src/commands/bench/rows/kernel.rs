@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ringfence_policy::{
-    Bytes, ExecutionResult, Isolation, Limits, Meta, Outcome, Request, RuntimeKind, Scope, Timeout,
+    Bytes, EgressPolicy, ExecutionResult, Isolation, Limits, Meta, Outcome, Request, RuntimeKind, Scope,
+    Timeout,
 };
 use ringfence_runtime::artifact::{Store, StorePolicy};
 use ringfence_runtime::audit::{self, Log};
 use ringfence_runtime::backend::{Backend, Running};
+use ringfence_runtime::egress::{Guard, Resolver};
 use ringfence_runtime::execute::Rules;
+use ringfence_runtime::fetch::{Fetcher, Trust};
 use ringfence_runtime::files;
 use ringfence_runtime::kernel::{Attention, Caller, CodeSettings, Kernel, Parts, Surface, ToolLimits};
 use ringfence_runtime::local::{Connection, Fence};
@@ -76,6 +79,10 @@ fn kernel(place: &Place) -> anyhow::Result<Kernel> {
         denied: Vec::new(),
         shell: Runner::Fenced,
         workspaces: Workspaces::none(files::Rules::standard()),
+        fetcher: Fetcher::new(
+            Arc::new(Guard::new(EgressPolicy::default(), Resolver::system())),
+            Trust::default(),
+        ),
         scratch: directory.clone(),
         audit: Some(Log::open(&directory.join("audit"), limits)?),
     })?)
