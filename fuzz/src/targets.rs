@@ -6,8 +6,10 @@ use std::str::FromStr;
 
 use ringfence_jail::protocol::{Command, Event};
 use ringfence_policy::{
-    Bytes, Cpus, EnvName, ExecutionResult, Mount, Pids, Scope, Timeout, UserRoot, UserScope,
+    Bytes, Cidr, Cpus, EnvName, ExecutionResult, Host, HostPattern, Mount, Pids, Scope, Timeout, UserRoot,
+    UserScope,
 };
+use ringfence_runtime::fetch::Url;
 use ringfence_runtime::files::{Entry, Root, Rules};
 use ringfence_runtime::output::{self, Capture};
 use ringfence_runtime::{imports, redact::Redactor};
@@ -51,6 +53,25 @@ pub(crate) const TARGETS: &[Target] = &[
             b"data/users/{user_id}",
             b"{user_id}/{session_id}/..",
             "\u{ff0e}git/.g\u{200c}it/GIT~1".as_bytes(),
+        ],
+    },
+    Target {
+        name: "egress_values",
+        run: egress_values,
+        seeds: &[
+            b"example.com",
+            b"*.example.com:8443",
+            b"2130706433",
+            b"0x7f.0.0.1",
+            b"0177.1",
+            b"[::ffff:127.0.0.1]",
+            b"fe80::1%eth0",
+            b"xn--mnchen-3ya.example.",
+            b"127.0.0.0/8",
+            b"fd00::/8",
+            b"http://a.test:8080/x/../y?z=%20#w",
+            b"https://[2001:db8::1]/",
+            b"http://user:pass@a.test\\@b.test/",
         ],
     },
     Target {
@@ -162,6 +183,34 @@ fn file_paths(input: &[u8]) {
         path.components().all(|name| name != Component::ParentDir),
         "{text:?} goes up"
     );
+}
+
+/// What parses as a host, a range or a URL must print as something that parses to the same value. And no name
+/// is left that a resolver could take for an address.
+fn egress_values(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else {
+        return;
+    };
+    stable::<Host>(text);
+    stable::<HostPattern>(text);
+    stable::<Cidr>(text);
+    stable::<Url>(text);
+    if let Ok(Host::Name(name)) = text.parse::<Host>() {
+        assert!(!name.as_str().split('.').all(is_number), "{name}");
+        assert!(
+            name.as_str().bytes().all(|byte| byte.is_ascii_graphic()),
+            "{name}"
+        );
+    }
+}
+
+/// As `inet_aton` reads the parts of an address.
+fn is_number(part: &str) -> bool {
+    let hexadecimal = part.strip_prefix("0x").or_else(|| part.strip_prefix("0X"));
+    match hexadecimal {
+        Some(digits) => digits.bytes().all(|byte| byte.is_ascii_hexdigit()),
+        None => part.bytes().all(|byte| byte.is_ascii_digit()),
+    }
 }
 
 /// A packet is read as it was meant, or refused.

@@ -1,6 +1,6 @@
 //! Runs requests on a backend and owns every process until it is gone.
 //!
-//! The crate knows nothing of HTTP, MCP, terminals or configuration files: it takes a
+//! The crate serves no HTTP and knows nothing of MCP, terminals or configuration files: it takes a
 //! [`ringfence_policy::Request`] and answers with a [`ringfence_policy::ExecutionResult`].
 //!
 //! - [`execute`]: one request from check to artifact, whatever the backend.
