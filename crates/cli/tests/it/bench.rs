@@ -24,6 +24,7 @@ fn the_list_names_every_figure_and_measures_none() {
         "run-cold",
         "run-engine",
         "engine-request",
+            "kernel",
         "throughput",
         "fresh-bash",
         "fresh-node",
