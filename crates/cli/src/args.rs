@@ -275,6 +275,15 @@ pub(crate) struct ToolArgs {
 #[derive(Debug, Args)]
 #[command(after_help = MCP_EXAMPLES)]
 pub(crate) struct McpArgs {
+    /// The directory that file tools and code work in (default: the client's root, else a private one).
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workspace: Option<PathBuf>,
+    /// Keep the private directory, and say where it is.
+    #[arg(long, conflicts_with = "workspace")]
+    pub(crate) keep_workspace: bool,
+    /// The conversation, where the configuration gives each session files of its own (default: this connection).
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<SessionId>,
     /// Whose invocations they are: whose files, whose warm processes.
     #[arg(long, value_name = "ID")]
     pub(crate) user: Option<Scope>,

@@ -14,16 +14,16 @@ mod log;
 mod progress;
 mod roots;
 mod tools;
+mod uri;
 
-use std::fmt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_policy::{Scope, SessionId};
 use ringfence_runtime::kernel::Kernel;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use handler::Handler;
@@ -46,20 +46,17 @@ pub struct Settings {
     pub session: Option<SessionId>,
     /// The tools, and where they work.
     pub kernel: Arc<Kernel>,
-    /// What to do with a directory that the client offers; `None` where a person has chosen one.
-    pub adopt: Option<Adopt>,
+    /// Where to send what the client says of its directories; `None` where a person has chosen one.
+    pub wishes: Option<mpsc::Sender<Wish>>,
 }
 
-/// Makes the kernel that works in a directory of the client's, or says why it must not.
-pub type Adopting = dyn Fn(&Path) -> Result<Kernel, String> + Send + Sync;
-
-/// What to do with a directory of the client's.
-pub struct Adopt(pub Box<Adopting>);
-
-impl fmt::Debug for Adopt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Adopt")
-    }
+/// What a client says of the directories that it works in.
+#[derive(Debug)]
+pub enum Wish {
+    /// The tools shall work in this directory. The kernel for that is the answer, or why there is none.
+    Adopt(PathBuf, oneshot::Sender<Result<Kernel, String>>),
+    /// Nothing: they stay where they are.
+    Stay,
 }
 
 /// Serves one client until it leaves or `stop` ends. All that it started has ended then.

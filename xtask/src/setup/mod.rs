@@ -1,6 +1,7 @@
 //! Installs what the tests need on a bare Debian machine, as root; quick where it is there already.
 
 mod docker;
+mod mcp;
 
 use std::fs;
 use std::path::Path;
@@ -16,6 +17,7 @@ const PACKAGES: &[(&str, &str, &[&str])] = &[
     ("python3", PYTHON, &["--version"]),
     ("python3-venv", PYTHON, &["-c", "import ensurepip, venv"]),
     ("nodejs", "node", &["--version"]),
+    ("npm", "npm", &["--version"]),
     ("bubblewrap", "bwrap", &["--version"]),
     ("util-linux", "setpriv", &["--version"]),
     ("docker.io", "dockerd", &["--version"]),
@@ -40,6 +42,7 @@ pub(crate) fn setup(root: &Path) -> Result<()> {
     packages(root)?;
     tools(root)?;
     venv(root).context("make the virtual environment of the tests")?;
+    mcp::setup(root)?;
     docker::setup(root).context("make the Docker container of the tests")
 }
 

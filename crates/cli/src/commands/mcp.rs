@@ -1,18 +1,24 @@
 //! `ringfence mcp`: the tools for whatever client has started us.
 
+mod private;
+
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_policy::Scope;
+use ringfence_policy::{Scope, SessionId};
+use ringfence_runtime::kernel::Kernel;
 use ringfence_runtime::local::{Local, Warmth};
-use ringfence_server::mcp::{self, Settings};
+use ringfence_server::mcp::{self, Settings, Wish};
+use tokio::sync::mpsc;
 
 use crate::args::McpArgs;
 use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::{high, kernel, local};
+use private::Private;
 
 /// Threads that wait for slow system calls, for standard input and for output.
 const MAX_BLOCKING_THREADS: usize = 8;
@@ -20,59 +26,133 @@ const MAX_BLOCKING_THREADS: usize = 8;
 /// How often others are given the chance to let go of the backend.
 const MAX_YIELDS: usize = 1000;
 
+/// What serves one client.
+struct Server<'a> {
+    context: &'a Context,
+    scope: Scope,
+    backend: Arc<Local>,
+    /// The directory that a person has named.
+    named: Option<PathBuf>,
+    /// The directory to work in while the client offers none, where nobody has chosen.
+    private: Option<Private>,
+}
+
 pub(crate) fn run(args: &McpArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let config = context.config()?;
-    let warmth = Warmth::Pool {
-        size: config.engine.pool_size as usize,
-        renew_after: u64::from(config.engine.rotate_after_runs),
-        renew_every: Duration::from_secs(60 * u64::from(config.engine.rotate_after_minutes)),
-    };
-    let settings = local::settings(&high::settings(None, context)?, warmth, context)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(MAX_BLOCKING_THREADS)
         .build()?;
-    let backend = Arc::new(Local::new(settings));
-    let settings = Settings {
+    let mut server = Server {
+        context,
         scope: args.user.clone().unwrap_or_else(Scope::local),
-        session: None,
-        kernel: Arc::new(kernel::build(
-            backend.clone(),
-            kernel::workspaces(None, context)?,
-            context,
-        )?),
-        adopt: None,
+        backend: Arc::new(backend(context)?),
+        named: args
+            .workspace
+            .as_deref()
+            .map(|named| high::workspace(named, context))
+            .transpose()?,
+        private: None,
     };
-    let served = runtime.block_on(serve(settings, backend, context));
+    let mut workspaces = kernel::workspaces(server.named.as_deref(), context)?;
+    if workspaces.is_open_to_choice() {
+        let private = Private::make(args.keep_workspace, context)?;
+        workspaces = kernel::directory(private.path(), context)?;
+        server.private = Some(private);
+    }
+    let kernel = kernel::build(server.backend.clone(), workspaces, context)?;
+    let session = args.session.clone().or_else(own_session);
+    let served = runtime.block_on(server.serve(kernel, session));
     // A thread may still wait for standard input, and will for ever.
     runtime.shutdown_background();
     served?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Serves the client until it leaves or we are told to stop, then clears up.
-async fn serve(settings: Settings, backend: Arc<Local>, context: &Context) -> anyhow::Result<()> {
-    let (reader, writer) = mcp::stdio_pipes();
-    let serving = mcp::serve(settings, reader, writer, interrupted());
-    let warming = async {
-        // A client that waits for an answer to its greeting does not wait for this.
-        if let Err(error) = backend.warm_up().await {
-            context.ui.warn(&error.explain());
-            context.ui.hint(error.hint());
-        }
-        std::future::pending::<()>().await
+fn backend(context: &Context) -> anyhow::Result<Local> {
+    let engine = &context.config()?.engine;
+    let warmth = Warmth::Pool {
+        size: engine.pool_size as usize,
+        renew_after: u64::from(engine.rotate_after_runs),
+        renew_every: Duration::from_secs(60 * u64::from(engine.rotate_after_minutes)),
     };
-    tokio::select! {
-        () = serving => {}
-        () = warming => {}
+    let settings = local::settings(&high::settings(None, context)?, warmth, context)?;
+    Ok(Local::new(settings))
+}
+
+/// A connection is a conversation, where nobody says which one.
+fn own_session() -> Option<SessionId> {
+    let since = std::time::UNIX_EPOCH.elapsed().ok()?.as_millis();
+    format!("mcp-{since}-{}", std::process::id()).parse().ok()
+}
+
+impl Server<'_> {
+    /// Serves the client until it leaves or we are told to stop, then clears up.
+    async fn serve(self, kernel: Kernel, session: Option<SessionId>) -> anyhow::Result<()> {
+        let (wishes, wished) = mpsc::channel(1);
+        let settings = Settings {
+            scope: self.scope.clone(),
+            session,
+            kernel: Arc::new(kernel),
+            wishes: self.private.is_some().then_some(wishes),
+        };
+        let (reader, writer) = mcp::stdio_pipes();
+        tokio::select! {
+            () = mcp::serve(settings, reader, writer, interrupted()) => {}
+            () = self.attend(wished) => {}
+        }
+        if let Some(backend) = alone(self.backend).await {
+            backend
+                .close()
+                .await
+                .map_err(|error| Failure::refused(error.explain(), error.hint()))?;
+        }
+        if let Some(private) = self.private {
+            private.leave(self.context.ui);
+        }
+        Ok(())
     }
-    if let Some(backend) = alone(backend).await {
-        backend
-            .close()
-            .await
-            .map_err(|error| Failure::refused(error.explain(), error.hint()))?;
+
+    /// Does what the client wishes, and has workers ready where the tools work. Never ends.
+    async fn attend(&self, mut wished: mpsc::Receiver<Wish>) {
+        if let Some(named) = &self.named {
+            self.warm_up(named).await;
+        }
+        while let Some(wish) = wished.recv().await {
+            match wish {
+                Wish::Adopt(path, answer) => {
+                    let adopted = self.adopt(&path);
+                    let place = adopted.as_ref().ok().map(|(place, _)| place.clone());
+                    // A call that has waited goes on without warm workers.
+                    let kernel = adopted.map(|(_, kernel)| kernel);
+                    let _ = answer.send(kernel.map_err(|error| format!("{error:#}")));
+                    if let Some(place) = place {
+                        self.warm_up(&place).await;
+                    }
+                }
+                Wish::Stay => {
+                    if let Some(private) = &self.private {
+                        self.warm_up(private.path()).await;
+                    }
+                }
+            }
+        }
+        std::future::pending().await
     }
-    Ok(())
+
+    /// The kernel that works in a directory of the client's, and that directory without links.
+    fn adopt(&self, path: &Path) -> anyhow::Result<(PathBuf, Kernel)> {
+        let place = high::workspace(path, self.context)?;
+        let workspaces = kernel::directory(&place, self.context)?;
+        let kernel = kernel::build(self.backend.clone(), workspaces, self.context)?;
+        Ok((place, kernel))
+    }
+
+    async fn warm_up(&self, workspace: &Path) {
+        if let Err(error) = self.backend.warm_up(&self.scope, Some(workspace)).await {
+            self.context.ui.warn(&error.explain());
+            self.context.ui.hint(error.hint());
+        }
+    }
 }
 
 /// The backend, once the tasks that served the last messages have let go of it.

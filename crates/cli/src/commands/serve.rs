@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use ringfence_policy::Scope;
 use ringfence_runtime::local::{Local, Warmth};
 use ringfence_server::listener::Listener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -45,7 +46,7 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
         let mut terminate = signal(SignalKind::terminate())?;
         let backend = Arc::new(Local::new(settings));
         backend
-            .warm_up()
+            .warm_up(&Scope::local(), None)
             .await
             .map_err(|error| Failure::refused(error.explain(), error.hint()))?;
         context.ui.err(format!("listening at {}\n", socket.display()))?;

@@ -65,10 +65,22 @@ fn files(dir: &Dir) {
     };
     let known = |name: &&String| {
         let compiled = name.starts_with("worker-") && name.ends_with(".bin");
-        compiled || ["artifacts", "audit", "interpreters.json", "engine.lock"].contains(&name.as_str())
+        compiled
+            || [
+                "artifacts",
+                "workspaces",
+                "audit",
+                "interpreters.json",
+                "engine.lock",
+            ]
+            .contains(&name.as_str())
     };
     let unknown: Vec<_> = names.iter().filter(|name| !known(name)).collect();
     assert!(unknown.is_empty(), "the state directory holds {unknown:?}");
+    if names.iter().any(|name| name == "workspaces") {
+        let left = entries(&state.join("workspaces"));
+        assert_eq!(left, [""; 0], "private workspaces are left");
+    }
     assert!(
         !dir.path("run/ringfence/engine.sock").exists(),
         "the socket is left"

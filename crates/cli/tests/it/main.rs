@@ -15,6 +15,7 @@ mod examples;
 mod fetch;
 mod languages;
 mod leftovers;
+mod mcp;
 mod python;
 mod scenarios;
 mod security;

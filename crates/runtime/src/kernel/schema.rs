@@ -2,7 +2,7 @@
 
 use jsonschema::Validator;
 use schemars::JsonSchema;
-use schemars::generate::SchemaSettings;
+use schemars::generate::{Contract, SchemaSettings};
 use serde_json::{Map, Value};
 
 use super::{ErrorKind, ToolError};
@@ -10,10 +10,12 @@ use super::{ErrorKind, ToolError};
 /// How many violations are told at once.
 const MAX_TOLD: usize = 5;
 
-/// The schema of a type, as one object without references to elsewhere.
-pub(crate) fn of<T: JsonSchema>() -> Map<String, Value> {
+/// The schema of a type as it is read or written, as one object without references to elsewhere. What is not written
+/// where it is empty is no member that must be there.
+pub(crate) fn of<T: JsonSchema>(contract: Contract) -> Map<String, Value> {
     let mut settings = SchemaSettings::draft2020_12();
     settings.inline_subschemas = true;
+    settings.contract = contract;
     let mut schema = settings.into_generator().into_root_schema_for::<T>();
     // The type's own name and words are ours, not the model's.
     schema.remove("title");

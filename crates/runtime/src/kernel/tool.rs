@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use jsonschema::Validator;
 use ringfence_policy::{Bytes, Timeout};
 use schemars::JsonSchema;
+use schemars::generate::Contract;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -163,13 +164,13 @@ impl fmt::Debug for Definition {
 impl Definition {
     /// A tool as a value.
     pub(crate) fn of<T: Tool>() -> Self {
-        let output = schema::of::<T::Output>();
+        let output = schema::of::<T::Output>(Contract::Serialize);
         let is_object = output.get("type").is_some_and(|kind| kind == "object");
         Self {
             name: T::NAME,
             title: T::TITLE,
             description: T::DESCRIPTION,
-            input_schema: schema::of::<T::Arguments>(),
+            input_schema: schema::of::<T::Arguments>(Contract::Deserialize),
             output_schema: is_object.then_some(output),
             effects: T::EFFECTS,
             clock: T::CLOCK,

@@ -23,7 +23,7 @@ const MAX_SCOPES: usize = 8;
 const WARM_UP_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Whose lane it is, and the host directory that its guests work in.
-type Key = (Scope, Option<PathBuf>);
+pub(super) type Key = (Scope, Option<PathBuf>);
 
 /// The lanes of a backend.
 #[derive(Debug, Default)]
@@ -152,9 +152,14 @@ impl Lanes {
         open_flat(extra, strength, groups.get().cloned(), Some(&failure)).await
     }
 
-    /// Opens the local user's lane before the first request needs it.
-    pub(super) async fn warm_up(&self, settings: &Settings, groups: &Grouping) -> Result<(), Error> {
-        let served = self.shared(&(Scope::local(), None), settings, groups).await?;
+    /// Opens a lane before the first request needs it.
+    pub(super) async fn warm_up(
+        &self,
+        key: &Key,
+        settings: &Settings,
+        groups: &Grouping,
+    ) -> Result<(), Error> {
+        let served = self.shared(key, settings, groups).await?;
         // Without warm workers everything still runs, so their coming late is no failure.
         let _ = tokio::time::timeout(WARM_UP_PATIENCE, served.warmed_up()).await;
         Ok(())

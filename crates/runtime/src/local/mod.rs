@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use ringfence_policy::{ExecutionResult, Language, Limits, Request};
+use ringfence_policy::{ExecutionResult, Language, Limits, Request, Scope};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
 
@@ -201,12 +201,13 @@ impl Local {
         interpreter(&self.settings, language)
     }
 
-    /// Opens the local user's lane before its first request.
+    /// Opens a scope's lane for a workspace before its first request.
     ///
     /// # Errors
     /// If it cannot be opened.
-    pub async fn warm_up(&self) -> Result<(), Error> {
-        self.lanes.warm_up(&self.settings, &self.groups).await
+    pub async fn warm_up(&self, scope: &Scope, workspace: Option<&Path>) -> Result<(), Error> {
+        let key = (scope.clone(), workspace.map(Path::to_path_buf));
+        self.lanes.warm_up(&key, &self.settings, &self.groups).await
     }
 
     /// Ends every process, removes every control group and directory, and waits until that is done.

@@ -101,6 +101,11 @@ impl PrivateDirectory {
         })
     }
 
+    /// Removes those below `parent` whose process was killed.
+    pub fn sweep(parent: &Path) {
+        Workdir::sweep(parent);
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path

@@ -59,7 +59,7 @@ impl Handler {
         Self(Arc::new(Server {
             scope: settings.scope,
             session: settings.session,
-            roots: Roots::new(settings.kernel, settings.adopt),
+            roots: Roots::new(settings.kernel, settings.wishes),
             calls: Calls::new(),
             log: Log::new(),
             gone,

@@ -63,29 +63,24 @@ fn names(kind: &Value, wanted: &str) -> bool {
 }
 
 /// The schema of an answer or of an error in its place: clients check errors against it too.
-fn or_error(mut schema: Map<String, Value>) -> Map<String, Value> {
+fn or_error(answer: Map<String, Value>) -> Map<String, Value> {
+    let text = json!({"type": "string"});
     let error = json!({
         "type": "object",
-        "description": "In place of everything else, where the tool could not answer.",
+        "description": "In place of an answer, where there is none.",
         "properties": {
-            "type": {"type": "string"},
-            "message": {"type": "string"},
-            "hint": {"type": "string"},
+            "error": {
+                "type": "object",
+                "properties": {"type": text, "message": text, "hint": text},
+                "required": ["type", "message", "hint"],
+            },
         },
-        "required": ["type", "message", "hint"],
+        "required": ["error"],
     });
-    if let Some(required) = schema.remove("required") {
-        let either = json!([{"required": required}, {"required": ["error"]}]);
-        schema.insert("anyOf".to_owned(), either);
-    }
-    if let Some(properties) = schema
-        .entry("properties")
-        .or_insert_with(|| json!({}))
-        .as_object_mut()
-    {
-        properties.insert("error".to_owned(), error);
-    }
-    schema
+    Map::from_iter([
+        ("type".to_owned(), Value::from("object")),
+        ("anyOf".to_owned(), json!([answer, error])),
+    ])
 }
 
 /// An answer as a result.

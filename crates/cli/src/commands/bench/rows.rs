@@ -2,6 +2,7 @@
 
 mod engine;
 mod kernel;
+mod mcp;
 mod memory;
 mod whole;
 
@@ -50,6 +51,11 @@ pub(super) const ROWS: &[Row] = &[
         name: "throughput",
         about: "runs a second through the engine, four clients at once",
         measure: engine::throughput,
+    },
+    Row {
+        name: "mcp-call",
+        about: "`run_python_code` through `ringfence mcp`, call to answer, with time to refill in between",
+        measure: mcp::call,
     },
     Row {
         name: "fresh-bash",

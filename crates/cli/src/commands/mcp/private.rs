@@ -1,0 +1,58 @@
+//! The directory of one connection, for tools that nobody has given another.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use ringfence_runtime::local::PrivateDirectory;
+
+use crate::context::Context;
+use crate::ui::Ui;
+
+/// The directory of one connection.
+#[derive(Debug)]
+pub(super) enum Private {
+    /// Removed at the end; by the next start if we are killed.
+    Passing(PrivateDirectory),
+    /// Left where it is.
+    Kept(PathBuf),
+}
+
+impl Private {
+    /// Makes one, and removes what servers left that were killed.
+    pub(super) fn make(keep: bool, context: &Context) -> anyhow::Result<Self> {
+        let parent = context.paths.make_state()?.join("workspaces");
+        let private = |path: &Path| DirBuilder::new().recursive(true).mode(0o700).create(path);
+        let made = private(&parent).and_then(|()| {
+            PrivateDirectory::sweep(&parent);
+            if keep {
+                let path = parent.join(format!("kept-{}", unique()));
+                return private(&path).map(|()| Self::Kept(path));
+            }
+            PrivateDirectory::create(&parent).map(Self::Passing)
+        });
+        made.with_context(|| format!("making a workspace in {}", parent.display()))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Self::Passing(directory) => directory.path(),
+            Self::Kept(path) => path,
+        }
+    }
+
+    /// Removes it, or says where it is.
+    pub(super) fn leave(self, ui: Ui) {
+        if let Self::Kept(path) = &self {
+            // Nobody may be left to read it.
+            let _ = ui.err(format!("the workspace is kept in {}\n", path.display()));
+        }
+    }
+}
+
+/// A name that no other connection has.
+fn unique() -> String {
+    let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_millis();
+    format!("{since}-{}", std::process::id())
+}

@@ -1,0 +1,198 @@
+//! `ringfence mcp`: the protocol by hand, and as the official clients speak it.
+
+mod connection;
+mod frames;
+mod official;
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+/// A client that writes what it wants.
+struct Client {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+    /// Messages that came while another was waited for.
+    early: VecDeque<Value>,
+    last_id: i64,
+}
+
+impl Client {
+    /// Starts `ringfence mcp ARGS…`, and says nothing yet.
+    fn start(world: &World, args: &[&str]) -> Self {
+        let mut child = world
+            .command(&[], [&["mcp"], args].concat())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        world.watch(child.id());
+        Self {
+            stdin: child.stdin.take(),
+            stdout: BufReader::new(child.stdout.take().unwrap()),
+            child,
+            early: VecDeque::new(),
+            last_id: 0,
+        }
+    }
+
+    /// Starts it and introduces itself.
+    fn greeted(world: &World, args: &[&str]) -> Self {
+        let mut client = Self::start(world, args);
+        client.greet(&json!({}));
+        client
+    }
+
+    fn greet(&mut self, capabilities: &Value) -> Value {
+        let about = json!({
+            "protocolVersion": "2025-11-25",
+            "capabilities": capabilities,
+            "clientInfo": {"name": "by hand", "version": "1"},
+        });
+        let greeting = self.ask("initialize", &about);
+        self.tell("notifications/initialized", &json!({}));
+        greeting["result"].clone()
+    }
+
+    fn write(&mut self, bytes: impl AsRef<[u8]>) {
+        let stdin = self.stdin.as_mut().unwrap();
+        stdin.write_all(bytes.as_ref()).unwrap();
+        stdin.flush().unwrap();
+    }
+
+    fn send(&mut self, message: &Value) {
+        self.write(format!("{message}\n"));
+    }
+
+    fn tell(&mut self, method: &str, params: &Value) {
+        self.send(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
+    }
+
+    /// Sends a request; its id.
+    fn request(&mut self, method: &str, params: &Value) -> i64 {
+        self.last_id += 1;
+        let id = self.last_id;
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+        id
+    }
+
+    /// Sends a request and waits for its answer.
+    fn ask(&mut self, method: &str, params: &Value) -> Value {
+        let id = self.request(method, params);
+        self.answer(id)
+    }
+
+    /// Begins to call a tool; the request's id.
+    fn begin(&mut self, tool: &str, arguments: &Value) -> i64 {
+        self.request("tools/call", &json!({"name": tool, "arguments": arguments}))
+    }
+
+    /// Calls a tool; the result, which there must be.
+    #[track_caller]
+    fn call(&mut self, tool: &str, arguments: &Value) -> Value {
+        let id = self.begin(tool, arguments);
+        let answer = self.answer(id);
+        assert!(answer.get("result").is_some(), "{answer}");
+        answer["result"].clone()
+    }
+
+    /// Runs Python code; what it printed.
+    #[track_caller]
+    fn python(&mut self, code: &str) -> String {
+        text(&self.call("run_python_code", &json!({"code": code}))).to_owned()
+    }
+
+    /// The next message.
+    #[track_caller]
+    fn next(&mut self) -> Value {
+        self.early.pop_front().unwrap_or_else(|| self.read())
+    }
+
+    #[track_caller]
+    fn read(&mut self) -> Value {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        let message = serde_json::from_str(&line);
+        assert!(message.is_ok(), "not a message: {line:?}");
+        message.unwrap()
+    }
+
+    /// The answer to a request; what comes before it is kept for later.
+    #[track_caller]
+    fn answer(&mut self, id: i64) -> Value {
+        self.until(|message| message["id"] == id && message.get("method").is_none())
+    }
+
+    /// The first message that is one of those wanted.
+    #[track_caller]
+    fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
+        if let Some(place) = self.early.iter().position(&wanted) {
+            return self.early.remove(place).unwrap();
+        }
+        loop {
+            let message = self.read();
+            if wanted(&message) {
+                return message;
+            }
+            self.early.push_back(message);
+        }
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Leaves, and waits for the end: what was still said, what was complained about, and the exit status.
+    fn leave(mut self) -> Left {
+        drop(self.stdin.take());
+        self.end()
+    }
+
+    /// Waits for the end.
+    fn end(mut self) -> Left {
+        let mut rest = String::new();
+        self.stdout.read_to_string(&mut rest).unwrap();
+        let output = self.child.wait_with_output().unwrap();
+        let messages = rest.lines().map(|line| serde_json::from_str(line).unwrap());
+        Left {
+            messages: self.early.into_iter().chain(messages).collect(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+            status: output
+                .status
+                .code()
+                .unwrap_or_else(|| 128 + output.status.signal().unwrap_or_default()),
+        }
+    }
+}
+
+/// What there was when a connection had ended.
+#[derive(Debug)]
+struct Left {
+    messages: Vec<Value>,
+    stderr: String,
+    status: i32,
+}
+
+impl Left {
+    /// That it ended well, with nothing left to say.
+    #[track_caller]
+    fn well(&self) {
+        assert_eq!((self.status, self.stderr.as_str()), (0, ""), "{self:?}");
+        assert!(self.messages.is_empty(), "{self:?}");
+    }
+}
+
+/// The text of a result.
+#[track_caller]
+fn text(result: &Value) -> &str {
+    let text = result["content"][0]["text"].as_str();
+    assert!(text.is_some(), "{result}");
+    text.unwrap()
+}

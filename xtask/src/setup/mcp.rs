@@ -1,0 +1,79 @@
+//! The official MCP clients that drive `ringfence mcp` in the tests, at exact versions.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::PYTHON;
+use crate::process::program;
+use crate::report;
+
+const LISTS: &str = "xtask/mcp-client";
+const VENV: &str = "target/mcp-venv";
+const NODE: &str = "target/mcp-node";
+
+/// Installs both clients.
+pub(super) fn setup(root: &Path) -> Result<()> {
+    python(root).context("install the Python client")?;
+    node(root).context("install the TypeScript client")
+}
+
+fn python(root: &Path) -> Result<()> {
+    let wanted = list(root, "requirements.txt")?;
+    if is_there(root, VENV, &wanted) {
+        report::line("MCP client for Python: there");
+        return Ok(());
+    }
+    report::line("MCP client for Python: installing");
+    program(root, PYTHON, &["-m", "venv", "--clear", VENV]).run()?;
+    let pip = root.join(VENV).join("bin/pip");
+    let requirements = root.join(LISTS).join("requirements.txt");
+    let requirements = requirements.to_string_lossy();
+    let arguments = [
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--requirement",
+        &requirements,
+    ];
+    program(root, &pip.to_string_lossy(), &arguments).run()?;
+    stamp(root, VENV, &wanted)
+}
+
+fn node(root: &Path) -> Result<()> {
+    let wanted = list(root, "package-lock.json")?;
+    if is_there(root, NODE, &wanted) {
+        report::line("MCP client for TypeScript: there");
+        return Ok(());
+    }
+    report::line("MCP client for TypeScript: installing");
+    let place = root.join(NODE);
+    fs::create_dir_all(&place)?;
+    for name in ["package.json", "package-lock.json"] {
+        fs::write(place.join(name), list(root, name)?)?;
+    }
+    // Packages are unpacked and nothing of theirs is run.
+    let arguments = [
+        "ci",
+        "--ignore-scripts",
+        "--no-audit",
+        "--no-fund",
+        "--loglevel=error",
+    ];
+    program(&place, "npm", &arguments).run()?;
+    stamp(root, NODE, &wanted)
+}
+
+fn list(root: &Path, name: &str) -> Result<String> {
+    fs::read_to_string(root.join(LISTS).join(name)).with_context(|| format!("read {LISTS}/{name}"))
+}
+
+fn is_there(root: &Path, place: &str, wanted: &str) -> bool {
+    fs::read_to_string(root.join(place).join("installed.txt")).is_ok_and(|installed| installed == wanted)
+}
+
+/// The list that was installed is kept beside what it brought.
+fn stamp(root: &Path, place: &str, wanted: &str) -> Result<()> {
+    Ok(fs::write(root.join(place).join("installed.txt"), wanted)?)
+}
