@@ -11,7 +11,7 @@ use ringfence_runtime::backend::Backend;
 use ringfence_runtime::egress::{Guard, Resolver};
 use ringfence_runtime::fetch::{Fetcher, Trust};
 use ringfence_runtime::files::{Protected, Rules};
-use ringfence_runtime::kernel::{CodeSettings, Kernel, Parts, ToolLimits};
+use ringfence_runtime::kernel::{AtLimit, CodeSettings, Kernel, Parts, ToolLimits};
 use ringfence_runtime::shell::Runner;
 use ringfence_runtime::workspaces::Workspaces;
 
@@ -161,6 +161,10 @@ fn limits(config: &Config) -> ToolLimits {
     ToolLimits {
         default_timeout: limits.default_timeout_secs,
         timeouts,
+        at_limit: match limits.at_limit {
+            values::AtLimit::Deny => AtLimit::Deny,
+            values::AtLimit::Extend => AtLimit::Extend(limits.hard_timeout_secs),
+        },
         max_output: limits.max_output_bytes,
     }
 }

@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, watch};
 pub use call::Call;
 pub use caller::{Caller, Surface};
 pub use error::{ErrorKind, ToolError};
-pub use limits::ToolLimits;
+pub use limits::{Allowance, AtLimit, ToolLimits};
 pub use tool::{Answer, Clock, Definition, Effects, Tool};
 
 use crate::audit::{self, Decision};
@@ -35,7 +35,7 @@ use crate::local::{Chunk, Fence};
 use crate::shell::Runner;
 use crate::tools;
 use crate::workspaces::Workspaces;
-use record::Recording;
+use record::{Attempts, Recording};
 
 /// What a kernel is made of.
 #[derive(Debug)]
@@ -130,7 +130,9 @@ impl Kernel {
         let result = match self.admit(tool, &arguments) {
             Ok(definition) => {
                 recording.decision = Decision::Allowed;
-                self.run(definition, caller, arguments, attention).await
+                let attempts = recording.attempts();
+                self.run(definition, caller, arguments, (attention, attempts))
+                    .await
             }
             Err(error) => Err(error),
         };
@@ -170,19 +172,20 @@ impl Kernel {
         definition: &Definition,
         caller: &Caller,
         arguments: Value,
-        attention: Attention,
+        (attention, attempts): (Attention, Attempts),
     ) -> Result<Answer, ToolError> {
-        let limit = self.parts.limits.timeout(definition.name);
+        let limits = &self.parts.limits;
         let asked = definition.asked_timeout(&arguments)?;
-        let timeout = asked.map_or(limit, |asked| asked.min(limit));
+        let allowance = limits.allowance(definition.name, asked);
         let workspace = self.parts.workspaces.of(&caller.scope, caller.session.as_ref())?;
         let call = Call {
             kernel: &self.parts,
             caller,
             workspace,
-            timeout,
-            asked_beyond: asked.is_some_and(|asked| asked > limit),
-            deadline: Instant::now() + timeout.as_duration(),
+            allowance,
+            asked_beyond: asked.is_some_and(|asked| asked > limits.timeout(definition.name)),
+            deadline: Instant::now() + allowance.hard.as_duration(),
+            attempts,
             cancelled: attention.cancelled.clone(),
             output: attention.output,
         };

@@ -184,6 +184,11 @@ pub(crate) struct ToolLimits {
     /// Seconds for tools that handle images and sound.
     #[schemars(with = "values::Duration")]
     pub(crate) multimodal_timeout_secs: Timeout,
+    /// What happens at a tool's limit where nobody can be asked: `deny` ends it, `extend` lets it go on.
+    pub(crate) at_limit: values::AtLimit,
+    /// Seconds that an extended limit ends at, in any case.
+    #[schemars(with = "values::Duration")]
+    pub(crate) hard_timeout_secs: Timeout,
     /// Seconds for further tools, by `<tool>_timeout_secs`.
     #[serde(flatten)]
     #[schemars(with = "BTreeMap<String, values::Duration>")]
@@ -198,6 +203,8 @@ impl Default for ToolLimits {
             shell_timeout_secs: Timeout::seconds(120),
             http_timeout_secs: Timeout::seconds(30),
             multimodal_timeout_secs: Timeout::seconds(120),
+            at_limit: values::AtLimit::Deny,
+            hard_timeout_secs: Timeout::seconds(600),
             others: BTreeMap::new(),
         }
     }

@@ -34,6 +34,11 @@ words! {
     ShellRunner { Host, Container, Fenced }
 }
 words! {
+    /// What happens at a tool's time limit.
+    #[serde(rename_all = "lowercase")]
+    AtLimit { Deny, Extend }
+}
+words! {
     /// The container engine.
     #[serde(rename_all = "lowercase")]
     ContainerRuntime { Docker, Podman }

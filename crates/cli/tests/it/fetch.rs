@@ -69,6 +69,21 @@ fn a_page_of_an_allowed_host_comes_back() {
     );
     assert_eq!(page["headers"]["x-seen"], "yes");
     assert_eq!(server.visits(), 1);
+    // What was tried on the way out is in the audit log, allowed or not.
+    tools.refused("http_fetch", json!({"url": "http://elsewhere.example/"}));
+    let log = tools.dir.run(["audit", "tail", "--json"]);
+    let [first, second] = log.ok().lines().collect::<Vec<_>>()[..] else {
+        panic!("{log:?}")
+    };
+    let connected = format!(
+        "\"attempts\":[\"127.0.0.1:{} connected (127.0.0.1)\"]",
+        server.port
+    );
+    assert!(first.contains(&connected), "{first}");
+    assert!(
+        second.contains("\"attempts\":[\"elsewhere.example:80 refused: "),
+        "{second}"
+    );
 }
 
 #[test]

@@ -22,6 +22,8 @@ pub struct Entry<'a> {
     pub tool: &'a str,
     /// What it was given, without credentials.
     pub arguments: &'a Arguments,
+    /// The hosts that it tried to reach, and what came of each.
+    pub attempts: &'a [String],
     /// Whether it was let run.
     pub decision: Decision,
     /// What came of it.
@@ -82,6 +84,8 @@ pub(super) struct Written<'a> {
     tool: &'a str,
     #[serde(flatten)]
     arguments: &'a Arguments,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    attempts: &'a [String],
     decision: Decision,
     outcome: Outcome,
     #[serde(serialize_with = "optional_name")]
@@ -97,6 +101,7 @@ impl<'a> From<&Entry<'a>> for Written<'a> {
             who: entry.who,
             tool: entry.tool,
             arguments: entry.arguments,
+            attempts: entry.attempts,
             decision: entry.decision,
             outcome: entry.outcome,
             error: entry.error,

@@ -36,6 +36,7 @@ fn entry<'a>(tool: &'a str, arguments: &'a Arguments) -> Entry<'a> {
         },
         tool,
         arguments,
+        attempts: &[],
         decision: Decision::Allowed,
         outcome: Outcome::Answered,
         error: None,

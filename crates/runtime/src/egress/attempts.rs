@@ -79,6 +79,16 @@ impl AttemptLog {
     }
 }
 
+impl Attempt {
+    /// The attempt with the address that it came to, for the audit log.
+    pub fn with_address(&self) -> String {
+        match self.address {
+            Some(address) => format!("{self} ({address})"),
+            None => self.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{} {}", self.host, self.port, self.verdict)

@@ -9,7 +9,8 @@ use ringfence_policy::{
 };
 use tokio::sync::{mpsc, watch};
 
-use super::{Caller, ErrorKind, Parts, ToolError};
+use super::{Allowance, Attempts, Caller, ErrorKind, Parts, ToolError};
+use crate::egress::Attempt;
 use crate::execute::{Order, execute};
 use crate::fetch::Fetcher;
 use crate::files::{self, Root, WriteMode};
@@ -24,11 +25,12 @@ pub struct Call<'a> {
     /// Who asks.
     pub caller: &'a Caller,
     /// How long it may take, from its beginning.
-    pub timeout: Timeout,
+    pub allowance: Allowance,
     /// Whether the caller asked for more time than that.
     pub asked_beyond: bool,
     /// When its time is up.
     pub deadline: Instant,
+    pub(super) attempts: Attempts,
     pub(super) cancelled: Option<watch::Receiver<bool>>,
     pub(super) output: Option<mpsc::Sender<Chunk>>,
 }
@@ -37,15 +39,17 @@ impl Call<'_> {
     /// What is left until the deadline; at least the shortest timeout there is.
     pub(crate) fn remaining(&self) -> Timeout {
         let left = self.deadline.saturating_duration_since(Instant::now());
-        let left = left.max(Duration::from_millis(1)).min(self.timeout.as_duration());
-        Timeout::try_from(left.as_secs_f64()).unwrap_or(self.timeout)
+        let left = left
+            .max(Duration::from_millis(1))
+            .min(self.allowance.hard.as_duration());
+        Timeout::try_from(left.as_secs_f64()).unwrap_or(self.allowance.hard)
     }
 
     /// The error that says that the time is up.
     pub(crate) fn timed_out(&self, tool: &str) -> ToolError {
         ToolError::new(
             ErrorKind::Timeout,
-            format!("`{tool}` timed out after {}", self.timeout),
+            format!("`{tool}` timed out after {}", self.allowance.hard),
             format!("ask for less at once, or raise `permissions.tool_limits.{tool}_timeout_secs`"),
         )
     }
@@ -87,6 +91,22 @@ impl Call<'_> {
         })?;
         let working = tokio::task::spawn_blocking(move || work(&root));
         Ok(working.await.map_err(|_| broken())??)
+    }
+
+    /// What a caller should know about the time that it asked for or was given.
+    fn words_about_time(&self, seconds: f64) -> Vec<String> {
+        let Allowance { limit, hard } = self.allowance;
+        let beyond = self
+            .asked_beyond
+            .then(|| format!("more time was asked for than the {limit} that there is"));
+        let extended = (hard > limit && seconds > limit.as_duration().as_secs_f64())
+            .then(|| format!("the limit of {limit} was extended by the configuration, to {hard} at most"));
+        beyond.into_iter().chain(extended).collect()
+    }
+
+    /// Keeps what was tried on the way out for the audit log.
+    pub(crate) fn tried(&self, attempts: &[Attempt]) {
+        self.attempts.add(attempts);
     }
 
     /// Puts files where the program of a request will find them: into the workspace or, where there is none, into a
@@ -162,10 +182,10 @@ impl Call<'_> {
             backend.run(&order.request, order.fence, None, connection).await
         })
         .await?;
-        if self.asked_beyond {
-            let warning = format!("more time was asked for than the {} that there is", self.timeout);
-            result.meta.warnings.push(warning);
-        }
+        result
+            .meta
+            .warnings
+            .extend(self.words_about_time(result.duration));
         Ok(result)
     }
 
@@ -202,7 +222,11 @@ impl Call<'_> {
         let request = shell::request(request, command, args);
         let fence = runner.fence(self.kernel.code.fence);
         let connection = self.connection(None);
-        let result = self.kernel.backend.run(&request, fence, None, connection).await?;
+        let mut result = self.kernel.backend.run(&request, fence, None, connection).await?;
+        result
+            .meta
+            .warnings
+            .extend(self.words_about_time(result.duration));
         Ok(ShellOutput::of(result, runner))
     }
 

@@ -1,12 +1,29 @@
 //! One use of a tool on its way into the audit log.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use serde_json::Value;
 
 use super::{Answer, Caller, ErrorKind, ToolError};
 use crate::audit::{Arguments, Decision, Digest, Entry, Log, Outcome, Who};
+use crate::egress::Attempt;
 use crate::redact::Redactor;
+
+/// How many attempts to reach a host a record names.
+const MAX_ATTEMPTS: usize = 20;
+
+/// What an invocation tried on its way out, for its record.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Attempts(Arc<Mutex<Vec<String>>>);
+
+impl Attempts {
+    pub(super) fn add(&self, attempts: &[Attempt]) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = MAX_ATTEMPTS.saturating_sub(all.len());
+        all.extend(attempts.iter().take(room).map(Attempt::with_address));
+    }
+}
 
 /// One use of a tool. If it is dropped before its end, the caller has gone, and that is recorded.
 pub(super) struct Recording<'a> {
@@ -15,6 +32,7 @@ pub(super) struct Recording<'a> {
     tool: &'a str,
     arguments: Option<Arguments>,
     since: (SystemTime, Instant),
+    attempts: Attempts,
     pub(super) decision: Decision,
 }
 
@@ -31,8 +49,14 @@ impl<'a> Recording<'a> {
             tool,
             arguments: log.map(|_| Arguments::new(arguments, redactor)),
             since: (SystemTime::now(), Instant::now()),
+            attempts: Attempts::default(),
             decision: Decision::Refused,
         }
+    }
+
+    /// Where the invocation notes what it tries on its way out.
+    pub(super) fn attempts(&self) -> Attempts {
+        self.attempts.clone()
     }
 
     /// Records what came of it. An answer that could not be recorded does not go out.
@@ -67,7 +91,9 @@ impl<'a> Recording<'a> {
         let (Some(log), Some(arguments)) = (self.log, self.arguments.take()) else {
             return Ok(());
         };
+        let attempts = self.attempts.0.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = Entry {
+            attempts: &attempts,
             started: self.since.0,
             who: Who {
                 scope: self.caller.scope.as_str(),

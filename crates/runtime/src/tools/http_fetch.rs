@@ -82,7 +82,12 @@ impl Tool for HttpFetch {
             max_body: call.max_output(),
             ..FetchLimits::until(call.deadline)
         };
-        let response = call.fetcher().fetch(request, &limits).await?;
+        let response = call.fetcher().fetch(request, &limits).await;
+        call.tried(match &response {
+            Ok(response) => &response.attempts,
+            Err(error) => &error.attempts,
+        });
+        let response = response?;
         Answer::value(&Fetched::from(response))
     }
 }

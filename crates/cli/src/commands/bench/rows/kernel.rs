@@ -15,7 +15,9 @@ use ringfence_runtime::egress::{Guard, Resolver};
 use ringfence_runtime::execute::Rules;
 use ringfence_runtime::fetch::{Fetcher, Trust};
 use ringfence_runtime::files;
-use ringfence_runtime::kernel::{Attention, Caller, CodeSettings, Kernel, Parts, Surface, ToolLimits};
+use ringfence_runtime::kernel::{
+    AtLimit, Attention, Caller, CodeSettings, Kernel, Parts, Surface, ToolLimits,
+};
 use ringfence_runtime::local::{Connection, Fence};
 use ringfence_runtime::redact::Redactor;
 use ringfence_runtime::shell::Runner;
@@ -74,6 +76,7 @@ fn kernel(place: &Place) -> anyhow::Result<Kernel> {
         limits: ToolLimits {
             default_timeout: Timeout::seconds(60),
             timeouts: [].into(),
+            at_limit: AtLimit::Deny,
             max_output: Bytes::mib(1),
         },
         denied: Vec::new(),
