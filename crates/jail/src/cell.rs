@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::protocol::GUEST_ID;
 use crate::steps::{SetupReport, Step, StepError, join_control_groups};
-use crate::{sys, template};
+use crate::{copy, nest, sys, template};
 
 /// Namespaces that every cell has. The cgroup namespace is made by the cell's init, once it is in its groups.
 const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
@@ -17,10 +17,10 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS;
 
 /// clone3 takes it; libc does not name it.
-const CLONE_NEWTIME: libc::c_int = 0x80;
+pub(crate) const CLONE_NEWTIME: libc::c_int = 0x80;
 
 /// Names below `/cell` and where they are seen.
-const WRITABLE: &[(&CStr, &CStr)] = &[
+pub(crate) const PLACES: &[(&CStr, &CStr)] = &[
     (c"tmp", c"/tmp"),
     (c"workspace", c"/workspace"),
     (c"output", c"/output"),
@@ -45,19 +45,36 @@ pub(crate) struct CellSpec<'a> {
     pub(crate) groups: &'a [OwnedFd],
     /// Whether the kernel has time namespaces.
     pub(crate) time_namespace: bool,
+    /// Whom it is for.
+    pub(crate) tenant: Tenant<'a>,
+}
+
+/// Whom a cell is for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Tenant<'a> {
+    /// A guest that stays where it is.
+    Guest,
+    /// A session, whose forks get cells of their own within this one.
+    Session,
+    /// A fork of the session whose home this is. It is a session, too.
+    Fork(&'a Home),
 }
 
 /// A cell that stands.
 #[derive(Debug)]
 pub(crate) struct Cell {
-    /// Its first process, in our pid namespace.
-    pub(crate) init: libc::pid_t,
+    /// Its first process, where that is the launcher's child.
+    pub(crate) init: Option<libc::pid_t>,
     /// A handle on it, and thereby on its namespaces.
     pub(crate) pidfd: OwnedFd,
     /// Its output directory.
     pub(crate) output: OwnedFd,
     /// Whether it has a time namespace of its own.
     pub(crate) time_namespace: bool,
+    /// The socket to its first process, where that makes cells for forks.
+    pub(crate) nest: Option<OwnedFd>,
+    /// Handles on its namespaces, where a session's fork is to join them.
+    pub(crate) namespaces: Vec<OwnedFd>,
 }
 
 impl Cell {
@@ -103,6 +120,7 @@ pub(crate) struct Founding {
     /// Readable once the cell stands, or cannot.
     socket: OwnedFd,
     time_namespace: bool,
+    nests: bool,
 }
 
 /// Begins to make a cell.
@@ -122,6 +140,7 @@ pub(crate) fn found(spec: &CellSpec<'_>) -> Result<Founding, StepError> {
                 pidfd,
                 socket,
                 time_namespace,
+                nests: matches!(spec.tenant, Tenant::Session),
             };
             match release(spec, pid, &founding.socket) {
                 Ok(()) => Ok(founding),
@@ -144,30 +163,19 @@ fn release(spec: &CellSpec<'_>, init: libc::pid_t, socket: &OwnedFd) -> Result<(
 impl Founding {
     /// Takes the message that the cell stands, or why it does not. Waits for it if need be.
     pub(crate) fn finish(self) -> Result<Cell, StepError> {
-        let output = self.receive_output().inspect_err(|_| self.kill())?;
-        let Self {
-            init,
-            pidfd,
-            time_namespace,
-            ..
-        } = self;
+        let received = receive_handles(&self.socket).and_then(|fds| {
+            let output = fds.into_iter().next();
+            output.ok_or_else(died).step("await a cell")
+        });
+        let output = received.inspect_err(|_| self.kill())?;
         Ok(Cell {
-            init,
-            pidfd,
+            init: Some(self.init),
+            pidfd: self.pidfd,
             output,
-            time_namespace,
+            time_namespace: self.time_namespace,
+            nest: self.nests.then_some(self.socket),
+            namespaces: Vec::new(),
         })
-    }
-
-    fn receive_output(&self) -> Result<OwnedFd, StepError> {
-        const STEP: &str = "await a cell";
-        let mut buffer = [0; 512];
-        let (length, fds) = sys::receive_message(self.socket.as_fd(), &mut buffer).step(STEP)?;
-        match serde_json::from_slice(&buffer[..length]) {
-            Ok(Ok::<String, _>(_)) => fds.into_iter().next().ok_or_else(died).step(STEP),
-            Ok(Err((step, errno))) => Err(remote_error(step, errno)),
-            Err(_) => Err(died()).step(STEP),
-        }
     }
 
     /// The cell's first process.
@@ -188,8 +196,20 @@ impl AsFd for Founding {
     }
 }
 
+/// What the first process of a cell sends when the cell stands, or why it does not.
+pub(crate) fn receive_handles(socket: &OwnedFd) -> Result<Vec<OwnedFd>, StepError> {
+    const STEP: &str = "await a cell";
+    let mut buffer = [0; 512];
+    let (length, fds) = sys::receive_message(socket.as_fd(), &mut buffer).step(STEP)?;
+    match serde_json::from_slice(&buffer[..length]) {
+        Ok(Ok::<String, _>(_)) => Ok(fds),
+        Ok(Err((step, errno))) => Err(remote_error(step, errno)),
+        Err(_) => Err(died()).step(STEP),
+    }
+}
+
 /// Kernels before 5.6 have no time namespaces, and some are built without.
-fn clone_init(time_namespace: bool) -> Result<(sys::Fork, bool), StepError> {
+pub(crate) fn clone_init(time_namespace: bool) -> Result<(sys::Fork, bool), StepError> {
     const STEP: &str = "make the namespaces of a cell";
     if time_namespace {
         match sys::clone3((NAMESPACES | CLONE_NEWTIME) as u64, sys::Parentage::Own) {
@@ -225,20 +245,20 @@ pub(crate) fn remote_error(step: String, errno: i32) -> StepError {
 }
 
 /// The cell's first process.
-fn run_init(spec: &CellSpec<'_>, socket: OwnedFd) -> ! {
+pub(crate) fn run_init(spec: &CellSpec<'_>, socket: OwnedFd) -> ! {
     let outcome = set_up(spec, &socket);
-    let (message, handles): (Result<&str, (&str, i32)>, Vec<OwnedFd>) = match outcome {
-        Ok(output) => (Ok("ready"), vec![output]),
-        Err(error) => (Err((error.step, error.errno())), Vec::new()),
+    let (message, handles) = match &outcome {
+        Ok(stands) => (Ok("ready"), stands.handles.as_slice()),
+        Err(error) => (Err((error.step, error.errno())), [].as_slice()),
     };
-    let failed = message.is_err();
     let bytes = serde_json::to_vec(&message).unwrap_or_default();
     let borrowed: Vec<BorrowedFd<'_>> = handles.iter().map(AsFd::as_fd).collect();
-    if sys::send_message(socket.as_fd(), &bytes, &borrowed).is_err() || failed || sys::close_from(0).is_err()
-    {
-        sys::exit_now(1);
+    let told = sys::send_message(socket.as_fd(), &bytes, &borrowed).is_ok();
+    match outcome {
+        Ok(Stands { home: Some(home), .. }) if told => nest::serve(spec, &socket, &home),
+        Ok(Stands { home: None, .. }) if told && sys::close_from(0).is_ok() => reap_for_ever(),
+        _ => sys::exit_now(1),
     }
-    reap_for_ever()
 }
 
 /// Orphans of the guest end up here. Init ends only by being killed, and takes the cell with it.
@@ -250,10 +270,32 @@ fn reap_for_ever() -> ! {
     }
 }
 
-fn set_up(spec: &CellSpec<'_>, socket: &OwnedFd) -> Result<OwnedFd, StepError> {
+/// What setting a cell up yields.
+struct Stands {
+    /// What the launcher gets: the output directory and, for a fork, the rest of [`Cell`].
+    handles: Vec<OwnedFd>,
+    /// What the first process needs to make cells for forks.
+    home: Option<Home>,
+}
+
+/// What a cell shows to its first process alone.
+#[derive(Debug)]
+pub(crate) struct Home {
+    /// The root of the writable file system.
+    pub(crate) files: OwnedFd,
+    /// A `/proc` that can be written and shows every process.
+    pub(crate) proc: OwnedFd,
+}
+
+fn set_up(spec: &CellSpec<'_>, socket: &OwnedFd) -> Result<Stands, StepError> {
     sys::die_with_parent().step("tie a cell to its launcher")?;
-    let mut go = [0; 2];
-    sys::receive_message(socket.as_fd(), &mut go).step("await the id map")?;
+    match spec.tenant {
+        Tenant::Fork(original) => nest::map_own_id(original)?,
+        Tenant::Guest | Tenant::Session => {
+            let mut go = [0; 2];
+            sys::receive_message(socket.as_fd(), &mut go).step("await the id map")?;
+        }
+    }
     join_control_groups(spec.groups)?;
     sys::unshare(libc::CLONE_NEWCGROUP).step("make a cgroup namespace")?;
     sys::block_child_signal().step("block the child signal")?;
@@ -262,18 +304,35 @@ fn set_up(spec: &CellSpec<'_>, socket: &OwnedFd) -> Result<OwnedFd, StepError> {
     // The change of ids has undone it.
     sys::die_with_parent().step("tie a cell to its launcher")?;
     sys::sethostname("sandbox").step("set the host name")?;
-    let inner = open_inner_mounts(spec)?;
-    mount_writable(spec)?;
-    attach_inner_mounts(&inner)?;
-    mount_proc()?;
-    let output = sys::open_directory(c"/output").step("open the output directory")?;
+    let home = mount(spec)?;
+    let mut handles = vec![sys::open_directory(c"/output").step("open the output directory")?];
+    if let Tenant::Fork(_) = spec.tenant {
+        handles.extend(nest::own_handles()?);
+    }
     sys::set_no_new_privs().step("set no_new_privs")?;
     sys::drop_capabilities().step("drop all capabilities")?;
-    Ok(output)
+    Ok(Stands { handles, home })
+}
+
+fn mount(spec: &CellSpec<'_>) -> Result<Option<Home>, StepError> {
+    let inner = open_inner_mounts(spec)?;
+    let files = mount_writable(spec)?;
+    if let Tenant::Fork(original) = spec.tenant {
+        copy::places(&original.files, &files)?;
+    }
+    attach_inner_mounts(&inner)?;
+    if let Tenant::Guest = spec.tenant {
+        mount_proc(0)?;
+        return Ok(None);
+    }
+    let proc = nest::hide_home(&files)?;
+    // The rule that lets a session write wherever the mounts do is no reason to write here.
+    mount_proc(libc::MOUNT_ATTR_RDONLY)?;
+    Ok(Some(Home { files, proc }))
 }
 
 /// One size-limited file system in memory, seen at several places.
-fn mount_writable(spec: &CellSpec<'_>) -> Result<(), StepError> {
+fn mount_writable(spec: &CellSpec<'_>) -> Result<OwnedFd, StepError> {
     const STEP: &str = "mount the writable directories";
     let inodes = (spec.disk_bytes / 4096).clamp(64, 65_536);
     let size = CString::new(spec.disk_bytes.to_string())
@@ -286,7 +345,7 @@ fn mount_writable(spec: &CellSpec<'_>) -> Result<(), StepError> {
     let attributes = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
     let root = sys::new_filesystem(c"tmpfs", options, attributes).step(STEP)?;
     sys::move_mount(root.as_fd(), c"/cell").step(STEP)?;
-    for (name, target) in WRITABLE {
+    for (name, target) in PLACES {
         bind_below(&root, name, target).step(STEP)?;
     }
     if let Some((name, text)) = spec.code {
@@ -294,7 +353,7 @@ fn mount_writable(spec: &CellSpec<'_>) -> Result<(), StepError> {
         write_code(name, text).step("write the program's text")?;
     }
     // It stays mounted at `/cell` too, where no rule lets the guest in: unmounting waits for all processors.
-    Ok(())
+    Ok(root)
 }
 
 /// Copies of the mounts that the writable places are about to hide.
@@ -327,11 +386,15 @@ fn write_code(name: &str, text: &OwnedFd) -> io::Result<()> {
     io::copy(&mut source, &mut target).map(drop)
 }
 
-fn mount_proc() -> Result<(), StepError> {
-    let attributes = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC;
+fn mount_proc(more: u64) -> Result<(), StepError> {
+    let attributes = PROC_ATTRIBUTES | more;
     let proc = sys::new_filesystem(c"proc", &[(c"hidepid", c"2")], attributes).step("make a /proc")?;
     sys::move_mount(proc.as_fd(), c"/proc").step("mount /proc")
 }
+
+/// How every `/proc` is mounted.
+pub(crate) const PROC_ATTRIBUTES: u64 =
+    libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC;
 
 /// What a status pipe said of a guest's set-up, as a result.
 pub(crate) fn setup_result(report: Option<SetupReport>) -> Result<crate::protocol::Applied, StepError> {

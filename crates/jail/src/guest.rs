@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::cell::Cell;
 use crate::protocol::{Confinement, Program};
-use crate::steps::{GuestDescriptors, Step, StepError, confine, join_control_groups, report};
+use crate::steps::{GuestDescriptors, STATUS_FD, Step, StepError, confine, join_control_groups, report};
 use crate::{sys, template};
 
 /// What a guest's first process needs.
@@ -45,6 +45,7 @@ pub(crate) fn run(start: Start<'_>, status: OwnedFd, joined: Result<(), StepErro
         standard: [stdin, stdout, stderr],
         control,
         status,
+        session: None,
     };
     let arranged = joined
         .and_then(|()| sys::reset_signals().step("reset the signals"))
@@ -52,7 +53,7 @@ pub(crate) fn run(start: Start<'_>, status: OwnedFd, joined: Result<(), StepErro
         .and_then(|()| descriptors.arrange());
     // Without a status pipe there is nobody to tell; the launcher sees the silence.
     let Ok(status) = arranged else { sys::exit_now(127) };
-    let confined = confine(start.confinement);
+    let confined = confine(start.confinement, STATUS_FD);
     report(status.as_fd(), &confined);
     if confined.is_ok() && (start.program.reads_job || sys::close_control().is_ok()) {
         let error = execute(start.program);

@@ -17,11 +17,14 @@ pub mod seccomp;
 
 mod cell;
 mod client;
+mod copy;
 mod flat;
 mod fork;
 mod guest;
+mod inspect;
 mod landlock;
 mod launcher;
+mod nest;
 mod pipes;
 mod serve;
 mod steps;

@@ -127,11 +127,24 @@ pub enum Guest {
     /// By forking the zygote, as a session that can be forked in its turn. Its surface must say
     /// [`crate::seccomp::Forks::IntoCells`].
     Session,
-    /// By forking a session, or a fork of one. The interpreter there must be told to call `ringfence_fork`.
+    /// By forking a session, or a fork of one. The filter and the Landlock rules stay those of the session.
+    ///
+    /// The interpreter there must be told to call `ringfence_fork`, once for each of these commands, whether it
+    /// succeeds or not. One fork of a session can be under way at a time.
     ForkOf {
         /// The number of the session.
         of: u64,
     },
+}
+
+impl Guest {
+    /// Which session this is a fork of.
+    pub(crate) fn forked_from(&self) -> Option<u64> {
+        match self {
+            Self::ForkOf { of } => Some(*of),
+            Self::Exec(_) | Self::Fork | Self::Session => None,
+        }
+    }
 }
 
 /// Everything that a guest is held by, apart from namespaces and control groups.

@@ -6,12 +6,18 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::cell::{self, Cell, CellSpec, Founding, setup_result};
+use crate::cell::{self, Cell, CellSpec, Tenant, setup_result};
 use crate::guest::{self, Start, Starting};
 use crate::protocol::{Applied, Command, Event, Guest, MAX_MESSAGE, Program, Spawn};
+use crate::seccomp::Forks;
 use crate::steps::{Step, StepError, read_report};
-use crate::zygote::Zygote;
+use crate::zygote::{Order, Zygote};
 use crate::{flat, sys};
+
+mod forks;
+mod running;
+
+use running::{Left, Live, Running, SpawnDescriptors};
 
 /// A launcher at work.
 pub(crate) struct Launcher<'a> {
@@ -38,38 +44,6 @@ pub(crate) struct CellGround {
     pub(crate) outer_id: u32,
     /// Mounts of the template to be put on top of the cells' own.
     pub(crate) inner_mounts: Vec<CString>,
-}
-
-/// A guest and what it lives in.
-enum Running {
-    /// Its cell is being set up.
-    Founding {
-        founding: Founding,
-        spawn: Box<Spawn>,
-        parts: SpawnDescriptors,
-    },
-    /// It is confining itself.
-    Starting {
-        cell: Cell,
-        guest: Option<libc::pid_t>,
-        reports: OwnedFd,
-    },
-    /// It runs.
-    Live {
-        cell: Cell,
-        guest: libc::pid_t,
-        left: Left,
-    },
-    /// It runs without a cell.
-    Supervised { supervisor: libc::pid_t },
-}
-
-/// Which of a cell's two processes that are our children have not been reaped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Left {
-    Both,
-    Init,
-    Guest,
 }
 
 /// What the loop waits for.
@@ -139,11 +113,8 @@ impl<'a> Launcher<'a> {
         );
         let asked = self.zygote.iter().filter(|_| !self.forks.is_empty());
         watched.extend(asked.map(|zygote| (Source::Zygote, zygote.socket.as_fd())));
-        watched.extend(self.running.iter().filter_map(|(id, running)| match running {
-            Running::Founding { founding, .. } => Some((Source::Guest(*id), founding.as_fd())),
-            Running::Starting { reports, .. } => Some((Source::Guest(*id), reports.as_fd())),
-            Running::Live { .. } | Running::Supervised { .. } => None,
-        }));
+        let guests = self.running.iter();
+        watched.extend(guests.filter_map(|(id, running)| Some((Source::Guest(*id), running.awaited()?))));
         let fds: Vec<BorrowedFd<'_>> = watched.iter().map(|(_, fd)| *fd).collect();
         let readable = sys::poll(&fds, None).step("wait for work")?;
         Ok(watched
@@ -162,20 +133,27 @@ impl<'a> Launcher<'a> {
                 }
             }
             Command::Spawn(spawn) => {
-                let id = spawn.id;
-                match self.spawn(spawn, fds) {
-                    Ok(running) => drop(self.running.insert(id, running)),
-                    Err(error) => send(self.engine, &failure(id, &error), &[]),
+                let (id, of) = (spawn.id, spawn.guest.forked_from());
+                match (self.spawn(spawn, fds), of) {
+                    (Ok(running), _) => drop(self.running.insert(id, running)),
+                    (Err(error), Some(of)) => self.cancel_fork(id, of, &error),
+                    (Err(error), None) => send(self.engine, &failure(id, &error), &[]),
                 }
             }
-            Command::Kill { id } => match self.running.get(&id) {
-                Some(Running::Founding { founding, .. }) => founding.kill(),
-                Some(Running::Starting { cell, .. } | Running::Live { cell, .. }) => cell.kill(),
-                Some(Running::Supervised { supervisor }) => {
-                    let _ = sys::kill(*supervisor, libc::SIGTERM);
-                }
-                None => {}
-            },
+            Command::Kill { id } => self.kill(id),
+        }
+    }
+
+    fn kill(&mut self, id: u64) {
+        match self.running.get(&id) {
+            Some(Running::Founding { founding, .. }) => founding.kill(),
+            Some(Running::Starting { cell, .. }) => cell.kill(),
+            Some(Running::Live(live)) => self.end_cell(id, live),
+            Some(Running::Nesting { .. } | Running::Forking { .. }) => self.give_up_fork(id),
+            Some(Running::Supervised { supervisor }) => {
+                let _ = sys::kill(*supervisor, libc::SIGTERM);
+            }
+            None => {}
         }
     }
 
@@ -216,6 +194,10 @@ impl<'a> Launcher<'a> {
         let Some(ground) = &self.ground else {
             return self.spawn_supervised(&spawn, parts);
         };
+        if let Guest::ForkOf { of } = spawn.guest {
+            return self.begin_fork(of, spawn, parts);
+        }
+        check_filter(&spawn)?;
         let founding = cell::found(&CellSpec {
             outer_id: ground.outer_id,
             inner_mounts: &ground.inner_mounts,
@@ -223,6 +205,10 @@ impl<'a> Launcher<'a> {
             code: spawn.code.as_deref().zip(parts.code.as_ref()),
             groups: &parts.groups,
             time_namespace: true,
+            tenant: match spawn.guest {
+                Guest::Session => Tenant::Session,
+                Guest::Exec(_) | Guest::Fork | Guest::ForkOf { .. } => Tenant::Guest,
+            },
         })?;
         Ok(Running::Founding {
             founding,
@@ -242,8 +228,33 @@ impl<'a> Launcher<'a> {
                 Ok(cell) => self.start_guest(cell, *spawn, parts),
                 Err(error) => send(self.engine, &failure(id, &error), &[]),
             },
-            Some(Running::Starting { cell, guest, reports }) => self.settle(id, cell, guest, reports),
-            Some(other @ (Running::Live { .. } | Running::Supervised { .. })) => {
+            Some(Running::Starting {
+                cell,
+                guest,
+                reports,
+                session,
+            }) => {
+                let started = (guest, reports);
+                self.settle(id, cell, started, session);
+            }
+            Some(Running::Nesting {
+                nesting,
+                of,
+                spawn,
+                parts,
+            }) => match nesting.finish() {
+                Ok(cell) => self.ask_session(of, cell, &spawn, parts),
+                Err(error) => self.cancel_fork(id, of, &error),
+            },
+            Some(Running::Forking {
+                cell,
+                forking,
+                of,
+                groups,
+            }) => self.settle_fork(id, of, cell, (forking, groups)),
+            // Its cell's first process has ended, after everybody else in the cell.
+            Some(Running::Live(live)) => self.note_gone(id, live.of),
+            Some(other @ Running::Supervised { .. }) => {
                 self.running.insert(id, other);
             }
             None => {}
@@ -252,37 +263,20 @@ impl<'a> Launcher<'a> {
 
     fn start_guest(&mut self, cell: Cell, spawn: Spawn, parts: SpawnDescriptors) {
         let id = spawn.id;
-        let started = match &spawn.guest {
-            Guest::Exec(program) => {
-                let SpawnDescriptors {
-                    standard: descriptors,
-                    groups,
-                    ..
-                } = parts;
-                let confinement = &spawn.confinement;
-                guest::start(
-                    &cell,
-                    self.own.as_fd(),
-                    Start {
-                        program,
-                        confinement,
-                        descriptors,
-                        groups: &groups,
-                    },
-                )
-            }
-            Guest::Fork | Guest::Session => self.ask_zygote(&cell, &spawn, &parts),
-            Guest::ForkOf { .. } => {
-                Err(std::io::Error::from_raw_os_error(libc::ENOTSUP)).step("fork a session")
-            }
-        };
-        match started {
-            Ok((guest, reports)) => {
+        match self.begin_guest(&cell, &spawn, parts) {
+            Ok(((guest, reports), session)) => {
                 if guest.is_none() {
                     self.forks.push_back(id);
                 }
-                self.running
-                    .insert(id, Running::Starting { cell, guest, reports });
+                self.running.insert(
+                    id,
+                    Running::Starting {
+                        cell,
+                        guest,
+                        reports,
+                        session,
+                    },
+                );
             }
             Err(error) => {
                 cell.kill();
@@ -291,19 +285,47 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    fn ask_zygote(
+    /// Begins to start a guest. A session comes with the socket on which it is asked for forks.
+    fn begin_guest(
         &self,
         cell: &Cell,
         spawn: &Spawn,
-        parts: &SpawnDescriptors,
-    ) -> Result<Starting, StepError> {
+        parts: SpawnDescriptors,
+    ) -> Result<(Starting, Option<OwnedFd>), StepError> {
+        let SpawnDescriptors {
+            standard: descriptors,
+            groups,
+            ..
+        } = parts;
+        let (ours, theirs) = match &spawn.guest {
+            Guest::Exec(program) => {
+                let start = Start {
+                    program,
+                    confinement: &spawn.confinement,
+                    descriptors,
+                    groups: &groups,
+                };
+                return Ok((guest::start(cell, self.own.as_fd(), start)?, None));
+            }
+            Guest::Session => {
+                let (ours, theirs) = sys::seqpacket_pair().step("make the session's socket")?;
+                (Some(ours), Some(theirs))
+            }
+            Guest::Fork | Guest::ForkOf { .. } => (None, None),
+        };
         let missing = || std::io::Error::from_raw_os_error(libc::EAGAIN);
         let zygote = self
             .zygote
             .as_ref()
             .ok_or_else(missing)
             .step("find a warm zygote")?;
-        zygote.ask(cell, &spawn.confinement, &parts.standard, &parts.groups)
+        let order = Order {
+            confinement: &spawn.confinement,
+            descriptors: &descriptors,
+            session: theirs.as_ref(),
+            groups: &groups,
+        };
+        Ok((zygote.ask(cell, &order)?, ours))
     }
 
     /// Takes the zygote's answer to the oldest request.
@@ -324,12 +346,13 @@ impl<'a> Launcher<'a> {
             (Err(_), _) | (Ok(_), _) => {}
         }
         if self.forks.is_empty() {
-            self.unclaimed.clear();
+            // Some ended processes may have been left where they were.
+            self.reap_ended();
         }
     }
 
     /// Hears how a guest's set-up went.
-    fn settle(&mut self, id: u64, cell: Cell, guest: Option<libc::pid_t>, reports: OwnedFd) {
+    fn settle(&mut self, id: u64, cell: Cell, (guest, reports): Starting, session: Option<OwnedFd>) {
         let outcome = setup_result(read_report(reports));
         let guest = guest.or_else(|| self.await_pid(id));
         match (outcome, guest) {
@@ -345,14 +368,15 @@ impl<'a> Launcher<'a> {
                     &Event::Spawned { id, applied },
                     &[cell.output.as_fd()],
                 );
-                self.running.insert(
-                    id,
-                    Running::Live {
-                        cell,
-                        guest,
-                        left: Left::Both,
-                    },
-                );
+                let live = Live {
+                    cell,
+                    guest,
+                    left: Left::Both,
+                    applied,
+                    session,
+                    of: None,
+                };
+                self.running.insert(id, Running::Live(live));
                 // It may have ended before its id was known.
                 if let Some(index) = self.unclaimed.iter().position(|ended| ended.pid == guest) {
                     let ended = self.unclaimed.swap_remove(index);
@@ -406,7 +430,12 @@ impl<'a> Launcher<'a> {
 
     fn reap_ended(&mut self) {
         sys::take_signals(self.signals.as_fd());
-        while let Ok(Some(ended)) = sys::reap(sys::Wait::Poll) {
+        if self.forks.is_empty() {
+            self.unclaimed.clear();
+        }
+        while (self.forks.is_empty() || self.unclaimed.len() < MAX_UNCLAIMED)
+            && let Ok(Some(ended)) = sys::reap(sys::Wait::Poll)
+        {
             if self.zygote.as_ref().is_some_and(|zygote| zygote.pid == ended.pid) {
                 self.zygote = None;
                 self.forks.clear();
@@ -434,39 +463,52 @@ impl<'a> Launcher<'a> {
             self.advance(id);
         }
         match self.running.get_mut(&id) {
-            Some(Running::Live { cell, guest, left }) => {
-                if *guest == ended.pid {
-                    let (status, cpu_micros, max_rss) = (ended.status, ended.cpu_micros, ended.max_rss);
-                    send(
-                        self.engine,
-                        &Event::Exited {
-                            id,
-                            status,
-                            cpu_micros,
-                            max_rss,
-                        },
-                        &[],
-                    );
-                    cell.kill();
-                }
-                match (*left, *guest == ended.pid) {
-                    (Left::Both, true) => *left = Left::Init,
-                    (Left::Both, false) => *left = Left::Guest,
-                    (Left::Init | Left::Guest, _) => self.note_gone(id),
-                }
-            }
+            Some(Running::Live(_)) => self.note_end_in_cell(id, ended),
             Some(Running::Supervised { .. }) => {
-                self.note_gone(id);
+                self.note_gone(id, None);
                 self.kill_strays();
             }
             // The first process of a cell that is being set up: its socket tells.
-            Some(Running::Founding { .. } | Running::Starting { .. }) | None => {}
+            Some(
+                Running::Founding { .. }
+                | Running::Starting { .. }
+                | Running::Nesting { .. }
+                | Running::Forking { .. },
+            )
+            | None => {}
         }
     }
 
-    fn note_gone(&mut self, id: u64) {
+    fn note_end_in_cell(&mut self, id: u64, ended: &sys::Reaped) {
+        let Some(Running::Live(live)) = self.running.get_mut(&id) else {
+            return;
+        };
+        let is_guest = live.guest == ended.pid;
+        let left = live.left;
+        live.left = if is_guest { Left::Init } else { Left::Guest };
+        let of = live.of;
+        if is_guest {
+            let exited = Event::Exited {
+                id,
+                status: ended.status,
+                cpu_micros: ended.cpu_micros,
+                max_rss: ended.max_rss,
+            };
+            send(self.engine, &exited, &[]);
+        }
+        match (left, self.running.get(&id)) {
+            (Left::Both, Some(Running::Live(live))) if is_guest => self.end_cell(id, live),
+            (Left::Both, _) => {}
+            (Left::Init | Left::Guest, _) => self.note_gone(id, of),
+        }
+    }
+
+    fn note_gone(&mut self, id: u64, of: Option<u64>) {
         self.running.remove(&id);
         send(self.engine, &Event::Gone { id }, &[]);
+        if let Some(of) = of {
+            self.note_fork_gone(of);
+        }
     }
 
     /// Children that are nobody's supervisor were left by one that was killed.
@@ -493,41 +535,17 @@ impl<'a> Launcher<'a> {
     }
 }
 
-impl Running {
-    /// Whether a process that is our child belongs to this guest and has not been reaped.
-    fn owns(&self, pid: libc::pid_t) -> bool {
-        match self {
-            Self::Founding { founding, .. } => founding.init() == pid,
-            Self::Starting { cell, guest, .. } => cell.init == pid || *guest == Some(pid),
-            Self::Live { cell, guest, left } => match left {
-                Left::Both => cell.init == pid || *guest == pid,
-                Left::Init => cell.init == pid,
-                Left::Guest => *guest == pid,
-            },
-            Self::Supervised { supervisor } => *supervisor == pid,
-        }
-    }
-}
+/// Ended processes that are kept for the zygote to name. A session can make and end children of ours without limit.
+const MAX_UNCLAIMED: usize = 4096;
 
-/// The descriptors of a [`Command::Spawn`].
-struct SpawnDescriptors {
-    standard: [OwnedFd; 4],
-    code: Option<OwnedFd>,
-    groups: Vec<OwnedFd>,
-}
-
-impl SpawnDescriptors {
-    fn split(fds: Vec<OwnedFd>, with_code: bool) -> std::io::Result<Self> {
-        let mut fds = fds.into_iter();
-        let mut next = || fds.next().ok_or_else(missing_descriptor);
-        let standard = [next()?, next()?, next()?, next()?];
-        let code = if with_code { Some(next()?) } else { None };
-        Ok(Self {
-            standard,
-            code,
-            groups: fds.collect(),
-        })
+/// Only a session may move, and only one that is confined: its forks are looked at from outside.
+fn check_filter(spawn: &Spawn) -> Result<(), StepError> {
+    let session = spawn.guest == Guest::Session;
+    let moves = spawn.confinement.surface.forks == Forks::IntoCells;
+    if session == moves && (!session || spawn.confinement.landlock.is_some()) {
+        return Ok(());
     }
+    Err(std::io::Error::from_raw_os_error(libc::EINVAL)).step("match the filter to the guest")
 }
 
 fn missing_descriptor() -> std::io::Error {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::protocol::{Applied, Confinement, Missing, Rlimits};
 use crate::{landlock, seccomp, sys};
@@ -37,12 +37,12 @@ impl<T> Step<T> for io::Result<T> {
     }
 }
 
-/// Confines the calling process, for good. It keeps descriptors 0, 1, 2, 3 and, until exec, 4.
-pub(crate) fn confine(confinement: &Confinement) -> Result<Applied, StepError> {
+/// Confines the calling process, for good. It keeps descriptors up to `last`: 0, 1, 2, 3 and those that close on exec.
+pub(crate) fn confine(confinement: &Confinement, last: RawFd) -> Result<Applied, StepError> {
     let Some(rules) = &confinement.landlock else {
         limit_resources(&confinement.rlimits)?;
         enter_working_directory(confinement)?;
-        sys::close_from(5).step("close inherited descriptors")?;
+        sys::close_from(last + 1).step("close inherited descriptors")?;
         return Ok(Applied::default());
     };
     let filter = build_filter(confinement)?;
@@ -57,7 +57,7 @@ pub(crate) fn confine(confinement: &Confinement) -> Result<Applied, StepError> {
         Some(ruleset) => ruleset.enforce().step("enforce the Landlock rules")?,
         None => 0,
     };
-    sys::close_from(5).step("close inherited descriptors")?;
+    sys::close_from(last + 1).step("close inherited descriptors")?;
     let seccomp = forgive(sys::load_filter(filter.as_slice()), confinement.missing)
         .step("load the system-call filter")?
         .is_some();
@@ -104,7 +104,7 @@ fn take_ids(confinement: &Confinement) -> Result<(), StepError> {
     sys::set_dumpable().step("let the guest read its own /proc entries")
 }
 
-fn limit_resources(limits: &Rlimits) -> Result<(), StepError> {
+pub(crate) fn limit_resources(limits: &Rlimits) -> Result<(), StepError> {
     let mut wanted = vec![
         (libc::RLIMIT_CORE, 0),
         (libc::RLIMIT_FSIZE, limits.file_size),
@@ -132,6 +132,11 @@ pub(crate) fn join_control_groups(groups: &[OwnedFd]) -> Result<(), StepError> {
     Ok(())
 }
 
+/// The number of the status pipe of a guest that is being set up.
+pub(crate) const STATUS_FD: RawFd = 4;
+/// The number of a session's socket, on which the launcher asks for forks.
+pub(crate) const SESSION_FD: RawFd = 5;
+
 /// The descriptors that a guest starts with.
 #[derive(Debug)]
 pub(crate) struct GuestDescriptors {
@@ -141,6 +146,8 @@ pub(crate) struct GuestDescriptors {
     pub(crate) control: OwnedFd,
     /// 4, closed on exec: where the set-up reports.
     pub(crate) status: OwnedFd,
+    /// 5, closed on exec: where a session is asked for forks.
+    pub(crate) session: Option<OwnedFd>,
 }
 
 impl GuestDescriptors {
@@ -153,14 +160,15 @@ impl GuestDescriptors {
             .standard
             .iter()
             .chain([&self.control, &self.status])
+            .chain(&self.session)
             .map(above)
             .collect::<Result<_, _>>()?;
         drop(self);
         for (number, fd) in (0..).zip(&raised) {
-            sys::dup2(fd.as_fd(), number).step(STEP)?;
+            let place = if number < STATUS_FD { sys::dup2 } else { sys::place };
+            place(fd.as_fd(), number).step(STEP)?;
         }
-        let status = sys::inherited(4).step(STEP)?;
-        sys::close_on_exec(status.as_fd()).step(STEP)?;
+        let status = sys::inherited(STATUS_FD).step(STEP)?;
         Ok(status)
     }
 }

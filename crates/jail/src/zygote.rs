@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::cell::{Cell, joined_namespaces};
 use crate::guest::{self, Starting};
 use crate::protocol::{Confinement, MAX_MESSAGE, Program};
-use crate::steps::{GuestDescriptors, Step, StepError, confine, join_control_groups, report};
+use crate::steps::{
+    GuestDescriptors, SESSION_FD, STATUS_FD, Step, StepError, confine, join_control_groups, report,
+};
 use crate::sys;
 
 /// The descriptor of the extension library in a new zygote.
@@ -19,11 +21,25 @@ const LIBRARY_FD: i32 = 3;
 const SOCKET_FD: i32 = 4;
 
 /// What the launcher sends for each fork.
-/// Descriptors: the cell's init, stdin, stdout, stderr, control, status, control groups.
+/// Descriptors: the cell's init, stdin, stdout, stderr, control, status, [session], control groups.
 #[derive(Debug, Serialize, Deserialize)]
 struct ForkRequest {
     confinement: Confinement,
     time_namespace: bool,
+    session: bool,
+}
+
+/// What a guest that the zygote is asked for shall get.
+#[derive(Debug)]
+pub(crate) struct Order<'a> {
+    /// What holds it.
+    pub(crate) confinement: &'a Confinement,
+    /// stdin, stdout, stderr and control.
+    pub(crate) descriptors: &'a [OwnedFd; 4],
+    /// Where it will be asked for forks, if it is a session.
+    pub(crate) session: Option<&'a OwnedFd>,
+    /// Control groups to join.
+    pub(crate) groups: &'a [OwnedFd],
 }
 
 /// The launcher's end.
@@ -56,24 +72,20 @@ impl Zygote {
 
     /// Asks for a guest in a cell. The guest will be a child of the caller; its id comes by
     /// [`Zygote::receive_pid`], in the order of the requests.
-    pub(crate) fn ask(
-        &self,
-        cell: &Cell,
-        confinement: &Confinement,
-        descriptors: &[OwnedFd; 4],
-        groups: &[OwnedFd],
-    ) -> Result<Starting, StepError> {
+    pub(crate) fn ask(&self, cell: &Cell, order: &Order<'_>) -> Result<Starting, StepError> {
         const STEP: &str = "ask the zygote for a guest";
         let (reports, status) = sys::pipe().step("make a status pipe")?;
         let request = ForkRequest {
-            confinement: confinement.clone(),
+            confinement: order.confinement.clone(),
             time_namespace: cell.time_namespace,
+            session: order.session.is_some(),
         };
         let bytes = serde_json::to_vec(&request)
             .map_err(std::io::Error::other)
             .step(STEP)?;
         let mut fds: Vec<BorrowedFd<'_>> = vec![cell.pidfd.as_fd()];
-        fds.extend(descriptors.iter().chain([&status]).chain(groups).map(AsFd::as_fd));
+        let all = order.descriptors.iter().chain([&status]).chain(order.session);
+        fds.extend(all.chain(order.groups).map(AsFd::as_fd));
         sys::send_message(self.socket.as_fd(), &bytes, &fds).step(STEP)?;
         Ok((None, reports))
     }
@@ -165,6 +177,7 @@ fn fork_guest(hooks: sys::ForkHooks, fds: Vec<OwnedFd>, request: &ForkRequest) -
         standard: [next()?, next()?, next()?],
         control: next()?,
         status: next()?,
+        session: if request.session { Some(next()?) } else { None },
     };
     let groups: Vec<OwnedFd> = fds.collect();
     sys::setns(init.as_fd(), libc::CLONE_NEWPID)?;
@@ -191,11 +204,12 @@ fn fork_guest(hooks: sys::ForkHooks, fds: Vec<OwnedFd>, request: &ForkRequest) -
 
 /// The forked guest: confines itself and goes back to the interpreter.
 fn become_guest(descriptors: GuestDescriptors, request: &ForkRequest, joined: Result<(), StepError>) -> i32 {
+    let last = if request.session { SESSION_FD } else { STATUS_FD };
     let arranged = joined
         .and_then(|()| sys::setsid().step("start a session"))
         .and_then(|()| descriptors.arrange());
     let Ok(status) = arranged else { sys::exit_now(127) };
-    let confined = confine(&request.confinement);
+    let confined = confine(&request.confinement, last);
     report(status.as_fd(), &confined);
     if confined.is_err() {
         sys::exit_now(127);

@@ -10,8 +10,8 @@ pub(crate) extern "C" fn ringfence_zygote() -> i32 {
 }
 
 /// Forks the session that calls it, as the launcher will say through descriptor 5. Returns 0 in the session once
-/// that has been tried, a negative error number if it could not be, and 3 in the fork: the number of its control
-/// descriptor.
+/// that has been tried, and 3 in the fork: the number of its control descriptor. A negative error number says that
+/// there is no fork: `ECANCELED` that the launcher will not have one, `EBUSY` that other threads would be missing.
 ///
 /// To be called as [`ringfence_zygote`], in a guest that was made as a session or by forking one.
 #[unsafe(no_mangle)]

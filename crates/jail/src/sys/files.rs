@@ -85,12 +85,6 @@ pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     check_int(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) }).map(drop)
 }
 
-/// Marks a descriptor to be closed on exec.
-pub(crate) fn close_on_exec(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: a plain call on an open descriptor.
-    check_int(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) }).map(drop)
-}
-
 /// Makes a directory below another one.
 pub(crate) fn mkdir_at(directory: BorrowedFd<'_>, name: &CStr, mode: libc::mode_t) -> io::Result<()> {
     // SAFETY: the name is a live C string.
@@ -116,4 +110,32 @@ pub(crate) fn replace_by_null(fd: BorrowedFd<'_>) -> io::Result<()> {
 pub(crate) fn close_control() -> io::Result<()> {
     // SAFETY: a plain call; the guest's set-up has put the control descriptor under this number.
     check_int(unsafe { libc::fcntl(3, libc::F_SETFD, libc::FD_CLOEXEC) }).map(drop)
+}
+
+/// [`dup2`], but closed on exec.
+pub(crate) fn place(source: BorrowedFd<'_>, target: RawFd) -> io::Result<()> {
+    // SAFETY: callers pass a target number that they own, that is free, or whose owner must lose what it refers to.
+    check_int(unsafe { libc::dup3(source.as_raw_fd(), target, libc::O_CLOEXEC) }).map(drop)
+}
+
+/// Whether a number refers to something.
+pub(crate) fn is_open(number: RawFd) -> bool {
+    // SAFETY: F_GETFD only asks.
+    unsafe { libc::fcntl(number, libc::F_GETFD) != -1 }
+}
+
+/// Where the data at or behind an offset begins and ends. `None`: there is none, only holes.
+pub(crate) fn next_data(file: BorrowedFd<'_>, from: u64) -> io::Result<Option<(u64, u64)>> {
+    let seek = |offset: u64, whence| {
+        // SAFETY: a plain call on an open descriptor.
+        let place = unsafe { libc::lseek(file.as_raw_fd(), offset as libc::off_t, whence) };
+        check(place as libc::c_long).map(|place| place as u64)
+    };
+    match seek(from, libc::SEEK_DATA) {
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+        start => {
+            let start = start?;
+            Ok(Some((start, seek(start, libc::SEEK_HOLE)?)))
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
-use super::check;
+use super::{check, check_int};
 
 /// The most descriptors in one message.
 pub(crate) const MAX_FDS: usize = 16;
@@ -15,6 +15,15 @@ struct ControlBuffer([u8; 128]);
 
 /// Sends one message. It is refused, not cut, if it does not fit.
 pub(crate) fn send_message(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send(socket, bytes, fds, 0)
+}
+
+/// [`send_message`] to somebody who may have stopped reading: fails with `WouldBlock` where it would wait.
+pub(crate) fn offer_message(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send(socket, bytes, fds, libc::MSG_DONTWAIT)
+}
+
+fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>], flags: libc::c_int) -> io::Result<()> {
     if fds.len() > MAX_FDS {
         return Err(io::Error::from_raw_os_error(libc::E2BIG));
     }
@@ -42,10 +51,11 @@ pub(crate) fn send_message(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[Borrowed
             ptr::copy_nonoverlapping(fds.as_ptr().cast::<u8>(), libc::CMSG_DATA(first), length as usize);
         }
     }
+    let flags = flags | libc::MSG_NOSIGNAL;
     loop {
         // SAFETY: the header points at live buffers.
-        match check(unsafe { libc::sendmsg(socket.as_raw_fd(), &header, libc::MSG_NOSIGNAL) } as libc::c_long)
-        {
+        let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &header, flags) };
+        match check(sent as libc::c_long) {
             Ok(_) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
@@ -61,6 +71,41 @@ pub(crate) fn receive_message(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
 ) -> io::Result<(usize, Vec<OwnedFd>)> {
+    receive(socket, buffer, 0).map(|received| (received.length, received.fds))
+}
+
+/// Has the kernel say of each message that arrives who sent it.
+pub(crate) fn ask_for_senders(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the value is live and of the size given.
+    check_int(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PASSCRED,
+            ptr::addr_of!(on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        )
+    })
+    .map(drop)
+}
+
+/// Receives one message, without waiting, from somebody who is not trusted: its length, and the id of its sender
+/// as the kernel gives it in our pid namespace. Descriptors that come along are closed.
+pub(crate) fn receive_from_sender(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+) -> io::Result<(usize, Option<libc::pid_t>)> {
+    receive(socket, buffer, libc::MSG_DONTWAIT).map(|received| (received.length, received.sender))
+}
+
+struct Received {
+    length: usize,
+    fds: Vec<OwnedFd>,
+    sender: Option<libc::pid_t>,
+}
+
+fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: libc::c_int) -> io::Result<Received> {
     let mut control = ControlBuffer([0; 128]);
     let mut part = libc::iovec {
         iov_base: buffer.as_mut_ptr().cast(),
@@ -74,7 +119,8 @@ pub(crate) fn receive_message(
     header.msg_controllen = control.0.len();
     let received = loop {
         // SAFETY: the header points at live buffers.
-        let result = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, libc::MSG_CMSG_CLOEXEC) };
+        let result =
+            unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, libc::MSG_CMSG_CLOEXEC | flags) };
         match check(result as libc::c_long) {
             Ok(received) => break received as usize,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -82,8 +128,9 @@ pub(crate) fn receive_message(
         }
     };
     let mut fds = Vec::new();
-    // SAFETY: the kernel filled the header; the macros walk inside the control buffer, and each descriptor
-    // found there is new and owned by nobody else.
+    let mut sender = None;
+    // SAFETY: the kernel filled the header; the macros walk inside the control buffer, each descriptor found
+    // there is new and owned by nobody else, and credentials are plain numbers of a fixed size.
     unsafe {
         let mut entry = libc::CMSG_FIRSTHDR(&header);
         while !entry.is_null() {
@@ -94,11 +141,20 @@ pub(crate) fn receive_message(
                     fds.push(OwnedFd::from_raw_fd(ptr::read_unaligned(data.add(index))));
                 }
             }
+            if (*entry).cmsg_level == libc::SOL_SOCKET && (*entry).cmsg_type == libc::SCM_CREDENTIALS {
+                let credentials = libc::CMSG_DATA(entry).cast::<libc::ucred>();
+                // Zero stands for a process that our pid namespace does not see.
+                sender = Some(ptr::read_unaligned(credentials).pid).filter(|pid| *pid > 0);
+            }
             entry = libc::CMSG_NXTHDR(&header, entry);
         }
     }
     if header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
         return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
     }
-    Ok((received, fds))
+    Ok(Received {
+        length: received,
+        fds,
+        sender,
+    })
 }

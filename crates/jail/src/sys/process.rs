@@ -90,6 +90,27 @@ fn thread_id_address() -> u64 {
     if result == 0 { address } else { 0 }
 }
 
+/// Makes a sibling of the caller that shares nothing with it, with the old call: behind the filter there is no other.
+/// `None`: in the sibling. Only for single-threaded callers.
+pub(crate) fn clone_sibling() -> io::Result<Option<libc::pid_t>> {
+    let tid_address = thread_id_address();
+    let mut flags = libc::CLONE_PARENT;
+    if tid_address != 0 {
+        flags |= libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID;
+    }
+    // The two architectures differ in the order of the last two, thread-local storage being the other one; it is
+    // read only where a flag asks for it.
+    let (fourth, fifth) = if cfg!(target_arch = "aarch64") {
+        (0, tid_address)
+    } else {
+        (tid_address, 0)
+    };
+    // SAFETY: without a new stack the sibling goes on with a copy of this one, exactly as after fork, and
+    // `tid_address` is valid to write.
+    let pid = check(unsafe { libc::syscall(libc::SYS_clone, flags, 0_u64, 0_u64, fourth, fifth) })?;
+    Ok((pid != 0).then_some(pid as libc::pid_t))
+}
+
 /// Makes a process with the C library's fork, for kernels or filters without clone3.
 pub(crate) fn fork() -> io::Result<Option<libc::pid_t>> {
     // SAFETY: callers are single-threaded, so the child may go on as the parent would.
@@ -97,10 +118,10 @@ pub(crate) fn fork() -> io::Result<Option<libc::pid_t>> {
     Ok((pid != 0).then_some(pid))
 }
 
-/// Joins the namespaces in `kinds` of the process behind `pidfd`.
-pub(crate) fn setns(pidfd: BorrowedFd<'_>, kinds: libc::c_int) -> io::Result<()> {
+/// Joins the namespaces in `kinds` of the process behind a pidfd, or the one namespace behind its own handle.
+pub(crate) fn setns(handle: BorrowedFd<'_>, kinds: libc::c_int) -> io::Result<()> {
     // SAFETY: a plain call on an open descriptor.
-    check_int(unsafe { libc::setns(pidfd.as_raw_fd(), kinds) }).map(drop)
+    check_int(unsafe { libc::setns(handle.as_raw_fd(), kinds) }).map(drop)
 }
 
 /// Moves the calling process into new namespaces.

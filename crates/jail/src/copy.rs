@@ -1,0 +1,121 @@
+//! The private files of a session, copied for its fork while the session may be doing anything to them.
+//!
+//! Every step goes from an open directory to one name in it and follows no link. Depth, entries and bytes are
+//! bounded. Sockets, FIFOs and devices are passed over: what they stand for cannot be copied.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions, Permissions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::cell::PLACES;
+use crate::steps::{Step, StepError};
+use crate::sys;
+
+/// Directories within directories.
+const MAX_DEPTH: usize = 128;
+/// Names that are looked at, all together; a cell's file system holds half as many.
+const MAX_ENTRIES: usize = 131_072;
+
+/// Copies what a session has in its writable places to the empty places of its fork.
+pub(crate) fn places(from: &OwnedFd, to: &OwnedFd) -> Result<(), StepError> {
+    const STEP: &str = "copy the session's files";
+    let mut budget = MAX_ENTRIES;
+    for (name, _) in PLACES {
+        let name = OsStr::from_bytes(name.to_bytes());
+        let target = open_directory(&child(to, name)).step(STEP)?;
+        match open_directory(&child(from, name)) {
+            Ok(source) => fill(&source, &target, MAX_DEPTH, &mut budget).step(STEP)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).step(STEP),
+        }
+    }
+    Ok(())
+}
+
+/// A name in an open directory. Only this last part of the path is the session's to change.
+fn child(directory: &impl AsRawFd, name: &OsStr) -> PathBuf {
+    Path::new("/proc/self/fd")
+        .join(directory.as_raw_fd().to_string())
+        .join(name)
+}
+
+fn open_directory(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_DIRECTORY)
+        .open(path)
+}
+
+fn fill(from: &File, to: &File, depth: usize, budget: &mut usize) -> io::Result<()> {
+    let listed = fs::read_dir(child(from, OsStr::new(".")))?;
+    for entry in listed {
+        *budget = budget
+            .checked_sub(1)
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::E2BIG))?;
+        let name = entry?.file_name();
+        match copy_entry(&child(from, &name), &child(to, &name), depth, budget) {
+            // It went away meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            copied => copied?,
+        }
+    }
+    take_over_attributes(&from.metadata()?, to)
+}
+
+fn copy_entry(from: &Path, to: &Path, depth: usize, budget: &mut usize) -> io::Result<()> {
+    let kind = fs::symlink_metadata(from)?.file_type();
+    if kind.is_symlink() {
+        return std::os::unix::fs::symlink(fs::read_link(from)?, to);
+    }
+    if kind.is_dir() {
+        let depth = depth
+            .checked_sub(1)
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::ELOOP))?;
+        let source = open_directory(from)?;
+        DirBuilder::new().mode(0o700).create(to)?;
+        return fill(&source, &open_directory(to)?, depth, budget);
+    }
+    if kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device() {
+        return Ok(());
+    }
+    copy_file(from, to)
+}
+
+fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
+    // Should it have become a FIFO since it was looked at, opening it does not wait.
+    let source = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(from)?;
+    let metadata = source.metadata()?;
+    if !metadata.is_file() {
+        return Ok(());
+    }
+    let target = OpenOptions::new().write(true).create_new(true).open(to)?;
+    copy_data(&source, &target, metadata.len())?;
+    take_over_attributes(&metadata, &target)
+}
+
+/// Copies what a file held when it was looked at, and leaves its holes.
+fn copy_data(mut source: &File, mut target: &File, length: u64) -> io::Result<()> {
+    let mut at = 0;
+    while at < length {
+        let Some((start, end)) = sys::next_data(source.as_fd(), at)? else {
+            break;
+        };
+        at = end.min(length);
+        source.seek(SeekFrom::Start(start))?;
+        target.seek(SeekFrom::Start(start))?;
+        io::copy(&mut source.take(at.saturating_sub(start)), &mut target)?;
+    }
+    target.set_len(length)
+}
+
+fn take_over_attributes(metadata: &fs::Metadata, target: &File) -> io::Result<()> {
+    target.set_permissions(Permissions::from_mode(metadata.mode() & 0o1777))?;
+    target.set_times(FileTimes::new().set_modified(metadata.modified()?))
+}

@@ -1,0 +1,193 @@
+//! Sessions that answer the launcher by themselves, with lies.
+
+use ringfence_jail::protocol::Guest as Origin;
+
+use crate::Test;
+use crate::lane::{Failure, Guest, Lane, Wish};
+
+const FORGER: &str = include_str!("forger.py");
+
+pub(crate) const TESTS: &[Test] = &[
+    ("forged::the_forger_can_be_honest", the_forger_can_be_honest),
+    (
+        "forged::lies_end_the_session_and_nobody_else",
+        lies_end_the_session_and_nobody_else,
+    ),
+    ("forged::silence_is_a_failure", silence_is_a_failure),
+    (
+        "forged::a_session_that_never_answers_can_be_given_up",
+        a_session_that_never_answers_can_be_given_up,
+    ),
+    (
+        "forged::words_that_nobody_asked_for_are_not_heard",
+        words_that_nobody_asked_for_are_not_heard,
+    ),
+    (
+        "forged::children_of_the_launcher_confuse_nobody",
+        children_of_the_launcher_confuse_nobody,
+    ),
+    (
+        "forged::rights_over_a_forks_cell_open_nothing_else",
+        rights_over_a_forks_cell_open_nothing_else,
+    ),
+];
+
+const EPERM: i32 = 1;
+const ECHILD: i32 = 10;
+const EEXIST: i32 = 17;
+const EPROTO: i32 = 71;
+const ECANCELED: i32 = 125;
+
+fn forger(lane: &mut Lane) -> Guest {
+    let mut session = lane.session();
+    assert_eq!(session.evaluate(FORGER), "None");
+    session
+}
+
+/// Asks for a fork of a session that does `code` about it.
+fn forge(lane: &mut Lane, session: &mut Guest, code: &str) -> Result<Guest, Failure> {
+    session.send(&format!("fds = take()\n{code}\nresult = 'done'"));
+    let begun = lane.begin(&Wish::new(Origin::ForkOf { of: session.id }));
+    lane.finish(begun)
+}
+
+fn the_forger_can_be_honest() {
+    let mut lane = Lane::open();
+    let mut session = forger(&mut lane);
+    let fork = forge(&mut lane, &mut session, "move(fds, lambda: honest(fds))").unwrap();
+    assert_eq!(session.receive(), "done");
+    lane.end(fork.id);
+    let mut next = lane.fork(&mut session).unwrap();
+    assert_eq!(next.evaluate("result = 1"), "1");
+}
+
+fn lies_end_the_session_and_nobody_else() {
+    let mut lane = Lane::open();
+    let mut bystander = lane.session();
+    let mut theirs = lane.fork(&mut bystander).unwrap();
+    let mut check = |code: &str, step: &str, errno: i32| {
+        let mut session = forger(&mut lane);
+        let mut earlier = lane.fork(&mut session).unwrap();
+        let failure = forge(&mut lane, &mut session, code).err().unwrap();
+        assert_eq!(failure, (step.to_owned(), errno), "{code}");
+        assert_eq!(lane.await_exit(session.id), -9, "{code}");
+        assert_eq!(earlier.evaluate("result = 'on'"), "on", "{code}");
+        lane.end(earlier.id);
+        lane.await_gone(session.id);
+    };
+    check("report(fds, b'x')", "fork a session", EPROTO);
+    check("report(fds, b'\\xff' * 8)", "fork a session", EPROTO);
+    check("report(fds, bytes(4096))", "fork a session", EPROTO);
+    // A process of its own, of which the launcher knows already.
+    check("report(fds)", "find the fork in its cell", EEXIST);
+    let child = "if os.fork() == 0:\n    report(fds)\n    os._exit(time.sleep(60))";
+    check(child, "find the fork among the launcher's children", EPERM);
+    let outside = "if sibling() == 0:\n    report(fds)\n    os._exit(time.sleep(60))";
+    check(outside, "find the fork in its cell", EPERM);
+    check("move(fds, lambda: report(fds))", "find the fork confined", EPERM);
+    for kind in ["net", "ipc", "mnt", "pid", "cgroup"] {
+        let halfway = format!("move(fds, lambda: honest(fds), but=['{kind}'])");
+        check(&halfway, "find the fork in its cell", EPERM);
+    }
+    let pipe = "read, write = os.pipe()\nmove(fds, lambda: honest(fds, keep=[read]))";
+    check(pipe, "find the fork without files of the session", EPERM);
+    assert_eq!(theirs.evaluate("result = 1"), "1");
+    assert_eq!(bystander.evaluate("result = 1"), "1");
+}
+
+fn silence_is_a_failure() {
+    let mut lane = Lane::open();
+    let mut session = forger(&mut lane);
+    let failure = forge(&mut lane, &mut session, "close(fds)").err().unwrap();
+    assert_eq!(failure, ("fork a session".to_owned(), ECHILD));
+    let failure = forge(&mut lane, &mut session, "move(fds, lambda: os._exit(1))")
+        .err()
+        .unwrap();
+    assert_eq!(failure, ("fork a session".to_owned(), ECHILD));
+    assert_eq!([session.receive(), session.receive()], ["done", "done"]);
+    let fork = lane.fork(&mut session).unwrap();
+    lane.end(fork.id);
+    lane.end(session.id);
+}
+
+fn a_session_that_never_answers_can_be_given_up() {
+    let mut lane = Lane::open();
+    let mut session = forger(&mut lane);
+    session.send("fds = take()\nresult = 'taken'");
+    let begun = lane.begin(&Wish::new(Origin::ForkOf { of: session.id }));
+    assert_eq!(session.receive(), "taken");
+    lane.kill(begun.id);
+    assert_eq!(
+        lane.finish(begun).err().unwrap(),
+        ("fork a session".to_owned(), ECANCELED)
+    );
+    // Too late: nobody hears it, and the cell that it was for has gone.
+    assert_eq!(session.evaluate("result = attempt(lambda: report(fds))"), "EPIPE");
+    session.evaluate("close(fds)");
+    let fork = lane.fork(&mut session).unwrap();
+    lane.end(fork.id);
+}
+
+fn words_that_nobody_asked_for_are_not_heard() {
+    let mut lane = Lane::open();
+    let mut session = forger(&mut lane);
+    let full = "launcher.setblocking(False)\ndef flood():\n    while True:\n        launcher.send(b'{\"Kill\":{\"id\":1}}')\nresult = attempt(flood)\nlauncher.setblocking(True)";
+    assert_eq!(session.evaluate(full), "EAGAIN");
+    let mut fork = lane.fork(&mut session).unwrap();
+    assert_eq!(fork.evaluate("result = 1"), "1");
+    // One that closes its end cannot be forked, and is otherwise unharmed.
+    assert_eq!(fork.evaluate("os.close(5)\nresult = fork()"), "-9");
+    let failure = lane.begin_and_fail(&Wish::new(Origin::ForkOf { of: fork.id }));
+    assert_eq!(failure.0, "ask the session for a fork");
+    assert_eq!(fork.evaluate("result = 1"), "1");
+}
+
+/// Whoever may make children of the launcher may also end them at a bad moment.
+fn children_of_the_launcher_confuse_nobody() {
+    let mut lane = Lane::open();
+    let mut session = forger(&mut lane);
+    session.send("for _ in range(3000):\n    if sibling() == 0:\n        os._exit(3)\nresult = 'done'");
+    for status in [7, 8, 9] {
+        let mut guest = lane.spawn(&Wish::new(Origin::Fork)).unwrap();
+        guest.send(&format!("os._exit({status})"));
+        assert_eq!(lane.await_exit(guest.id), status);
+        lane.await_gone(guest.id);
+    }
+    assert_eq!(session.receive(), "done");
+    let fork = lane.fork(&mut session).unwrap();
+    lane.end(fork.id);
+    lane.end(session.id);
+}
+
+/// The process between a session and its fork has every capability, over the fork's cell alone and behind the filter.
+fn rights_over_a_forks_cell_open_nothing_else() {
+    let mut lane = Lane::open();
+    let mut session = forger(&mut lane);
+    let acts = "told, tell = os.pipe()\n\
+        def acts():\n\
+        \x20   join(fds)\n\
+        \x20   tries = [lambda: call('mount', b'none', b'/tmp', b'tmpfs', 0, None), lambda: call('umount2', b'/cell', 2),\n\
+        \x20       lambda: call('unshare', 0x10000000), lambda: call('sethostname', b'x', 1), lambda: call('chroot', b'/tmp'),\n\
+        \x20       lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW), lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW),\n\
+        \x20       lambda: call('ptrace', 16, os.getppid(), 0, 0), lambda: os.mknod('/tmp/zero', 0o20666, os.makedev(1, 5)),\n\
+        \x20       lambda: call('setuid', 0)]\n\
+        \x20   os.write(tell, ' '.join(attempt(one) for one in tries).encode())\n\
+        if sibling() == 0:\n\
+        \x20   try:\n\
+        \x20       acts()\n\
+        \x20   except BaseException as error:\n\
+        \x20       os.write(tell, repr(error).encode())\n\
+        \x20   os._exit(0)\n\
+        result = os.read(told, 999).decode()\n\
+        close(fds)";
+    session.send(&format!("fds = take()\n{acts}"));
+    let begun = lane.begin(&Wish::new(Origin::ForkOf { of: session.id }));
+    assert_eq!(session.receive(), ["EPERM"; 10].join(" "));
+    assert_eq!(lane.finish(begun).err().unwrap().1, ECHILD);
+    // What the session's own namespaces are, it cannot leave or change as before.
+    assert_eq!(
+        session
+            .evaluate("fd = os.open('/proc/self/ns/net', 0)\nresult = attempt(lambda: call('setns', fd, 0))"),
+        "EPERM"
+    );
+}

@@ -1,0 +1,352 @@
+//! A launcher with a bare Python session, driven as the engine does it.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ringfence_jail::cgroup::Group;
+use ringfence_jail::protocol::{
+    Applied, Bind, Command, Confinement, Event, GUEST_ID, Guest as Origin, HostIds, LandlockRules,
+    LauncherSpec, Missing, Program, Rlimits, Spawn, Template,
+};
+use ringfence_jail::seccomp::{Forks, Ipc, Sockets, Surface};
+use ringfence_jail::{Launcher, code_file, control_pair, output_pipe};
+
+const EXTENSION: &[u8] = include_bytes!(env!("RINGFENCE_EXTENSION"));
+const DRIVER: &str = include_str!("driver.py");
+const PYTHON: &str = "/usr/bin/python3";
+
+/// A launcher with a warm zygote.
+pub(crate) struct Lane {
+    pub(crate) launcher: Launcher,
+    next: u64,
+    /// Events that nobody has asked for.
+    events: VecDeque<(Event, Vec<OwnedFd>)>,
+}
+
+/// A guest's ends of its pipes that are ours.
+pub(crate) struct Guest {
+    pub(crate) id: u64,
+    pub(crate) control: UnixStream,
+    pub(crate) applied: Applied,
+    pub(crate) output: OwnedFd,
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+}
+
+/// A step that failed, with its error number.
+pub(crate) type Failure = (String, i32);
+
+/// What a spawned guest is to be.
+pub(crate) struct Wish<'a> {
+    pub(crate) origin: Origin,
+    pub(crate) group: Option<&'a Group>,
+    pub(crate) disk_bytes: u64,
+    /// Whether the filter lets it move.
+    pub(crate) movable: bool,
+}
+
+impl Wish<'_> {
+    pub(crate) fn new(origin: Origin) -> Self {
+        Self {
+            movable: matches!(origin, Origin::Session | Origin::ForkOf { .. }),
+            origin,
+            group: None,
+            disk_bytes: 16 << 20,
+        }
+    }
+}
+
+impl Lane {
+    pub(crate) fn open() -> Self {
+        let mut lane = Self::start(&LauncherSpec::Namespaced(template()));
+        let program = Program {
+            executable: PYTHON.into(),
+            arguments: [PYTHON, "-I", "-S", "-c", DRIVER].map(str::to_owned).into(),
+            environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
+            reads_job: true,
+        };
+        let library = code_file(EXTENSION).unwrap();
+        lane.launcher
+            .send(&Command::Zygote(program), &[library.as_fd()])
+            .unwrap();
+        assert!(matches!(lane.event(), (Event::ZygoteReady, _)));
+        lane
+    }
+
+    /// A launcher without a zygote.
+    pub(crate) fn start(spec: &LauncherSpec) -> Self {
+        let mut lane = Self {
+            launcher: Launcher::start(spec).unwrap(),
+            next: 1,
+            events: VecDeque::new(),
+        };
+        let event = lane.event();
+        assert!(matches!(event, (Event::Ready, _)), "{event:?}");
+        lane
+    }
+
+    fn event(&mut self) -> (Event, Vec<OwnedFd>) {
+        self.launcher.receive(&mut Vec::new()).unwrap().unwrap()
+    }
+
+    /// The first event that fits, now or when it comes.
+    pub(crate) fn await_event(&mut self, fits: impl Fn(&Event) -> bool) -> (Event, Vec<OwnedFd>) {
+        if let Some(index) = self.events.iter().position(|(event, _)| fits(event)) {
+            return self.events.remove(index).unwrap();
+        }
+        loop {
+            let received = self.event();
+            if fits(&received.0) {
+                return received;
+            }
+            self.events.push_back(received);
+        }
+    }
+
+    /// Whether an event has come before another.
+    pub(crate) fn has_come(&self, fits: impl Fn(&Event) -> bool) -> bool {
+        self.events.iter().any(|(event, _)| fits(event))
+    }
+
+    /// Starts a guest and waits until it runs.
+    pub(crate) fn spawn(&mut self, wish: &Wish<'_>) -> Result<Guest, Failure> {
+        let begun = self.begin(wish);
+        self.finish(begun)
+    }
+
+    /// A new session.
+    pub(crate) fn session(&mut self) -> Guest {
+        self.spawn(&Wish::new(Origin::Session)).unwrap()
+    }
+
+    /// Has a session call `fork()` and starts its fork.
+    pub(crate) fn fork(&mut self, session: &mut Guest) -> Result<Guest, Failure> {
+        self.fork_as(session, &Wish::new(Origin::ForkOf { of: session.id }))
+    }
+
+    pub(crate) fn fork_as(&mut self, session: &mut Guest, wish: &Wish<'_>) -> Result<Guest, Failure> {
+        session.send("result = fork()");
+        let begun = self.begin(wish);
+        let told = session.receive();
+        let mut fork = self.finish(begun)?;
+        assert_eq!((told.as_str(), fork.receive().as_str()), ("0", "3"));
+        Ok(fork)
+    }
+
+    /// Sends a spawn command.
+    pub(crate) fn begin(&mut self, wish: &Wish<'_>) -> Begun {
+        let id = self.next;
+        self.next += 1;
+        let (stdin_theirs, stdin) = output_pipe().unwrap();
+        let (stdout, stdout_theirs) = output_pipe().unwrap();
+        let (stderr, stderr_theirs) = output_pipe().unwrap();
+        let (control, control_theirs) = control_pair().unwrap();
+        let given = [&stdin_theirs, &stdout_theirs, &stderr_theirs, &control_theirs];
+        let mut fds: Vec<BorrowedFd<'_>> = given.map(AsFd::as_fd).into();
+        fds.extend(wish.group.iter().flat_map(|group| group.procs()).map(AsFd::as_fd));
+        let spawn = Spawn {
+            id,
+            guest: wish.origin.clone(),
+            code: None,
+            confinement: confinement(wish.movable),
+            disk_bytes: wish.disk_bytes,
+        };
+        self.launcher
+            .send(&Command::Spawn(Box::new(spawn)), &fds)
+            .unwrap();
+        let control = UnixStream::from(control);
+        control.set_nonblocking(false).unwrap();
+        // Only for a test that would otherwise hang.
+        control.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Begun {
+            id,
+            control,
+            pipes: [stdin, stdout, stderr],
+        }
+    }
+
+    pub(crate) fn finish(&mut self, begun: Begun) -> Result<Guest, Failure> {
+        let about = begun.id;
+        let told = self.await_event(|event| match event {
+            Event::Spawned { id, .. } | Event::Failed { id, .. } => *id == about,
+            _ => false,
+        });
+        let [stdin, stdout, stderr] = begun.pipes;
+        match told {
+            (Event::Spawned { applied, .. }, fds) => Ok(Guest {
+                id: about,
+                control: begun.control,
+                applied,
+                output: fds.into_iter().next().unwrap(),
+                stdin,
+                stdout,
+                stderr,
+            }),
+            (Event::Failed { step, errno, .. }, _) => Err((step, errno)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Why a guest cannot be had.
+    pub(crate) fn begin_and_fail(&mut self, wish: &Wish<'_>) -> Failure {
+        let begun = self.begin(wish);
+        self.finish(begun).err().unwrap()
+    }
+
+    pub(crate) fn kill(&mut self, id: u64) {
+        self.launcher.send(&Command::Kill { id }, &[]).unwrap();
+    }
+
+    /// The status with which a guest ends.
+    pub(crate) fn await_exit(&mut self, about: u64) -> i32 {
+        match self.await_event(|event| matches!(event, Event::Exited { id, .. } if *id == about)) {
+            (Event::Exited { status, .. }, _) => status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn await_gone(&mut self, about: u64) {
+        self.await_event(|event| matches!(event, Event::Gone { id } if *id == about));
+    }
+
+    /// Kills a guest and waits until nothing is left of it.
+    pub(crate) fn end(&mut self, id: u64) {
+        self.kill(id);
+        self.await_exit(id);
+        self.await_gone(id);
+    }
+
+    /// The processes below the launcher, as the host numbers them.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        let mut found = vec![self.launcher.id()];
+        let mut next = 0;
+        while next < found.len() {
+            let path = format!("/proc/{0}/task/{0}/children", found[next]);
+            let list = std::fs::read_to_string(path).unwrap_or_default();
+            found.extend(list.split_whitespace().map(|pid| pid.parse::<u32>().unwrap()));
+            next += 1;
+        }
+        found.split_off(1)
+    }
+}
+
+/// A guest that was asked for.
+pub(crate) struct Begun {
+    pub(crate) id: u64,
+    pub(crate) control: UnixStream,
+    pipes: [OwnedFd; 3],
+}
+
+impl Guest {
+    pub(crate) fn send(&mut self, code: &str) {
+        let length = (code.len() as u32).to_le_bytes();
+        self.control.write_all(&length).unwrap();
+        self.control.write_all(code.as_bytes()).unwrap();
+    }
+
+    pub(crate) fn receive(&mut self) -> String {
+        receive(&mut self.control)
+    }
+
+    /// What `result` is after some code.
+    pub(crate) fn evaluate(&mut self, code: &str) -> String {
+        self.send(code);
+        self.receive()
+    }
+
+    /// Everything that it prints until it ends.
+    pub(crate) fn printed(self) -> (String, String) {
+        drop((self.stdin, self.control));
+        let read = |pipe: OwnedFd| {
+            let mut text = String::new();
+            File::from(pipe).read_to_string(&mut text).unwrap();
+            text
+        };
+        (read(self.stdout), read(self.stderr))
+    }
+}
+
+pub(crate) fn receive(control: &mut UnixStream) -> String {
+    let mut length = [0; 4];
+    control.read_exact(&mut length).unwrap();
+    let mut text = vec![0; u32::from_le_bytes(length) as usize];
+    control.read_exact(&mut text).unwrap();
+    String::from_utf8(text).unwrap()
+}
+
+fn template() -> Template {
+    let mut binds = Vec::new();
+    let mut links = vec![("/dev/fd".into(), "/proc/self/fd".into())];
+    for path in ["/usr", "/bin", "/lib", "/lib64", "/sbin"].map(Path::new) {
+        match std::fs::read_link(path) {
+            Ok(target) => links.push((path.to_path_buf(), target)),
+            Err(_) => binds.push(Bind {
+                host: path.into(),
+                guest: path.into(),
+                writable: false,
+                guest_owns: false,
+                optional: true,
+            }),
+        }
+    }
+    let root = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) == 0;
+    Template {
+        host_ids: root.then_some(HostIds {
+            first: 1 << 30,
+            count: 65_536,
+        }),
+        binds,
+        copies: vec!["/etc/ld.so.cache".into()],
+        files: Vec::new(),
+        links,
+    }
+}
+
+fn confinement(movable: bool) -> Confinement {
+    let devices = [
+        "/dev/null",
+        "/dev/zero",
+        "/dev/full",
+        "/dev/random",
+        "/dev/urandom",
+    ];
+    let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect();
+    let (readable, writable, forks) = if movable {
+        (paths(&[]), paths(&["/"]), Forks::IntoCells)
+    } else {
+        let readable = paths(&["/usr", "/bin", "/lib", "/lib64", "/etc", "/proc"]);
+        (
+            readable,
+            paths(&["/workspace", "/tmp", "/output", "/dev/shm"]),
+            Forks::Never,
+        )
+    };
+    Confinement {
+        working_directory: "/workspace".into(),
+        ids: Some((GUEST_ID, GUEST_ID)),
+        rlimits: Rlimits {
+            file_size: 1 << 30,
+            open_files: 1024,
+            processes: None,
+            data: None,
+            cpu_seconds: None,
+        },
+        missing: Missing::Refuse,
+        landlock: Some(LandlockRules {
+            readable,
+            writable,
+            devices: devices.map(PathBuf::from).into(),
+        }),
+        surface: Surface {
+            sockets: Sockets::Unix,
+            ipc: Ipc::Own,
+            forks,
+        },
+    }
+}

@@ -1,0 +1,369 @@
+//! How forks live and end, and what they may use.
+
+use std::io::Read;
+
+use ringfence_jail::cgroup::{Group, GroupLimits, Hierarchy};
+use ringfence_jail::protocol::{Event, Guest as Origin, LauncherSpec};
+
+use crate::Test;
+use crate::lane::{Lane, Wish};
+
+pub(crate) const TESTS: &[Test] = &[
+    (
+        "life::a_fork_ends_with_the_status_that_the_kernel_gives",
+        a_fork_ends_with_its_status,
+    ),
+    (
+        "life::killing_a_fork_kills_its_own_cell_only",
+        killing_a_fork_kills_its_own_cell_only,
+    ),
+    (
+        "life::the_session_can_end_its_forks",
+        the_session_can_end_its_forks,
+    ),
+    ("life::forks_outlive_their_session", forks_outlive_their_session),
+    ("life::a_killed_session_is_cleared", a_killed_session_is_cleared),
+    (
+        "life::what_cannot_be_forked_is_refused",
+        what_cannot_be_forked_is_refused,
+    ),
+    ("life::a_second_thread_is_refused", a_second_thread_is_refused),
+    (
+        "life::forks_of_forks_go_as_deep_as_the_kernel_lets_them",
+        forks_of_forks,
+    ),
+    (
+        "life::a_hundred_forks_leave_nothing",
+        a_hundred_forks_leave_nothing,
+    ),
+    (
+        "life::nothing_outlives_the_launcher",
+        nothing_outlives_the_launcher,
+    ),
+];
+
+/// Control groups need a place that an ordinary user rarely has.
+pub(crate) const AS_ROOT: &[Test] = &[
+    (
+        "life::limits_hold_for_the_fork_alone",
+        limits_hold_for_the_fork_alone,
+    ),
+    (
+        "life::an_ordinary_user_can_do_the_same",
+        an_ordinary_user_can_do_the_same,
+    ),
+];
+
+const ESRCH: i32 = 3;
+const EBUSY: i32 = 16;
+const EINVAL: i32 = 22;
+const ENOSPC: i32 = 28;
+const ENOTSUP: i32 = 95;
+const ECANCELED: i32 = 125;
+
+fn a_fork_ends_with_its_status() {
+    let mut lane = Lane::open();
+    let mut session = lane.session();
+    let mut fork = lane.fork(&mut session).unwrap();
+    let id = fork.id;
+    fork.send("print('out', flush=True)\nos.write(2, b'err')\nos._exit(7)");
+    assert_eq!(fork.printed(), ("out\n".to_owned(), "err".to_owned()));
+    assert_eq!(lane.await_exit(id), 7);
+    lane.await_gone(id);
+    let mut fork = lane.fork(&mut session).unwrap();
+    fork.send("os.abort()");
+    assert_eq!(lane.await_exit(fork.id), -6);
+    lane.await_gone(fork.id);
+    lane.end(session.id);
+}
+
+fn killing_a_fork_kills_its_own_cell_only() {
+    let mut lane = Lane::open();
+    let mut session = lane.session();
+    let mut forks = [0, 1].map(|_| lane.fork(&mut session).unwrap());
+    let before = lane.processes().len();
+    forks[0].evaluate("child = os.fork()\nif child == 0:\n    os.setsid()\n    os.read(3, 1)");
+    assert_eq!(lane.processes().len(), before + 1);
+    lane.kill(forks[0].id);
+    assert_eq!(lane.await_exit(forks[0].id), -9);
+    lane.await_gone(forks[0].id);
+    // The fork, its child and its cell's first process, which the session's reaps.
+    assert_eq!(forks[1].evaluate("result = 1 + 1"), "2");
+    assert_eq!(session.evaluate("result = 1 + 1"), "2");
+    let next = lane.fork(&mut session).unwrap();
+    assert_eq!(lane.processes().len(), before);
+    lane.end(next.id);
+}
+
+/// It is above them in the tree of pid namespaces, which nothing can change.
+fn the_session_can_end_its_forks() {
+    let mut lane = Lane::open();
+    let mut session = lane.session();
+    let fork = lane.fork(&mut session).unwrap();
+    session.evaluate("for name in os.listdir('/proc'):\n    if name.isdigit() and int(name) != os.getpid():\n        attempt(lambda: os.kill(int(name), 9))");
+    assert_eq!(lane.await_exit(fork.id), -9);
+    lane.await_gone(fork.id);
+    assert_eq!(session.evaluate("result = 1"), "1");
+}
+
+fn forks_outlive_their_session() {
+    let mut lane = Lane::open();
+    let mut session = lane.session();
+    let id = session.id;
+    let mut forks = [0, 1].map(|_| lane.fork(&mut session).unwrap());
+    session.send("os._exit(5)");
+    assert_eq!(lane.await_exit(id), 5);
+    assert_eq!(forks[0].evaluate("result = 'on'"), "on");
+    // Its own forks need nothing of the session.
+    let mut grandchild = lane.fork(&mut forks[0]).unwrap();
+    assert_eq!(
+        lane.begin_and_fail(&Wish::new(Origin::ForkOf { of: id })),
+        ("find the session to fork".to_owned(), ESRCH)
+    );
+    let gone = |event: &Event| matches!(event, Event::Gone { id: about } if *about == id);
+    lane.end(forks[1].id);
+    lane.kill(forks[0].id);
+    assert_eq!(lane.await_exit(forks[0].id), -9);
+    assert_eq!(grandchild.evaluate("result = 'on'"), "on");
+    assert!(
+        !lane.has_come(gone),
+        "the session's cell holds those of its forks"
+    );
+    lane.end(grandchild.id);
+    lane.await_gone(forks[0].id);
+    lane.await_gone(id);
+}
+
+/// Its other processes end with it, also those that it made in secret; its forks do not.
+fn a_killed_session_is_cleared() {
+    let mut lane = Lane::open();
+    let mut session = lane.session();
+    let mut fork = lane.fork(&mut session).unwrap();
+    let few = lane.processes().len();
+    session.evaluate(
+        "for _ in range(20):\n    if os.fork() == 0:\n        os.setsid()\n        os.read(3, 1)\n\
+         if sibling() == 0:\n    os.read(3, 1)",
+    );
+    assert!(lane.processes().len() >= few + 20);
+    lane.kill(session.id);
+    assert_eq!(lane.await_exit(session.id), -9);
+    // The fork's end is told after the cell has been cleared: its first process does one thing after the other.
+    let mut inner = lane.fork(&mut fork).unwrap();
+    assert_eq!(inner.evaluate("result = 1"), "1");
+    lane.end(inner.id);
+    lane.end(fork.id);
+    lane.await_gone(session.id);
+    let (launcher, zygote) = (1, 1);
+    assert_eq!(lane.processes().len(), launcher + zygote);
+}
+
+fn what_cannot_be_forked_is_refused() {
+    let mut lane = Lane::open();
+    let of = |of| Wish::new(Origin::ForkOf { of });
+    assert_eq!(
+        lane.begin_and_fail(&of(99)),
+        ("find the session to fork".to_owned(), ESRCH)
+    );
+    let guest = lane.spawn(&Wish::new(Origin::Fork)).unwrap();
+    assert_eq!(
+        lane.begin_and_fail(&of(guest.id)),
+        ("fork a guest that is no session".to_owned(), ENOTSUP)
+    );
+    let mut session = lane.session();
+    session.send("result = fork()");
+    let first = lane.begin(&of(session.id));
+    let second = lane.begin_and_fail(&of(session.id));
+    assert_eq!(second, ("fork a session that is being forked".to_owned(), EBUSY));
+    // One word for each command: the second call finds the first fork waiting, or the other way round.
+    let told = [session.receive(), session.evaluate("result = fork()")];
+    assert!(told.contains(&format!("-{ECANCELED}")), "{told:?}");
+    assert!(told.contains(&"0".to_owned()), "{told:?}");
+    let fork = lane.finish(first).unwrap();
+    lane.end(fork.id);
+    // Without namespaces there are no cells.
+    let mut flat = Lane::start(&LauncherSpec::Flat);
+    for origin in [Origin::Session, Origin::ForkOf { of: 1 }] {
+        assert_eq!(flat.begin_and_fail(&Wish::new(origin)).1, ENOTSUP);
+    }
+    mismatched_filters_are_refused(&mut lane);
+}
+
+fn mismatched_filters_are_refused(lane: &mut Lane) {
+    let step = "match the filter to the guest".to_owned();
+    let movable = Wish {
+        movable: true,
+        ..Wish::new(Origin::Fork)
+    };
+    let fixed = Wish {
+        movable: false,
+        ..Wish::new(Origin::Session)
+    };
+    assert_eq!(lane.begin_and_fail(&movable), (step.clone(), EINVAL));
+    assert_eq!(lane.begin_and_fail(&fixed), (step, EINVAL));
+}
+
+fn a_second_thread_is_refused() {
+    let mut lane = Lane::open();
+    let mut session = lane.session();
+    session.evaluate("import threading\nstop = threading.Event()\nthread = threading.Thread(target=stop.wait)\nthread.start()");
+    let refused = lane.fork(&mut session).err().unwrap();
+    assert_eq!(
+        refused,
+        ("fork a session that has more than one thread".to_owned(), EBUSY)
+    );
+    session.evaluate("stop.set()\nthread.join()");
+    let mut fork = lane.fork(&mut session).unwrap();
+    assert_eq!(
+        fork.evaluate("thread = threading.Thread(target=print)\nthread.start()\nthread.join()\nresult = 1"),
+        "1"
+    );
+}
+
+fn forks_of_forks() {
+    let mut lane = Lane::open();
+    let mut chain = vec![lane.session()];
+    let refused = loop {
+        let session = chain.last_mut().unwrap();
+        session.evaluate(&format!("depth = {}", session.id));
+        match lane.fork(session) {
+            Ok(fork) => chain.push(fork),
+            Err(refused) => break refused,
+        }
+        assert!(chain.len() < 40);
+    };
+    assert_eq!(refused.1, ENOSPC);
+    assert!(refused.0.contains("32"), "{}", refused.0);
+    assert!(chain.len() > 20, "{}", chain.len());
+    let last = chain.last_mut().unwrap();
+    assert_eq!(last.evaluate("result = depth"), last.id.to_string());
+    lane.kill(chain[0].id);
+    assert_eq!(chain.last_mut().unwrap().evaluate("result = 'on'"), "on");
+}
+
+fn a_hundred_forks_leave_nothing() {
+    let mut lane = Lane::open();
+    let mut session = lane.session();
+    session.evaluate("data = list(range(10000))\nopen('/workspace/f', 'w').write('x' * 10000)");
+    let look = "result = len(os.listdir('/proc/self/fd')), os.listdir('/workspace')";
+    let looked = session.evaluate(look);
+    let warm_up = lane.fork(&mut session).unwrap();
+    lane.end(warm_up.id);
+    let (processes, descriptors) = (lane.processes(), descriptors(&mut lane));
+    for _ in 0..10 {
+        let mut forks: Vec<_> = (0..10).map(|_| lane.fork(&mut session).unwrap()).collect();
+        assert!(
+            forks
+                .iter_mut()
+                .all(|fork| fork.evaluate("result = len(data)") == "10000")
+        );
+        forks.iter().for_each(|fork| lane.kill(fork.id));
+        for fork in &forks {
+            lane.await_exit(fork.id);
+            lane.await_gone(fork.id);
+        }
+    }
+    // The session's first process reaps what is left of a cell before it makes the next one.
+    let last = lane.fork(&mut session).unwrap();
+    lane.end(last.id);
+    assert_eq!(session.evaluate(look), looked);
+    assert_eq!(self::descriptors(&mut lane), descriptors);
+    let left: Vec<_> = lane
+        .processes()
+        .into_iter()
+        .filter(|pid| !processes.contains(pid))
+        .collect();
+    assert!(left.iter().all(|pid| is_ending(*pid)), "{left:?}");
+}
+
+/// Whether a process has ended, or waits only for its parent to hear of it.
+fn is_ending(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
+}
+
+/// How many descriptors the launcher has open.
+fn descriptors(lane: &mut Lane) -> Option<usize> {
+    // Once it answers this, it has done with everything before.
+    lane.begin_and_fail(&Wish::new(Origin::ForkOf { of: 0 }));
+    let launcher = lane.processes()[0];
+    Some(std::fs::read_dir(format!("/proc/{launcher}/fd")).ok()?.count())
+}
+
+fn nothing_outlives_the_launcher() {
+    let mut lane = Lane::open();
+    let mut session = lane.session();
+    let mut fork = lane.fork(&mut session).unwrap();
+    let _inner = lane.fork(&mut fork).unwrap();
+    let processes = lane.processes();
+    assert!(processes.len() >= 8, "{processes:?}");
+    lane.launcher.close().unwrap();
+    // Every process held its end of these, which is how one knows that it has gone.
+    let mut rest = String::new();
+    assert_eq!(fork.control.read_to_string(&mut rest).unwrap_or(0), 0);
+    assert!(processes.iter().all(|pid| is_ending(*pid)), "{processes:?}");
+}
+
+fn limits_hold_for_the_fork_alone() {
+    let Some(hierarchy) = Hierarchy::detect().unwrap() else {
+        return eprintln!("skipped: there are no control groups to be had");
+    };
+    let limits = |memory_bytes| GroupLimits {
+        memory_bytes,
+        pids: 32,
+        cpus: 1.0,
+    };
+    let group = |name: &str, memory| -> Group {
+        let name = format!("ringfence-test-forks-{}/{name}", std::process::id());
+        hierarchy.group(&name, limits(memory)).unwrap()
+    };
+    let groups = [
+        group("session", 256 << 20),
+        group("small", 64 << 20),
+        group("large", 256 << 20),
+    ];
+    let mut lane = Lane::open();
+    let wish = |origin, group| Wish {
+        group: Some(group),
+        ..Wish::new(origin)
+    };
+    let mut session = lane.spawn(&wish(Origin::Session, &groups[0])).unwrap();
+    let of = Origin::ForkOf { of: session.id };
+    let mut small = lane.fork_as(&mut session, &wish(of.clone(), &groups[1])).unwrap();
+    let mut large = lane.fork_as(&mut session, &wish(of, &groups[2])).unwrap();
+    let fill = "data = bytearray(b'x') * (100 << 20)\nresult = len(data)";
+    assert_eq!(large.evaluate(fill), (100 << 20).to_string());
+    small.send(fill);
+    assert_eq!(lane.await_exit(small.id), -9);
+    lane.await_gone(small.id);
+    assert_eq!(session.evaluate(fill), (100 << 20).to_string());
+    for id in [large.id, session.id] {
+        lane.end(id);
+    }
+    for group in groups {
+        group.close().unwrap();
+    }
+    hierarchy.sweep(&|owner| owner == format!("test-forks-{}", std::process::id()));
+}
+
+/// All the other tests, by a user without any privilege.
+fn an_ordinary_user_can_do_the_same() {
+    use std::os::unix::process::CommandExt;
+    const USER: u32 = 1234;
+    let own = std::fs::metadata("/proc/self").unwrap();
+    if std::os::unix::fs::MetadataExt::uid(&own) != 0 {
+        return eprintln!("skipped: only root can become another user");
+    }
+    let place = tempfile::tempdir().unwrap();
+    let binary = place.path().join("forks");
+    std::fs::copy(std::env::current_exe().unwrap(), &binary).unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(place.path(), open).unwrap();
+    let names = crate::BY_ANYBODY.iter().copied().flatten().map(|(name, _)| *name);
+    let mut tests = std::process::Command::new(&binary);
+    tests.arg("--exact").args(names).env_clear().current_dir("/");
+    let output = tests.uid(USER).gid(USER).output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
