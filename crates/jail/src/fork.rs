@@ -34,6 +34,7 @@ const STEPS: &[&str] = &[
     "set the fork up",
     "arrange the descriptors",
     "set the resource limits",
+    "keep the session out",
     "drop all capabilities",
     "enter the working directory",
 ];
@@ -248,12 +249,14 @@ fn become_fork(plan: Plan, report: OwnedFd) {
 fn settle(request: &ForkRequest, directory: Option<&Path>) -> Result<(), StepError> {
     forget_files().step(STEPS[5])?;
     limit_resources(&request.rlimits)?;
-    sys::drop_capabilities().step(STEPS[7])?;
+    // The session is above it and, to the kernel, the owner of its namespaces.
+    sys::set_undumpable().step(STEPS[7])?;
+    sys::drop_capabilities().step(STEPS[8])?;
     let here = directory.is_some_and(|directory| std::env::set_current_dir(directory).is_ok());
     if here {
         return Ok(());
     }
-    std::env::set_current_dir(&request.working_directory).step(STEPS[8])
+    std::env::set_current_dir(&request.working_directory).step(STEPS[9])
 }
 
 /// What the session had open stays its own: a fork that kept it would share it with all its siblings.

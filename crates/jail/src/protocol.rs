@@ -82,7 +82,7 @@ pub enum Command {
     /// Make a cell and start a guest in it.
     /// Descriptors: stdin, stdout, stderr, control, [code], control groups.
     Spawn(Box<Spawn>),
-    /// Kill a guest's whole cell.
+    /// Kill a guest with everything in its cell. Forks of it, in cells of their own, live on.
     Kill {
         /// The number given at [`Command::Spawn`].
         id: u64,
@@ -224,7 +224,7 @@ pub enum Event {
         /// The system's error number.
         errno: i32,
     },
-    /// A guest's first process ended; its cell is being killed.
+    /// A guest's first process ended; what else is in its cell is being killed.
     Exited {
         /// Which.
         id: u64,
@@ -235,7 +235,8 @@ pub enum Event {
         /// Its largest resident set.
         max_rss: u64,
     },
-    /// Nothing of a guest is left: every process of its cell has been reaped.
+    /// Nothing of a guest is left: every process of its cell has been reaped. The cell of a session holds those of its
+    /// forks, so this comes after the last of them has gone.
     Gone {
         /// Which.
         id: u64,

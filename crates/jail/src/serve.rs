@@ -14,6 +14,7 @@ use crate::steps::{Step, StepError, read_report};
 use crate::zygote::{Order, Zygote};
 use crate::{flat, sys};
 
+mod ends;
 mod forks;
 mod running;
 
@@ -252,9 +253,9 @@ impl<'a> Launcher<'a> {
                 of,
                 groups,
             }) => self.settle_fork(id, of, cell, (forking, groups)),
-            // Its cell's first process has ended, after everybody else in the cell.
-            Some(Running::Live(live)) => self.note_gone(id, live.of),
-            Some(other @ Running::Supervised { .. }) => {
+            Some(Running::Live(live)) if live.is_over() => self.note_gone(id, live.of),
+            // It got there by another way meanwhile.
+            Some(other @ (Running::Live(_) | Running::Supervised { .. })) => {
                 self.running.insert(id, other);
             }
             None => {}
@@ -428,98 +429,6 @@ impl<'a> Launcher<'a> {
         Ok(Running::Supervised { supervisor })
     }
 
-    fn reap_ended(&mut self) {
-        sys::take_signals(self.signals.as_fd());
-        if self.forks.is_empty() {
-            self.unclaimed.clear();
-        }
-        while (self.forks.is_empty() || self.unclaimed.len() < MAX_UNCLAIMED)
-            && let Ok(Some(ended)) = sys::reap(sys::Wait::Poll)
-        {
-            if self.zygote.as_ref().is_some_and(|zygote| zygote.pid == ended.pid) {
-                self.zygote = None;
-                self.forks.clear();
-                send(self.engine, &Event::ZygoteGone, &[]);
-            } else {
-                self.note_end(&ended);
-            }
-        }
-    }
-
-    fn note_end(&mut self, ended: &sys::Reaped) {
-        let Some(id) = self
-            .running
-            .iter()
-            .find(|(_, running)| running.owns(ended.pid))
-            .map(|(id, _)| *id)
-        else {
-            if !self.forks.is_empty() {
-                self.unclaimed.push(*ended);
-            }
-            return;
-        };
-        if let Some(Running::Starting { .. }) = self.running.get(&id) {
-            // What it had to say is in the pipe; nobody else can write to it any more.
-            self.advance(id);
-        }
-        match self.running.get_mut(&id) {
-            Some(Running::Live(_)) => self.note_end_in_cell(id, ended),
-            Some(Running::Supervised { .. }) => {
-                self.note_gone(id, None);
-                self.kill_strays();
-            }
-            // The first process of a cell that is being set up: its socket tells.
-            Some(
-                Running::Founding { .. }
-                | Running::Starting { .. }
-                | Running::Nesting { .. }
-                | Running::Forking { .. },
-            )
-            | None => {}
-        }
-    }
-
-    fn note_end_in_cell(&mut self, id: u64, ended: &sys::Reaped) {
-        let Some(Running::Live(live)) = self.running.get_mut(&id) else {
-            return;
-        };
-        let is_guest = live.guest == ended.pid;
-        let left = live.left;
-        live.left = if is_guest { Left::Init } else { Left::Guest };
-        let of = live.of;
-        if is_guest {
-            let exited = Event::Exited {
-                id,
-                status: ended.status,
-                cpu_micros: ended.cpu_micros,
-                max_rss: ended.max_rss,
-            };
-            send(self.engine, &exited, &[]);
-        }
-        match (left, self.running.get(&id)) {
-            (Left::Both, Some(Running::Live(live))) if is_guest => self.end_cell(id, live),
-            (Left::Both, _) => {}
-            (Left::Init | Left::Guest, _) => self.note_gone(id, of),
-        }
-    }
-
-    fn note_gone(&mut self, id: u64, of: Option<u64>) {
-        self.running.remove(&id);
-        send(self.engine, &Event::Gone { id }, &[]);
-        if let Some(of) = of {
-            self.note_fork_gone(of);
-        }
-    }
-
-    /// Children that are nobody's supervisor were left by one that was killed.
-    fn kill_strays(&self) {
-        for pid in flat::children_of(sys::process_ids().0) {
-            if !self.running.values().any(|running| running.owns(pid)) {
-                let _ = sys::kill(pid, libc::SIGKILL);
-            }
-        }
-    }
-
     /// The engine has gone. As the first process of a pid namespace we only have to end; supervisors are
     /// asked to kill what they watch, and awaited.
     fn end(self) -> Result<(), StepError> {
@@ -534,9 +443,6 @@ impl<'a> Launcher<'a> {
         Ok(())
     }
 }
-
-/// Ended processes that are kept for the zygote to name. A session can make and end children of ours without limit.
-const MAX_UNCLAIMED: usize = 4096;
 
 /// Only a session may move, and only one that is confined: its forks are looked at from outside.
 fn check_filter(spawn: &Spawn) -> Result<(), StepError> {

@@ -26,8 +26,12 @@ impl Launcher<'_> {
             Some(Running::Live(live)) if live.left == Left::Both => live,
             _ => return refuse(libc::ESRCH, "find the session to fork"),
         };
-        if session.session.is_none() || !session.applied.seccomp {
+        if session.session.is_none() {
             return refuse(libc::ENOTSUP, "fork a guest that is no session");
+        }
+        // They keep it from looking into the process that makes its forks' cells.
+        if session.applied.landlock_abi == 0 || !session.applied.seccomp {
+            return refuse(libc::ENOTSUP, "fork a session without Landlock or the filter");
         }
         if self.running.values().any(|running| is_under_way(running, of)) {
             return refuse(libc::EBUSY, "fork a session that is being forked");
@@ -81,6 +85,10 @@ impl Launcher<'_> {
         let (forking, groups) = forked;
         match self.claim(of, &cell, &forking, &groups) {
             Ok((guest, applied)) => {
+                let cell = Cell {
+                    namespaces: Vec::new(),
+                    ..cell
+                };
                 let spawned = Event::Spawned { id, applied };
                 send(self.engine, &spawned, &[cell.output.as_fd()]);
                 let live = Live {

@@ -7,6 +7,7 @@ use crate::cell::{Cell, Founding};
 use crate::fork::Forking;
 use crate::nest::Nesting;
 use crate::protocol::{Applied, Spawn};
+use crate::sys;
 
 /// A guest and what it lives in.
 pub(super) enum Running {
@@ -62,6 +63,14 @@ pub(super) enum Left {
     Both,
     Init,
     Guest,
+}
+
+impl Live {
+    /// Whether the cell of a session's fork has ended: its first process does so after everybody else in it.
+    pub(super) fn is_over(&self) -> bool {
+        let waits = self.cell.init.is_none() && self.left == Left::Init;
+        waits && sys::poll(&[self.cell.pidfd.as_fd()], Some(0)).is_ok_and(|ended| ended == [true])
+    }
 }
 
 impl Running {

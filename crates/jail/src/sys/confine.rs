@@ -200,3 +200,8 @@ pub(crate) fn landlock_restrict(ruleset: BorrowedFd<'_>) -> io::Result<()> {
 pub(crate) fn set_dumpable() -> io::Result<()> {
     prctl(libc::PR_SET_DUMPABLE, 1)
 }
+
+/// Nobody may look into the process through `/proc` but itself, and whoever has capabilities where it was executed.
+pub(crate) fn set_undumpable() -> io::Result<()> {
+    prctl(libc::PR_SET_DUMPABLE, 0)
+}

@@ -100,7 +100,7 @@ fn the_session_can_end_its_forks() {
     let mut lane = Lane::open();
     let mut session = lane.session();
     let fork = lane.fork(&mut session).unwrap();
-    session.evaluate("for name in os.listdir('/proc'):\n    if name.isdigit() and int(name) != os.getpid():\n        attempt(lambda: os.kill(int(name), 9))");
+    session.evaluate("for pid in range(3, 300):\n    attempt(lambda: os.kill(pid, 9))");
     assert_eq!(lane.await_exit(fork.id), -9);
     lane.await_gone(fork.id);
     assert_eq!(session.evaluate("result = 1"), "1");
