@@ -384,9 +384,9 @@ pub(crate) enum AuditCommand {
     },
     /// Print the newest records, newest last.
     Tail {
-        /// How many.
+        /// How many, up to 1000.
         #[arg(short = 'n', long = "lines", value_name = "NUMBER", default_value_t = 20)]
-        #[arg(value_parser = clap::value_parser!(u32).range(0..=10_000))]
+        #[arg(value_parser = clap::value_parser!(u32).range(0..=1_000))]
         lines: u32,
         /// Go on with those that are appended, until interrupted.
         #[arg(short, long)]

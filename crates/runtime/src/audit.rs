@@ -15,6 +15,7 @@ mod log;
 mod verify;
 
 pub use arguments::Arguments;
+pub(crate) use entry::MAX_ATTEMPTS;
 pub use entry::{Decision, Entry, Outcome, Who};
 pub use error::{Broken, Error};
 pub use follow::{Follow, tail};

@@ -44,6 +44,9 @@ fn verify(directory: &Path, head: Option<&Link>, json: bool, ui: Ui) -> anyhow::
             Err(Error::Broken(broken)) => json!({
                 "file": broken.file, "line": broken.line, "sequence": broken.sequence, "what": broken.what,
             }),
+            Err(error @ Error::Gone { sequence, .. }) => {
+                json!({"file": null, "line": null, "sequence": sequence, "what": error.to_string()})
+            }
             Err(_) => Value::Null,
         };
         if !object.is_null() {

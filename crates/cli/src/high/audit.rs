@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use ringfence_runtime::audit::Error;
 
+use crate::config::Problems;
 use crate::context::Context;
 use crate::exit::Failure;
 
@@ -11,9 +12,10 @@ use crate::exit::Failure;
 ///
 /// # Errors
 /// If the configuration cannot be used.
-pub(crate) fn directory(context: &Context) -> anyhow::Result<PathBuf> {
+pub(crate) fn directory(context: &Context) -> Result<PathBuf, Problems> {
     Ok(match &context.config()?.audit.dir {
-        Some(dir) => std::path::absolute(dir)?,
+        // Without a working directory the path leads where it leads.
+        Some(dir) => std::path::absolute(dir).unwrap_or_else(|_| dir.clone()),
         None => context.paths.state.join("audit"),
     })
 }

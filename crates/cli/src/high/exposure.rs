@@ -41,14 +41,19 @@ pub(super) fn resolve_new(path: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// That showing `path`, which is resolved, gives away neither our own directories nor the host's controls.
-pub(super) fn check(path: &Path, paths: &Paths) -> Result<(), Failure> {
+pub(super) fn check(path: &Path, paths: &Paths, audit: &Path) -> Result<(), Failure> {
     let refuse = |why: &str| {
         Err(Failure::usage(
             format!("refusing to show {} to the program: {why}", path.display()),
             "name a directory that holds only what the program needs",
         ))
     };
-    for (own, what) in [(&paths.state, "state"), (&paths.runtime, "runtime")] {
+    let own = [
+        (paths.state.as_path(), "state"),
+        (&paths.runtime, "runtime"),
+        (audit, "audit log"),
+    ];
+    for (own, what) in own {
         // By its name and by the one without links, for a directory that does not exist yet has no identity.
         if overlaps(path, own) || overlaps(path, &whole(nearest(own))) {
             return refuse(&format!(
@@ -112,7 +117,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     fn refusal(path: &Path, paths: &Paths) -> String {
-        check(&resolve(path).unwrap(), paths)
+        check(&resolve(path).unwrap(), paths, Path::new("/none"))
             .map_or_else(|failure| failure.to_string(), |()| "allowed".to_owned())
     }
 
@@ -177,7 +182,7 @@ mod tests {
         ]));
         let refusal = |name: &str| {
             resolve_new(&root.join(name))
-                .and_then(|path| check(&path, &paths))
+                .and_then(|path| check(&path, &paths, Path::new("/none")))
                 .map_or_else(|failure| failure.to_string(), |()| "allowed".to_owned())
         };
         for inside in ["real/ringfence", "link/ringfence/new/x"] {

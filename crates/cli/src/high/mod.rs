@@ -303,11 +303,16 @@ fn env(args: &RunArgs, context: &Context) -> Result<Vec<(EnvName, String)>, Prob
     Ok(variables)
 }
 
+/// That showing `path`, which is resolved, gives away nothing that must stay hidden.
+fn check_shown(path: &Path, context: &Context) -> Result<(), Failure> {
+    exposure::check(path, &context.paths, &audit::directory(context)?)
+}
+
 fn mounts(args: &RunArgs, context: &Context) -> Result<Vec<Mount>, Failure> {
     let mut mounts: Vec<Mount> = Vec::with_capacity(args.mount.len());
     for mount in &args.mount {
         let host = exposure::resolve(&mount.host)?;
-        exposure::check(&host, &context.paths)?;
+        check_shown(&host, context)?;
         if let Some(other) = mounts.iter().find(|other| other.guest() == mount.guest()) {
             return Err(Failure::usage(
                 format!(
@@ -338,14 +343,14 @@ pub(crate) fn workspace(path: &Path, context: &Context) -> Result<PathBuf, Failu
             "name a directory",
         ));
     }
-    exposure::check(&resolved, &context.paths)?;
+    check_shown(&resolved, context)?;
     Ok(resolved)
 }
 
 fn output_dir(args: &RunArgs, context: &Context) -> anyhow::Result<Option<PathBuf>> {
     let Some(dir) = &args.output else { return Ok(None) };
     let dir = exposure::resolve_new(&std::path::absolute(dir)?)?;
-    exposure::check(&dir, &context.paths)?;
+    check_shown(&dir, context)?;
     Ok(Some(dir))
 }
 

@@ -11,7 +11,7 @@ use ringfence_runtime::audit::{Arguments, Decision, Entry, Limits, Link, Log, Ou
 use ringfence_runtime::redact::Redactor;
 use serde_json::{Value, json};
 
-use crate::support::{Dir, finish};
+use crate::support::{Dir, Output, finish};
 
 /// A directory whose audit log holds a few records.
 struct Logged {
@@ -230,5 +230,126 @@ fn a_log_that_may_not_be_read_is_an_error() {
     dir.write("state/ringfence/audit", "a file in the place of the directory");
     for command in ["verify", "tail"] {
         dir.run(["audit", command]).refused(125, "cannot open");
+    }
+}
+
+/// `ringfence tool` with arguments that its schema refuses: a use that is quickly over.
+const REFUSED: [&str; 4] = ["tool", "run_code", "{\"code\": 1}", "--no-engine"];
+
+fn records(dir: &Dir) -> Vec<Value> {
+    let output = dir.run(["audit", "tail", "--json"]);
+    let lines = output.ok().lines();
+    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn each_use_of_a_tool_is_recorded_whatever_came_of_it() {
+    let dir = Dir::new();
+    let code = json!({"code": "print(input)", "password": "x"}).to_string();
+    for (tool, arguments) in [
+        ("run_python_code", r#"{"code": "print(1)"}"#),
+        ("run_code", r#"{"code": "while True: pass", "timeout": "200ms"}"#),
+        ("run_python_code", &code),
+        ("no_such_tool", "{}"),
+        ("file_read", r#"{"path": "missing"}"#),
+    ] {
+        dir.run(["tool", tool, arguments, "--user", "ann", "--workspace", "."]);
+    }
+    let records = records(&dir);
+    let told: Vec<_> = records
+        .iter()
+        .map(|record| {
+            ["tool", "decision", "outcome", "error"].map(|name| record[name].as_str().unwrap_or("-"))
+        })
+        .collect();
+    let expected = [
+        ["run_python_code", "allowed", "answered", "-"],
+        ["run_code", "allowed", "answered", "-"],
+        ["run_python_code", "refused", "failed", "invalid_arguments"],
+        ["no_such_tool", "refused", "failed", "not_found"],
+        ["file_read", "allowed", "failed", "not_found"],
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(records[2]["arguments"]["password"], "[redacted:password]");
+    assert_eq!(
+        records[0]["who"],
+        json!({"scope": "ann", "session": null, "surface": "cli", "client": null})
+    );
+    dir.run(["audit", "verify"]).ok();
+}
+
+#[test]
+fn the_next_process_repairs_what_a_killed_one_left() {
+    let dir = Dir::new();
+    dir.run(REFUSED);
+    let current = dir.path("state/ringfence/audit/audit.jsonl");
+    let whole = fs::read_to_string(&current).unwrap();
+    fs::write(&current, whole.clone() + &whole[..200]).unwrap();
+    let verified = dir.run(["audit", "verify"]);
+    assert!(verified.ok().contains("torn: 200 bytes"), "{verified:?}");
+    dir.run(REFUSED);
+    let verified = dir.run(["audit", "verify"]);
+    assert!(verified.ok().starts_with("intact: 3 records"), "{verified:?}");
+    assert_eq!(records(&dir)[1]["repair"]["bytes"], 200);
+}
+
+#[test]
+fn no_tool_runs_where_nothing_can_be_recorded() {
+    let dir = Dir::new();
+    for place in ["/proc/self/audit", "/dev/null/audit"] {
+        let config = format!("[audit]\ndir = \"{place}\"\n");
+        dir.write("config/ringfence/ringfence.toml", config);
+        let marked = r#"{"path": "made", "content": "x"}"#;
+        let output = dir.run(["tool", "file_write", marked, "--workspace", "."]);
+        output.refused(125, "cannot make");
+        assert!(!dir.path("work/made").exists());
+    }
+}
+
+#[test]
+fn a_full_disk_keeps_the_answer_back_and_the_log_whole() {
+    let dir = Dir::new();
+    // Files must not grow past 4 KiB, as on a disk that has no more room. The signal would end the process.
+    let script = "trap '' XFSZ; ulimit -f 4; exec \"$@\"";
+    let limited = || {
+        let mut command = dir.program("bash");
+        command
+            .args(["-c", script, "bash", env!("CARGO_BIN_EXE_ringfence")])
+            .args(REFUSED);
+        finish(&mut command, b"")
+    };
+    let kept_back = |output: &Output| output.stderr.contains("could not be recorded");
+    let mut recorded = 0;
+    while !kept_back(&limited()) {
+        recorded += 1;
+        assert!(recorded < 20);
+    }
+    assert!(recorded > 3 && kept_back(&limited()));
+    let verified = dir.run(["audit", "verify"]);
+    let expected = format!("intact: {recorded} records");
+    assert!(
+        verified.ok().starts_with(&expected) && !verified.stdout.contains("torn"),
+        "{verified:?}"
+    );
+    // With room again it goes on.
+    dir.run(REFUSED).refused(2, "invalid_arguments");
+    assert_eq!(records(&dir).len(), recorded + 1);
+}
+
+#[test]
+fn the_log_is_shown_to_no_program() {
+    let dir = Dir::new();
+    let elsewhere = dir.path("home/logs");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::set_permissions(&elsewhere, fs::Permissions::from_mode(0o700)).unwrap();
+    let config = format!("[audit]\ndir = \"{}\"\n", elsewhere.display());
+    dir.write("config/ringfence/ringfence.toml", config);
+    for exposing in [dir.path("home"), elsewhere] {
+        let exposing = exposing.display().to_string();
+        let mount = format!("{exposing}:/x:rw");
+        dir.run(["run", "--mount", &mount, "-c", "1"])
+            .refused(2, "would expose Ringfence's audit log");
+        let list = ["tool", "file_list", r#"{"path": "."}"#, "--workspace", &exposing];
+        dir.run(list).refused(2, "would expose Ringfence's audit log");
     }
 }

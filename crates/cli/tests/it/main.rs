@@ -5,6 +5,7 @@ mod support;
 
 mod artifacts_store;
 mod audit;
+mod audit_kill;
 mod bad_input;
 mod bench;
 mod config;

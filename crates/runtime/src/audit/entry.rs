@@ -11,6 +11,9 @@ use crate::clock;
 /// Names and identifiers are cut behind this many bytes.
 const MAX_NAME: usize = 256;
 
+/// How many attempts to reach a host a record names.
+pub(crate) const MAX_ATTEMPTS: usize = 20;
+
 /// One use of a tool, from the request to its answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry<'a> {
@@ -84,7 +87,7 @@ pub(super) struct Written<'a> {
     tool: &'a str,
     #[serde(flatten)]
     arguments: &'a Arguments,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    #[serde(skip_serializing_if = "<[String]>::is_empty", serialize_with = "names")]
     attempts: &'a [String],
     decision: Decision,
     outcome: Outcome,
@@ -145,6 +148,15 @@ impl Repair {
 
 fn name<S: Serializer>(name: &&str, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(arguments::fit(name, MAX_NAME))
+}
+
+fn names<S: Serializer>(names: &[String], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(
+        names
+            .iter()
+            .take(MAX_ATTEMPTS)
+            .map(|name| arguments::fit(name, MAX_NAME)),
+    )
 }
 
 fn optional_name<S: Serializer>(name: &Option<&str>, serializer: S) -> Result<S::Ok, S::Error> {

@@ -37,6 +37,14 @@ pub enum Error {
     /// The record is longer than any may be.
     #[error("the record of the audit log would be longer than {max} bytes", max = super::line::MAX_LINE)]
     TooLong,
+    /// The record that was noted is not in the log.
+    #[error("record {sequence}, which was noted, is not in the audit log: {why}")]
+    Gone {
+        /// Its sequence number.
+        sequence: u64,
+        /// What became of it.
+        why: &'static str,
+    },
     /// What is written is not what was recorded.
     #[error("the audit log is broken: {0}")]
     Broken(Broken),
@@ -69,6 +77,7 @@ impl Error {
                 "look at it with `ringfence audit verify`, then move the directory away to begin a log"
             }
             Self::Encode(_) | Self::TooLong => "send shorter arguments",
+            Self::Gone { .. } => "compare with a backup; note the head again after each check",
             Self::Broken(_) => {
                 "somebody changed it, or the disk is failing: keep a copy, compare with a backup, then move it away"
             }

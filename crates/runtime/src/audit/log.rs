@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde::Serialize;
 
 use super::entry::{Entry, Repair, Written};
@@ -256,9 +255,13 @@ impl Current {
         self.file.sync_data().map_err(failed("write out", &self.path))?;
         let first = follow::first_sequence(&self.file, &self.path)?;
         let closed = files::closed_name(&self.path, first);
-        // Nothing is replaced: a file that has this name already is no work of ours.
-        renameat_with(CWD, &self.path, CWD, &closed, RenameFlags::NOREPLACE)
-            .map_err(|error| failed("rename the full log to", &closed)(error.into()))
+        // The lock keeps other writers out, and a file that has this name already is no work of theirs.
+        if closed.symlink_metadata().is_ok() {
+            return Err(failed("rename the full log to", &closed)(
+                io::ErrorKind::AlreadyExists.into(),
+            ));
+        }
+        fs::rename(&self.path, &closed).map_err(failed("rename the full log to", &closed))
     }
 }
 

@@ -118,6 +118,28 @@ fn a_record_says_who_did_what_and_how_it_ended() {
 }
 
 #[test]
+fn the_longest_record_fits_into_a_line() {
+    let dir = private();
+    let log = Log::open(dir.path(), ROOMY).unwrap();
+    let long = "\u{1}".repeat(100_000);
+    let members = (0..1_000).map(|n| (format!("password{n:0120}"), json!("x")));
+    let widest = arguments(&Value::Object(members.collect()));
+    let entry = Entry {
+        who: Who {
+            scope: &long,
+            session: Some(&long),
+            surface: &long,
+            client: Some(&long),
+        },
+        attempts: &vec![long.clone(); 100],
+        error: Some(&long),
+        ..entry(&long, &widest)
+    };
+    log.append(&entry).unwrap();
+    assert_eq!(intact(dir.path()).records, 1);
+}
+
+#[test]
 fn the_files_are_for_their_owner_alone() {
     let dir = tempfile::tempdir().unwrap();
     let below = dir.path().join("state/audit");
@@ -446,15 +468,24 @@ fn a_noted_head_shows_that_the_newest_records_are_gone_or_others() {
     edit(&current(&dir), |lines| lines.truncate(3));
     assert_eq!(intact(dir.path()).records, 3);
     let error = verify(dir.path(), Some(&noted)).unwrap_err().to_string();
-    assert!(error.contains("record 5 was noted, and is gone"), "{error}");
+    assert!(
+        error.contains("record 5") && error.contains("was removed"),
+        "{error}"
+    );
     let other = Link {
         hash: Digest::of(b""),
         sequence: 2,
     };
     let error = verify(dir.path(), Some(&other)).unwrap_err().to_string();
     assert!(error.contains("line 2: record 2 is not the one"), "{error}");
-    let empty = private();
-    assert!(verify(empty.path(), Some(&noted)).is_err());
+    assert!(matches!(
+        verify(private().path(), Some(&noted)),
+        Err(Error::Gone { sequence: 5, .. })
+    ));
+    edit(&current(&dir), |lines| drop(lines.drain(..2)));
+    let first = Link { sequence: 1, ..noted };
+    let error = verify(dir.path(), Some(&first)).unwrap_err().to_string();
+    assert!(error.contains("older than all"), "{error}");
 }
 
 #[test]

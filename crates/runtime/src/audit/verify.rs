@@ -29,7 +29,8 @@ pub struct Verified {
 /// Checks every record of the log in `directory`, and that the one noted is among them.
 ///
 /// # Errors
-/// [`Error::Broken`] with the first place at which the log is not what was written.
+/// [`Error::Broken`] with the first place at which the log is not what was written, [`Error::Gone`] if the noted
+/// record is not there.
 pub fn verify(directory: &Path, noted: Option<&Link>) -> Result<Verified, Error> {
     let pieces = files::pieces(directory)?;
     let mut check = Check {
@@ -46,7 +47,7 @@ pub fn verify(directory: &Path, noted: Option<&Link>) -> Result<Verified, Error>
     if check.found {
         return Ok(check.verified);
     }
-    Err(Error::Broken(check.unfound(directory)))
+    Err(check.gone())
 }
 
 struct Check<'a> {
@@ -157,18 +158,13 @@ impl Check<'_> {
     }
 
     /// Why the noted record is not among the others.
-    fn unfound(&self, directory: &Path) -> Broken {
-        let noted = self.noted.map_or(0, |noted| noted.sequence);
-        let what = if self.verified.first.is_some_and(|first| noted < first) {
-            format!("record {noted} was noted, and is older than all that are kept")
+    fn gone(&self) -> Error {
+        let sequence = self.noted.map_or(0, |noted| noted.sequence);
+        let why = if self.verified.first.is_some_and(|first| sequence < first) {
+            "it is older than all that are kept"
         } else {
-            format!("record {noted} was noted, and is gone with all that came after")
+            "it was removed, with all that came after"
         };
-        Broken {
-            file: files::current(directory),
-            line: 0,
-            sequence: Some(noted),
-            what,
-        }
+        Error::Gone { sequence, why }
     }
 }

@@ -6,12 +6,9 @@ use std::time::{Instant, SystemTime};
 use serde_json::Value;
 
 use super::{Answer, Caller, ErrorKind, ToolError};
-use crate::audit::{Arguments, Decision, Digest, Entry, Log, Outcome, Who};
+use crate::audit::{Arguments, Decision, Digest, Entry, Log, MAX_ATTEMPTS, Outcome, Who};
 use crate::egress::Attempt;
 use crate::redact::Redactor;
-
-/// How many attempts to reach a host a record names.
-const MAX_ATTEMPTS: usize = 20;
 
 /// What an invocation tried on its way out, for its record.
 #[derive(Debug, Clone, Default)]
