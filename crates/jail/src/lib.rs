@@ -7,6 +7,7 @@
 //! - [`protocol`]: what the engine and a launcher say to each other, and the specifications they exchange.
 //! - [`Launcher`]: the engine's end: starts a launcher process and talks to it.
 //! - `launcher`, `serve`, `template`, `cell`, `guest`, `flat`, `zygote`: the other end, one part of the work each.
+//! - `nest`, `copy`, `fork`, `inspect`: a session's fork, from its cell to the look at what came of it.
 //! - [`cgroup`], [`seccomp`], `landlock`, `steps`: the layers.
 #![warn(missing_docs)]
 
