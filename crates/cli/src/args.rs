@@ -36,6 +36,7 @@ Examples:
   ringfence run --session data -c 'import math; x = 2'    the first use makes the session
   ringfence run --session data -c 'math.sqrt(x)'          prints 1.4142135623730951
   ringfence session new big --memory 1GiB
+  ringfence session fork data trial    a copy, to try something with
   ringfence session ls
   ringfence session rm data";
 
@@ -296,6 +297,8 @@ pub(crate) enum SessionCommand {
     Ls(SessionLsArgs),
     /// Make a session before its first use, with limits of its own.
     New(SessionNewArgs),
+    /// Make a copy of a session as it is now, with its variables and files, in a fence of its own.
+    Fork(SessionForkArgs),
     /// End a session, with all its variables and files.
     Rm(SessionRmArgs),
 }
@@ -333,6 +336,19 @@ pub(crate) struct SessionNewArgs {
     /// Processes and threads at once (default: 64).
     #[arg(long, value_name = "NUMBER")]
     pub(crate) pids: Option<Pids>,
+    #[command(flatten)]
+    pub(crate) options: SessionOptions,
+}
+
+/// `ringfence session fork`.
+#[derive(Debug, Args)]
+pub(crate) struct SessionForkArgs {
+    /// Which is copied.
+    #[arg(value_name = "FROM")]
+    pub(crate) from: SessionId,
+    /// What the copy is called.
+    #[arg(value_name = "TO")]
+    pub(crate) to: SessionId,
     #[command(flatten)]
     pub(crate) options: SessionOptions,
 }

@@ -1,9 +1,10 @@
 """A session: one interpreter that evaluates pieces of code, each told on descriptor 3 and answered there.
 
-A message has its length in four bytes, then what is to be done in one. To evaluate: the evaluation's number, the
-most bytes of a value that are wanted, whether a descriptor for standard input follows, and a job as worker.py reads
-it. An answer repeats the number, says the status, and how long the last expression's value is as a text (all ones
-where there is none); the text, as far as it is wanted, follows its own length.
+A message has its length in four bytes, then what is to be done in one.
+E, to evaluate: a number, the most bytes of a value that are wanted, whether a descriptor for standard input follows,
+and a job as worker.py reads it. The answer repeats the number, says the status, and how long the last expression's
+value is as a text (all ones where there is none); the text, as far as it is wanted, follows its own length.
+F, to be forked, as the launcher has said or will say: a number. Answered the same way, but by the fork not at all.
 """
 import _ast
 import _signal
@@ -68,8 +69,10 @@ def receive_stdin():
 
 
 class Session:
-    def __init__(self):
+    def __init__(self, library):
         import linecache
+
+        self.library = library
 
         self.lines = linecache.cache
         self.process = posix.getpid()
@@ -138,11 +141,7 @@ class Session:
         if posix.getpid() != self.process:
             # A child that the code forked, and that came back here: the session is its parent's.
             finish(status)
-        for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
-            try:
-                stream.flush()
-            except BaseException:
-                pass
+        flush()
         if stdin:
             connect_stdin(posix.open("/dev/null", posix.O_RDONLY))
         self.answer(evaluation, status, text, wanted)
@@ -176,13 +175,35 @@ class Session:
         say(head + len(data).to_bytes(8, "little") + len(cut).to_bytes(4, "little") + cut)
 
 
+    def fork(self, number):
+        """Lets the launcher make a fork."""
+        # What is not written yet would be written twice.
+        flush()
+        status = self.library.ringfence_fork()
+        if status == 3:
+            self.process = posix.getpid()
+            return
+        self.answer(number, -status & 0xFF, None, 0)
+
+
+def flush():
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        try:
+            stream.flush()
+        except BaseException:
+            pass
+
+
 def serve_session(library):
     posix.set_inheritable(3, False)
-    session = Session()
+    session = Session(library)
     while True:
         message = read_exactly(number(read_exactly(4, hear)), hear)
         try:
-            session.evaluate(message[1:])
+            if message[:1] == b"E":
+                session.evaluate(message[1:])
+            elif message[:1] == b"F":
+                session.fork(message[1:5])
         except BaseException as error:
             complain(error)
 

@@ -76,7 +76,10 @@ impl From<&local::Error> for Error {
             E::Session(error) => match error {
                 SessionError::Busy(_) | SessionError::TooMany(_) => Reason::Busy,
                 SessionError::Unknown(_) => Reason::NotFound,
-                SessionError::Closing | SessionError::TakenBack(_) => Reason::Failed,
+                SessionError::NotForkable { .. } => Reason::Unavailable,
+                SessionError::Closing | SessionError::TakenBack(_) | SessionError::Fork { .. } => {
+                    Reason::Failed
+                }
                 SessionError::Language(_)
                 | SessionError::Unfenced
                 | SessionError::Taken(_)

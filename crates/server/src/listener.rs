@@ -128,6 +128,10 @@ async fn see_to(scope: &Scope, action: SessionAction, local: &Local) -> Result<V
             local.new_session((scope, &id), limits, fence.into()).await?;
             id
         }
+        SessionAction::Fork { from, to } => {
+            local.fork_session(scope, &from, &to).await?;
+            to
+        }
         SessionAction::Remove { id } => {
             local.remove_session(scope, &id).await?;
             return Ok(Vec::new());

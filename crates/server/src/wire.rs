@@ -74,6 +74,13 @@ pub enum SessionAction {
         /// How strongly it must be fenced.
         fence: WireFence,
     },
+    /// Make a copy of one.
+    Fork {
+        /// Which.
+        from: SessionId,
+        /// The copy's name.
+        to: SessionId,
+    },
     /// End one.
     Remove {
         /// Which.

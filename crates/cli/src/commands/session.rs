@@ -16,6 +16,10 @@ pub(crate) fn run(command: &SessionCommand, context: &Context) -> anyhow::Result
     let (action, options) = match command {
         SessionCommand::Ls(args) => (SessionAction::List, &args.options),
         SessionCommand::New(args) => (new(args, context)?, &args.options),
+        SessionCommand::Fork(args) => {
+            let (from, to) = (args.from.clone(), args.to.clone());
+            (SessionAction::Fork { from, to }, &args.options)
+        }
         SessionCommand::Rm(args) => (SessionAction::Remove { id: args.id.clone() }, &args.options),
     };
     let quiet = action != SessionAction::List;

@@ -25,6 +25,8 @@ fn the_list_names_every_figure_and_measures_none() {
         "run-engine",
         "engine-request",
         "kernel",
+        "session-evaluation",
+        "session-fork",
         "throughput",
         "mcp-call",
         "fresh-bash",

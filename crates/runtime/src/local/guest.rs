@@ -15,7 +15,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
 use super::Error;
-use super::lane::{Exit, Lane};
+use super::lane::{Exit, Lane, Ticket};
 use super::workdir::Workdir;
 
 /// What a guest is started from.
@@ -174,8 +174,27 @@ pub(super) fn group_limits(limits: &Limits) -> GroupLimits {
     }
 }
 
+/// A guest that its launcher has been asked for.
+#[derive(Debug)]
+pub(super) struct Begun {
+    lane: Arc<Lane>,
+    ticket: Ticket,
+    stdin: pipe::Sender,
+    stdout: pipe::Receiver,
+    stderr: pipe::Receiver,
+    control: UnixStream,
+    group: Option<Group>,
+    directory: Option<Workdir>,
+    job: Vec<u8>,
+}
+
 /// Starts a guest and waits until it runs.
 pub(super) async fn start(lane: &Arc<Lane>, groups: Option<&Groups>, plan: Plan) -> Result<Guest, Error> {
+    begin(lane, groups, plan).await?.running().await
+}
+
+/// Asks the launcher for a guest.
+pub(super) async fn begin(lane: &Arc<Lane>, groups: Option<&Groups>, plan: Plan) -> Result<Begun, Error> {
     let group = groups.map(|groups| groups.create(&plan.limits)).transpose()?;
     let (stdin_read, stdin_write) = ringfence_jail::output_pipe().map_err(Error::Pipes)?;
     let (stdout_read, stdout_write) = ringfence_jail::output_pipe().map_err(Error::Pipes)?;
@@ -215,30 +234,48 @@ pub(super) async fn start(lane: &Arc<Lane>, groups: Option<&Groups>, plan: Plan)
     }
     drop(fds);
     drop((stdin_read, stdout_write, stderr_write, control_theirs, code));
-    let started = ticket
-        .started
-        .await
-        .map_err(|_| Error::LauncherGone)?
-        .map_err(Error::from_failure)?;
-    let output = match (plan.directory, started.output) {
-        (Some(directory), _) => Output::Directory(directory),
-        (None, Some(handle)) => Output::Handle(handle),
-        (None, None) => return Err(Error::LauncherGone),
-    };
-    Ok(Guest {
-        id: ticket.id,
+    Ok(Begun {
         lane: Arc::clone(lane),
-        stdin: Some(pipe::Sender::from_owned_fd(stdin_write).map_err(Error::Pipes)?),
+        ticket,
+        stdin: pipe::Sender::from_owned_fd(stdin_write).map_err(Error::Pipes)?,
         stdout: pipe::Receiver::from_owned_fd(stdout_read).map_err(Error::Pipes)?,
         stderr: pipe::Receiver::from_owned_fd(stderr_read).map_err(Error::Pipes)?,
         control: UnixStream::from_std(control).map_err(Error::Pipes)?,
-        exited: ticket.exited,
-        applied: started.applied,
         group,
-        output,
+        directory: plan.directory,
         job,
-        gone: ticket.gone,
     })
+}
+
+impl Begun {
+    /// Waits until the guest runs.
+    pub(super) async fn running(self) -> Result<Guest, Error> {
+        let ticket = self.ticket;
+        let started = ticket
+            .started
+            .await
+            .map_err(|_| Error::LauncherGone)?
+            .map_err(Error::from_failure)?;
+        let output = match (self.directory, started.output) {
+            (Some(directory), _) => Output::Directory(directory),
+            (None, Some(handle)) => Output::Handle(handle),
+            (None, None) => return Err(Error::LauncherGone),
+        };
+        Ok(Guest {
+            id: ticket.id,
+            lane: self.lane,
+            stdin: Some(self.stdin),
+            stdout: self.stdout,
+            stderr: self.stderr,
+            control: self.control,
+            exited: ticket.exited,
+            applied: started.applied,
+            group: self.group,
+            output,
+            job: self.job,
+            gone: ticket.gone,
+        })
+    }
 }
 
 /// What is left of a guest whose lane ends.
@@ -284,6 +321,15 @@ impl Guest {
         Remains {
             group: self.group,
             output: self.output,
+        }
+    }
+
+    /// Kills the guest's first process, and waits until it has ended.
+    pub(super) async fn end(&mut self) {
+        self.lane.kill(self.id).await;
+        if !self.exited.is_terminated() {
+            // A closed channel means that the launcher has gone, and all its guests before it.
+            let _ = (&mut self.exited).await;
         }
     }
 

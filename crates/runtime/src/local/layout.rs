@@ -391,7 +391,6 @@ pub(super) fn confinement(
 ///
 /// Landlock's rules are inherited and name files, and the files of a fork's cell are others. So the rule lies on the
 /// root, and the mounts alone say what can be written: the root and all of its own mounts are read-only.
-#[expect(dead_code, reason = "sessions take it up")]
 pub(super) fn forkable(confinement: Confinement) -> Confinement {
     let landlock = confinement.landlock.map(|rules| LandlockRules {
         readable: Vec::new(),

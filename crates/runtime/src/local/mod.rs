@@ -165,7 +165,7 @@ impl Local {
                 destination,
                 connection,
             };
-            return self.evaluate(id, Box::new(work)).await;
+            return self.evaluate(id, work).await;
         }
         let _turn = self.turn(&request.limits, since).await?;
         let served = self

@@ -11,10 +11,11 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::found::{command, python, script};
-use super::guest::{self, Groups, Guest, Plan};
+use super::guest::{self, Begun, Groups, Guest, Plan};
 use super::lane::{Lane, Zygote};
 use super::layout::{self, Accounting, Extra, Places, Strength, WORKSPACE};
 use super::pool::Pool;
+use super::sessions::SessionOrigin;
 use super::workdir::Workdir;
 use super::{Error, Fence, Settings, Warmth, bytecode, job};
 use crate::interpreter::Python;
@@ -242,12 +243,12 @@ impl Served {
         Ok((guest, false))
     }
 
-    /// A Python that waits for what a session evaluates, and whether it was forked from a warm one.
+    /// A Python that waits for what a session evaluates.
     pub(super) async fn session(
         &self,
         request: &Request,
         settings: &Settings,
-    ) -> Result<(Guest, bool), Error> {
+    ) -> Result<(Guest, SessionOrigin), Error> {
         let mut zygote = self.lane.zygote();
         // One that is still warming up is worth waiting for: only what comes from it can be forked again.
         let settled = zygote.wait_for(|state| *state != Zygote::Cold);
@@ -256,10 +257,10 @@ impl Served {
             self.zygote_renewal.count();
             let job = Text::Job(job::SESSION.to_vec());
             let mut guest = self
-                .start(Origin::Fork, job, (&request.limits, None), None)
+                .start(Origin::Session, job, (&request.limits, None), None)
                 .await?;
             guest.greeted().await?;
-            return Ok((guest, true));
+            return Ok((guest, SessionOrigin::Forked));
         }
         let without_variables = Request {
             env: Vec::new(),
@@ -267,7 +268,14 @@ impl Served {
         };
         let job = job::SESSION.to_vec();
         let guest = self.cold_python(&without_variables, settings, job).await?;
-        Ok((guest, false))
+        Ok((guest, SessionOrigin::Started))
+    }
+
+    /// A copy of the session with this number, which must then be told to let that happen.
+    pub(super) async fn begin_fork(&self, of: u64, limits: &Limits) -> Result<Begun, Error> {
+        let job = Text::Job(Vec::new());
+        let plan = self.plan(Origin::ForkOf { of }, job, (limits, None), None);
+        guest::begin(&self.lane, self.groups.as_deref(), plan).await
     }
 
     async fn cold_python(
@@ -309,31 +317,14 @@ impl Served {
         &self,
         origin: Origin,
         text: Text,
-        (limits, below): (&Limits, Option<&Path>),
+        limits: (&Limits, Option<&Path>),
         directory: Option<Workdir>,
     ) -> Result<Guest, Error> {
-        let places = self.places_in(directory.as_ref());
-        let mut confinement = self.confinement(limits, &places);
-        if let Some(below) = below {
-            confinement.working_directory.push(below);
-        }
         let executable = match &origin {
             Origin::Exec(program) => Some(program.executable.display().to_string()),
             Origin::Fork | Origin::Session | Origin::ForkOf { .. } => None,
         };
-        let (code, job) = match text {
-            Text::File { name, text } => (Some((name, text)), Vec::new()),
-            Text::Job(job) => (None, job),
-            Text::OnHost => (None, Vec::new()),
-        };
-        let plan = Plan {
-            origin,
-            code,
-            confinement,
-            limits: *limits,
-            directory,
-            job,
-        };
+        let plan = self.plan(origin, text, limits, directory);
         guest::start(&self.lane, self.groups.as_deref(), plan)
             .await
             .map_err(|error| match (error, executable) {
@@ -342,6 +333,36 @@ impl Served {
                 }
                 (error, _) => error,
             })
+    }
+
+    fn plan(
+        &self,
+        origin: Origin,
+        text: Text,
+        (limits, below): (&Limits, Option<&Path>),
+        directory: Option<Workdir>,
+    ) -> Plan {
+        let places = self.places_in(directory.as_ref());
+        let mut confinement = self.confinement(limits, &places);
+        if matches!(origin, Origin::Session | Origin::ForkOf { .. }) {
+            confinement = layout::forkable(confinement);
+        }
+        if let Some(below) = below {
+            confinement.working_directory.push(below);
+        }
+        let (code, job) = match text {
+            Text::File { name, text } => (Some((name, text)), Vec::new()),
+            Text::Job(job) => (None, job),
+            Text::OnHost => (None, Vec::new()),
+        };
+        Plan {
+            origin,
+            code,
+            confinement,
+            limits: *limits,
+            directory,
+            job,
+        }
     }
 
     fn confinement(&self, limits: &Limits, places: &Places) -> ringfence_jail::protocol::Confinement {

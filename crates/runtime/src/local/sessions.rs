@@ -6,6 +6,7 @@
 mod ending;
 mod error;
 mod evaluation;
+mod forking;
 mod info;
 mod interpreter;
 mod keeper;
@@ -17,18 +18,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use ringfence_policy::{ExecutionResult, Language, Limits, Network, Request, Scope, SessionId, Timeout};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
 pub use error::Error;
 pub use info::SessionInfo;
 
-use super::{Fence, Local, clear_up};
+use super::{Fence, Local};
 use ending::Endings;
 use interpreter::Interpreter;
+pub(super) use interpreter::Origin as SessionOrigin;
 use keeper::Keeper;
-use live::Live;
 pub(super) use live::Work;
+use live::{Called, Live, Unborn};
 
 /// How many sessions there may be, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -60,10 +62,11 @@ struct Book {
     closed: bool,
 }
 
-/// A session that has a name and a keeper, and waits for its interpreter. Dropped, it ends.
-struct Unborn {
-    live: Arc<Live>,
-    birth: oneshot::Sender<Interpreter>,
+/// A session that was looked for.
+enum Found {
+    Live(Arc<Live>),
+    /// There was none; this one waits for its interpreter.
+    New(Unborn),
 }
 
 impl Sessions {
@@ -75,8 +78,46 @@ impl Sessions {
         }
     }
 
-    fn find(&self, key: &Key) -> Option<Arc<Live>> {
-        self.book().live.get(key).cloned()
+    /// The session of this name, else one that was not there.
+    fn find_or_make(self: &Arc<Self>, key: &Key, gate: &Arc<Semaphore>) -> Result<Found, Error> {
+        let mut book = self.book();
+        match book.live.get(key) {
+            Some(live) => Ok(Found::Live(Arc::clone(live))),
+            None => self.make(&mut book, key, gate).map(Found::New),
+        }
+    }
+
+    /// A name and a keeper for a session that has neither.
+    fn make(self: &Arc<Self>, book: &mut Book, key: &Key, gate: &Arc<Semaphore>) -> Result<Unborn, Error> {
+        if book.closed {
+            return Err(Error::Closing);
+        }
+        if book.live.contains_key(key) {
+            return Err(Error::Taken(key.1.clone()));
+        }
+        if book.live.len() >= self.settings.max {
+            return Err(Error::TooMany(self.settings.max));
+        }
+        let (live, calls) = Live::new(book.endings.take(key));
+        let live = Arc::new(live);
+        book.live.insert(key.clone(), Arc::clone(&live));
+        let (birth, born) = oneshot::channel();
+        let keeper = Keeper {
+            key: key.clone(),
+            live: Arc::clone(&live),
+            calls,
+            sessions: Arc::clone(self),
+            gate: Arc::clone(gate),
+        };
+        let mut keepers = self.keepers();
+        while keepers.try_join_next().is_some() {}
+        keepers.spawn(keeper.keep(born));
+        Ok(Unborn { live, birth })
+    }
+
+    fn find(&self, key: &Key) -> Result<Arc<Live>, Error> {
+        let live = self.book().live.get(key).cloned();
+        live.ok_or_else(|| Error::Unknown(key.1.clone()))
     }
 
     /// Ends all sessions, and waits for that.
@@ -107,22 +148,20 @@ impl Local {
     pub(super) async fn evaluate(
         &self,
         id: &SessionId,
-        mut work: Box<Work>,
+        mut work: Work,
     ) -> Result<ExecutionResult, super::Error> {
         check(&work.request, work.fence)?;
         let key = (work.request.scope.clone(), id.clone());
         loop {
-            let live = match self.sessions.find(&key) {
-                Some(live) => live,
-                None => {
-                    let unborn = self.reserve(&key, None)?;
-                    self.bear(unborn, &work.request, work.fence).await?
-                }
+            let live = match self.sessions.find_or_make(&key, &self.gate)? {
+                Found::Live(live) => live,
+                Found::New(unborn) => self.bear(unborn, &work.request, work.fence).await?,
             };
             match live.evaluate(work).await {
-                Ok(result) => return result,
-                // It ended before its turn came.
-                Err(back) => work = back,
+                Called::Done(result) => return result,
+                Called::Back(back) => work = back,
+                Called::Busy => return Err(Error::Busy(key.1).into()),
+                Called::Lost => return Err(Error::Closing.into()),
             }
         }
     }
@@ -152,8 +191,35 @@ impl Local {
             session: Some(id.clone()),
         };
         check(&request, fence)?;
-        let unborn = self.reserve(&(scope.clone(), id.clone()), Some(id))?;
+        let key = (scope.clone(), id.clone());
+        let unborn = {
+            let mut book = self.sessions.book();
+            self.sessions.make(&mut book, &key, &self.gate)?
+        };
         self.bear(unborn, &request, fence).await.map(drop)
+    }
+
+    /// Makes a copy of a session as it is, once it does not evaluate, in a cell of its own.
+    ///
+    /// # Errors
+    /// If there is none of this name, or one of the copy's, or too many, or it cannot be copied.
+    pub async fn fork_session(
+        &self,
+        scope: &Scope,
+        from: &SessionId,
+        to: &SessionId,
+    ) -> Result<(), super::Error> {
+        let original = self.sessions.find(&(scope.clone(), from.clone()))?;
+        let key = (scope.clone(), to.clone());
+        let unborn = {
+            let mut book = self.sessions.book();
+            self.sessions.make(&mut book, &key, &self.gate)?
+        };
+        match original.fork(unborn).await {
+            Called::Done(result) => result,
+            Called::Busy => Err(Error::Busy(from.clone()).into()),
+            Called::Back(_) | Called::Lost => Err(Error::Unknown(from.clone()).into()),
+        }
     }
 
     /// The sessions of a scope, by name.
@@ -165,47 +231,15 @@ impl Local {
         found
     }
 
-    /// Ends a session, evaluating or not, and waits until nothing of it is left.
+    /// Ends a session, evaluating or not, and waits for that. Its forks live on.
     ///
     /// # Errors
     /// If there is none of this name in the scope.
     pub async fn remove_session(&self, scope: &Scope, id: &SessionId) -> Result<(), super::Error> {
-        let live = self.sessions.find(&(scope.clone(), id.clone()));
-        let live = live.ok_or_else(|| Error::Unknown(id.clone()))?;
+        let live = self.sessions.find(&(scope.clone(), id.clone()))?;
         live.stop();
         live.gone().await;
         Ok(())
-    }
-
-    /// A name and a keeper for a new session. `taken` is the name to complain of if there is one already, which is
-    /// otherwise somebody's who was faster, and is used.
-    fn reserve(&self, key: &Key, new: Option<&SessionId>) -> Result<Unborn, Error> {
-        let sessions = &self.sessions;
-        let mut book = sessions.book();
-        if book.closed {
-            return Err(Error::Closing);
-        }
-        if let (Some(id), true) = (new, book.live.contains_key(key)) {
-            return Err(Error::Taken(id.clone()));
-        }
-        if book.live.len() >= sessions.settings.max {
-            return Err(Error::TooMany(sessions.settings.max));
-        }
-        let (live, calls) = Live::new(book.endings.take(key));
-        let live = Arc::new(live);
-        book.live.insert(key.clone(), Arc::clone(&live));
-        let (birth, born) = oneshot::channel();
-        let keeper = Keeper {
-            key: key.clone(),
-            live: Arc::clone(&live),
-            calls,
-            sessions: Arc::clone(sessions),
-            gate: Arc::clone(&self.gate),
-        };
-        let mut keepers = sessions.keepers();
-        while keepers.try_join_next().is_some() {}
-        keepers.spawn(keeper.keep(born));
-        Ok(Unborn { live, birth })
     }
 
     /// Starts a session's interpreter.
@@ -223,7 +257,7 @@ impl Local {
             },
             ..request.clone()
         };
-        let (guest, warm) = match served.session(&held, &self.settings).await {
+        let (guest, origin) = match served.session(&held, &self.settings).await {
             Ok(started) => started,
             Err(error) => {
                 self.retire(served, None);
@@ -235,15 +269,11 @@ impl Local {
             cgroup: groups.map(|groups| groups.version().to_owned()),
             guest,
             served,
-            warm,
+            origin,
             made_for: held,
             fence,
         };
-        let Unborn { live, birth } = unborn;
-        if let Err(interpreter) = birth.send(interpreter) {
-            clear_up(interpreter.served, Some(interpreter.guest)).await;
-        }
-        Ok(live)
+        Ok(unborn.bear(interpreter).await)
     }
 }
 

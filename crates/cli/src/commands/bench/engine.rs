@@ -5,10 +5,10 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use ringfence_policy::{ExecutionResult, Language, Limits, Network, Outcome, Request, Scope};
+use ringfence_policy::{ExecutionResult, Language, Limits, Network, Outcome, Request, Scope, SessionId};
 use ringfence_runtime::local::{Connection, Fence};
 use ringfence_server::client::Client;
-use ringfence_server::wire::Run;
+use ringfence_server::wire::{Run, SessionAction, SessionRequest};
 
 use super::place::Place;
 use super::process::{descendants, program};
@@ -125,6 +125,20 @@ pub(super) fn request_within(code: &str, limits: Limits) -> anyhow::Result<Run> 
         session: None,
     };
     Run::of(&request, Fence::Default).context("making a request")
+}
+
+/// The same, in a session.
+pub(super) fn request_in(session: &SessionId, code: &str) -> anyhow::Result<Run> {
+    let mut run = request(code)?;
+    run.session = Some(session.clone());
+    Ok(run)
+}
+
+/// Has something done about the sessions.
+pub(super) async fn sessions(client: &mut Client, action: SessionAction) -> anyhow::Result<()> {
+    let scope = Scope::local();
+    client.sessions(&SessionRequest { scope, action }).await?;
+    Ok(())
 }
 
 /// Sends a request and takes its result, whatever it is.

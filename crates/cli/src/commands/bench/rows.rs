@@ -4,6 +4,7 @@ mod engine;
 mod kernel;
 mod mcp;
 mod memory;
+mod sessions;
 mod whole;
 
 use super::figure::Figure;
@@ -46,6 +47,16 @@ pub(super) const ROWS: &[Row] = &[
         name: "kernel",
         about: "what the kernel adds to a tool that does nothing",
         measure: kernel::overhead,
+    },
+    Row {
+        name: "session-evaluation",
+        about: "a piece of code in a session, request to result over the engine's socket",
+        measure: sessions::evaluation,
+    },
+    Row {
+        name: "session-fork",
+        about: "a copy of a session in a cell of its own, request to answer over the engine's socket",
+        measure: sessions::fork,
     },
     Row {
         name: "throughput",

@@ -2,6 +2,9 @@
 
 use ringfence_policy::SessionId;
 
+/// The error number of what is in use.
+const EBUSY: i32 = 16;
+
 /// Why a session could not be used. Each says what to do in [`Error::hint`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -37,6 +40,24 @@ pub enum Error {
     /// The caller took the request back before it began.
     #[error("the request was taken back while it waited for the session `{0}`")]
     TakenBack(SessionId),
+    /// It was not made in a way that can be copied.
+    #[error("the session `{id}` cannot be forked: {why}")]
+    NotForkable {
+        /// Which.
+        id: SessionId,
+        /// What it lacks.
+        why: &'static str,
+    },
+    /// Copying it did not work.
+    #[error("cannot fork the session `{id}`: {step} failed: {}", std::io::Error::from_raw_os_error(*errno))]
+    Fork {
+        /// Which.
+        id: SessionId,
+        /// What was being done.
+        step: String,
+        /// The system's error number.
+        errno: i32,
+    },
     /// The engine ends.
     #[error("the engine is closing")]
     Closing,
@@ -61,6 +82,15 @@ impl Error {
                 "use another session, or end this one and make it anew with the isolation you need"
             }
             Self::TakenBack(_) => "ask again",
+            Self::NotForkable { .. } => {
+                "make it anew once the engine is warm; forking needs namespaces (see `ringfence doctor`)"
+            }
+            Self::Fork { errno: EBUSY, .. } => {
+                "only an interpreter with a single thread can be forked: let its threads end first"
+            }
+            Self::Fork { .. } => {
+                "try again; if it happens again, report it with the output of `ringfence doctor`"
+            }
             Self::Closing => "start the engine again",
         }
     }

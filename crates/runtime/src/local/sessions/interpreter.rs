@@ -14,13 +14,21 @@ use super::ending::Reason;
 use super::evaluation::Evaluated;
 use super::live::Work;
 
+/// How an interpreter came to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Origin {
+    /// From a warm one, or from another session: it can be forked in its turn.
+    Forked,
+    /// By itself.
+    Started,
+}
+
 /// A session's interpreter.
 #[derive(Debug)]
 pub(super) struct Interpreter {
     pub(super) guest: Guest,
     pub(super) served: Arc<Served>,
-    /// Whether it was forked from a warm one.
-    pub(super) warm: bool,
+    pub(super) origin: Origin,
     /// The request that it was made for, without its code. Its timeout is the session's lifetime.
     pub(super) made_for: Request,
     pub(super) fence: Fence,
@@ -85,7 +93,7 @@ impl Interpreter {
             work.destination.as_ref(),
             request.limits.disk.0,
         );
-        let warm = self.warm || count > 1;
+        let warm = self.origin == Origin::Forked || count > 1;
         let mut result = assemble(request, &self.guest, finished, warm, work.since);
         let meta = &mut result.meta;
         meta.isolation.cgroup.clone_from(&self.cgroup);
@@ -112,6 +120,18 @@ impl Interpreter {
         }
         result.duration = work.since.elapsed().as_secs_f64();
         result
+    }
+
+    /// Another one for what was copied from this one.
+    pub(super) fn fork(&self, guest: Guest) -> Self {
+        Self {
+            guest,
+            served: Arc::clone(&self.served),
+            origin: Origin::Forked,
+            made_for: self.made_for.clone(),
+            fence: self.fence,
+            cgroup: self.cgroup.clone(),
+        }
     }
 
     /// Why it ended by itself.

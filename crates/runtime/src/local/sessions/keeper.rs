@@ -12,8 +12,8 @@ use super::super::{Error as LocalError, run};
 use super::ending::Reason;
 use super::evaluation::GRACE;
 use super::interpreter::Interpreter;
-use super::live::{Call, Live, Slot, State};
-use super::{Error, Key, Sessions, evaluation};
+use super::live::{Call, Live, Slot, State, Unborn, Work};
+use super::{Error, Key, Sessions, evaluation, forking};
 
 /// What a session's task needs.
 pub(super) struct Keeper {
@@ -36,6 +36,9 @@ impl Keeper {
         self.leave(reason);
         // Whoever still waits asks for a new session, and need not wait for the end of this one.
         while self.calls.try_recv().is_ok() {}
+        interpreter.guest.end().await;
+        // Whoever waits for the end need not wait for the forks, in whose midst the rest of it stays.
+        drop(self.calls);
         interpreter.close().await;
     }
 
@@ -52,6 +55,10 @@ impl Keeper {
             };
             let ended = match call {
                 Some(Call::Evaluate(slot, reply)) => self.evaluate(interpreter, slot, reply).await,
+                Some(Call::Fork(slot, reply)) => match slot.take() {
+                    Some(unborn) => self.fork(interpreter, unborn, reply).await,
+                    None => None,
+                },
                 None => Some(Reason::Removed),
             };
             if let Some(reason) = ended {
@@ -80,7 +87,7 @@ impl Keeper {
     async fn evaluate(
         &mut self,
         interpreter: &mut Interpreter,
-        slot: Slot,
+        slot: Slot<Work>,
         mut reply: oneshot::Sender<Result<ExecutionResult, LocalError>>,
     ) -> Option<Reason> {
         let gate = Arc::clone(&self.gate);
@@ -127,7 +134,38 @@ impl Keeper {
         ended
     }
 
-    fn admit(&self, interpreter: &Interpreter, work: &mut super::Work) -> Result<(), Error> {
+    /// Makes a copy of the session. Answers why the session ended, if it did.
+    async fn fork(
+        &mut self,
+        interpreter: &mut Interpreter,
+        unborn: Unborn,
+        reply: oneshot::Sender<Result<(), LocalError>>,
+    ) -> Option<Reason> {
+        let id = self.key.1.clone();
+        let forking::Forked { guest, broken } = forking::fork(interpreter, &id).await;
+        let born = match guest {
+            Ok(guest) => {
+                {
+                    let evaluations = self.live.facts().evaluations;
+                    let mut facts = unborn.live.facts();
+                    facts.evaluations = evaluations;
+                    facts.forked_from = Some(id);
+                }
+                unborn.bear(interpreter.fork(guest)).await;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        self.live.facts().state = State::Idle(Instant::now());
+        let ended = broken.then_some(Reason::Broken);
+        if let Some(reason) = ended {
+            self.leave(reason);
+        }
+        let _ = reply.send(born);
+        ended
+    }
+
+    fn admit(&self, interpreter: &Interpreter, work: &mut Work) -> Result<(), Error> {
         if work.is_taken_back() {
             return Err(Error::TakenBack(self.key.1.clone()));
         }

@@ -9,12 +9,16 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::super::destination::Destination;
 use super::super::{Connection, Error as LocalError, Fence};
+use super::deadline;
 use super::ending::Reason;
 use super::info::SessionInfo;
-use super::{Error, deadline};
+use super::interpreter::Interpreter;
 
 /// Evaluations that may wait for a session.
 const MAX_WAITING: usize = 64;
+
+/// How long a fork waits for evaluations to end.
+const FORK_PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// A session that has a keeper.
 #[derive(Debug)]
@@ -47,13 +51,43 @@ pub(super) enum State {
 /// What a keeper is asked to have done.
 #[derive(Debug)]
 pub(super) enum Call {
-    /// Evaluate what lies in the slot, if it still lies there.
-    Evaluate(Slot, oneshot::Sender<Result<ExecutionResult, LocalError>>),
+    /// Evaluate a piece of code.
+    Evaluate(Slot<Work>, oneshot::Sender<Result<ExecutionResult, LocalError>>),
+    /// Make a copy of the session.
+    Fork(Slot<Unborn>, oneshot::Sender<Result<(), LocalError>>),
 }
 
-/// Holds a piece of work until the keeper begins it, or the caller takes it back.
-#[derive(Debug, Clone)]
-pub(super) struct Slot(Arc<Mutex<Option<Box<Work>>>>);
+/// Holds what is to be done until the keeper begins it, or the caller takes it back.
+#[derive(Debug)]
+pub(super) struct Slot<T>(Arc<Mutex<Option<T>>>);
+
+/// What came of a call.
+pub(super) enum Called<T, R> {
+    Done(R),
+    /// It was not begun in time.
+    Busy,
+    /// The session ended before it was begun.
+    Back(T),
+    /// The session ended, and nobody knows how.
+    Lost,
+}
+
+/// A session that has a name and a keeper, and waits for its interpreter. Dropped, it ends.
+#[derive(Debug)]
+pub(super) struct Unborn {
+    pub(super) live: Arc<Live>,
+    pub(super) birth: oneshot::Sender<Interpreter>,
+}
+
+impl Unborn {
+    /// Gives the session its interpreter.
+    pub(super) async fn bear(self, interpreter: Interpreter) -> Arc<Live> {
+        if let Err(interpreter) = self.birth.send(interpreter) {
+            interpreter.close().await;
+        }
+        self.live
+    }
+}
 
 /// A piece of code to evaluate, and for whom.
 #[derive(Debug)]
@@ -65,12 +99,8 @@ pub(in super::super) struct Work {
     pub(in super::super) connection: Connection,
 }
 
-impl Slot {
-    fn new(work: Box<Work>) -> Self {
-        Self(Arc::new(Mutex::new(Some(work))))
-    }
-
-    pub(super) fn take(&self) -> Option<Box<Work>> {
+impl<T> Slot<T> {
+    pub(super) fn take(&self) -> Option<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -102,37 +132,45 @@ impl Live {
         (live, receiver)
     }
 
-    /// Has a piece of code evaluated when its turn comes, if that is before its own time is up. Gives it back if the
-    /// session ended before.
-    pub(super) async fn evaluate(
-        &self,
-        work: Box<Work>,
-    ) -> Result<Result<ExecutionResult, LocalError>, Box<Work>> {
-        let busy = work.request.session.clone().map(Error::Busy);
-        let busy = || Ok(Err(busy.unwrap_or(Error::Closing).into()));
+    /// Has a piece of code evaluated when its turn comes, if that is before its own time is up.
+    pub(super) async fn evaluate(&self, work: Work) -> Called<Work, Result<ExecutionResult, LocalError>> {
         let deadline = deadline(&work.request, work.since);
-        let slot = Slot::new(work);
+        self.call(work, deadline, Call::Evaluate).await
+    }
+
+    /// Has a copy made when that is due, if that is soon.
+    pub(super) async fn fork(&self, unborn: Unborn) -> Called<Unborn, Result<(), LocalError>> {
+        self.call(unborn, Instant::now() + FORK_PATIENCE, Call::Fork)
+            .await
+    }
+
+    async fn call<T, R>(
+        &self,
+        work: T,
+        deadline: Instant,
+        call: impl FnOnce(Slot<T>, oneshot::Sender<R>) -> Call,
+    ) -> Called<T, R> {
+        let slot = Slot(Arc::new(Mutex::new(Some(work))));
         let (reply, mut replied) = oneshot::channel();
-        if let Err(mpsc::error::TrySendError::Full(_)) =
-            self.calls.try_send(Call::Evaluate(slot.clone(), reply))
-        {
-            return busy();
+        let given = Slot(Arc::clone(&slot.0));
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.calls.try_send(call(given, reply)) {
+            return Called::Busy;
         }
         let replied = tokio::select! {
             biased;
             replied = &mut replied => replied,
             () = tokio::time::sleep_until(deadline.into()) => {
                 if slot.take().is_some() {
-                    return busy();
+                    return Called::Busy;
                 }
                 // It has begun, and the keeper has an eye on the time.
                 replied.await
             }
         };
         match (replied, slot.take()) {
-            (Ok(result), _) => Ok(result),
-            (Err(_), Some(work)) => Err(work),
-            (Err(_), None) => Ok(Err(Error::Closing.into())),
+            (Ok(result), _) => Called::Done(result),
+            (Err(_), Some(work)) => Called::Back(work),
+            (Err(_), None) => Called::Lost,
         }
     }
 
@@ -146,7 +184,7 @@ impl Live {
         self.stop.subscribe()
     }
 
-    /// Waits until nothing of the session is left.
+    /// Waits until the session has ended.
     pub(super) async fn gone(&self) {
         self.calls.closed().await;
     }

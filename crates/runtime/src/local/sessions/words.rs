@@ -53,7 +53,18 @@ impl Evaluation<'_> {
     }
 
     /// Waits for the answer.
-    pub(super) async fn answer(&self, mut channel: impl AsyncRead + Unpin) -> Result<Answer, NoAnswer> {
+    pub(super) async fn answer(&self, channel: impl AsyncRead + Unpin) -> Result<Answer, NoAnswer> {
+        Answer::receive(channel, self.number, self.wanted).await
+    }
+}
+
+impl Answer {
+    /// Waits for the answer to the message with this number. No more of a value may come than was wanted.
+    pub(super) async fn receive(
+        mut channel: impl AsyncRead + Unpin,
+        asked: u32,
+        wanted: u32,
+    ) -> Result<Self, NoAnswer> {
         let mut head = [0; 17];
         channel.read_exact(&mut head).await?;
         let [
@@ -80,16 +91,21 @@ impl Evaluation<'_> {
         let length = u32::from_le_bytes([l0, l1, l2, l3]);
         let fits = match total {
             NO_VALUE => length == 0,
-            total => length <= self.wanted && u64::from(length) <= total,
+            total => length <= wanted && u64::from(length) <= total,
         };
-        if number != self.number || !fits {
+        if number != asked || !fits {
             return Err(NoAnswer::Nonsense);
         }
         let mut text = vec![0; length as usize];
         channel.read_exact(&mut text).await?;
         let value = (total != NO_VALUE).then(|| Value::new(&text, total));
-        Ok(Answer { status, value })
+        Ok(Self { status, value })
     }
+}
+
+/// Tells a session to be forked, as its launcher says.
+pub(super) fn fork(number: u32) -> Vec<u8> {
+    [&5_u32.to_le_bytes()[..], b"F", &number.to_le_bytes()].concat()
 }
 
 /// Why there is no answer.

@@ -1,5 +1,7 @@
 //! Sessions: state that is kept, limits that end it, and an interpreter that nobody believes.
 
+mod forks;
+
 use std::io::Read;
 use std::process::Child;
 

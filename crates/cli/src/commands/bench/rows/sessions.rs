@@ -1,0 +1,82 @@
+//! Sessions in an engine.
+
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use ringfence_policy::SessionId;
+use ringfence_server::wire::SessionAction;
+
+use super::super::engine::{request_in, send, sessions};
+use super::super::figure::{Figure, Sample, Target, Unit};
+use super::super::place::Place;
+use super::super::process::milliseconds;
+
+const EVALUATIONS: usize = 300;
+const FORKS: usize = 100;
+
+/// Between requests, so that each meets an engine at rest, as a client that thinks in between does.
+const PAUSE: Duration = Duration::from_millis(2);
+
+pub(super) fn evaluation(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+    let session: SessionId = "bench".parse()?;
+    place.engine()?.settle();
+    let mut client = place.connect()?;
+    let (first, run) = (
+        request_in(&session, "x = 20")?,
+        request_in(&session, "x += 1; x")?,
+    );
+    let mut samples = Vec::new();
+    place.runtime.block_on(send(&mut client, &first))?;
+    for number in 0..EVALUATIONS {
+        let since = Instant::now();
+        let result = place.runtime.block_on(send(&mut client, &run))?;
+        samples.push(milliseconds(since.elapsed()));
+        let value = result.meta.session.and_then(|session| session.value);
+        if value != Some((21 + number).to_string()) {
+            bail!("an evaluation gave {value:?}: {}", result.stderr.trim());
+        }
+        std::thread::sleep(PAUSE);
+    }
+    let remove = SessionAction::Remove { id: session };
+    place.runtime.block_on(sessions(&mut client, remove))?;
+    let sample = Sample::of(samples);
+    let figure = |what, value| Figure::new("session-evaluation", what, (value, Unit::Milliseconds));
+    Ok(vec![
+        figure("p50", sample.median)
+            .with(sample)
+            .against(Target::AtMost(0.3)),
+        figure("p99", sample.p99),
+    ])
+}
+
+/// Of a session that has imported what programs do.
+pub(super) fn fork(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+    let (session, copy): (SessionId, SessionId) = ("bench".parse()?, "bench-copy".parse()?);
+    place.engine()?.settle();
+    let mut client = place.connect()?;
+    let first = request_in(&session, "import json, re, dataclasses\nx = list(range(10_000))")?;
+    place.runtime.block_on(send(&mut client, &first))?;
+    let mut samples = Vec::new();
+    for _ in 0..FORKS {
+        let fork = SessionAction::Fork {
+            from: session.clone(),
+            to: copy.clone(),
+        };
+        let since = Instant::now();
+        place.runtime.block_on(sessions(&mut client, fork))?;
+        samples.push(milliseconds(since.elapsed()));
+        let remove = SessionAction::Remove { id: copy.clone() };
+        place.runtime.block_on(sessions(&mut client, remove))?;
+        std::thread::sleep(PAUSE);
+    }
+    let remove = SessionAction::Remove { id: session };
+    place.runtime.block_on(sessions(&mut client, remove))?;
+    let sample = Sample::of(samples);
+    let figure = |what, value| Figure::new("session-fork", what, (value, Unit::Milliseconds));
+    Ok(vec![
+        figure("p50", sample.median)
+            .with(sample)
+            .against(Target::AtMost(4.0)),
+        figure("p99", sample.p99),
+    ])
+}
