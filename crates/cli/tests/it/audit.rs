@@ -11,7 +11,7 @@ use ringfence_runtime::audit::{Arguments, Decision, Entry, Limits, Link, Log, Ou
 use ringfence_runtime::redact::Redactor;
 use serde_json::{Value, json};
 
-use crate::support::{Dir, Output, finish};
+use crate::support::{Dir, Output, entries, finish};
 
 /// A directory whose audit log holds a few records.
 struct Logged {
@@ -276,6 +276,34 @@ fn each_use_of_a_tool_is_recorded_whatever_came_of_it() {
         json!({"scope": "ann", "session": null, "surface": "cli", "client": null})
     );
     dir.run(["audit", "verify"]).ok();
+}
+
+#[test]
+fn processes_that_append_at_once_make_one_chain_across_files() {
+    let dir = Dir::new();
+    dir.write(
+        "config/ringfence/ringfence.toml",
+        "[audit]\nmax_file = \"2KiB\"\nmax_files = 100\n",
+    );
+    for _ in 0..5 {
+        let mut children = [(); 8].map(|()| {
+            let mut command = dir.command(REFUSED);
+            command
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap()
+        });
+        for child in &mut children {
+            assert_eq!(child.wait().unwrap().code(), Some(2));
+        }
+    }
+    let verified = dir.run(["audit", "verify"]);
+    assert!(
+        verified.ok().starts_with("intact: 40 records, 1 to 40, in "),
+        "{verified:?}"
+    );
+    assert!(entries(&dir.path("state/ringfence/audit")).len() > 5);
 }
 
 #[test]
