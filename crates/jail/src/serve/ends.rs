@@ -78,6 +78,7 @@ impl Launcher<'_> {
                 max_rss: ended.max_rss,
             };
             send(self.engine, &exited, &[]);
+            self.give_up_forks_of(id);
         }
         match (left, self.running.get(&id)) {
             (Left::Both, Some(Running::Live(live))) if is_guest => self.end_cell(id, live),

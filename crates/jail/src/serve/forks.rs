@@ -166,6 +166,15 @@ impl Launcher<'_> {
         }
     }
 
+    /// A session that has ended makes no fork. What it began may never end by itself.
+    pub(super) fn give_up_forks_of(&mut self, session: u64) {
+        let running = self.running.iter();
+        let begun: Vec<u64> = running
+            .filter_map(|(id, running)| is_under_way(running, session).then_some(*id))
+            .collect();
+        begun.into_iter().for_each(|id| self.give_up_fork(id));
+    }
+
     /// Kills a guest with everything in its cell; its forks live on, within what is left of the cell.
     pub(super) fn end_cell(&self, id: u64, live: &Live) {
         if !self.has_forks(id) {

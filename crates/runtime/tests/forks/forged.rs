@@ -19,6 +19,10 @@ pub(crate) const TESTS: &[Test] = &[
         a_session_that_never_answers_can_be_given_up,
     ),
     (
+        "forged::a_fork_that_never_answers_ends_with_the_session",
+        a_fork_that_never_answers_ends_with_the_session,
+    ),
+    (
         "forged::words_that_nobody_asked_for_are_not_heard",
         words_that_nobody_asked_for_are_not_heard,
     ),
@@ -126,6 +130,25 @@ fn a_session_that_never_answers_can_be_given_up() {
     session.evaluate("close(fds)");
     let fork = lane.fork(&mut session).unwrap();
     lane.end(fork.id);
+}
+
+/// A process in the fork's cell that keeps the launcher waiting is not the session's, and outlives it.
+fn a_fork_that_never_answers_ends_with_the_session() {
+    let mut lane = Lane::open();
+    let mut session = forger(&mut lane);
+    let mut earlier = lane.fork(&mut session).unwrap();
+    session.send("fds = take()\nmove(fds, lambda: 0)\nresult = 'done'");
+    let begun = lane.begin(&Wish::new(Origin::ForkOf { of: session.id }));
+    assert_eq!(session.receive(), "done");
+    lane.kill(session.id);
+    assert_eq!(
+        lane.finish(begun).err().unwrap(),
+        ("fork a session".to_owned(), ECANCELED)
+    );
+    assert_eq!(lane.await_exit(session.id), -9);
+    assert_eq!(earlier.evaluate("result = 1"), "1");
+    lane.end(earlier.id);
+    lane.await_gone(session.id);
 }
 
 fn words_that_nobody_asked_for_are_not_heard() {
