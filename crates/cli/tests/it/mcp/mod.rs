@@ -3,6 +3,7 @@
 mod connection;
 mod frames;
 mod official;
+mod workspace;
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
