@@ -368,9 +368,9 @@ fn open_inner_mounts<'a>(spec: &CellSpec<'a>) -> Result<Vec<(&'a CString, OwnedF
 
 fn attach_inner_mounts(mounts: &[(&CString, OwnedFd)]) -> Result<(), StepError> {
     const STEP: &str = "attach a mount in a writable place";
+    let root = sys::open_path(c"/").step(STEP)?;
     for (path, mount) in mounts {
-        template::make_mount_point(&template::os_path(path), mount).step(STEP)?;
-        sys::move_mount(mount.as_fd(), path).step(STEP)?;
+        template::attach_at(root.as_fd(), &template::os_path(path), mount).step(STEP)?;
     }
     Ok(())
 }

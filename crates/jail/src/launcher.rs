@@ -6,6 +6,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use crate::protocol::{GUEST_ID, LauncherSpec, MAX_MESSAGE, Template};
 use crate::serve::{CellGround, Launcher, failure, send};
@@ -127,8 +128,12 @@ fn forbid_executable_memory_files() {
 }
 
 /// Mounts of the template that lie where cells mount their own file systems, and must be put on top of them.
+///
+/// Those within others come along with these. By their paths they would be looked for among what guests may change.
 fn inner_mounts(template: &Template) -> Vec<CString> {
-    let guests = template.binds.iter().map(|bind| &bind.guest);
-    let inner = guests.filter(|guest| cell::WRITABLE_PLACES.iter().any(|place| guest.starts_with(place)));
+    let guests = || template.binds.iter().map(|bind| &bind.guest);
+    let hidden = |guest: &Path| cell::WRITABLE_PLACES.iter().any(|place| guest.starts_with(place));
+    let alone = |guest: &Path| !guests().any(|other| guest != other && guest.starts_with(other));
+    let inner = guests().filter(|guest| hidden(guest) && alone(guest));
     inner.filter_map(|guest| template::c_path(guest).ok()).collect()
 }

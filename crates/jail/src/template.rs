@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString};
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -49,13 +49,13 @@ pub(crate) fn build(template: &Template) -> Result<(), StepError> {
     let root = attach_root()?;
     lay_out_directories()?;
     for (bind, source) in sources {
-        attach_source(bind, &source)?;
+        attach_at(root.as_fd(), &bind.guest, &source).step("attach a host path")?;
     }
     for (path, device) in devices {
-        attach_at(&path, &device).step("attach the devices")?;
+        attach_at(root.as_fd(), &path, &device).step("attach the devices")?;
     }
     // Cells may mount a /proc of their own only where one is visible already (mount_namespaces(7)).
-    attach_at(Path::new("/proc"), &proc).step("attach /proc")?;
+    attach_at(root.as_fd(), Path::new("/proc"), &proc).step("attach /proc")?;
     write_files(template)?;
     enter_root(root)
 }
@@ -73,13 +73,12 @@ fn open_sources(template: &Template) -> Result<Vec<(&Bind, OwnedFd)>, StepError>
 }
 
 fn open_source(bind: &Bind, host_ids: Option<HostIds>) -> io::Result<OwnedFd> {
-    let tree = sys::open_tree(&c_path(&bind.host)?)?;
+    let (tree, owner) = copy_tree(bind)?;
     let read_only = if bind.writable { 0 } else { MOUNT_ATTR_RDONLY };
     let set = NOSUID | NODEV | read_only;
     sys::set_mount_attributes(tree.as_fd(), &sys::MountAttributes { set, id_map: None })?;
     if let (true, Some(ids)) = (bind.guest_owns, host_ids) {
-        let owner = fs::metadata(&bind.host)?;
-        let map = guest_id_map(owner.uid(), owner.gid(), ids)?;
+        let map = guest_id_map(owner.0, owner.1, ids)?;
         let mapped = sys::MountAttributes {
             set: 0,
             id_map: Some(map.as_fd()),
@@ -92,6 +91,21 @@ fn open_source(bind: &Bind, host_ids: Option<HostIds>) -> io::Result<OwnedFd> {
         }
     }
     Ok(tree)
+}
+
+/// A copy of the mount tree at a host path, and the user and group that own it.
+///
+/// What a guest owns, other guests may be changing: a link that took the place of what was chosen would show them what
+/// it points to.
+fn copy_tree(bind: &Bind) -> io::Result<(OwnedFd, (u32, u32))> {
+    let path = c_path(&bind.host)?;
+    let place = if bind.guest_owns {
+        sys::open_without_links(sys::open_path(c"/")?.as_fd(), &path)?
+    } else {
+        sys::open_path(&path)?
+    };
+    let owner = metadata(&place)?;
+    Ok((sys::open_tree_of(place.as_fd())?, (owner.uid(), owner.gid())))
 }
 
 /// A user namespace in which the owner of a host path stands for the guest, and all others for themselves.
@@ -164,28 +178,33 @@ fn lay_out_directories() -> Result<(), StepError> {
     Ok(())
 }
 
-fn attach_source(bind: &Bind, source: &OwnedFd) -> Result<(), StepError> {
-    attach_at(&bind.guest, source).step("attach a host path")
+/// Attaches a mount at a guest's path below the root, for which a directory or an empty file is made if need be.
+///
+/// On the way there may be directories that guests are changing at this moment: no link is followed, for that would
+/// lead into the host's root.
+pub(crate) fn attach_at(root: BorrowedFd<'_>, guest: &Path, mount: &OwnedFd) -> io::Result<()> {
+    let is_directory = metadata(mount)?.is_dir();
+    let mut place = root.try_clone_to_owned()?;
+    let mut names = guest.strip_prefix("/").unwrap_or(guest).iter().peekable();
+    while let Some(name) = names.next() {
+        let name = c_path(Path::new(name))?;
+        place = match sys::open_without_links(place.as_fd(), &name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if is_directory || names.peek().is_some() {
+                    sys::mkdir_at(place.as_fd(), &name, 0o755)?;
+                } else {
+                    sys::make_file_at(place.as_fd(), &name, 0o644)?;
+                }
+                sys::open_without_links(place.as_fd(), &name)?
+            }
+            opened => opened?,
+        };
+    }
+    sys::move_mount_onto(mount.as_fd(), place.as_fd())
 }
 
-fn attach_at(guest: &Path, mount: &OwnedFd) -> io::Result<()> {
-    let target = assembled(guest);
-    make_mount_point(&target, mount)?;
-    sys::move_mount(mount.as_fd(), &c_path(&target)?)
-}
-
-/// Makes a directory, or an empty file, to mount something on.
-pub(crate) fn make_mount_point(target: &Path, mount: &OwnedFd) -> io::Result<()> {
-    if fs::metadata(format!("/proc/self/fd/{}", mount.as_raw_fd()))?.is_dir() {
-        return fs::create_dir_all(target);
-    }
-    if let Some(parent) = target.parent() {
-        fs::create_dir_all(parent)?;
-    }
-    if !target.exists() {
-        fs::write(target, "")?;
-    }
-    Ok(())
+fn metadata(handle: &OwnedFd) -> io::Result<fs::Metadata> {
+    fs::metadata(format!("/proc/self/fd/{}", handle.as_raw_fd()))
 }
 
 fn write_files(template: &Template) -> Result<(), StepError> {

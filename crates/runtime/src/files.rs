@@ -17,7 +17,7 @@ mod write;
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
@@ -118,14 +118,30 @@ impl Root {
             }
         };
         for name in missing.into_iter().rev() {
-            match rustix::fs::mkdirat(&directory, name, Mode::RWXU) {
-                // Somebody else was faster; whether it is a directory shows next.
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => return Err(failed(errno)),
-            }
-            directory = resolve::directory_below(&directory, Path::new(name)).map_err(failed)?;
+            directory = enter_or_make(&directory, name).map_err(failed)?;
         }
         Self::of(directory, path, rules)
+    }
+
+    /// As [`Root::create`], for a path that is relative to the directory `base`. Links may lead to that, and no further:
+    /// what lies in it may come from somebody who wants us elsewhere.
+    ///
+    /// # Errors
+    /// If a part of the path is a link or leads upwards, or the directory cannot be made.
+    pub fn create_below(base: &Path, path: &Path, rules: Rules) -> Result<Self, Error> {
+        let whole = absolute(&base.join(path))?;
+        let failed = |errno| Error::root(&whole, "make the workspace", errno);
+        let mut directory = open_plain(base, OFlags::empty()).map_err(failed)?;
+        for name in path.components() {
+            directory = match name {
+                Component::Normal(name) => enter_or_make(&directory, name).map_err(failed)?,
+                Component::CurDir => directory,
+                Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
+                    return Err(failed(Errno::XDEV));
+                }
+            };
+        }
+        Self::of(directory, whole, rules)
     }
 
     fn of(directory: OwnedFd, path: PathBuf, rules: Rules) -> Result<Self, Error> {
@@ -145,6 +161,20 @@ impl Root {
     /// The directory's path on the host, absolute.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The same without links, so that nothing that is put in the place of one leads code elsewhere.
+    pub(crate) fn real(&self) -> &Path {
+        &self.real
+    }
+}
+
+/// A handle of a directory below another one, made if need be, and no link.
+fn enter_or_make(above: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
+    match rustix::fs::mkdirat(above, name, Mode::RWXU) {
+        // It was there, or somebody else was faster; whether it is a directory shows next.
+        Ok(()) | Err(Errno::EXIST) => resolve::directory_below(above, Path::new(name)),
+        Err(errno) => Err(errno),
     }
 }
 

@@ -101,7 +101,14 @@ impl Workspaces {
         if let Some(root) = open.get(&key) {
             return Ok(Some(Arc::clone(root)));
         }
-        let root = Arc::new(Root::create(&below.join(path), self.rules.clone())?);
+        let rules = self.rules.clone();
+        let root = if path.is_absolute() {
+            Root::create(&path, rules)
+        } else {
+            // A project that we work in may have chosen it, and may hold links.
+            Root::create_below(below, &path, rules)
+        };
+        let root = Arc::new(root?);
         if open.len() >= MAX_OPEN {
             // Those at work hold theirs by themselves.
             open.clear();

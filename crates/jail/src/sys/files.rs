@@ -77,6 +77,26 @@ pub(crate) fn open_path(path: &CStr) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// A handle of what lies at a path whose names are no links, and lead through none.
+pub(crate) fn open_without_links(directory: BorrowedFd<'_>, path: &CStr) -> io::Result<OwnedFd> {
+    // SAFETY: the structure is plain numbers, for which zero is a value.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    how.flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
+    how.resolve = libc::RESOLVE_NO_SYMLINKS;
+    // SAFETY: the path is a live C string, and `how` a live open_how of the size given.
+    let fd = check(unsafe {
+        libc::syscall(
+            libc::SYS_openat2,
+            directory.as_raw_fd(),
+            path.as_ptr(),
+            std::ptr::addr_of!(how),
+            size_of::<libc::open_how>(),
+        )
+    })?;
+    // SAFETY: the call returned a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
 /// Whether descriptor reads and writes return at once where they would block.
 pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: a plain call on an open descriptor.
@@ -89,6 +109,13 @@ pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
 pub(crate) fn mkdir_at(directory: BorrowedFd<'_>, name: &CStr, mode: libc::mode_t) -> io::Result<()> {
     // SAFETY: the name is a live C string.
     check_int(unsafe { libc::mkdirat(directory.as_raw_fd(), name.as_ptr(), mode) }).map(drop)
+}
+
+/// Makes an empty file below a directory, in the place of nothing.
+pub(crate) fn make_file_at(directory: BorrowedFd<'_>, name: &CStr, mode: libc::mode_t) -> io::Result<()> {
+    // SAFETY: the name is a live C string.
+    check_int(unsafe { libc::mknodat(directory.as_raw_fd(), name.as_ptr(), libc::S_IFREG | mode, 0) })
+        .map(drop)
 }
 
 /// Opens a directory for reading.

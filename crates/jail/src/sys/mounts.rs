@@ -30,6 +30,11 @@ pub(crate) fn open_tree(path: &CStr) -> io::Result<OwnedFd> {
     open_tree_at(libc::AT_FDCWD, path, 0)
 }
 
+/// A detached copy of the mount tree at a place that is open.
+pub(crate) fn open_tree_of(place: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    open_tree_at(place.as_raw_fd(), c"", libc::AT_EMPTY_PATH as libc::c_uint)
+}
+
 /// A detached copy of what `directory` has at `name`.
 pub(crate) fn open_tree_below(directory: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
     open_tree_at(directory.as_raw_fd(), name, 0)
@@ -54,6 +59,22 @@ pub(crate) fn move_mount(mount: BorrowedFd<'_>, target: &CStr) -> io::Result<()>
             libc::AT_FDCWD,
             target.as_ptr(),
             libc::MOVE_MOUNT_F_EMPTY_PATH,
+        )
+    })
+    .map(drop)
+}
+
+/// Attaches a detached mount at a place that is open.
+pub(crate) fn move_mount_onto(mount: BorrowedFd<'_>, place: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: both paths are live C strings.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_move_mount,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            place.as_raw_fd(),
+            c"".as_ptr(),
+            libc::MOVE_MOUNT_F_EMPTY_PATH | libc::MOVE_MOUNT_T_EMPTY_PATH,
         )
     })
     .map(drop)

@@ -70,7 +70,7 @@ impl Call<'_> {
             },
             network: Network::None,
             mounts: Vec::new(),
-            workspace: self.workspace.as_ref().map(|root| root.path().to_path_buf()),
+            workspace: self.workspace.as_ref().map(|root| root.real().to_path_buf()),
             working_directory: None,
             scope: self.caller.scope.clone(),
             session: None,
@@ -143,11 +143,9 @@ impl Call<'_> {
                 "make room in the directory for temporary files",
             )
         })?;
-        write(&Root::open(
-            directory.path(),
-            self.kernel.workspaces.rules().clone(),
-        )?)?;
-        let mount = Mount::new(directory.path().to_path_buf(), "/workspace", Access::ReadWrite);
+        let root = Root::open(directory.path(), self.kernel.workspaces.rules().clone())?;
+        write(&root)?;
+        let mount = Mount::new(root.real().to_path_buf(), "/workspace", Access::ReadWrite);
         request.mounts.extend(mount);
         Ok(Some(directory))
     }

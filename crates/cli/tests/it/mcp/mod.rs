@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::world::World;
 
 /// A client that writes what it wants.
-struct Client {
+pub(crate) struct Client {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
@@ -26,7 +26,7 @@ struct Client {
 
 impl Client {
     /// Starts `ringfence mcp ARGS…`, and says nothing yet.
-    fn start(world: &World, args: &[&str]) -> Self {
+    pub(crate) fn start(world: &World, args: &[&str]) -> Self {
         let mut child = world
             .command(&[], [&["mcp"], args].concat())
             .stdin(Stdio::piped())
@@ -45,7 +45,7 @@ impl Client {
     }
 
     /// Starts it and introduces itself.
-    fn greeted(world: &World, args: &[&str]) -> Self {
+    pub(crate) fn greeted(world: &World, args: &[&str]) -> Self {
         let mut client = Self::start(world, args);
         client.greet(&json!({}));
         client
@@ -62,7 +62,7 @@ impl Client {
         greeting["result"].clone()
     }
 
-    fn write(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn write(&mut self, bytes: impl AsRef<[u8]>) {
         let stdin = self.stdin.as_mut().unwrap();
         stdin.write_all(bytes.as_ref()).unwrap();
         stdin.flush().unwrap();
@@ -85,19 +85,19 @@ impl Client {
     }
 
     /// Sends a request and waits for its answer.
-    fn ask(&mut self, method: &str, params: &Value) -> Value {
+    pub(crate) fn ask(&mut self, method: &str, params: &Value) -> Value {
         let id = self.request(method, params);
         self.answer(id)
     }
 
     /// Begins to call a tool; the request's id.
-    fn begin(&mut self, tool: &str, arguments: &Value) -> i64 {
+    pub(crate) fn begin(&mut self, tool: &str, arguments: &Value) -> i64 {
         self.request("tools/call", &json!({"name": tool, "arguments": arguments}))
     }
 
     /// Calls a tool; the result, which there must be.
     #[track_caller]
-    fn call(&mut self, tool: &str, arguments: &Value) -> Value {
+    pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> Value {
         let id = self.begin(tool, arguments);
         let answer = self.answer(id);
         assert!(answer.get("result").is_some(), "{answer}");
@@ -106,7 +106,7 @@ impl Client {
 
     /// Runs Python code; what it printed.
     #[track_caller]
-    fn python(&mut self, code: &str) -> String {
+    pub(crate) fn python(&mut self, code: &str) -> String {
         text(&self.call("run_python_code", &json!({"code": code}))).to_owned()
     }
 
@@ -127,7 +127,7 @@ impl Client {
 
     /// The answer to a request; what comes before it is kept for later.
     #[track_caller]
-    fn answer(&mut self, id: i64) -> Value {
+    pub(crate) fn answer(&mut self, id: i64) -> Value {
         self.until(|message| message["id"] == id && message.get("method").is_none())
     }
 
@@ -146,12 +146,12 @@ impl Client {
         }
     }
 
-    fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Leaves, and waits for the end: what was still said, what was complained about, and the exit status.
-    fn leave(mut self) -> Left {
+    pub(crate) fn leave(mut self) -> Left {
         drop(self.stdin.take());
         self.end()
     }
@@ -175,7 +175,7 @@ impl Client {
 
 /// What there was when a connection had ended.
 #[derive(Debug)]
-struct Left {
+pub(crate) struct Left {
     messages: Vec<Value>,
     stderr: String,
     status: i32,
@@ -184,7 +184,7 @@ struct Left {
 impl Left {
     /// That it ended well, with nothing left to say.
     #[track_caller]
-    fn well(&self) {
+    pub(crate) fn well(&self) {
         assert_eq!((self.status, self.stderr.as_str()), (0, ""), "{self:?}");
         assert!(self.messages.is_empty(), "{self:?}");
     }
@@ -192,7 +192,7 @@ impl Left {
 
 /// The text of a result.
 #[track_caller]
-fn text(result: &Value) -> &str {
+pub(crate) fn text(result: &Value) -> &str {
     let text = result["content"][0]["text"].as_str();
     assert!(text.is_some(), "{result}");
     text.unwrap()

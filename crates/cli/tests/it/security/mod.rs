@@ -29,3 +29,4 @@ mod same_user;
 mod sockets;
 mod truth;
 mod warm;
+mod workspace_attacks;
