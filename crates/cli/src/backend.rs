@@ -1,4 +1,4 @@
-//! Where a tool's code runs: in the engine if one is running for us, else in this process.
+//! Where runs and the code of tools run: in the engine if one is running for us, else in this process.
 
 use std::path::PathBuf;
 
@@ -84,7 +84,13 @@ fn told(error: client::Error) -> Error {
             message: refusal.message,
             hint: refusal.hint,
         },
-        error @ (client::Error::Declined(_) | client::Error::Broken(_) | client::Error::Answer(_)) => Error {
+        // Another run would be done here instead.
+        client::Error::Declined(_) => Error {
+            reason: Reason::Unavailable,
+            message: "the engine is set up for another interpreter".to_owned(),
+            hint: "restart the engine: its sessions use the interpreter that it was started with".to_owned(),
+        },
+        error @ (client::Error::Broken(_) | client::Error::Answer(_)) => Error {
             reason: Reason::Failed,
             message: error.to_string(),
             hint: "nothing is known of the run; check the engine, or pass `--no-engine`".to_owned(),

@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use ringfence_policy::{ExecutionResult, Outcome};
-use ringfence_runtime::execute;
+use ringfence_runtime::backend;
 
 use crate::config::Problems;
 use crate::ui::Ui;
@@ -72,9 +72,9 @@ impl Failure {
     }
 }
 
-impl From<execute::Error> for Failure {
-    fn from(error: execute::Error) -> Self {
-        Self::refused(error.to_string(), error.hint())
+impl From<backend::Error> for Failure {
+    fn from(error: backend::Error) -> Self {
+        Self::refused(error.message, error.hint)
     }
 }
 

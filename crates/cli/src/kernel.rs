@@ -5,7 +5,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use ringfence_policy::{EgressPolicy, EnvName, UserRoot, UserScope};
+use ringfence_policy::{EgressPolicy, EnvName, Scope, UserRoot, UserScope};
 use ringfence_runtime::audit::{self, Log};
 use ringfence_runtime::backend::Backend;
 use ringfence_runtime::egress::{Guard, Resolver};
@@ -87,7 +87,13 @@ pub(crate) fn workspaces(named: Option<&Path>, context: &Context) -> anyhow::Res
             "correct it; `ringfence config schema` describes it",
         )
     })?;
-    Ok(Workspaces::each(root, std::env::current_dir()?, rules))
+    let below = std::env::current_dir()?;
+    // One user's directory stands for all: what must stay hidden lies in none of them.
+    let sample = root.resolve(&Scope::local(), "session".parse().ok().as_ref())?;
+    if let Some(sample) = sample {
+        high::check_shown(&below.join(sample), context)?;
+    }
+    Ok(Workspaces::each(root, below, rules))
 }
 
 /// All callers in one directory.

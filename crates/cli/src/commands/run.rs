@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ringfence_policy::{ExecutionResult, Outcome, SessionFacts};
+use ringfence_runtime::backend::{Backend, Error};
 use ringfence_runtime::execute::{Order, execute};
-use ringfence_runtime::local::{Chunk, Connection, Local, Settings, Stream, Warmth, notice, session_ended};
-use ringfence_server::client::{self, Client};
-use ringfence_server::wire::Run;
+use ringfence_runtime::local::{Chunk, Connection, Stream, Warmth, notice, session_ended};
 use tokio::sync::{mpsc, watch};
 
 use crate::args::RunArgs;
+use crate::backend::Nearby;
 use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::high::{self, Engine, Report, RunPlan, StdinSource};
@@ -29,6 +29,13 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode>
             .warn("running unfenced: the program can do everything that you can do");
     }
     let rules = local::rules(&plan.settings, context);
+    let backend = Nearby {
+        socket: match plan.engine {
+            Engine::Use => context.paths.socket_if_ours(),
+            Engine::Avoid => None,
+        },
+        settings: local::settings(&plan.settings, Warmth::Cold, context)?,
+    };
     let order = Order {
         request: plan.request.clone(),
         runtime: plan.runtime,
@@ -39,21 +46,16 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode>
         .enable_all()
         .build()?;
     let result = runtime.block_on(execute(&rules, &order, async |order: &Order| {
-        attend(&plan, order, context).await
+        attend(&plan, order, &backend).await
     }));
     // A thread may still wait for input that never comes.
     runtime.shutdown_background();
-    let result = result?;
+    let result = result.map_err(Failure::from)?;
     finish(&result, plan.report, plan.output_dir.is_some(), context.ui)
 }
 
-/// Runs the order on an engine, or else in this process, connected to our own streams.
-async fn attend(plan: &RunPlan, order: &Order, context: &Context) -> Result<ExecutionResult, Failure> {
-    let settings = local::settings(&plan.settings, Warmth::Cold, context)?;
-    let mut client = match plan.engine {
-        Engine::Use => engine(context).await,
-        Engine::Avoid => None,
-    };
+/// Runs the order on the backend, connected to our own streams.
+async fn attend(plan: &RunPlan, order: &Order, backend: &Nearby) -> Result<ExecutionResult, Error> {
     let (cancel, cancelled) = watch::channel(false);
     let (output, printer) = match plan.report {
         Report::Json => (None, None),
@@ -66,22 +68,13 @@ async fn attend(plan: &RunPlan, order: &Order, context: &Context) -> Result<Exec
         }
     };
     let watched = output.clone();
-    let connect = |stdin| Connection {
-        stdin,
+    let connection = Connection {
+        stdin: stdin_of(&plan.stdin),
         output,
         cancelled: Some(cancelled),
     };
-    let running = async {
-        if client.is_none() && order.request.session.is_some() {
-            return Err(Failure::no_engine_for_sessions());
-        }
-        if let (Some(client), Some(run)) = (&mut client, wire_run(order, &settings)) {
-            // Whether the engine takes the request is known before any input is read.
-            let connection = connect(stdin_of(&plan.stdin));
-            return run_there(client, run, connection, order, settings).await;
-        }
-        run_here(order, settings, connect(stdin_of(&plan.stdin))).await
-    };
+    let output_directory = order.output_directory.clone();
+    let running = backend.run(&order.request, order.fence, output_directory, connection);
     tokio::pin!(running);
     let result = tokio::select! {
         result = &mut running => result,
@@ -95,63 +88,6 @@ async fn attend(plan: &RunPlan, order: &Order, context: &Context) -> Result<Exec
         let _ = printer.join();
     }
     result
-}
-
-/// The engine that is running for us, if there is one.
-async fn engine(context: &Context) -> Option<Client> {
-    Client::connect(&context.paths.socket_if_ours()?).await.ok()
-}
-
-/// The order as an engine takes it; `None` for one that no engine may serve. One without a usable interpreter
-/// is such: doing the work here tells why, where an engine would use its own.
-fn wire_run(order: &Order, settings: &Settings) -> Option<Run> {
-    let mut run = Run::of(&order.request, order.fence)?;
-    let interpreter = ringfence_runtime::local::interpreter(settings, order.request.language)?;
-    run.interpreter = Some(interpreter);
-    run.output_directory.clone_from(&order.output_directory);
-    Some(run)
-}
-
-async fn run_there(
-    client: &mut Client,
-    run: Run,
-    connection: Connection,
-    order: &Order,
-    settings: Settings,
-) -> Result<ExecutionResult, Failure> {
-    match client.run(run, connection).await {
-        Ok(result) => Ok(result),
-        Err(client::Error::Declined(_)) if order.request.session.is_some() => Err(Failure::refused(
-            "the engine is set up for another interpreter",
-            "restart the engine: its sessions use the interpreter that it was started with",
-        )),
-        Err(client::Error::Declined(connection)) => run_here(order, settings, connection).await,
-        Err(client::Error::Refused(refusal)) => Err(Failure::refused(refusal.message, refusal.hint)),
-        Err(error @ (client::Error::Broken(_) | client::Error::Answer(_))) => Err(Failure::refused(
-            error.to_string(),
-            "nothing is known of the run; check the engine, or pass `--no-engine`",
-        )),
-    }
-}
-
-/// Runs the order in this process.
-async fn run_here(
-    order: &Order,
-    settings: Settings,
-    connection: Connection,
-) -> Result<ExecutionResult, Failure> {
-    let backend = Local::new(settings);
-    let result = backend
-        .run(
-            &order.request,
-            order.fence,
-            order.output_directory.clone(),
-            connection,
-        )
-        .await;
-    let closed = backend.close().await;
-    let result = result.and_then(|result| closed.map(|()| result));
-    result.map_err(|error| Failure::refused(error.explain(), error.hint()))
 }
 
 /// Ends when nobody wants the run any more: we are told to stop, or whoever read our output has gone, as `head` does.

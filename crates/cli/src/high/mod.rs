@@ -304,7 +304,10 @@ fn env(args: &RunArgs, context: &Context) -> Result<Vec<(EnvName, String)>, Prob
 }
 
 /// That showing `path`, which is resolved, gives away nothing that must stay hidden.
-fn check_shown(path: &Path, context: &Context) -> Result<(), Failure> {
+///
+/// # Errors
+/// If it does, or the configuration cannot be used.
+pub(crate) fn check_shown(path: &Path, context: &Context) -> Result<(), Failure> {
     exposure::check(path, &context.paths, &audit::directory(context)?)
 }
 

@@ -297,6 +297,18 @@ fn a_directory_that_must_stay_hidden_is_no_workspace() {
 }
 
 #[test]
+fn users_have_no_directories_in_what_must_stay_hidden() {
+    for root in ["/proc/{user_id}", "{STATE}/{user_id}", "{STATE}/../{user_id}"] {
+        let tools = Tools::new("");
+        let state = tools.dir.path("state/ringfence").display().to_string();
+        let root = root.replace("{STATE}", &state);
+        let config = format!("[permissions.filesystem]\nuser_scope = 'user'\nuser_root = '{root}'");
+        tools.dir.write("config/ringfence/ringfence.toml", config);
+        assert_eq!(tools.dir.run(["tool", "file_list"]).status, 2, "{root}");
+    }
+}
+
+#[test]
 fn a_lane_is_warm_for_its_workspace_and_for_no_other() {
     let world = World::new(Mode::Engine, Place::Here).unwrap();
     for name in ["one", "two"] {

@@ -47,6 +47,23 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Whether it says that something may not be done, rather than that it did not work.
+    pub const fn is_refusal(self) -> bool {
+        match self {
+            Self::InvalidArguments
+            | Self::PermissionDenied
+            | Self::Blocked
+            | Self::Rejected
+            | Self::ApprovalTimeout => true,
+            Self::Timeout
+            | Self::NotFound
+            | Self::RuntimeUnavailable
+            | Self::LimitExceeded
+            | Self::Cancelled
+            | Self::Internal => false,
+        }
+    }
+
     /// The name in every interface.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -69,6 +69,11 @@ impl<'a> Recording<'a> {
                 (outcome, Some(error.kind.as_str()), None)
             }
         };
+        if let Err(error) = &result
+            && error.kind.is_refusal()
+        {
+            self.decision = Decision::Refused;
+        }
         self.append(outcome, error, digest).map_err(|error| {
             ToolError::new(
                 ErrorKind::Internal,
