@@ -1,10 +1,14 @@
 //! The command line as it was written; `high` makes of it what will be done.
 
+mod session;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ringfence_policy::{Bytes, Cpus, EnvName, Language, Mount, Pids, RuntimeKind, Scope, SessionId, Timeout};
 use ringfence_runtime::audit::Link;
+
+pub(crate) use session::{SessionCommand, SessionNewArgs, SessionOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,17 +32,6 @@ Examples:
   ringfence run --mount ./data:/data:ro -o ./out chart.py     files written to /output land in ./out
   ringfence run --timeout 5s --memory 512MiB --json -c 'print(1)'
   cat log.txt | ringfence run --stdin - count.py";
-
-const SESSION_EXAMPLES: &str = "\
-Sessions live in the engine: start one with `ringfence serve &`.
-
-Examples:
-  ringfence run --session data -c 'import math; x = 2'    the first use makes the session
-  ringfence run --session data -c 'math.sqrt(x)'          prints 1.4142135623730951
-  ringfence session new big --memory 1GiB
-  ringfence session fork data trial    a copy, to try something with
-  ringfence session ls
-  ringfence session rm data";
 
 const TOOL_EXAMPLES: &str = "\
 Examples:
@@ -101,7 +94,7 @@ pub(crate) enum Command {
     /// Serve the tools to an MCP client on standard input and output.
     Mcp(McpArgs),
     /// Python interpreters in the engine that keep their variables from one evaluation to the next.
-    #[command(subcommand, after_help = SESSION_EXAMPLES)]
+    #[command(subcommand, after_help = session::EXAMPLES)]
     Session(SessionCommand),
     /// Keep workers warm behind a Unix socket, so that runs start at once.
     Serve(ServeArgs),
@@ -288,79 +281,6 @@ pub(crate) struct McpArgs {
     /// Whose invocations they are: whose files, whose warm processes.
     #[arg(long, value_name = "ID")]
     pub(crate) user: Option<Scope>,
-}
-
-/// `ringfence session`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum SessionCommand {
-    /// List the sessions.
-    Ls(SessionLsArgs),
-    /// Make a session before its first use, with limits of its own.
-    New(SessionNewArgs),
-    /// Make a copy of a session as it is now, with its variables and files, in a fence of its own.
-    Fork(SessionForkArgs),
-    /// End a session, with all its variables and files.
-    Rm(SessionRmArgs),
-}
-
-/// Options of every `ringfence session` command.
-#[derive(Debug, Args)]
-pub(crate) struct SessionOptions {
-    /// Whose sessions; those of one user are invisible to another.
-    #[arg(long, value_name = "ID")]
-    pub(crate) user: Option<Scope>,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// `ringfence session ls`.
-#[derive(Debug, Args)]
-pub(crate) struct SessionLsArgs {
-    #[command(flatten)]
-    pub(crate) options: SessionOptions,
-}
-
-/// `ringfence session new`.
-#[derive(Debug, Args)]
-pub(crate) struct SessionNewArgs {
-    /// Its name: letters, digits, `.`, `_` and `-`.
-    #[arg(value_name = "ID")]
-    pub(crate) id: SessionId,
-    /// Memory of all its processes together (default: 256MiB).
-    #[arg(long, value_name = "SIZE", value_parser = ringfence_policy::memory::parse)]
-    pub(crate) memory: Option<Bytes>,
-    /// Cores' worth of processor time, such as 1 or 0.5 (default: 1).
-    #[arg(long, value_name = "NUMBER")]
-    pub(crate) cpus: Option<Cpus>,
-    /// Processes and threads at once (default: 64).
-    #[arg(long, value_name = "NUMBER")]
-    pub(crate) pids: Option<Pids>,
-    #[command(flatten)]
-    pub(crate) options: SessionOptions,
-}
-
-/// `ringfence session fork`.
-#[derive(Debug, Args)]
-pub(crate) struct SessionForkArgs {
-    /// Which is copied.
-    #[arg(value_name = "FROM")]
-    pub(crate) from: SessionId,
-    /// What the copy is called.
-    #[arg(value_name = "TO")]
-    pub(crate) to: SessionId,
-    #[command(flatten)]
-    pub(crate) options: SessionOptions,
-}
-
-/// `ringfence session rm`.
-#[derive(Debug, Args)]
-pub(crate) struct SessionRmArgs {
-    /// Which.
-    #[arg(value_name = "ID")]
-    pub(crate) id: SessionId,
-    #[command(flatten)]
-    pub(crate) options: SessionOptions,
 }
 
 /// `ringfence serve`.

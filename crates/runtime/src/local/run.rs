@@ -1,7 +1,7 @@
 //! One run from its start to its result: feeds it, listens to it, ends it in time, says what came of it.
 
 use std::convert::Infallible;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringfence_jail::cgroup::{Group, Usage};
 use ringfence_policy::{Limits, Outcome};
@@ -134,7 +134,10 @@ pub(super) async fn listen<A>(
     answer: impl Future<Output = Option<A>>,
 ) -> Ending<A> {
     let deadline = tokio::time::sleep_until(bounds.deadline.into());
-    let (taken_back, overfull) = (bounds.taken_back, overfull(guest.output, bounds.disk_bytes));
+    let taken_back = bounds.taken_back;
+    let overfull = overfull(guest.output, bounds.disk_bytes, |took| {
+        MEASURE_EVERY.max(took / 4)
+    });
     tokio::pin!(feeding, answer, deadline, taken_back, overfull);
 
     let (mut fed, mut interruption) = (false, None);
@@ -229,10 +232,13 @@ pub(super) async fn taken_back(cancelled: Option<watch::Receiver<bool>>) {
 }
 
 /// How often a directory on the host is measured.
-const MEASURE_EVERY: std::time::Duration = std::time::Duration::from_millis(50);
+const MEASURE_EVERY: Duration = Duration::from_millis(50);
 
 /// Ends when a directory on the host holds more than the run may write. A cell's file system has its size.
-async fn overfull(output: &Output, limit: u64) {
+///
+/// `pause` says how long to wait after a measuring that took so long: the more there is to measure, the more is written
+/// meanwhile, but there must be a pause.
+pub(super) async fn overfull(output: &Output, limit: u64, pause: impl Fn(Duration) -> Duration) {
     let Output::Directory(directory) = output else {
         return std::future::pending().await;
     };
@@ -243,7 +249,6 @@ async fn overfull(output: &Output, limit: u64) {
         if measured.unwrap_or(true) {
             return;
         }
-        // Soon again: the more there is to measure, the more is written meanwhile. But not without a pause.
-        tokio::time::sleep(MEASURE_EVERY.max(since.elapsed() / 4)).await;
+        tokio::time::sleep(pause(since.elapsed())).await;
     }
 }

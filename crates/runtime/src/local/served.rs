@@ -1,5 +1,7 @@
 //! A lane with what it takes to start guests in it, and how a request gets its guest.
 
+mod python;
+
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,29 +13,21 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::found::{command, python, script};
-use super::guest::{self, Begun, Groups, Guest, Plan};
+use super::guest::{self, Groups, Guest, Plan};
 use super::lane::{Lane, Zygote};
-use super::layout::{self, Accounting, Extra, Places, Strength, WORKSPACE};
+use super::layout::{self, Accounting, Extra, Places, Strength};
 use super::pool::Pool;
-use super::sessions::SessionOrigin;
 use super::workdir::Workdir;
-use super::{Error, Fence, Settings, Warmth, bytecode, job};
-use crate::interpreter::Python;
+use super::{Error, Fence, Settings, Warmth};
 
-/// What runs in a Python guest.
-pub(super) const WORKER: &str = concat!(
-    include_str!("../../python/session.py"),
-    include_str!("../../python/worker.py")
-);
+pub(super) use python::WORKER;
+use python::zygote_program;
 
 /// The library that a zygote's interpreter loads; made by `build.rs`.
 const EXTENSION: &[u8] = include_bytes!(env!("RINGFENCE_EXTENSION"));
 
 /// How often a zygote that ends by itself is started again.
 const MAX_REVIVALS: u32 = 5;
-
-/// How long a session waits for a zygote that is still warming up.
-const ZYGOTE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// A lane with what it takes to start guests in it.
 #[derive(Debug)]
@@ -222,97 +216,6 @@ impl Served {
             .map(|guest| (guest, false))
     }
 
-    async fn python_guest(&self, request: &Request, settings: &Settings) -> Result<(Guest, bool), Error> {
-        let variables = &request.env;
-        if let Some(pool) = self.pool.get() {
-            let job = job::encode(&request.name, &request.code, &request.args, variables);
-            if let Some(mut guest) = pool.take(&request.limits) {
-                guest.job = job;
-                return Ok((guest, true));
-            }
-            if *self.lane.zygote().borrow() == Zygote::Warm {
-                self.zygote_renewal.count();
-                return self
-                    .start(Origin::Fork, Text::Job(job), (&request.limits, None), None)
-                    .await
-                    .map(|guest| (guest, true));
-            }
-        }
-        let job = job::encode(&request.name, &request.code, &request.args, &[]);
-        let guest = self.cold_python(request, settings, job).await?;
-        Ok((guest, false))
-    }
-
-    /// A Python that waits for what a session evaluates.
-    pub(super) async fn session(
-        &self,
-        request: &Request,
-        settings: &Settings,
-    ) -> Result<(Guest, SessionOrigin), Error> {
-        let mut zygote = self.lane.zygote();
-        // One that is still warming up is worth waiting for: only what comes from it can be forked again.
-        let settled = zygote.wait_for(|state| *state != Zygote::Cold);
-        let settled = tokio::time::timeout(ZYGOTE_PATIENCE, settled);
-        if self.pool.get().is_some() && matches!(settled.await, Ok(Ok(state)) if *state == Zygote::Warm) {
-            self.zygote_renewal.count();
-            let job = Text::Job(job::SESSION.to_vec());
-            let mut guest = self
-                .start(Origin::Session, job, (&request.limits, None), None)
-                .await?;
-            guest.greeted().await?;
-            return Ok((guest, SessionOrigin::Forked));
-        }
-        let without_variables = Request {
-            env: Vec::new(),
-            ..request.clone()
-        };
-        let job = job::SESSION.to_vec();
-        let guest = self.cold_python(&without_variables, settings, job).await?;
-        Ok((guest, SessionOrigin::Started))
-    }
-
-    /// A copy of the session with this number, which must then be told to let that happen.
-    pub(super) async fn begin_fork(&self, of: u64, limits: &Limits) -> Result<Begun, Error> {
-        let job = Text::Job(Vec::new());
-        let plan = self.plan(Origin::ForkOf { of }, job, (limits, None), None);
-        guest::begin(&self.lane, self.groups.as_deref(), plan).await
-    }
-
-    async fn cold_python(
-        &self,
-        request: &Request,
-        settings: &Settings,
-        job: Vec<u8>,
-    ) -> Result<Guest, Error> {
-        let python = python(settings)?;
-        let directory = self.directory(settings)?;
-        let places = self.places_in(directory.as_ref());
-        let workspace = places.workspace(&self.extra);
-        let compiled = bytecode::message(&python, settings.cache.as_deref());
-        let text = if compiled.is_some() {
-            bytecode::BOOT
-        } else {
-            WORKER
-        };
-        let arguments = worker_arguments(&python, text, &workspace);
-        let program = Program {
-            reads_job: true,
-            ..layout::program(
-                &python.executable,
-                arguments,
-                environment(&places, &self.extra, request),
-            )
-        };
-        let job = [compiled.unwrap_or_default(), job].concat();
-        self.start(
-            Origin::Exec(program),
-            Text::Job(job),
-            (&request.limits, None),
-            directory,
-        )
-        .await
-    }
-
     async fn start(
         &self,
         origin: Origin,
@@ -471,32 +374,6 @@ async fn keep_zygote(
             }
         }
     }
-}
-
-fn worker_arguments(python: &Python, text: &str, workspace: &Path) -> Vec<String> {
-    let mut search_path = vec![workspace.display().to_string()];
-    search_path.extend(python.search_path.iter().map(|path| path.display().to_string()));
-    let mut arguments: Vec<String> = ["-I", "-S", "-B", "-X", "utf8", "-c", text]
-        .into_iter()
-        .map(str::to_owned)
-        .collect();
-    arguments.push(search_path.join("\n"));
-    arguments
-}
-
-fn zygote_program(python: &Python, settings: &Settings) -> Program {
-    let mut arguments = worker_arguments(python, WORKER, Path::new(WORKSPACE));
-    arguments.push("zygote".to_owned());
-    arguments.extend(settings.preload.iter().cloned());
-    let mut environment = Places::Cell.environment(&Extra::default());
-    if !settings.preload.is_empty() {
-        // A zygote must have one thread only: others would be missing in its forks.
-        environment.extend(
-            ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"]
-                .map(|name| (name.to_owned(), "1".to_owned())),
-        );
-    }
-    layout::program(&python.executable, arguments, environment)
 }
 
 fn environment(places: &Places, extra: &Extra, request: &Request) -> Vec<(String, String)> {

@@ -160,7 +160,8 @@ impl Local {
             match live.evaluate(work).await {
                 Called::Done(result) => return result,
                 Called::Back(back) => work = back,
-                Called::Busy => return Err(Error::Busy(key.1).into()),
+                Called::NotBegun(work) if work.is_taken_back() => return Err(Error::TakenBack(key.1).into()),
+                Called::NotBegun(_) => return Err(Error::Busy(key.1).into()),
                 Called::Lost => return Err(Error::Closing.into()),
             }
         }
@@ -217,7 +218,7 @@ impl Local {
         };
         match original.fork(unborn).await {
             Called::Done(result) => result,
-            Called::Busy => Err(Error::Busy(from.clone()).into()),
+            Called::NotBegun(_) => Err(Error::Busy(from.clone()).into()),
             Called::Back(_) | Called::Lost => Err(Error::Unknown(from.clone()).into()),
         }
     }

@@ -478,12 +478,29 @@ fn evaluations_of_one_session_wait_for_each_other() {
         world
             .run(["--session", "a", "--timeout", "100ms", "-c", "1"])
             .refused(125, "busy: the session `a`");
+        // As is one that nobody wants any more.
+        let waiting = world.call(["--session", "a", "-c", "1"]).start();
+        eventually("it can be told", || catches_term(waiting.id()));
+        world.signal(&waiting, "TERM");
+        let waiting = waiting.wait_with_output().unwrap();
+        assert_eq!(waiting.status.code(), Some(125), "{waiting:?}");
+        assert!(
+            String::from_utf8_lossy(&waiting.stderr).contains("taken back while it waited"),
+            "{waiting:?}"
+        );
         assert_eq!(value(world, "b", "1"), "1");
         assert_eq!(sessions(world)[0]["idle_seconds"], Value::Null);
         session(world, &["rm", "a"]).ok();
         assert_eq!(running.wait().unwrap().code(), Some(130));
         assert_eq!(sessions(world).len(), 1);
     });
+}
+
+/// Whether a process has a handler for SIGTERM (proc_pid_status(5)).
+fn catches_term(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    u64::from_str_radix(caught.unwrap().trim(), 16).unwrap() & (1 << 14) != 0
 }
 
 #[test]
@@ -612,6 +629,15 @@ fn sessions_work_in_every_situation() {
         eventually("a new one is made", || {
             evaluate(&world, "a", "1").get("meta.session.evaluations") == 1
         });
+        // Where the files lie on the host, they are measured in between as well.
+        if world.container() {
+            let fill = "import threading\ndef fill():\n    with open('big', 'wb') as f:\n        for _ in range(90): f.write(bytes(1 << 20))\n\
+                        threading.Timer(0.05, fill).start()";
+            evaluate(&world, "a", fill).ended("exited", 0, 0);
+            eventually_none("sessions that fill the disk", || sessions(&world));
+            let why = evaluate(&world, "a", "1").get("meta.warnings").to_string();
+            assert!(why.contains("exceeded its disk limit"), "{why}");
+        }
         session(&world, &["rm", "a"]).ok();
         world.close();
     }

@@ -89,6 +89,7 @@ pub(super) async fn evaluate(
             let finished = run::conclude(end, usage, ears);
             let ended = match end.interruption {
                 Some(Interruption::Broken) => Reason::Broken,
+                Some(Interruption::DiskFull) => Reason::Disk,
                 _ => Reason::of(finished.outcome, finished.exit_code),
             };
             Evaluated {

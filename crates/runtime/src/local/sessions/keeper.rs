@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringfence_policy::ExecutionResult;
 use tokio::net::UnixStream;
@@ -14,6 +14,9 @@ use super::evaluation::GRACE;
 use super::interpreter::Interpreter;
 use super::live::{Call, Live, Slot, State, Unborn, Work};
 use super::{Error, Key, Sessions, evaluation, forking};
+
+/// How often a directory on the host is measured while nothing is evaluated.
+const MEASURE_EVERY: Duration = Duration::from_secs(1);
 
 /// What a session's task needs.
 pub(super) struct Keeper {
@@ -45,13 +48,19 @@ impl Keeper {
     async fn attend(&mut self, interpreter: &mut Interpreter) -> Reason {
         loop {
             let (due, over) = self.due();
+            let (output, disk) = (&interpreter.guest.output, interpreter.made_for.limits.disk.0);
             let call = tokio::select! {
                 biased;
                 () = run::taken_back(Some(self.live.stopped())) => return Reason::Removed,
-                exit = &mut interpreter.guest.exited => return interpreter.ended(exit.ok()),
+                exit = &mut interpreter.guest.exited => Err(exit.ok()),
+                () = run::overfull(output, disk, |took| MEASURE_EVERY.max(took * 20)) => return Reason::Disk,
                 () = babble(&interpreter.guest.control) => return Reason::Broken,
                 () = tokio::time::sleep_until(due.into()) => return over,
-                call = self.calls.recv() => call,
+                call = self.calls.recv() => Ok(call),
+            };
+            let call = match call {
+                Ok(call) => call,
+                Err(exit) => return interpreter.ended(exit),
             };
             let ended = match call {
                 Some(Call::Evaluate(slot, reply)) => self.evaluate(interpreter, slot, reply).await,

@@ -8,6 +8,7 @@ use ringfence_policy::{ExecutionResult, Request, SessionId};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::super::destination::Destination;
+use super::super::run::taken_back;
 use super::super::{Connection, Error as LocalError, Fence};
 use super::deadline;
 use super::ending::Reason;
@@ -64,8 +65,8 @@ pub(super) struct Slot<T>(Arc<Mutex<Option<T>>>);
 /// What came of a call.
 pub(super) enum Called<T, R> {
     Done(R),
-    /// It was not begun in time.
-    Busy,
+    /// It was not begun in time, or nobody wants it any more.
+    NotBegun(T),
     /// The session ended before it was begun.
     Back(T),
     /// The session ended, and nobody knows how.
@@ -135,35 +136,44 @@ impl Live {
     /// Has a piece of code evaluated when its turn comes, if that is before its own time is up.
     pub(super) async fn evaluate(&self, work: Work) -> Called<Work, Result<ExecutionResult, LocalError>> {
         let deadline = deadline(&work.request, work.since);
-        self.call(work, deadline, Call::Evaluate).await
+        let cancelled = work.connection.cancelled.clone();
+        let given_up = async {
+            tokio::select! {
+                () = tokio::time::sleep_until(deadline.into()) => {}
+                () = taken_back(cancelled) => {}
+            }
+        };
+        self.call(work, given_up, Call::Evaluate).await
     }
 
     /// Has a copy made when that is due, if that is soon.
     pub(super) async fn fork(&self, unborn: Unborn) -> Called<Unborn, Result<(), LocalError>> {
-        self.call(unborn, Instant::now() + FORK_PATIENCE, Call::Fork)
-            .await
+        let given_up = tokio::time::sleep(FORK_PATIENCE);
+        self.call(unborn, given_up, Call::Fork).await
     }
 
     async fn call<T, R>(
         &self,
         work: T,
-        deadline: Instant,
+        given_up: impl Future<Output = ()>,
         call: impl FnOnce(Slot<T>, oneshot::Sender<R>) -> Call,
     ) -> Called<T, R> {
         let slot = Slot(Arc::new(Mutex::new(Some(work))));
         let (reply, mut replied) = oneshot::channel();
         let given = Slot(Arc::clone(&slot.0));
-        if let Err(mpsc::error::TrySendError::Full(_)) = self.calls.try_send(call(given, reply)) {
-            return Called::Busy;
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.calls.try_send(call(given, reply))
+            && let Some(work) = slot.take()
+        {
+            return Called::NotBegun(work);
         }
         let replied = tokio::select! {
             biased;
             replied = &mut replied => replied,
-            () = tokio::time::sleep_until(deadline.into()) => {
-                if slot.take().is_some() {
-                    return Called::Busy;
+            () = given_up => {
+                if let Some(work) = slot.take() {
+                    return Called::NotBegun(work);
                 }
-                // It has begun, and the keeper has an eye on the time.
+                // It has begun, and the keeper has an eye on all that.
                 replied.await
             }
         };

@@ -1,0 +1,88 @@
+//! The arguments of `ringfence session`.
+
+use clap::{Args, Subcommand};
+use ringfence_policy::{Bytes, Cpus, Pids, Scope, SessionId};
+
+pub(super) const EXAMPLES: &str = "\
+Sessions live in the engine: start one with `ringfence serve &`.
+
+Examples:
+  ringfence run --session data -c 'import math; x = 2'    the first use makes the session
+  ringfence run --session data -c 'math.sqrt(x)'          prints 1.4142135623730951
+  ringfence session new big --memory 1GiB
+  ringfence session fork data trial    a copy, to try something with
+  ringfence session ls
+  ringfence session rm data";
+
+/// `ringfence session`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionCommand {
+    /// List the sessions.
+    Ls(SessionLsArgs),
+    /// Make a session before its first use, with limits of its own.
+    New(SessionNewArgs),
+    /// Make a copy of a session as it is now, with its variables and files, in a fence of its own.
+    Fork(SessionForkArgs),
+    /// End a session, with all its variables and files.
+    Rm(SessionRmArgs),
+}
+
+/// Options of every `ringfence session` command.
+#[derive(Debug, Args)]
+pub(crate) struct SessionOptions {
+    /// Whose sessions; those of one user are invisible to another.
+    #[arg(long, value_name = "ID")]
+    pub(crate) user: Option<Scope>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `ringfence session ls`.
+#[derive(Debug, Args)]
+pub(crate) struct SessionLsArgs {
+    #[command(flatten)]
+    pub(crate) options: SessionOptions,
+}
+
+/// `ringfence session new`.
+#[derive(Debug, Args)]
+pub(crate) struct SessionNewArgs {
+    /// Its name: letters, digits, `.`, `_` and `-`.
+    #[arg(value_name = "ID")]
+    pub(crate) id: SessionId,
+    /// Memory of all its processes together (default: 256MiB).
+    #[arg(long, value_name = "SIZE", value_parser = ringfence_policy::memory::parse)]
+    pub(crate) memory: Option<Bytes>,
+    /// Cores' worth of processor time, such as 1 or 0.5 (default: 1).
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) cpus: Option<Cpus>,
+    /// Processes and threads at once (default: 64).
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) pids: Option<Pids>,
+    #[command(flatten)]
+    pub(crate) options: SessionOptions,
+}
+
+/// `ringfence session fork`.
+#[derive(Debug, Args)]
+pub(crate) struct SessionForkArgs {
+    /// Which is copied.
+    #[arg(value_name = "FROM")]
+    pub(crate) from: SessionId,
+    /// What the copy is called.
+    #[arg(value_name = "TO")]
+    pub(crate) to: SessionId,
+    #[command(flatten)]
+    pub(crate) options: SessionOptions,
+}
+
+/// `ringfence session rm`.
+#[derive(Debug, Args)]
+pub(crate) struct SessionRmArgs {
+    /// Which.
+    #[arg(value_name = "ID")]
+    pub(crate) id: SessionId,
+    #[command(flatten)]
+    pub(crate) options: SessionOptions,
+}

@@ -1,0 +1,155 @@
+//! How a lane gets its Python guests: from the pool, from the zygote, or by starting an interpreter.
+
+use std::path::Path;
+
+use ringfence_jail::protocol::{Guest as Origin, Program};
+use ringfence_policy::{Limits, Request};
+
+use super::super::found::python;
+use super::super::guest::{self, Begun, Guest};
+use super::super::lane::Zygote;
+use super::super::layout::{self, Extra, Places, WORKSPACE};
+use super::super::sessions::SessionOrigin;
+use super::super::{Error, Settings, bytecode, job};
+use super::{Served, Text, environment};
+use crate::interpreter::Python;
+
+/// What runs in a Python guest.
+pub(in super::super) const WORKER: &str = concat!(
+    include_str!("../../../python/session.py"),
+    include_str!("../../../python/worker.py")
+);
+
+/// How long a session waits for a zygote that is still warming up.
+const ZYGOTE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
+impl Served {
+    /// A Python for one program, and whether it was started beforehand.
+    pub(super) async fn python_guest(
+        &self,
+        request: &Request,
+        settings: &Settings,
+    ) -> Result<(Guest, bool), Error> {
+        let variables = &request.env;
+        if let Some(pool) = self.pool.get() {
+            let job = job::encode(&request.name, &request.code, &request.args, variables);
+            if let Some(mut guest) = pool.take(&request.limits) {
+                guest.job = job;
+                return Ok((guest, true));
+            }
+            if *self.lane.zygote().borrow() == Zygote::Warm {
+                self.zygote_renewal.count();
+                return self
+                    .start(Origin::Fork, Text::Job(job), (&request.limits, None), None)
+                    .await
+                    .map(|guest| (guest, true));
+            }
+        }
+        let job = job::encode(&request.name, &request.code, &request.args, &[]);
+        let guest = self.cold_python(request, settings, job).await?;
+        Ok((guest, false))
+    }
+
+    /// A Python that waits for what a session evaluates.
+    pub(in super::super) async fn session(
+        &self,
+        request: &Request,
+        settings: &Settings,
+    ) -> Result<(Guest, SessionOrigin), Error> {
+        let mut zygote = self.lane.zygote();
+        // One that is still warming up is worth waiting for: only what comes from it can be forked again.
+        let settled = zygote.wait_for(|state| *state != Zygote::Cold);
+        let settled = tokio::time::timeout(ZYGOTE_PATIENCE, settled);
+        if self.pool.get().is_some() && matches!(settled.await, Ok(Ok(state)) if *state == Zygote::Warm) {
+            self.zygote_renewal.count();
+            let job = Text::Job(job::SESSION.to_vec());
+            let mut guest = self
+                .start(Origin::Session, job, (&request.limits, None), None)
+                .await?;
+            return match guest.greeted().await {
+                Ok(()) => Ok((guest, SessionOrigin::Forked)),
+                Err(error) => {
+                    // There is nothing of it that could be told beside that it failed.
+                    let _ = guest.close().await;
+                    Err(error)
+                }
+            };
+        }
+        let without_variables = Request {
+            env: Vec::new(),
+            ..request.clone()
+        };
+        let job = job::SESSION.to_vec();
+        let guest = self.cold_python(&without_variables, settings, job).await?;
+        Ok((guest, SessionOrigin::Started))
+    }
+
+    /// A copy of the session with this number, which must then be told to let that happen.
+    pub(in super::super) async fn begin_fork(&self, of: u64, limits: &Limits) -> Result<Begun, Error> {
+        let job = Text::Job(Vec::new());
+        let plan = self.plan(Origin::ForkOf { of }, job, (limits, None), None);
+        guest::begin(&self.lane, self.groups.as_deref(), plan).await
+    }
+
+    async fn cold_python(
+        &self,
+        request: &Request,
+        settings: &Settings,
+        job: Vec<u8>,
+    ) -> Result<Guest, Error> {
+        let python = python(settings)?;
+        let directory = self.directory(settings)?;
+        let places = self.places_in(directory.as_ref());
+        let workspace = places.workspace(&self.extra);
+        let compiled = bytecode::message(&python, settings.cache.as_deref());
+        let text = if compiled.is_some() {
+            bytecode::BOOT
+        } else {
+            WORKER
+        };
+        let arguments = worker_arguments(&python, text, &workspace);
+        let program = Program {
+            reads_job: true,
+            ..layout::program(
+                &python.executable,
+                arguments,
+                environment(&places, &self.extra, request),
+            )
+        };
+        let job = [compiled.unwrap_or_default(), job].concat();
+        self.start(
+            Origin::Exec(program),
+            Text::Job(job),
+            (&request.limits, None),
+            directory,
+        )
+        .await
+    }
+}
+
+fn worker_arguments(python: &Python, text: &str, workspace: &Path) -> Vec<String> {
+    let mut search_path = vec![workspace.display().to_string()];
+    search_path.extend(python.search_path.iter().map(|path| path.display().to_string()));
+    let mut arguments: Vec<String> = ["-I", "-S", "-B", "-X", "utf8", "-c", text]
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    arguments.push(search_path.join("\n"));
+    arguments
+}
+
+/// The interpreter that guests are forked from.
+pub(super) fn zygote_program(python: &Python, settings: &Settings) -> Program {
+    let mut arguments = worker_arguments(python, WORKER, Path::new(WORKSPACE));
+    arguments.push("zygote".to_owned());
+    arguments.extend(settings.preload.iter().cloned());
+    let mut environment = Places::Cell.environment(&Extra::default());
+    if !settings.preload.is_empty() {
+        // A zygote must have one thread only: others would be missing in its forks.
+        environment.extend(
+            ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"]
+                .map(|name| (name.to_owned(), "1".to_owned())),
+        );
+    }
+    layout::program(&python.executable, arguments, environment)
+}
