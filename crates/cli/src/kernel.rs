@@ -12,7 +12,7 @@ use ringfence_runtime::egress::{Guard, Resolver};
 use ringfence_runtime::fetch::{Fetcher, Trust};
 use ringfence_runtime::files::{Protected, Rules};
 use ringfence_runtime::kernel::{AtLimit, CodeSettings, Kernel, Parts, ToolLimits};
-use ringfence_runtime::shell::Runner;
+use ringfence_runtime::shell::{Host, Runner};
 use ringfence_runtime::workspaces::Workspaces;
 
 use crate::config::Config;
@@ -179,7 +179,10 @@ fn runner(context: &Context) -> anyhow::Result<Runner> {
     Ok(match context.config()?.permissions.shell.runner {
         ShellRunner::Fenced => Runner::Fenced,
         ShellRunner::Container => Runner::Container,
-        ShellRunner::Host => Runner::Host(host_variables(context)),
+        ShellRunner::Host => Runner::Host(Host {
+            variables: host_variables(context),
+            directory: std::env::current_dir()?,
+        }),
     })
 }
 

@@ -22,7 +22,7 @@ use crate::sys;
 #[derive(Debug, Serialize, Deserialize)]
 struct ForkRequest {
     working_directory: PathBuf,
-    rlimits: Rlimits,
+    rlimits: Option<Rlimits>,
 }
 
 /// What a fork can fail at. The launcher is told a number only: what a guest says is kept short.
@@ -248,7 +248,7 @@ fn become_fork(plan: Plan, report: OwnedFd) {
 
 fn settle(request: &ForkRequest, directory: Option<&Path>) -> Result<(), StepError> {
     forget_files().step(STEPS[5])?;
-    limit_resources(&request.rlimits)?;
+    limit_resources(request.rlimits.as_ref())?;
     // The session is above it and, to the kernel, the owner of its namespaces.
     sys::set_undumpable().step(STEPS[7])?;
     sys::drop_capabilities().step(STEPS[8])?;

@@ -2,10 +2,10 @@
 //!
 //! Source: landlock(7), `Documentation/userspace-api/landlock.rst`.
 
-use std::ffi::CString;
+use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::protocol::LandlockRules;
@@ -74,25 +74,27 @@ pub(crate) fn prepare(rules: &LandlockRules) -> io::Result<Ruleset> {
         fd: sys::landlock_ruleset(&attributes, size)?,
         abi,
     };
+    let change = handled & !(right::MAKE_CHAR | right::MAKE_BLOCK | right::IOCTL_DEV);
     for path in &rules.readable {
         allow(
             &ruleset,
             path,
             handled & (right::EXECUTE | right::READ_FILE | right::READ_DIR),
+            Link::Follow,
         )?;
     }
     for path in &rules.writable {
-        allow(
-            &ruleset,
-            path,
-            handled & !(right::MAKE_CHAR | right::MAKE_BLOCK | right::IOCTL_DEV),
-        )?;
+        allow(&ruleset, path, change, Link::Follow)?;
+    }
+    for path in &rules.entries {
+        allow(&ruleset, path, change, Link::Leave)?;
     }
     for path in &rules.devices {
         allow(
             &ruleset,
             path,
             handled & (right::READ_FILE | right::WRITE_FILE | right::IOCTL_DEV),
+            Link::Follow,
         )?;
     }
     Ok(ruleset)
@@ -112,17 +114,36 @@ fn handled_rights(abi: u32) -> u64 {
     rights
 }
 
-/// A path that does not exist needs no rule: there is nothing to reach.
-fn allow(ruleset: &Ruleset, path: &Path, access: u64) -> io::Result<()> {
-    let name = CString::new(path.as_os_str().as_bytes())?;
-    let fd = match sys::open_path(&name) {
+/// What is made of a link at the end of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Link {
+    Follow,
+    Leave,
+}
+
+/// A path that does not exist needs no rule: there is nothing to reach. Nor does a link that is not followed.
+fn allow(ruleset: &Ruleset, path: &Path, access: u64, link: Link) -> io::Result<()> {
+    let more = match link {
+        Link::Follow => 0,
+        Link::Leave => libc::O_NOFOLLOW,
+    };
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_PATH | more)
+        .open(path);
+    let file = match opened {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened?,
     };
-    let access = if path.is_dir() {
+    // Of what was opened: the name may mean something else by now.
+    let kind = file.metadata()?.file_type();
+    if kind.is_symlink() {
+        return Ok(());
+    }
+    let access = if kind.is_dir() {
         access
     } else {
         access & right::FILE
     };
-    sys::landlock_allow(ruleset.fd.as_fd(), fd.as_fd(), access)
+    sys::landlock_allow(ruleset.fd.as_fd(), file.as_fd(), access)
 }

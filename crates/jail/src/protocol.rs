@@ -154,8 +154,8 @@ pub struct Confinement {
     pub working_directory: PathBuf,
     /// The user and group id to take; `None` keeps the caller's.
     pub ids: Option<(u32, u32)>,
-    /// Resource limits.
-    pub rlimits: Rlimits,
+    /// Resource limits; `None`: those of whoever started us.
+    pub rlimits: Option<Rlimits>,
     /// What to do about the layers below where the kernel lacks one.
     pub missing: Missing,
     /// File-system rules; `None`: no Landlock, no seccomp, no dropping of rights (`--unfenced`).
@@ -195,6 +195,9 @@ pub struct LandlockRules {
     pub readable: Vec<PathBuf>,
     /// Everything but making devices, beneath each.
     pub writable: Vec<PathBuf>,
+    /// As `writable`, where somebody else may have put a link in the place of the last name: a link is not followed.
+    #[serde(default)]
+    pub entries: Vec<PathBuf>,
     /// Device files to read and write.
     pub devices: Vec<PathBuf>,
 }

@@ -40,13 +40,13 @@ impl<T> Step<T> for io::Result<T> {
 /// Confines the calling process, for good. It keeps descriptors up to `last`: 0, 1, 2, 3 and those that close on exec.
 pub(crate) fn confine(confinement: &Confinement, last: RawFd) -> Result<Applied, StepError> {
     let Some(rules) = &confinement.landlock else {
-        limit_resources(&confinement.rlimits)?;
+        limit_resources(confinement.rlimits.as_ref())?;
         enter_working_directory(confinement)?;
         sys::close_from(last + 1).step("close inherited descriptors")?;
         return Ok(Applied::default());
     };
     let filter = build_filter(confinement)?;
-    limit_resources(&confinement.rlimits)?;
+    limit_resources(confinement.rlimits.as_ref())?;
     enter_working_directory(confinement)?;
     let ruleset =
         forgive(landlock::prepare(rules), confinement.missing).step("prepare the Landlock rules")?;
@@ -104,7 +104,8 @@ fn take_ids(confinement: &Confinement) -> Result<(), StepError> {
     sys::set_dumpable().step("let the guest read its own /proc entries")
 }
 
-pub(crate) fn limit_resources(limits: &Rlimits) -> Result<(), StepError> {
+pub(crate) fn limit_resources(limits: Option<&Rlimits>) -> Result<(), StepError> {
+    let Some(limits) = limits else { return Ok(()) };
     let mut wanted = vec![
         (libc::RLIMIT_CORE, 0),
         (libc::RLIMIT_FSIZE, limits.file_size),

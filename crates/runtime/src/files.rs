@@ -19,7 +19,7 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Uid, chownat, openat2};
 use rustix::io::Errno;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -97,17 +97,18 @@ impl Root {
         Self::of(directory, path, rules)
     }
 
-    /// Opens a directory, which is made, with its parents, where it does not exist.
+    /// Opens a directory, which is made, with its parents, where it does not exist. What is made belongs to `owner`,
+    /// if that is somebody else, and can be reached by that user.
     ///
     /// # Errors
     /// If a part of the path that is missing turns out to be a link, or the directory cannot be made.
-    pub fn create(path: &Path, rules: Rules) -> Result<Self, Error> {
+    pub fn create(path: &Path, rules: Rules, owner: Option<u32>) -> Result<Self, Error> {
         let path = absolute(path)?;
         let failed = |errno| Error::root(&path, "make the workspace", errno);
         let mut missing: Vec<&OsStr> = Vec::new();
         let mut existing = path.as_path();
         let mut follow = OFlags::NOFOLLOW;
-        let mut directory = loop {
+        let directory = loop {
             match open_plain(existing, follow) {
                 Err(Errno::NOENT) => {
                     missing.push(existing.file_name().ok_or_else(|| failed(Errno::NOENT))?);
@@ -117,9 +118,8 @@ impl Root {
                 opened => break opened.map_err(failed)?,
             }
         };
-        for name in missing.into_iter().rev() {
-            directory = enter_or_make(&directory, name).map_err(failed)?;
-        }
+        missing.reverse();
+        let directory = descend(directory, &missing, owner).map_err(failed)?;
         Self::of(directory, path, rules)
     }
 
@@ -128,19 +128,17 @@ impl Root {
     ///
     /// # Errors
     /// If a part of the path is a link or leads upwards, or the directory cannot be made.
-    pub fn create_below(base: &Path, path: &Path, rules: Rules) -> Result<Self, Error> {
+    pub fn create_below(base: &Path, path: &Path, rules: Rules, owner: Option<u32>) -> Result<Self, Error> {
         let whole = absolute(&base.join(path))?;
         let failed = |errno| Error::root(&whole, "make the workspace", errno);
-        let mut directory = open_plain(base, OFlags::empty()).map_err(failed)?;
-        for name in path.components() {
-            directory = match name {
-                Component::Normal(name) => enter_or_make(&directory, name).map_err(failed)?,
-                Component::CurDir => directory,
-                Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
-                    return Err(failed(Errno::XDEV));
-                }
-            };
-        }
+        let names = path.components().filter(|name| *name != Component::CurDir);
+        let names = names.map(|name| match name {
+            Component::Normal(name) => Ok(name),
+            _ => Err(failed(Errno::XDEV)),
+        });
+        let names: Vec<&OsStr> = names.collect::<Result<_, _>>()?;
+        let base = open_plain(base, OFlags::empty()).map_err(failed)?;
+        let directory = descend(base, &names, owner).map_err(failed)?;
         Self::of(directory, whole, rules)
     }
 
@@ -169,12 +167,31 @@ impl Root {
     }
 }
 
-/// A handle of a directory below another one, made if need be, and no link.
-fn enter_or_make(above: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
-    match rustix::fs::mkdirat(above, name, Mode::RWXU) {
-        // It was there, or somebody else was faster; whether it is a directory shows next.
-        Ok(()) | Err(Errno::EXIST) => resolve::directory_below(above, Path::new(name)),
-        Err(errno) => Err(errno),
+/// A handle of a directory some names below another one. None of them is a link; those that are missing are made.
+fn descend(mut directory: OwnedFd, names: &[&OsStr], owner: Option<u32>) -> Result<OwnedFd, Errno> {
+    for (index, name) in names.iter().enumerate() {
+        let last = index + 1 == names.len();
+        let mode = if owner.is_some() && !last { 0o711 } else { 0o700 };
+        let made = match rustix::fs::mkdirat(&directory, *name, Mode::from_raw_mode(mode)) {
+            Ok(()) => true,
+            // It was there, or somebody else was faster; whether it is a directory shows next.
+            Err(Errno::EXIST) => false,
+            Err(errno) => return Err(errno),
+        };
+        directory = resolve::directory_below(&directory, Path::new(name))?;
+        if let (true, true, Some(owner)) = (made, last, owner) {
+            give_away(&directory, owner)?;
+        }
+    }
+    Ok(directory)
+}
+
+fn give_away(directory: &OwnedFd, owner: u32) -> Result<(), Errno> {
+    let (uid, gid) = (Uid::from_raw(owner), Gid::from_raw(owner));
+    match chownat(directory, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH) {
+        // Not every root may; then it stays ours, and runs say what they cannot do in it.
+        Err(Errno::PERM | Errno::INVAL) => Ok(()),
+        done => done,
     }
 }
 

@@ -14,10 +14,19 @@ use crate::local::Fence;
 pub enum Runner {
     /// The fence, as for code.
     Fenced,
-    /// The host itself, with the person's rights and these variables: somebody chose that.
-    Host(Vec<(EnvName, String)>),
+    /// The host itself, with the person's rights: somebody chose that.
+    Host(Host),
     /// A container of its own.
     Container,
+}
+
+/// What commands of the host start with.
+#[derive(Debug, Clone)]
+pub struct Host {
+    /// Their environment.
+    pub variables: Vec<(EnvName, String)>,
+    /// Where they start, if there is no workspace; absolute.
+    pub directory: PathBuf,
 }
 
 impl Runner {
@@ -34,14 +43,15 @@ impl Runner {
     pub(crate) const fn fence(&self, fence: Fence) -> Fence {
         match self {
             Self::Fenced | Self::Container => fence,
-            Self::Host(_) => Fence::Unfenced,
+            Self::Host(_) => Fence::Host,
         }
     }
 
-    /// Adds what a command sees of its environment.
+    /// Says where a command starts and what it sees of its environment.
     pub(crate) fn equip(&self, request: &mut Request) {
-        if let Self::Host(variables) = self {
-            request.env.extend(variables.iter().cloned());
+        if let Self::Host(host) = self {
+            request.env.extend(host.variables.iter().cloned());
+            request.workspace.get_or_insert_with(|| host.directory.clone());
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ringfence_policy::{Scope, SessionId, UserRoot, UserRootError};
 
 use crate::files::{self, Root, Rules};
+use crate::local::owner_for_guests;
 
 /// How many users' directories are held open.
 const MAX_OPEN: usize = 256;
@@ -101,12 +102,12 @@ impl Workspaces {
         if let Some(root) = open.get(&key) {
             return Ok(Some(Arc::clone(root)));
         }
-        let rules = self.rules.clone();
+        let (rules, owner) = (self.rules.clone(), owner_for_guests());
         let root = if path.is_absolute() {
-            Root::create(&path, rules)
+            Root::create(&path, rules, owner)
         } else {
             // A project that we work in may have chosen it, and may hold links.
-            Root::create_below(below, &path, rules)
+            Root::create_below(below, &path, rules, owner)
         };
         let root = Arc::new(root?);
         if open.len() >= MAX_OPEN {

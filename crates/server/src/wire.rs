@@ -160,7 +160,7 @@ impl WireFence {
             Fence::Default => Some(Self::Default),
             Fence::Required => Some(Self::Required),
             Fence::BestEffort => Some(Self::BestEffort),
-            Fence::Unfenced => None,
+            Fence::Unfenced | Fence::Host => None,
         }
     }
 }

@@ -25,6 +25,7 @@ mod situations;
 mod soak;
 mod streams;
 mod tools;
+mod tools_everywhere;
 mod usage;
 mod workspace;
 mod world;

@@ -270,6 +270,21 @@ impl World {
         }
     }
 
+    /// `ringfence tool OPTIONS NAME` with these arguments: what it answers, or `{"error": …}`.
+    #[track_caller]
+    pub(crate) fn tool(&self, options: &[&str], name: &str, arguments: &Value) -> Value {
+        let mut args = vec!["tool", name, "-", "--json"];
+        if self.mode == Mode::OneShot {
+            args.push("--no-engine");
+        }
+        args.extend(options);
+        let output = finish(&mut self.command(&[], args), arguments.to_string().as_bytes());
+        self.watch(output.pid);
+        let printed: Result<Value, _> = serde_json::from_str(&output.stdout);
+        assert!(printed.is_ok(), "no answer: {output:?}");
+        printed.unwrap()
+    }
+
     /// What the engine said.
     pub(crate) fn engine_log(&self) -> String {
         fs::read_to_string(self.dir.path("engine.log")).unwrap_or_default()

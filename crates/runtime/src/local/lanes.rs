@@ -7,13 +7,14 @@ use std::sync::{Arc, OnceLock};
 
 use ringfence_jail::Launcher;
 use ringfence_jail::protocol::{LauncherSpec, Missing};
-use ringfence_policy::{Request, Scope};
+use ringfence_policy::{Access, Mount, Request, Scope};
 
 use super::found::libraries;
 use super::guest::{Grouping, Groups};
 use super::lane::{Failure, Lane, OpenError};
-use super::layout::{self, Extra, Places, Strength, Workspace};
+use super::layout::{self, Extra, Places, Strength, WORKSPACE};
 use super::served::Served;
+use super::workspace::Workspace;
 use super::{Error, Fence, Settings, Warmth};
 
 /// The most scopes that have warm lanes at once.
@@ -50,7 +51,7 @@ impl Lanes {
         // A shared lane has every layer, or none of its guests starts: what one request puts up with must not
         // weaken another's fence.
         let lenient = fence == Fence::BestEffort && ringfence_jail::landlock_abi().is_err();
-        if fence == Fence::Unfenced || lenient || !request.mounts.is_empty() {
+        if fence.is_none() || lenient || !request.mounts.is_empty() {
             return self.open(request, fence, settings, groups).await.map(Arc::new);
         }
         let key = (request.scope.clone(), request.workspace.clone());
@@ -115,11 +116,13 @@ impl Lanes {
         fence: Fence,
         groups: &Grouping,
     ) -> Result<Served, Error> {
-        let namespaced = fence != Fence::Unfenced && self.forbidden.get().is_none();
+        let namespaced = !fence.is_none() && self.forbidden.get().is_none();
         let launcher = namespaced.then(spawn_launcher).transpose()?;
         let extra = extra();
-        if fence == Fence::Unfenced {
-            return open_flat(extra, Strength::None, groups.get().cloned(), None).await;
+        match fence {
+            Fence::Unfenced => return open_flat(extra, Strength::Limits, groups.get().cloned(), None).await,
+            Fence::Host => return open_flat(extra, Strength::Nothing, None, None).await,
+            Fence::Default | Fence::Required | Fence::BestEffort => {}
         }
         let missing = if fence == Fence::BestEffort {
             Missing::Report
@@ -201,11 +204,19 @@ fn spawn_launcher() -> Result<Launcher, Error> {
 }
 
 async fn open_flat(
-    extra: Extra,
+    mut extra: Extra,
     strength: Strength,
     groups: Option<Arc<Groups>>,
     why: Option<&Failure>,
 ) -> Result<Served, Error> {
+    // What was to stand at /workspace is the workspace here, wherever it is.
+    let here = |mount: &mut Mount| mount.guest() == Path::new(WORKSPACE) && mount.access == Access::ReadWrite;
+    if let Some(mount) = extra.mounts.extract_if(.., here).next() {
+        extra.workspace = Some(Workspace {
+            path: mount.host,
+            protected: Vec::new(),
+        });
+    }
     if extra.mounts.iter().any(|mount| mount.guest() != mount.host) {
         return Err(Error::NeedsNamespaces {
             what: "a mount at another path than the host's",

@@ -1,6 +1,5 @@
 //! What a guest sees: the paths of its root, its environment, and the rules that go with them.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,6 +9,8 @@ use ringfence_jail::protocol::{
 };
 use ringfence_jail::seccomp::{Forks, Ipc, Sockets, Surface};
 use ringfence_policy::{Access, Limits, Mount};
+
+use super::workspace::Workspace;
 
 /// Top-level directories that hold programs and their libraries; links on a merged-/usr system.
 const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"];
@@ -55,6 +56,9 @@ const DEVICES: &[&str] = &[
     "/dev/urandom",
 ];
 
+/// Where programs are.
+pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
 /// The working directory in a cell.
 pub(super) const WORKSPACE: &str = "/workspace";
 
@@ -73,14 +77,6 @@ pub(super) struct Extra {
     pub(super) mounts: Vec<Mount>,
     /// The host directory that guests work in. `None`: a private one for each.
     pub(super) workspace: Option<Workspace>,
-}
-
-/// A host directory that guests work in.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Workspace {
-    pub(super) path: PathBuf,
-    /// Names in it that guests may read and not write: what programs of the host would execute.
-    pub(super) protected: Vec<String>,
 }
 
 impl Extra {
@@ -184,21 +180,10 @@ fn workspace(workspace: &Workspace) -> Vec<Bind> {
         guest_owns: true,
         optional: false,
     };
-    let protected = |name: &OsStr| {
-        let mut names = workspace.protected.iter();
-        names.any(|protected| name.eq_ignore_ascii_case(protected))
-    };
     let mut binds = vec![bind(workspace.path.clone(), WORKSPACE.into(), true)];
-    let entries = fs::read_dir(&workspace.path).into_iter().flatten().flatten();
-    let entries = entries.filter(|entry| {
-        let real = entry
-            .file_type()
-            .is_ok_and(|kind| kind.is_dir() || kind.is_file());
-        real && protected(&entry.file_name())
-    });
-    binds.extend(entries.map(|entry| {
-        let guest = Path::new(WORKSPACE).join(entry.file_name());
-        bind(entry.path(), guest, false)
+    binds.extend(workspace.entries().protected.into_iter().map(|path| {
+        let guest = Path::new(WORKSPACE).join(path.file_name().unwrap_or_default());
+        bind(path, guest, false)
     }));
     binds
 }
@@ -264,7 +249,7 @@ impl Places {
     pub(super) fn environment(&self, extra: &Extra) -> Vec<(String, String)> {
         let path = |name| self.join(name).display().to_string();
         let fixed = [
-            ("PATH", "/usr/local/bin:/usr/bin:/bin".to_owned()),
+            ("PATH", PATH.to_owned()),
             ("LANG", "C.UTF-8".to_owned()),
             ("USER", "sandbox".to_owned()),
             ("LOGNAME", "sandbox".to_owned()),
@@ -283,7 +268,20 @@ impl Places {
     fn rules(&self, extra: &Extra) -> LandlockRules {
         let mut readable: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
         let mut writable: Vec<PathBuf> = ["tmp", "output"].map(|name| self.join(name)).into();
-        writable.push(self.workspace(extra));
+        let mut entries = Vec::new();
+        match (self, &extra.workspace) {
+            (Self::Directory(_), Some(workspace)) => {
+                let found = workspace.entries();
+                // No mount keeps what is protected: only what stands beside it may be changed.
+                if found.protected.is_empty() {
+                    entries.push(workspace.path.clone());
+                } else {
+                    readable.push(workspace.path.clone());
+                    entries.extend(found.open);
+                }
+            }
+            _ => writable.push(self.workspace(extra)),
+        }
         match self {
             Self::Cell => {
                 readable.extend(["/etc", "/proc", "/code"].map(PathBuf::from));
@@ -316,6 +314,7 @@ impl Places {
         LandlockRules {
             readable,
             writable,
+            entries,
             devices: DEVICES.iter().map(PathBuf::from).collect(),
         }
     }
@@ -336,7 +335,9 @@ pub(super) enum Strength {
     /// By every layer there is.
     Full(Missing),
     /// By resource limits alone (`--unfenced`).
-    None,
+    Limits,
+    /// By nothing: a command of the host's own.
+    Nothing,
 }
 
 /// Everything that holds a guest beside namespaces and control groups.
@@ -357,18 +358,19 @@ pub(super) fn confinement(
     };
     let (landlock, missing) = match strength {
         Strength::Full(missing) => (Some(places.rules(extra)), missing),
-        Strength::None => (None, Missing::Report),
+        Strength::Limits | Strength::Nothing => (None, Missing::Report),
+    };
+    let rlimits = || Rlimits {
+        file_size: limits.disk.0,
+        open_files: 1024,
+        processes: by_rlimit.then(|| u64::from(limits.pids.get()) + processes_beside(in_cell, ids)),
+        data: by_rlimit.then_some(limits.memory.0),
+        cpu_seconds: by_rlimit.then_some(cpu_seconds),
     };
     Confinement {
         working_directory: places.workspace(extra),
         ids,
-        rlimits: Rlimits {
-            file_size: limits.disk.0,
-            open_files: 1024,
-            processes: by_rlimit.then(|| u64::from(limits.pids.get()) + processes_beside(in_cell, ids)),
-            data: by_rlimit.then_some(limits.memory.0),
-            cpu_seconds: by_rlimit.then_some(cpu_seconds),
-        },
+        rlimits: (strength != Strength::Nothing).then(rlimits),
         missing,
         landlock,
         surface: if in_cell {
@@ -395,6 +397,7 @@ pub(super) fn forkable(confinement: Confinement) -> Confinement {
     let landlock = confinement.landlock.map(|rules| LandlockRules {
         readable: Vec::new(),
         writable: vec![PathBuf::from("/")],
+        entries: Vec::new(),
         devices: rules.devices,
     });
     Confinement {

@@ -22,6 +22,7 @@ mod run;
 mod served;
 mod sessions;
 mod workdir;
+mod workspace;
 
 use std::ffi::OsString;
 use std::io;
@@ -41,6 +42,7 @@ pub use ringfence_jail::launcher_main;
 pub use run::{Chunk, Connection, Stream};
 pub use sessions::{Error as SessionError, SessionInfo, SessionSettings};
 pub use workdir::PrivateDirectory;
+pub use workspace::owner_for_guests;
 
 use destination::Destination;
 use guest::{Grouping, Guest};
@@ -60,6 +62,15 @@ pub enum Fence {
     BestEffort,
     /// By none. Only for the person at this machine.
     Unfenced,
+    /// By none, and limited in time and output alone: a command that is meant to work on the host.
+    Host,
+}
+
+impl Fence {
+    /// Whether there is one.
+    const fn is_none(self) -> bool {
+        matches!(self, Self::Unfenced | Self::Host)
+    }
 }
 
 /// How the backend is set up.

@@ -111,9 +111,22 @@ impl Served {
         }
     }
 
-    /// What a person should know about every run in this lane.
+    /// What a person should know about a run in this lane.
     pub(super) fn warnings(&self) -> Vec<String> {
-        self.warnings.clone()
+        let mut warnings = self.warnings.clone();
+        if let (Places::Directory(_), Strength::Full(_), Some(workspace)) =
+            (&self.places, self.strength, &self.extra.workspace)
+        {
+            warnings.extend(workspace.warnings(self.guest_user()));
+        }
+        warnings
+    }
+
+    /// The user that guests become on the host, where that is another than ours.
+    fn guest_user(&self) -> Option<u32> {
+        let fenced = matches!(self.strength, Strength::Full(_));
+        (fenced && self.places != Places::Cell && layout::effective_uid() == Some(0))
+            .then_some(layout::NOBODY)
     }
 
     /// Whether the lane is as strong as a request wants it.
@@ -180,7 +193,10 @@ impl Served {
     async fn command_guest(&self, request: &Request, settings: &Settings) -> Result<(Guest, bool), Error> {
         let directory = self.directory(settings)?;
         let places = self.places_in(directory.as_ref());
-        let environment = environment(&places, &self.extra, request);
+        let environment = match self.strength {
+            Strength::Nothing => host_environment(request),
+            Strength::Full(_) | Strength::Limits => environment(&places, &self.extra, request),
+        };
         let (executable, arguments) = command(request, &environment)?;
         let program = layout::program(&executable, arguments, environment);
         let text = Text::Job(Vec::new());
@@ -282,8 +298,7 @@ impl Served {
         if self.places == Places::Cell {
             return Ok(None);
         }
-        let for_nobody = self.strength != Strength::None && layout::effective_uid() == Some(0);
-        Workdir::create(&settings.scratch, for_nobody)
+        Workdir::create(&settings.scratch, self.guest_user())
             .map(Some)
             .map_err(Error::Directory)
     }
@@ -381,6 +396,18 @@ fn environment(places: &Places, extra: &Extra, request: &Request) -> Vec<(String
     for (name, value) in &request.env {
         environment.retain(|(other, _)| other != name.as_str());
         environment.push((name.as_str().to_owned(), value.clone()));
+    }
+    environment
+}
+
+/// A command of the host sees what it was given, as from any other program.
+fn host_environment(request: &Request) -> Vec<(String, String)> {
+    let given = request.env.iter();
+    let mut environment: Vec<_> = given
+        .map(|(name, value)| (name.as_str().to_owned(), value.clone()))
+        .collect();
+    if !environment.iter().any(|(name, _)| name == "PATH") {
+        environment.push(("PATH".to_owned(), layout::PATH.to_owned()));
     }
     environment
 }

@@ -282,7 +282,7 @@ fn check(request: &Request, fence: Fence) -> Result<(), Error> {
     if request.language != Language::Python {
         return Err(Error::Language(request.language));
     }
-    if fence == Fence::Unfenced {
+    if fence.is_none() {
         return Err(Error::Unfenced);
     }
     Ok(())

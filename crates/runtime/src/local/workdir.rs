@@ -13,7 +13,8 @@ use std::sync::{Mutex, PoisonError};
 
 use super::destination::{O_DIRECTORY, O_NOFOLLOW, O_PATH, below, handle};
 use super::guest::{owner_is_dead, owner_name};
-use super::layout::{NOBODY, effective_uid};
+use super::layout::effective_uid;
+use super::workspace::owner_for_guests;
 
 /// The most entries that a guest may have: what measures them must come to an end.
 const MAX_ENTRIES: u64 = 100_000;
@@ -27,10 +28,10 @@ const MAX_OPEN: usize = 64;
 pub(super) struct Workdir(PathBuf);
 
 impl Workdir {
-    /// Makes a new directory below `parent`, with the places of a guest in it.
-    pub(super) fn create(parent: &Path, for_nobody: bool) -> io::Result<Self> {
+    /// Makes a new directory below `parent`, with the places of a guest in it, which belong to `owner` if not to us.
+    pub(super) fn create(parent: &Path, owner: Option<u32>) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let open = if for_nobody { 0o711 } else { 0o700 };
+        let open = if owner.is_some() { 0o711 } else { 0o700 };
         let path = parent.join(format!(
             "{}-{}",
             owner_name(),
@@ -42,8 +43,8 @@ impl Workdir {
         for place in ["workspace", "tmp", "output", "code"] {
             let place = directory.0.join(place);
             fs::DirBuilder::new().mode(0o700).create(&place)?;
-            if for_nobody {
-                chown(&place, Some(NOBODY), Some(NOBODY))?;
+            if owner.is_some() {
+                chown(&place, owner, owner)?;
             }
         }
         Ok(directory)
@@ -94,7 +95,7 @@ impl PrivateDirectory {
     /// # Errors
     /// If it cannot be made.
     pub fn create(parent: &Path) -> io::Result<Self> {
-        let whole = Workdir::create(parent, false)?;
+        let whole = Workdir::create(parent, owner_for_guests())?;
         Ok(Self {
             path: whole.path().join("workspace"),
             _whole: whole,
@@ -298,7 +299,7 @@ mod tests {
 
     fn workdir() -> (tempfile::TempDir, Workdir) {
         let parent = tempfile::tempdir().unwrap();
-        let directory = Workdir::create(parent.path(), false).unwrap();
+        let directory = Workdir::create(parent.path(), None).unwrap();
         (parent, directory)
     }
 

@@ -330,17 +330,18 @@ fn confinement(movable: bool) -> Confinement {
     Confinement {
         working_directory: "/workspace".into(),
         ids: Some((GUEST_ID, GUEST_ID)),
-        rlimits: Rlimits {
+        rlimits: Some(Rlimits {
             file_size: 1 << 30,
             open_files: 1024,
             processes: None,
             data: None,
             cpu_seconds: None,
-        },
+        }),
         missing: Missing::Refuse,
         landlock: Some(LandlockRules {
             readable,
             writable,
+            entries: Vec::new(),
             devices: devices.map(PathBuf::from).into(),
         }),
         surface: Surface {

@@ -5,7 +5,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use ringfence_runtime::local::PrivateDirectory;
+use ringfence_runtime::files::{Root, Rules};
+use ringfence_runtime::local::{PrivateDirectory, owner_for_guests};
 
 use crate::context::Context;
 use crate::ui::Ui;
@@ -23,16 +24,28 @@ impl Private {
     /// Makes one, and removes what servers left that were killed.
     pub(super) fn make(keep: bool, context: &Context) -> anyhow::Result<Self> {
         let parent = context.paths.make_state()?.join("workspaces");
-        let private = |path: &Path| DirBuilder::new().recursive(true).mode(0o700).create(path);
-        let made = private(&parent).and_then(|()| {
-            PrivateDirectory::sweep(&parent);
-            if keep {
-                let path = parent.join(format!("kept-{}", unique()));
-                return private(&path).map(|()| Self::Kept(path));
-            }
-            PrivateDirectory::create(&parent).map(Self::Passing)
-        });
-        made.with_context(|| format!("making a workspace in {}", parent.display()))
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&parent)
+            .with_context(|| format!("making a workspace in {}", parent.display()))?;
+        PrivateDirectory::sweep(&parent);
+        let owner = owner_for_guests();
+        if keep {
+            let path = parent.join(format!("kept-{}", unique()));
+            Root::create(&path, Rules::standard(), owner)?;
+            return Ok(Self::Kept(path));
+        }
+        // A guest that is another user than ours does not reach into our state.
+        let parent = if owner.is_some() {
+            std::env::temp_dir()
+        } else {
+            parent
+        };
+        PrivateDirectory::sweep(&parent);
+        PrivateDirectory::create(&parent)
+            .map(Self::Passing)
+            .with_context(|| format!("making a workspace in {}", parent.display()))
     }
 
     pub(super) fn path(&self) -> &Path {

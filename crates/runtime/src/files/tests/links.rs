@@ -260,6 +260,7 @@ fn two_roots_do_not_reach_each_other() {
             Root::create(
                 &world.directory.path().join("data/users").join(user),
                 Rules::standard(),
+                None,
             )
             .unwrap()
         })
@@ -311,7 +312,7 @@ fn a_root_is_no_link() {
     symlink("outside", path("link")).unwrap();
     symlink("nowhere", path("dangling")).unwrap();
     symlink("outside/nowhere", path("dangling-parent")).unwrap();
-    for open in [Root::open, Root::create] {
+    for open in [Root::open, |path: &Path, rules| Root::create(path, rules, None)] {
         for name in ["link", "link/", "link/.", "outside/secret.txt"] {
             denied(open(&path(name), Rules::standard()), Kind::WrongKind);
         }
@@ -324,7 +325,10 @@ fn a_root_is_no_link() {
     denied(Root::open(&path("missing"), Rules::standard()), Kind::NotFound);
     denied(Root::open(Path::new(""), Rules::standard()), Kind::InvalidPath);
     for name in ["dangling", "dangling/x", "dangling-parent/x/y"] {
-        denied(Root::create(&path(name), Rules::standard()), Kind::WrongKind);
+        denied(
+            Root::create(&path(name), Rules::standard(), None),
+            Kind::WrongKind,
+        );
     }
     assert!(!world.outside("nowhere").exists() && !path("nowhere").exists());
 }

@@ -253,7 +253,7 @@ fn a_delete_takes_one_thing_away() {
 fn a_root_is_made_for_its_owner_alone() {
     let world = World::new();
     let path = world.directory.path().join("data/users/ann");
-    let root = Root::create(&path, Rules::standard()).unwrap();
+    let root = Root::create(&path, Rules::standard(), None).unwrap();
     for made in ["data", "data/users", "data/users/ann"] {
         let mode = fs::metadata(world.directory.path().join(made))
             .unwrap()
@@ -264,7 +264,7 @@ fn a_root_is_made_for_its_owner_alone() {
     assert_eq!(root.path(), path);
     root.write("x", b"kept", WriteMode::Replace).unwrap();
     assert_eq!(
-        text_of(&Root::create(&path, Rules::standard()).unwrap(), "x"),
+        text_of(&Root::create(&path, Rules::standard(), None).unwrap(), "x"),
         "kept"
     );
 }

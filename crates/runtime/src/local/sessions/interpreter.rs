@@ -66,7 +66,7 @@ impl Interpreter {
         match fence {
             Fence::Required => !applied.namespaces || self.lacks_layers(),
             Fence::Default => self.fence == Fence::BestEffort && self.lacks_layers(),
-            Fence::BestEffort | Fence::Unfenced => false,
+            Fence::BestEffort | Fence::Unfenced | Fence::Host => false,
         }
     }
 

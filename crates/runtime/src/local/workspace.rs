@@ -1,0 +1,160 @@
+//! A host directory that guests work in: what of it they may change, and what keeps them from it.
+
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::layout::{NOBODY, effective_uid};
+
+/// How many entries of a workspace get a rule of their own.
+const MAX_RULES: usize = 256;
+
+/// A host directory that guests work in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Workspace {
+    pub(super) path: PathBuf,
+    /// Names in it that guests may read and not write: what programs of the host would execute.
+    pub(super) protected: Vec<String>,
+}
+
+/// The directories and files that lie directly in a workspace. Links are neither.
+#[derive(Debug, Default)]
+pub(super) struct Entries {
+    pub(super) protected: Vec<PathBuf>,
+    /// What may be changed; as many as there can be rules for.
+    pub(super) open: Vec<PathBuf>,
+}
+
+impl Workspace {
+    pub(super) fn entries(&self) -> Entries {
+        let mut found = Entries::default();
+        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            let real = |kind: fs::FileType| kind.is_dir() || kind.is_file();
+            if !entry.file_type().is_ok_and(real) {
+                continue;
+            }
+            let name = entry.file_name();
+            if self
+                .protected
+                .iter()
+                .any(|protected| name.eq_ignore_ascii_case(protected))
+            {
+                found.protected.push(entry.path());
+            } else if found.open.len() < MAX_RULES {
+                found.open.push(entry.path());
+            }
+        }
+        found
+    }
+
+    /// What whoever writes the code must know where it has no cell, and runs as `guest` if that is another user than ours.
+    pub(super) fn warnings(&self, guest: Option<u32>) -> Vec<String> {
+        let path = self.path.display();
+        let mut told = vec![format!(
+            "code sees the workspace at {path}; there is no /workspace here"
+        )];
+        told.extend(guest.and_then(|guest| {
+            let lacking = self.lacking(guest);
+            (!lacking.is_empty()).then(|| {
+                format!(
+                    "code runs as the user {guest} here, who may not {} the workspace; give it to that user (chown), or \
+                     run Ringfence as its owner",
+                    lacking.join(" or ")
+                )
+            })
+        }));
+        if let Some(name) = self.entries().protected.first().and_then(|path| path.file_name()) {
+            told.push(format!(
+                "code changes what is in the workspace, but adds and removes nothing in its top directory: that holds \
+                 `{}`, which is protected, and without namespaces there is no other way to keep it",
+                name.display()
+            ));
+        }
+        told
+    }
+
+    /// What a user may not do with it, as far as the permission bits tell.
+    fn lacking(&self, user: u32) -> Vec<&'static str> {
+        let may = |path: &Path, wanted| {
+            fs::metadata(path).is_ok_and(|found| rights(&found, user) & wanted == wanted)
+        };
+        let mut lacking = Vec::new();
+        if !may(&self.path, 0o5) {
+            lacking.push("read");
+        }
+        if !may(&self.path, 0o3) {
+            lacking.push("write in");
+        }
+        if !self.path.ancestors().skip(1).all(|above| may(above, 0o1)) {
+            lacking.push("reach by its absolute path");
+        }
+        lacking
+    }
+}
+
+/// What the permission bits give to a user whose group has the same number.
+fn rights(found: &Metadata, user: u32) -> u32 {
+    let shift = match (found.uid() == user, found.gid() == user) {
+        (true, _) => 6,
+        (false, true) => 3,
+        (false, false) => 0,
+    };
+    found.mode() >> shift & 0o7
+}
+
+/// The user that directories must be given to so that guests can write in them. `None`: ours.
+///
+/// A root that may not make mounts has no cells, and its guests become `nobody`.
+pub fn owner_for_guests() -> Option<u32> {
+    const CAP_SYS_ADMIN: u64 = 1 << 21;
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    let effective = u64::from_str_radix(effective.trim(), 16).ok()?;
+    (effective_uid() == Some(0) && effective & CAP_SYS_ADMIN == 0).then_some(NOBODY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn workspace() -> (tempfile::TempDir, Workspace) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("w");
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        let protected = vec![".git".to_owned(), ".envrc".to_owned()];
+        (dir, Workspace { path, protected })
+    }
+
+    #[test]
+    fn links_are_no_entries() {
+        let (_dir, workspace) = workspace();
+        for name in ["src", ".GIT"] {
+            fs::create_dir(workspace.path.join(name)).unwrap();
+        }
+        fs::write(workspace.path.join("a"), "").unwrap();
+        symlink("/etc", workspace.path.join("link")).unwrap();
+        symlink("/etc/passwd", workspace.path.join(".envrc")).unwrap();
+        let mut found = workspace.entries();
+        found.open.sort();
+        assert_eq!(found.protected, [workspace.path.join(".GIT")]);
+        assert_eq!(found.open, [workspace.path.join("a"), workspace.path.join("src")]);
+    }
+
+    #[test]
+    fn what_a_user_may_not_do_is_said() {
+        let (dir, workspace) = workspace();
+        let check = |mode: u32, above: u32, expected: &[&str]| {
+            fs::set_permissions(&workspace.path, Permissions::from_mode(mode)).unwrap();
+            fs::set_permissions(dir.path(), Permissions::from_mode(above)).unwrap();
+            assert_eq!(workspace.lacking(4_000_000), expected, "{mode:o} {above:o}");
+            fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        };
+        check(0o777, 0o755, &[]);
+        check(0o755, 0o755, &["write in"]);
+        check(0o700, 0o755, &["read", "write in"]);
+        check(0o777, 0o700, &["reach by its absolute path"]);
+    }
+}
