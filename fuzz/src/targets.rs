@@ -13,6 +13,7 @@ use ringfence_runtime::fetch::Url;
 use ringfence_runtime::files::{Entry, Root, Rules};
 use ringfence_runtime::output::{self, Capture};
 use ringfence_runtime::{imports, redact::Redactor};
+use ringfence_server::mcp;
 
 /// A function that panics on a finding, and inputs to start from.
 pub(crate) struct Target {
@@ -82,6 +83,17 @@ pub(crate) const TARGETS: &[Target] = &[
             b"\x10\x03\x00\x00\x00abc\x11\x00\x00\x00\x00",
             b"\x02\xff\xff\xff\xff",
             b"{\"code\":\"print(1)\",\"name\":\"a.py\",\"language\":\"python\",\"args\":[],\"env\":[[\"A\",\"b\"]],\"limits\":{\"timeout\":30.0,\"max_output\":10240,\"memory\":268435456,\"cpus\":1.0,\"pids\":64,\"disk\":67108864},\"mounts\":[[\"/tmp\",\"/data\",false]],\"scope\":\"local\",\"fence\":\"default\",\"interpreter\":null,\"output_directory\":null,\"stream\":false,\"stdin\":false}",
+        ],
+    },
+    Target {
+        name: "mcp_lines",
+        run: mcp_lines,
+        seeds: &[
+            b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"shell\",\"arguments\":{\"args\":[\"a\"]}}}",
+            b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":\"x\"}}",
+            b"{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"roots\":[{\"uri\":\"file:///a%20b\"}]}}",
+            b"{\"jsonrpc\":\"1.0\",\"id\":9223372036854775808,\"method\":null}",
+            b"file://localhost/a%C3%A9/../b?c#d",
         ],
     },
     Target {
@@ -210,6 +222,22 @@ fn is_number(part: &str) -> bool {
     match hexadecimal {
         Some(digits) => digits.bytes().all(|byte| byte.is_ascii_hexdigit()),
         None => part.bytes().all(|byte| byte.is_ascii_digit()),
+    }
+}
+
+/// What is no message is answered with one error on one line; what is a path is one of this machine.
+fn mcp_lines(bytes: &[u8]) {
+    if let Some(answer) = mcp::refusal(bytes) {
+        assert_eq!(
+            answer.iter().position(|byte| *byte == b'\n'),
+            Some(answer.len() - 1)
+        );
+        let answer: serde_json::Value = serde_json::from_slice(&answer).expect("an answer is JSON");
+        assert!(answer["error"]["code"].is_i64(), "{answer}");
+    }
+    if let Some(path) = mcp::path_of(&String::from_utf8_lossy(bytes)) {
+        assert!(path.is_absolute());
+        assert!(!path.as_os_str().as_encoded_bytes().contains(&0));
     }
 }
 

@@ -29,7 +29,9 @@ use tokio::task::JoinSet;
 use handler::Handler;
 use lines::Lines;
 
+pub use lines::refusal;
 pub use rmcp::transport::io::stdio_pipes;
+pub use uri::path_of;
 
 /// How long a client may take to read what is left when the connection ends.
 const LAST_WORDS: Duration = Duration::from_secs(2);

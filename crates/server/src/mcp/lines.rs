@@ -197,6 +197,13 @@ fn encode(message: &TxJsonRpcMessage<RoleServer>) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
+/// The answer to a line that is no message; none to one that is, or that is passed over.
+pub fn refusal(line: &[u8]) -> Option<Vec<u8>> {
+    parse(line)
+        .err()
+        .and_then(|refusal| encode(&refusal.message()).ok())
+}
+
 /// The message in a line; none for an empty line and for a notification of a kind that nobody knows.
 fn parse(line: &[u8]) -> Result<Option<ClientJsonRpcMessage>, Refusal> {
     if line.trim_ascii().is_empty() {

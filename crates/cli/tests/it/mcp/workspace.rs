@@ -86,6 +86,7 @@ fn a_private_one_works_for_a_user_without_rights() {
 
 #[test]
 fn a_private_one_works_where_namespaces_are_forbidden() {
+    play(World::new(Mode::OneShot, Place::Container), a_private_one_works);
     play(
         World::new(Mode::OneShot, Place::ContainerUser),
         a_private_one_works,
@@ -207,6 +208,46 @@ fn a_root_that_is_withdrawn_or_refused_is_used_no_more() {
     );
     client.early.clear();
     client.leave().well();
+    world.close();
+}
+
+#[test]
+fn a_client_that_does_not_name_its_roots_is_not_waited_for_for_ever() {
+    let world = World::here();
+    let mut client = Client::start(&world, &[]);
+    client.greet(&json!({"roots": {}}));
+    let call = client.begin("run_python_code", &json!({"code": "print('gone on')"}));
+    client.until(|message| message["method"] == "roots/list");
+    assert_eq!(client.ask("ping", &json!({}))["result"], json!({}));
+    assert_eq!(text(&client.answer(call)["result"]), "gone on\n");
+    let left = client.leave();
+    assert_eq!((left.status, left.stderr.as_str()), (0, ""), "{left:?}");
+    world.close();
+}
+
+#[test]
+fn a_client_hears_as_much_as_it_wants() {
+    let world = World::here();
+    let one = directory(&world, "one");
+    let heard = |level: &str, root: &Path| {
+        let mut client = with_root(&world, &[], &one);
+        assert_eq!(client.python("print(1)"), "1\n");
+        let set = client.ask("logging/setLevel", &json!({"level": level}));
+        assert_eq!(set["result"], json!({}));
+        client.tell("notifications/roots/list_changed", &json!({}));
+        offer(&mut client, &[root]);
+        assert_eq!(client.python("print(2)"), "2\n");
+        let messages = client.leave().messages;
+        let levels = messages.iter().map(|message| {
+            assert_eq!(message["method"], "notifications/message");
+            message["params"]["level"].as_str().unwrap().to_owned()
+        });
+        levels.collect::<Vec<_>>()
+    };
+    assert_eq!(heard("info", &one), ["info"]);
+    assert_eq!(heard("warning", &one), [""; 0]);
+    assert_eq!(heard("warning", Path::new("/proc")), ["warning"]);
+    assert_eq!(heard("error", Path::new("/proc")), [""; 0]);
     world.close();
 }
 
