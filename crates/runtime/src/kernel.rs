@@ -10,6 +10,7 @@ mod caller;
 mod error;
 mod limits;
 mod record;
+mod room;
 mod schema;
 mod tool;
 

@@ -17,6 +17,8 @@ const MAX_OPEN: usize = 256;
 pub struct Workspaces {
     choice: Choice,
     rules: Rules,
+    /// Whether runs may write no more to it than to a directory of their own.
+    measured: bool,
     /// Work that goes on keeps the directory that it began with, whatever takes its name meanwhile.
     open: Mutex<HashMap<Key, Arc<Root>>>,
 }
@@ -70,8 +72,22 @@ impl Workspaces {
         Self {
             choice,
             rules,
+            measured: false,
             open: Mutex::default(),
         }
+    }
+
+    /// The same, held to the disk limit of runs: for a directory that no person has chosen.
+    #[must_use]
+    pub fn measured(self) -> Self {
+        Self {
+            measured: true,
+            ..self
+        }
+    }
+
+    pub(crate) fn is_measured(&self) -> bool {
+        self.measured
     }
 
     /// What file tools may do.

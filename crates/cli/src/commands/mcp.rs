@@ -56,7 +56,7 @@ pub(crate) fn run(args: &McpArgs, context: &Context) -> anyhow::Result<ExitCode>
     let mut workspaces = kernel::workspaces(server.named.as_deref(), context)?;
     if workspaces.is_open_to_choice() {
         let private = Private::make(args.keep_workspace, context)?;
-        workspaces = kernel::directory(private.path(), context)?;
+        workspaces = kernel::directory(private.path(), context)?.measured();
         server.private = Some(private);
     }
     let kernel = kernel::build(server.backend.clone(), workspaces, context)?;

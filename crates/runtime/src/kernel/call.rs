@@ -9,6 +9,7 @@ use ringfence_policy::{
 };
 use tokio::sync::{mpsc, watch};
 
+use super::room::{Room, within};
 use super::{Allowance, Attempts, Caller, ErrorKind, Parts, ToolError};
 use crate::egress::Attempt;
 use crate::execute::{Order, execute};
@@ -168,18 +169,22 @@ impl Call<'_> {
         stdin: Option<Vec<u8>>,
     ) -> Result<ExecutionResult, ToolError> {
         let kernel = self.kernel;
+        let room = self.room(&request);
         let order = Order {
             request,
             runtime: runtime.unwrap_or(kernel.code.runtime),
             fence: kernel.code.fence,
             output_directory: None,
         };
-        let connection = self.connection(stdin);
-        let mut result = execute(&kernel.rules, &order, async |order: &Order| {
-            let backend = kernel.backend.as_ref();
-            backend.run(&order.request, order.fence, None, connection).await
-        })
-        .await?;
+        let run = async |cancelled| {
+            let connection = self.connection(stdin, cancelled);
+            let result = execute(&kernel.rules, &order, async |order: &Order| {
+                let backend = kernel.backend.as_ref();
+                backend.run(&order.request, order.fence, None, connection).await
+            });
+            Ok(result.await?)
+        };
+        let mut result = within(room, self.cancelled.clone(), run).await?;
         result
             .meta
             .warnings
@@ -219,8 +224,11 @@ impl Call<'_> {
         runner.equip(&mut request);
         let request = shell::request(request, command, args);
         let fence = runner.fence(self.kernel.code.fence);
-        let connection = self.connection(None);
-        let mut result = self.kernel.backend.run(&request, fence, None, connection).await?;
+        let run = async |cancelled| {
+            let connection = self.connection(None, cancelled);
+            Ok(self.kernel.backend.run(&request, fence, None, connection).await?)
+        };
+        let mut result = within(self.room(&request), self.cancelled.clone(), run).await?;
         result
             .meta
             .warnings
@@ -228,8 +236,20 @@ impl Call<'_> {
         Ok(ShellOutput::of(result, runner))
     }
 
+    /// The directory of ours that a run writes to, if it does: a mount is what came along with the call.
+    fn room(&self, request: &Request) -> Option<Room> {
+        let private = request
+            .workspace
+            .as_ref()
+            .filter(|_| self.kernel.workspaces.is_measured());
+        let supplied = request.mounts.first().map(|mount| &mount.host);
+        let directory = private.or(supplied)?.clone();
+        let limit = request.limits.disk;
+        Some(Room { directory, limit })
+    }
+
     /// A run's connection to whoever waits for this call.
-    pub(crate) fn connection(&self, stdin: Option<Vec<u8>>) -> Connection {
+    fn connection(&self, stdin: Option<Vec<u8>>, cancelled: Option<watch::Receiver<bool>>) -> Connection {
         let stdin = stdin.map(|bytes| {
             let (sender, receiver) = mpsc::channel(1);
             // There is room for one; dropping the sender ends the input.
@@ -239,7 +259,7 @@ impl Call<'_> {
         Connection {
             stdin,
             output: self.output.clone(),
-            cancelled: self.cancelled.clone(),
+            cancelled,
         }
     }
 }

@@ -42,6 +42,7 @@ pub use ringfence_jail::launcher_main;
 pub use run::{Chunk, Connection, Stream};
 pub use sessions::{Error as SessionError, SessionInfo, SessionSettings};
 pub use workdir::PrivateDirectory;
+pub(crate) use workdir::{overfull, soon};
 pub use workspace::owner_for_guests;
 
 use destination::Destination;

@@ -135,9 +135,7 @@ pub(super) async fn listen<A>(
 ) -> Ending<A> {
     let deadline = tokio::time::sleep_until(bounds.deadline.into());
     let taken_back = bounds.taken_back;
-    let overfull = overfull(guest.output, bounds.disk_bytes, |took| {
-        MEASURE_EVERY.max(took / 4)
-    });
+    let overfull = overfull(guest.output, bounds.disk_bytes, workdir::soon);
     tokio::pin!(feeding, answer, deadline, taken_back, overfull);
 
     let (mut fed, mut interruption) = (false, None);
@@ -231,24 +229,10 @@ pub(super) async fn taken_back(cancelled: Option<watch::Receiver<bool>>) {
     }
 }
 
-/// How often a directory on the host is measured.
-const MEASURE_EVERY: Duration = Duration::from_millis(50);
-
 /// Ends when a directory on the host holds more than the run may write. A cell's file system has its size.
-///
-/// `pause` says how long to wait after a measuring that took so long: the more there is to measure, the more is written
-/// meanwhile, but there must be a pause.
 pub(super) async fn overfull(output: &Output, limit: u64, pause: impl Fn(Duration) -> Duration) {
-    let Output::Directory(directory) = output else {
-        return std::future::pending().await;
-    };
-    loop {
-        let (path, since) = (directory.path().to_path_buf(), Instant::now());
-        let measured = tokio::task::spawn_blocking(move || workdir::holds_more_than(&path, limit)).await;
-        // A guest that cannot be measured is not let go on unmeasured.
-        if measured.unwrap_or(true) {
-            return;
-        }
-        tokio::time::sleep(pause(since.elapsed())).await;
+    match output {
+        Output::Directory(directory) => workdir::overfull(directory.path().to_path_buf(), limit, pause).await,
+        Output::Handle(_) => std::future::pending().await,
     }
 }

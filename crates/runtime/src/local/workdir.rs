@@ -10,6 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::destination::{O_DIRECTORY, O_NOFOLLOW, O_PATH, below, handle};
 use super::guest::{owner_is_dead, owner_name};
@@ -119,6 +120,29 @@ impl Drop for Workdir {
         if emptied.is_ok() && fs::remove_dir(&self.0).is_err() {
             let _ = fs::remove_dir_all(&self.0);
         }
+    }
+}
+
+/// How often a directory on the host is measured, at most, while a run goes on.
+const MEASURE_EVERY: Duration = Duration::from_millis(50);
+
+/// The pause after a measuring that took so long, for a run. The more there is to measure, the more is written meanwhile.
+pub(crate) fn soon(took: Duration) -> Duration {
+    MEASURE_EVERY.max(took / 4)
+}
+
+/// Ends when the directory at `path` holds more than `limit` bytes, or more entries than can be counted.
+///
+/// `pause` says how long to wait after a measuring that took so long.
+pub(crate) async fn overfull(path: PathBuf, limit: u64, pause: impl Fn(Duration) -> Duration) {
+    loop {
+        let (directory, since) = (path.clone(), Instant::now());
+        let measured = tokio::task::spawn_blocking(move || holds_more_than(&directory, limit)).await;
+        // A guest that cannot be measured is not let go on unmeasured.
+        if measured.unwrap_or(true) {
+            return;
+        }
+        tokio::time::sleep(pause(since.elapsed())).await;
     }
 }
 

@@ -124,3 +124,47 @@ fn plant(world: &World, target: &Path) {
     );
     world.run(["--mount", "data:/data:rw", "-c", &code]).ok();
 }
+
+const FILL: &str = "for name in 'abcdefgh':\n    open(name, 'wb').write(bytes(1 << 20))\nwhile True: pass";
+
+#[test]
+fn files_that_come_along_open_no_disk_without_an_end() {
+    let tools = Tools::new("[sandbox]\ndisk = '4MiB'");
+    let fill = json!({"code": FILL, "files": {"own": ""}});
+    let refused = tools.refused("run_code", fill.clone());
+    assert_eq!(refused.kind, "limit_exceeded");
+    assert!(refused.message.contains("more than the 4MiB"), "{refused:?}");
+    assert_eq!(entries(&tools.dir.path("tmp")), [""; 0]);
+    let little = json!({"code": "open('a', 'wb').write(bytes(1 << 20))", "files": {"own": ""}});
+    assert_eq!(tools.ask("run_code", little)["exit_code"], 0);
+    // A directory that a person has named is that person's to fill.
+    fs::create_dir(tools.dir.path("work/named")).unwrap();
+    let tools = tools.with(&["--workspace", "named"]);
+    let mut stopped = fill;
+    stopped["timeout"] = json!(2);
+    assert_eq!(tools.ask("run_code", stopped)["meta"]["timed_out"], true);
+    assert_eq!(entries(&tools.dir.path("work/named")).len(), 9);
+}
+
+#[test]
+fn the_private_workspace_of_a_client_is_no_disk_without_an_end() {
+    let world = World::here();
+    world
+        .dir
+        .write("config/ringfence/ringfence.toml", "[sandbox]\ndisk = '4MiB'");
+    let mut client = Client::greeted(&world, &[]);
+    for (tool, arguments) in [
+        ("run_code", json!({"code": FILL})),
+        ("run_code", json!({"code": FILL, "session": "s"})),
+        ("shell", json!({"command": "sleep", "args": ["30"]})),
+    ] {
+        let refused = client.call(tool, &arguments);
+        assert!(text(&refused).contains("more than the 4MiB"), "{tool}: {refused}");
+    }
+    for name in "abcdefgh".chars() {
+        client.call("file_delete", &json!({"path": name.to_string()}));
+    }
+    assert_eq!(client.python("import os; print(os.listdir())"), "[]\n");
+    client.leave().well();
+    world.close();
+}
