@@ -30,6 +30,7 @@ Examples:
   ringfence run -c 'print(1)'
   echo 'console.log(1)' | ringfence run -l javascript -
   ringfence run --mount ./data:/data:ro -o ./out chart.py     files written to /output land in ./out
+  ringfence run --workspace . tests.py     works on the files of this directory
   ringfence run --timeout 5s --memory 512MiB --json -c 'print(1)'
   cat log.txt | ringfence run --stdin - count.py";
 
@@ -175,6 +176,9 @@ pub(crate) struct RunArgs {
     /// What the program reads on standard input: a file, or `-` for our own (default: nothing).
     #[arg(long, value_name = "FILE|-", help_heading = "Access")]
     pub(crate) stdin: Option<PathBuf>,
+    /// Work in this directory: the program sees it at /workspace, and may write to it.
+    #[arg(short, long, value_name = "DIR", help_heading = "Access")]
+    pub(crate) workspace: Option<PathBuf>,
     /// Put the files that the program writes to /output into this directory.
     #[arg(short, long, value_name = "DIR", help_heading = "Access")]
     pub(crate) output: Option<PathBuf>,

@@ -104,7 +104,7 @@ impl Workspaces {
     ///
     /// # Errors
     /// If there is one, and it cannot be used.
-    pub(crate) fn of(&self, scope: &Scope, session: Option<&SessionId>) -> Result<Option<Arc<Root>>, Error> {
+    pub fn of(&self, scope: &Scope, session: Option<&SessionId>) -> Result<Option<Arc<Root>>, Error> {
         let (root, below) = match &self.choice {
             Choice::Nobody => return Ok(None),
             Choice::One(root) => return Ok(Some(Arc::clone(root))),

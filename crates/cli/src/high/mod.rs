@@ -10,13 +10,15 @@ use std::sync::Arc;
 
 use ringfence_policy::{EnvName, Language, Limits, Mount, Network, Request, RuntimeKind, Scope};
 use ringfence_runtime::artifact::{Store, StorePolicy};
+use ringfence_runtime::kernel::ToolError;
 use ringfence_runtime::local::check_output_directory;
 
 use crate::args::{IsolationArg, NetworkChoice, RunArgs};
-use crate::config::values::{IsolationChoice, VariableName};
+use crate::config::values::{IsolationChoice, UserScope, VariableName};
 use crate::config::{Config, Problems};
 use crate::context::Context;
 use crate::exit::Failure;
+use crate::kernel;
 use source::Source;
 
 /// A run, decided in full.
@@ -131,7 +133,7 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
             limits: limits(args, config),
             network: Network::None,
             mounts: mounts(args, context)?,
-            workspace: None,
+            workspace: workspace_of(args, context)?,
             working_directory: None,
             scope: args.user.clone().unwrap_or_else(Scope::local),
             session: args.session.clone(),
@@ -332,6 +334,28 @@ fn mounts(args: &RunArgs, context: &Context) -> Result<Vec<Mount>, Failure> {
         mounts.push(mount);
     }
     Ok(mounts)
+}
+
+/// Where the program works: a directory named on the command line, or the user's own if the configuration gives each
+/// user one. A session's directory is one of tools alone: a run belongs to no conversation.
+fn workspace_of(args: &RunArgs, context: &Context) -> anyhow::Result<Option<PathBuf>> {
+    let each_user = context.config()?.permissions.filesystem.user_scope == UserScope::User;
+    if args.workspace.is_none() && !each_user {
+        return Ok(None);
+    }
+    let at_workspace = |mount: &&Mount| mount.guest() == Path::new("/workspace");
+    if let Some(mount) = args.mount.iter().find(at_workspace) {
+        return Err(Failure::usage(
+            format!("`{mount}` would hide the workspace"),
+            "give the mount another path inside, or leave the workspace out",
+        )
+        .into());
+    }
+    let scope = args.user.clone().unwrap_or_else(Scope::local);
+    let workspaces = kernel::workspaces(args.workspace.as_deref(), context)?;
+    let root = workspaces.of(&scope, None).map_err(ToolError::from);
+    let root = root.map_err(|error| Failure::refused(error.message, error.hint))?;
+    Ok(root.map(|root| root.path().to_path_buf()))
 }
 
 /// A directory that tools and code shall work in; absolute, without links.

@@ -57,6 +57,46 @@ fn what_a_tool_writes_is_there_for_code_and_the_other_way_round() {
 }
 
 #[test]
+fn a_run_works_in_the_same_place() {
+    let tools = workspace("");
+    tools.ask("file_write", json!({"path": "in", "content": "of a tool"}));
+    let code = "import os; print(os.getcwd(), open('in').read()); open('out', 'w').write('of a run')";
+    let run = tools.dir.run(["run", "--workspace", "project", "-c", code]);
+    assert_eq!(run.ok(), "/workspace of a tool\n");
+    assert_eq!(tools.ask("file_read", json!({"path": "out"}))["text"], "of a run");
+    let both = [
+        "run",
+        "--workspace",
+        "project",
+        "--mount",
+        ".:/workspace",
+        "-c",
+        "1",
+    ];
+    tools.dir.run(both).refused(2, "would hide the workspace");
+    tools
+        .dir
+        .run(["run", "--workspace", "/proc", "-c", "1"])
+        .refused(2, "kernel's view");
+    // Each user's own, where the configuration gives them one; none but the user's.
+    let tools = Tools::new(USERS);
+    let write = |user: &str| {
+        tools.dir.run([
+            "run",
+            "--user",
+            user,
+            "-c",
+            "open('mine', 'x'); import os; print(os.listdir())",
+        ])
+    };
+    assert_eq!(
+        (write("ann").ok(), write("bob").ok()),
+        ("['mine']\n", "['mine']\n")
+    );
+    assert_eq!(entries(&tools.dir.path("work/users/ann")), ["mine"]);
+}
+
+#[test]
 fn without_a_workspace_runs_are_private_and_file_tools_have_no_files() {
     let tools = Tools::new("");
     tools.ask("run_code", json!({"code": "open('left', 'w').write('x')"}));
