@@ -1,13 +1,14 @@
 //! The command line as it was written; `high` makes of it what will be done.
 
+mod audit;
 mod session;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ringfence_policy::{Bytes, Cpus, EnvName, Language, Mount, Pids, RuntimeKind, Scope, SessionId, Timeout};
-use ringfence_runtime::audit::Link;
 
+pub(crate) use audit::AuditCommand;
 pub(crate) use session::{SessionCommand, SessionNewArgs, SessionOptions};
 
 const EXAMPLES: &str = "\
@@ -39,6 +40,10 @@ Examples:
   ringfence tool --list
   ringfence tool run_python_code '{\"code\": \"print(6 * 7)\"}'
   ringfence tool shell '{\"command\": \"uname\", \"args\": [\"-s\"]}' --json
+  ringfence tool file_write '{\"path\": \"a.txt\", \"content\": \"hi\"}' --workspace .    code finds it at /workspace
+  ringfence tool run_code - --workspace . < arguments.json
+
+Without a workspace each run has a private directory, and file tools have no files. A running engine does the work.
 
 Exit status: 0 with an answer, 2 if the arguments are wrong, 124 if the tool timed out, 125 if it failed or was refused.";
 
@@ -103,7 +108,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Artifacts(ArtifactsCommand),
     /// Check, or look at, the log of every use of a tool.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = audit::EXAMPLES)]
     Audit(AuditCommand),
     /// Show, check or describe the configuration.
     #[command(subcommand)]
@@ -305,33 +310,6 @@ pub(crate) enum ArtifactsCommand {
         /// Its name in the list, or a part of it that fits one run alone.
         name: String,
         /// Print the JSON document as it is stored.
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-/// `ringfence audit`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum AuditCommand {
-    /// Check every record and the chain between them, and print the head to note.
-    Verify {
-        /// Check as well that this record, noted earlier, is still part of the log.
-        #[arg(long, value_name = "SEQUENCE:HASH")]
-        head: Option<Link>,
-        /// Print a JSON object.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Print the newest records, newest last.
-    Tail {
-        /// How many, up to 1000.
-        #[arg(short = 'n', long = "lines", value_name = "NUMBER", default_value_t = 20)]
-        #[arg(value_parser = clap::value_parser!(u32).range(0..=1_000))]
-        lines: u32,
-        /// Go on with those that are appended, until interrupted.
-        #[arg(short, long)]
-        follow: bool,
-        /// Print the records as they are stored: one JSON object a line.
         #[arg(long)]
         json: bool,
     },

@@ -82,6 +82,10 @@ impl Launcher {
     /// If the launcher has gone, or the message does not fit.
     pub fn send(&self, command: &Command, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let bytes = serde_json::to_vec(command).map_err(io::Error::other)?;
+        if bytes.len() > MAX_MESSAGE {
+            // A launcher ends at what it cannot read, and all its guests with it.
+            return Err(io::ErrorKind::ArgumentListTooLong.into());
+        }
         sys::send_message(self.socket.as_fd(), &bytes, fds)
     }
 

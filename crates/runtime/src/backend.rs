@@ -91,7 +91,8 @@ impl From<&local::Error> for Error {
             | E::Exposing { .. }
             | E::NamespacesForbidden { .. }
             | E::NeedsNamespaces { .. } => Reason::Unavailable,
-            E::Program { .. } => Reason::NotFound,
+            E::TooLong | E::Program { errno: 7, .. } => Reason::Invalid,
+            E::Program { .. } | E::WorkingDirectory { .. } => Reason::NotFound,
             E::Fence { .. }
             | E::ControlGroup(_)
             | E::Pipes(_)

@@ -91,20 +91,31 @@ async fn invoke(kernel: &Kernel, caller: &Caller, name: &str, arguments: Value) 
 fn arguments(given: Option<&str>) -> anyhow::Result<Value> {
     let text = match given {
         None => return Ok(json!({})),
-        Some("-") => {
-            let mut text = String::new();
-            std::io::stdin()
-                .lock()
-                .take(MAX_ARGUMENTS)
-                .read_to_string(&mut text)?;
-            text
-        }
+        Some("-") => read(std::io::stdin().lock())?,
         Some(text) => text.to_owned(),
     };
     Ok(serde_json::from_str(&text).map_err(|error| {
         Failure::usage(
             format!("the arguments are not JSON: {error}"),
             "write an object such as '{\"code\": \"print(1)\"}', or `-` to read one from standard input",
+        )
+    })?)
+}
+
+fn read(from: impl Read) -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    from.take(MAX_ARGUMENTS + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_ARGUMENTS {
+        return Err(Failure::usage(
+            format!("the arguments are longer than {} MiB", MAX_ARGUMENTS >> 20),
+            "put large contents into files of the workspace",
+        )
+        .into());
+    }
+    Ok(String::from_utf8(bytes).map_err(|error| {
+        Failure::usage(
+            format!("the arguments are not UTF-8: {error}"),
+            "write JSON in UTF-8, with other bytes escaped",
         )
     })?)
 }
@@ -128,18 +139,10 @@ fn list(kernel: &Kernel, json: bool, ui: Ui) -> anyhow::Result<()> {
         return Ok(());
     }
     for tool in kernel.tools() {
-        let members = tool.input_schema.get("properties").and_then(Value::as_object);
-        let required = tool.input_schema.get("required").and_then(Value::as_array);
-        let is_required = |name: &str| required.is_some_and(|names| names.iter().any(|other| other == name));
-        let arguments: Vec<String> = members
-            .into_iter()
-            .flat_map(serde_json::Map::keys)
-            .map(|name| format!("{name}{}", if is_required(name) { "" } else { "?" }))
-            .collect();
         let name = ui.toned(tool.name, Tone::Hint);
         ui.out(format!(
             "{name} {{{}}}\n    {}\n",
-            arguments.join(", "),
+            tool.members(),
             tool.description
         ))?;
     }

@@ -19,6 +19,7 @@ pub(crate) struct Tools {
 pub(crate) struct Refused {
     pub(crate) kind: String,
     pub(crate) message: String,
+    pub(crate) hint: String,
     pub(crate) status: i32,
 }
 
@@ -62,6 +63,7 @@ impl Tools {
         Refused {
             kind,
             message,
+            hint,
             status: output.status,
         }
     }
@@ -153,6 +155,54 @@ fn arguments_that_do_not_fit_are_refused_and_the_field_is_named() {
     let not_json = finish(&mut tools.dir.command(["tool", "run_code", "{code"]), b"");
     not_json.refused(2, "the arguments are not JSON");
     assert_eq!(tools.refused("no_such_tool", json!({})).kind, "not_found");
+}
+
+/// A tool, arguments that are wrong, and words of the message and of the hint.
+#[rustfmt::skip]
+fn mistakes() -> Vec<(&'static str, Value, &'static str, &'static str)> {
+    vec![
+        ("run_code", json!({}), "\"code\" is a required", "members: code, files?, language?"),
+        ("run_code", json!({"code": "", "lang": ""}), "'lang' was", "members: code, files?, language?"),
+        ("run_code", json!({"code": "", "timeout": "5 s"}), "\"5 s\" cannot be read", "`timeout`: Seconds until"),
+        ("run_code", json!({"code": "", "session": "a b"}), "\"a b\" does not match", "`session`: The name of"),
+        ("run_code", json!({"code": "", "runtime": "e2b"}), "the runtime `e2b` is not available", "SANDBOX_TYPE"),
+        ("shell", json!({"command": "ls -la"}), "cannot start ls -la", "each argument in `args`"),
+        ("shell", json!({"command": "no-such"}), "cannot start no-such", "check that the file exists"),
+        ("shell", json!({"command": "echo", "args": ["a\0"]}), "`/args/0` holds NUL", "write it to a file"),
+        ("shell", json!({"command": "echo", "args": ["a".repeat(200_000)]}), "are too long", "into a file"),
+        ("shell", json!({"command": "ls", "working_dir": "no"}), "cannot start in `no`: No such", "of the workspace that exists"),
+        ("shell", json!({"command": "ls", "working_dir": "file"}), "cannot start in `file`: Not a dir", "of the workspace"),
+        ("file_read", json!({"path": ""}), "it is empty", "relative to the workspace"),
+        ("file_read", json!({"path": "full"}), "is a directory, not a regular file", "list it with `file_list`"),
+        ("file_read", json!({"path": "no"}), "`no` does not exist", "list the directory"),
+        ("file_list", json!({"path": "file"}), "`file` is a file, not a directory", "`file_read`"),
+        ("file_write", json!({"path": "~/x", "content": ""}), "begins with `~`", "relative to the workspace"),
+        ("file_write", json!({"path": "file/x", "content": ""}), "is below a file", "another name"),
+        ("file_delete", json!({"path": "full"}), "is a directory, not an empty one", "delete what it holds first"),
+        ("http_fetch", json!({"url": "https://example.com/"}), "no host is allowed", "`egress.allowed_hosts`"),
+    ]
+}
+
+/// What a person or a model reads when something is wrong says where it is, and what to do.
+#[test]
+fn an_error_says_where_it_is_and_what_to_do() {
+    let tools = Tools::new("");
+    fs::create_dir_all(tools.dir.path("work/project/full/inner")).unwrap();
+    tools.dir.write("work/project/file", "x");
+    let tools = tools.with(&["--workspace", "project"]);
+    for (tool, arguments, words, hint) in mistakes() {
+        let refused = tools.refused(tool, arguments);
+        assert!(refused.message.contains(words), "{words}: {refused:?}");
+        assert!(refused.hint.contains(hint), "{hint}: {refused:?}");
+        assert!(!refused.message.starts_with(&refused.kind), "{refused:?}");
+    }
+    let beyond = tools.output("file_read", &json!({"path": "file", "offset": 9}));
+    assert!(beyond.ok().contains("\"lines\": 1"), "{beyond:?}");
+    let not_utf8 = finish(
+        &mut tools.dir.command(["tool", "run_code", "-"]),
+        b"{\"code\": \"\xff\"}",
+    );
+    not_utf8.refused(2, "the arguments are not UTF-8");
 }
 
 #[test]

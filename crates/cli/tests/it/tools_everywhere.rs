@@ -351,6 +351,11 @@ fn commands_run_fenced_and_on_the_host(world: &World) {
         "{result}"
     );
     assert_eq!(result["isolation"]["seccomp"], "fence");
+    // More than a launcher can be told is refused, and it lives on.
+    let long = json!({"command": "echo", "args": ["x".repeat(200_000)]});
+    let refused = world.tool(&[], "shell", &long);
+    assert_eq!(refused["error"]["type"], "invalid_arguments", "{refused}");
+    assert_eq!(world.tool(&[], "shell", &echo)["exit_code"], 0);
     configure(
         world,
         "[permissions.shell]\nrunner = 'host'\n[sandbox]\nmemory = '40MiB'\ndisk = '1MiB'\npids = 8\n",

@@ -85,6 +85,9 @@ pub enum Error {
     },
 }
 
+/// What a directory must be to be deleted.
+const EMPTY: &str = "an empty one";
+
 /// What sort of error it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -130,9 +133,13 @@ impl Error {
             }
             Self::Protected { .. } => "leave it as it is, or ask the user to change it",
             Self::NotFound { .. } => "list the directory to see what is there; `.` is the workspace itself",
-            Self::WrongKind { .. } => {
-                "list a directory, read and write regular files, and delete a directory when it is empty"
-            }
+            Self::WrongKind { is, wanted, .. } => match (*is, *wanted) {
+                (_, EMPTY) => "delete what it holds first; code can delete much at once",
+                ("a directory", _) => "list it with `file_list`, or name a file in it",
+                (_, "a directory") => "name a directory; a file is read with `file_read`",
+                ("below a file", _) => "use another name, or delete the file on the way to it first",
+                _ => "only regular files are read and written; look at it with `file_list`",
+            },
             Self::TooLarge { .. } => "work on it with code, or in smaller parts",
             Self::Limit { .. } => "use another directory, or delete what is not needed",
             Self::Changing { .. } => "try again when whatever changes them has ended",
@@ -164,7 +171,7 @@ impl Error {
                 wanted: "in a directory",
             },
             Errno::ISDIR => Self::directory(&path, "a file"),
-            Errno::NOTEMPTY | Errno::EXIST => Self::directory(&path, "empty"),
+            Errno::NOTEMPTY | Errno::EXIST => Self::directory(&path, EMPTY),
             errno => Self::Io {
                 path,
                 doing,

@@ -140,7 +140,10 @@ impl Root {
             })
         };
         if path.is_empty() {
-            return invalid("is empty");
+            return invalid("names nothing: it is empty");
+        }
+        if path == "~" || path.starts_with("~/") {
+            return invalid("begins with `~`, which means a home directory to shells only");
         }
         if path.contains('\0') {
             return invalid("holds NUL");

@@ -15,7 +15,7 @@ use crate::egress::Attempt;
 use crate::execute::{Order, execute};
 use crate::fetch::Fetcher;
 use crate::files::{self, Root, WriteMode};
-use crate::local::{Chunk, Connection, PrivateDirectory};
+use crate::local::{Chunk, Connection, Fence, PrivateDirectory};
 use crate::shell::{self, Runner, ShellOutput};
 
 /// What a tool is handed for one invocation.
@@ -220,15 +220,20 @@ impl Call<'_> {
             })?;
             request.working_directory = Some(below);
         }
+        check_words(&command, &args)?;
         request.limits.max_output = self.kernel.limits.max_output;
         runner.equip(&mut request);
+        let is_line = command.contains(char::is_whitespace);
         let request = shell::request(request, command, args);
         let fence = runner.fence(self.kernel.code.fence);
+        // What works on the host is limited in time and output alone.
+        let room = self.room(&request).filter(|_| fence != Fence::Host);
         let run = async |cancelled| {
             let connection = self.connection(None, cancelled);
             Ok(self.kernel.backend.run(&request, fence, None, connection).await?)
         };
-        let mut result = within(self.room(&request), self.cancelled.clone(), run).await?;
+        let ran = within(room, self.cancelled.clone(), run).await;
+        let mut result = ran.map_err(|error| if is_line { not_a_line(error) } else { error })?;
         result
             .meta
             .warnings
@@ -262,6 +267,32 @@ impl Call<'_> {
             cancelled,
         }
     }
+}
+
+/// Where a program was not found that was named like a shell's line.
+fn not_a_line(error: ToolError) -> ToolError {
+    const HINT: &str = "name the program alone in `command`, and each argument in `args`; for a shell's line use \
+                        `run_code` with bash";
+    match error.kind {
+        ErrorKind::NotFound => ToolError::new(error.kind, error.message, HINT),
+        _ => error,
+    }
+}
+
+/// That words can be handed to a program: to the kernel, NUL ends one.
+fn check_words(command: &str, args: &[String]) -> Result<(), ToolError> {
+    let wrong = if command.contains('\0') {
+        "/command".to_owned()
+    } else if let Some(index) = args.iter().position(|arg| arg.contains('\0')) {
+        format!("/args/{index}")
+    } else {
+        return Ok(());
+    };
+    Err(ToolError::new(
+        ErrorKind::InvalidArguments,
+        format!("`{wrong}` holds NUL, which no argument of a program can"),
+        "write it to a file, and have the program read that",
+    ))
 }
 
 /// How many files may come along with code.

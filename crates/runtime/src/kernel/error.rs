@@ -163,6 +163,11 @@ impl From<backend::Error> for ToolError {
             Reason::Invalid => ErrorKind::InvalidArguments,
             Reason::Failed => ErrorKind::Internal,
         };
-        Self::new(kind, error.message, error.hint)
+        // Where the kind is printed already it is not said again.
+        let said = error.message.strip_prefix(kind.as_str());
+        let message = said
+            .and_then(|rest| rest.strip_prefix(": "))
+            .unwrap_or(&error.message);
+        Self::new(kind, message, error.hint)
     }
 }

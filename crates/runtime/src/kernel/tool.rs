@@ -195,7 +195,12 @@ impl Definition {
         let validator = self
             .validator
             .get_or_init(|| schema::validator(&self.input_schema));
-        schema::check(self.name, validator, arguments)
+        schema::check(self.name, &self.input_schema, validator, arguments)
+    }
+
+    /// Its arguments as people read them, those that it needs first: `code, timeout?`.
+    pub fn members(&self) -> String {
+        schema::members(&self.input_schema)
     }
 
     /// The timeout that the caller asks for: every tool that takes one calls it so.

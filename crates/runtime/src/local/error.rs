@@ -68,6 +68,17 @@ pub enum Error {
         /// The system's error number.
         errno: i32,
     },
+    /// More words than the launcher is told at once.
+    #[error("the program's arguments and variables are too long: together they may take 128 KiB")]
+    TooLong,
+    /// The directory that a command shall start in cannot be entered.
+    #[error("cannot start in `{}`: {}", directory.display(), io::Error::from_raw_os_error(*errno))]
+    WorkingDirectory {
+        /// Which, below the workspace.
+        directory: PathBuf,
+        /// The system's error number.
+        errno: i32,
+    },
     /// Something that the run needs does not work without namespaces.
     #[error("{what} cannot be had where namespaces are forbidden")]
     NeedsNamespaces {
@@ -115,7 +126,16 @@ impl Error {
                 "run `ringfence doctor` for the fix, or pass `--isolation best-effort` to run with the layers that work"
             }
             Self::Fence { .. } => "run `ringfence doctor` to see which layer does not work here, and the fix",
+            Self::TooLong | Self::Program { errno: 7, .. } => {
+                "put long ones into a file, or into standard input"
+            }
+            Self::Program { errno: 8, .. } => {
+                "begin a script with `#!` and its interpreter, or run it by that"
+            }
             Self::Program { .. } => "check that the file exists and may be executed",
+            Self::WorkingDirectory { .. } => {
+                "name a directory of the workspace that exists; without a workspace there is none"
+            }
             Self::NeedsNamespaces { .. } => {
                 "leave the option out, or allow user namespaces (see `ringfence doctor`)"
             }

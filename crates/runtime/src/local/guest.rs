@@ -230,7 +230,10 @@ pub(super) async fn begin(lane: &Arc<Lane>, groups: Option<&Groups>, plan: Plan)
     };
     if let Err(error) = lane.send(&Command::Spawn(Box::new(spawn)), &fds).await {
         lane.void(ticket.id);
-        return Err(Error::Pipes(error));
+        return Err(match error.kind() {
+            std::io::ErrorKind::ArgumentListTooLong => Error::TooLong,
+            _ => Error::Pipes(error),
+        });
     }
     drop(fds);
     drop((stdin_read, stdout_write, stderr_write, control_theirs, code));

@@ -243,14 +243,20 @@ impl Served {
             Origin::Exec(program) => Some(program.executable.display().to_string()),
             Origin::Fork | Origin::Session | Origin::ForkOf { .. } => None,
         };
+        let below = limits.1.map(Path::to_path_buf);
         let plan = self.plan(origin, text, limits, directory);
         guest::start(&self.lane, self.groups.as_deref(), plan)
             .await
-            .map_err(|error| match (error, executable) {
-                (Error::Fence { step, errno }, Some(program)) if step == "start the program" => {
+            .map_err(|error| match (error, executable, below) {
+                (Error::Fence { step, errno }, Some(program), _) if step == "start the program" => {
                     Error::Program { program, errno }
                 }
-                (error, _) => error,
+                (Error::Fence { step, errno }, _, Some(directory))
+                    if step == "enter the working directory" =>
+                {
+                    Error::WorkingDirectory { directory, errno }
+                }
+                (error, ..) => error,
             })
     }
 

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::layout::{NOBODY, effective_uid};
 
-/// How many entries of a workspace get a rule of their own.
+/// How many entries of a workspace get a rule of their own, and how long their paths are together: a launcher is
+/// told all of them at once.
 const MAX_RULES: usize = 256;
+const MAX_PATHS: usize = 32 << 10;
 
 /// A host directory that guests work in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +30,7 @@ pub(super) struct Entries {
 impl Workspace {
     pub(super) fn entries(&self) -> Entries {
         let mut found = Entries::default();
+        let mut left = MAX_PATHS;
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
             let real = |kind: fs::FileType| kind.is_dir() || kind.is_file();
             if !entry.file_type().is_ok_and(real) {
@@ -40,8 +43,15 @@ impl Workspace {
                 .any(|protected| name.eq_ignore_ascii_case(protected))
             {
                 found.protected.push(entry.path());
-            } else if found.open.len() < MAX_RULES {
-                found.open.push(entry.path());
+                continue;
+            }
+            let path = entry.path();
+            if let (true, Some(rest)) = (
+                found.open.len() < MAX_RULES,
+                left.checked_sub(path.as_os_str().len()),
+            ) {
+                left = rest;
+                found.open.push(path);
             }
         }
         found

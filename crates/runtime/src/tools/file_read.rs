@@ -1,11 +1,9 @@
 //! `file_read`: a file of the workspace, as text.
 
-use std::fmt::Write;
-
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::files::{Body, FileText};
+use crate::files::FileText;
 use crate::kernel::{Answer, Call, Effects, Tool, ToolError};
 
 pub(super) struct FileRead;
@@ -35,34 +33,6 @@ impl Tool for FileRead {
     async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
         let Arguments { path, offset, limit } = arguments;
         let found = call.files(move |root| root.read(&path, offset, limit)).await?;
-        Answer::both(told(&found), &found)
-    }
-}
-
-fn told(found: &FileText) -> String {
-    match &found.body {
-        Body::Binary { format } => format!("[a file of {} bytes that is not text: {format}]", found.bytes),
-        Body::Text {
-            text,
-            next,
-            left,
-            cut,
-            ..
-        } => {
-            let mut told = text.clone();
-            if let Some(next) = next {
-                if !told.ends_with('\n') {
-                    told.push('\n');
-                }
-                let cut = if *cut {
-                    ", the last line above is not whole"
-                } else {
-                    ""
-                };
-                // Writing to a string cannot fail.
-                let _ = write!(told, "[{left} bytes more{cut}; go on with offset {next}]");
-            }
-            told
-        }
+        Answer::both(found.to_string(), &found)
     }
 }

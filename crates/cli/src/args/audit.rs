@@ -1,0 +1,38 @@
+//! The arguments of `ringfence audit`.
+
+use clap::Subcommand;
+use ringfence_runtime::audit::Link;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  ringfence audit tail -n 5               who used which tool, and what came of it
+  ringfence audit tail --follow --json    each record as it is stored
+  ringfence audit verify                  that none was changed or taken out; prints the head
+  ringfence audit verify --head SEQUENCE:HASH    and that nothing was cut off since that head was noted";
+
+/// `ringfence audit`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditCommand {
+    /// Check every record and the chain between them, and print the head to note.
+    Verify {
+        /// Check as well that this record, noted earlier, is still part of the log.
+        #[arg(long, value_name = "SEQUENCE:HASH")]
+        head: Option<Link>,
+        /// Print a JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the newest records, newest last.
+    Tail {
+        /// How many, up to 1000.
+        #[arg(short = 'n', long = "lines", value_name = "NUMBER", default_value_t = 20)]
+        #[arg(value_parser = clap::value_parser!(u32).range(0..=1_000))]
+        lines: u32,
+        /// Go on with those that are appended, until interrupted.
+        #[arg(short, long)]
+        follow: bool,
+        /// Print the records as they are stored: one JSON object a line.
+        #[arg(long)]
+        json: bool,
+    },
+}
