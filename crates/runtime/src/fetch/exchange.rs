@@ -27,6 +27,9 @@ use super::url::{Scheme, Url};
 
 const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("ringfence/", env!("CARGO_PKG_VERSION")));
 
+/// How much is read at once. A flood of interim answers is parsed without a pause, and the deadline waits meanwhile.
+const MAX_BUFFER: usize = 64 * 1024;
+
 /// What a server answered.
 #[derive(Debug)]
 pub(super) enum Answer {
@@ -88,6 +91,7 @@ where
 {
     let mut builder = http1::Builder::new();
     builder
+        .max_buf_size(MAX_BUFFER)
         .max_headers(limits.max_headers)
         .max_header_size(limits.max_header_bytes);
     let handshake = builder.handshake(TokioIo::new(stream)).await;
