@@ -55,6 +55,14 @@ const SHAPES: &[Shape] = &[
     ),
     key("bearer-token", r"(?i)\bbearer\s{1,4}([A-Za-z0-9._~+/=-]{20,})"),
     shape("url-password", URL_PASSWORD),
+    shape(
+        "url-parameter",
+        r#"(?i)[?&](?:[a-z0-9_.-]{0,32}(?:api_?key|token|secret|passw(?:or)?d|signature)|key|sig|auth)=([^\s&#"'<>\\]{4,})"#,
+    ),
+    shape(
+        "json-member",
+        r#"(?i)"[a-z0-9_.-]{0,32}(?:api_?key|token|secret|passw(?:or)?d)"\s{0,4}:\s{0,4}"([^"\\\s]{4,})""#,
+    ),
 ];
 
 const URL_PASSWORD: &str = r#"://[^\s/@:"']*:([^\s/@"']+)@"#;
@@ -67,6 +75,8 @@ const OPEN: &str = concat!(
     r#"|(?i:\bauthorization["']?\s{0,4}[:=]\s{0,4}["']?[a-z]{1,12}\s{0,4})([^\s"',]*)$"#,
     r"|(?i:\bbearer\s{1,4})([A-Za-z0-9._~+/=-]*)$",
     r#"|://[^\s/@:"']*:([^\s/@"']*)$"#,
+    r#"|(?i:[?&](?:[a-z0-9_.-]{0,32}(?:api_?key|token|secret|passw(?:or)?d|signature)|key|sig|auth)=)([^\s&#"'<>\\]*)$"#,
+    r#"|(?i:"[a-z0-9_.-]{0,32}(?:api_?key|token|secret|passw(?:or)?d)"\s{0,4}:\s{0,4}")([^"\\\s]*)$"#,
 );
 
 /// The rest of a credential whose beginning stands before the gap.

@@ -63,6 +63,14 @@ fn samples() -> Vec<(String, String)> {
             "{\"authorization\": \"Basic [redacted:authorization]\"}",
         ),
         (
+            "https://a.test/x?n=1&access_token=abcd&api_key=efgh#x",
+            "https://a.test/x?n=1&access_token=[redacted:url-parameter]&api_key=[redacted:url-parameter]#x",
+        ),
+        (
+            "{\"user\": \"ann\", \"client_secret\": \"pa55\", \"n\": 1}",
+            "{\"user\": \"ann\", \"client_secret\": \"[redacted:json-member]\", \"n\": 1}",
+        ),
+        (
             "postgres://user:pa55!@host:5432/db ok",
             "postgres://user:[redacted:url-password]@host:5432/db ok",
         ),
@@ -270,6 +278,8 @@ fn a_cut_anywhere_in_a_credential_leaves_no_more_than_its_heading() {
         ("12345678:", word, ""),
         (header, "dXNlcjpwYXNz", header),
         ("postgres://ann:", "pa55-w0rd", "postgres://ann:"),
+        ("?api_key=", "pa55-w0rd", "?api_key="),
+        ("{\"password\": \"", "pa55-w0rd", "{\"password\": \""),
     ] {
         for at in 1..secret.len() {
             let text = format!("{heading}{}", &secret[..at]);

@@ -27,6 +27,7 @@ mod privileges;
 mod processes;
 mod same_user;
 mod sockets;
+mod tool_attacks;
 mod truth;
 mod warm;
 mod workspace_attacks;
