@@ -23,6 +23,7 @@ mod security;
 mod sessions;
 mod situations;
 mod soak;
+mod soak_tools;
 mod streams;
 mod tools;
 mod tools_everywhere;

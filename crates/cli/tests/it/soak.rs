@@ -1,6 +1,6 @@
 //! Two thousand runs of every kind through one engine, eight at a time; afterwards all is as it was.
 
-mod alone {
+pub(crate) mod alone {
     use std::collections::BTreeMap;
     use std::fs;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -115,14 +115,14 @@ mod alone {
 
     /// What the engine has: descriptors by kind, threads, children and their children, and its memory in KiB.
     #[derive(Debug)]
-    struct State {
+    pub(crate) struct State {
         descriptors: BTreeMap<String, usize>,
         threads: usize,
         groups: usize,
         zombies: usize,
         fenced: usize,
         mounts: usize,
-        memory: u64,
+        pub(crate) memory: u64,
     }
 
     impl State {
@@ -191,7 +191,7 @@ mod alone {
     }
 
     /// Waits until nothing changes any more: the pool is full, and what ran is cleared away.
-    fn at_rest(engine: u32) -> State {
+    pub(crate) fn at_rest(engine: u32) -> State {
         let mut last = State::of(engine);
         let mut same = 0;
         eventually_none("what an engine does that comes to no rest", || {
@@ -208,7 +208,7 @@ mod alone {
     }
 
     /// Waits until the pool is full again and all that ran is cleared away, as it was at `before`.
-    fn settled(engine: u32, before: &State) -> State {
+    pub(crate) fn settled(engine: u32, before: &State) -> State {
         eventually_none("what the runs left", || {
             let now = State::of(engine);
             if now.looks_like(before) {

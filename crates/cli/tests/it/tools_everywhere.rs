@@ -5,6 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
 use serde_json::{Value, json};
 
+use crate::mcp::{self, Client};
 use crate::support::{entries, finish};
 use crate::world::{Place, World};
 
@@ -26,6 +27,7 @@ in_every_place!(
     commands_run_fenced_and_on_the_host,
     what_takes_too_long_ends,
     each_use_is_recorded_once,
+    a_client_has_a_workspace_of_its_own,
 );
 
 const USERS: &str = "[permissions.filesystem]\nuser_scope = 'user'\nuser_root = 'users/{user_id}'\n";
@@ -432,4 +434,26 @@ fn each_use_is_recorded_once(world: &World) {
     }
     let verified = finish(&mut world.command(&[], ["audit", "verify"]), b"");
     assert!(verified.ok().contains("11 records"), "{verified:?}");
+}
+
+fn a_client_has_a_workspace_of_its_own(world: &World) {
+    let mut client = Client::greeted(world, &[]);
+    // Warnings about the machine are told elsewhere.
+    client.ask("logging/setLevel", &json!({"level": "error"}));
+    client.call("file_write", &json!({"path": "d/in", "content": "one"}));
+    let code = "print(open('d/in').read()); open('d/in', 'a').write(' two'); open('out', 'w').write('three')";
+    let said = client.call("run_code", &json!({"code": code}));
+    assert_eq!(said["structuredContent"]["stdout"], "one\n", "{said}");
+    assert_eq!(said["structuredContent"]["exit_code"], 0, "{said}");
+    for (path, content) in [("d/in", "one two"), ("/workspace/out", "three")] {
+        let read = client.call("file_read", &json!({"path": path}));
+        assert_eq!(mcp::text(&read), content);
+    }
+    client.call("file_write", &json!({"path": "out", "content": "four"}));
+    assert!(
+        client
+            .python("open('out', 'a').write('five'); print(open('out').read(4))")
+            .starts_with("four\n")
+    );
+    client.leave().well();
 }
