@@ -7,6 +7,8 @@
 
 use std::path::{Component, Path};
 
+use ringfence_policy::Bytes;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::keys::dotted;
@@ -71,11 +73,23 @@ fn permission(key: &str, value: &Value, present: &Value) -> Option<&'static str>
             "it would let tools reach more of this machine and its network",
         ),
         "egress.ca_file" => (false, "it would let others pose as the hosts that you reach"),
+        "permissions.tool_limits.max_output_bytes" => (is_kept(value, present), KEPT),
         // Amounts.
         key if key.starts_with("permissions.tool_limits.") => return None,
         _ => (false, "nobody has decided yet whether it could weaken the fence"),
     };
     (!allowed).then_some(reason)
+}
+
+/// What a project may have held in memory of a program's output, unless more is held already.
+const MAX_KEPT: Bytes = Bytes::mib(64);
+
+const KEPT: &str = "it would hold more output in memory than 64MiB";
+
+/// Whether output of this size may be held. What is no size is told of where types are checked.
+fn is_kept(value: &Value, present: &Value) -> bool {
+    let size = |value| Bytes::deserialize(value).ok();
+    size(value).is_none_or(|wanted| wanted <= MAX_KEPT || Some(wanted) <= size(present))
 }
 
 fn is_below_the_project(path: &str) -> bool {
@@ -85,15 +99,19 @@ fn is_below_the_project(path: &str) -> bool {
 
 fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static str> {
     let (allowed, reason) = match dotted(path).as_str() {
-        "sandbox.timeout" | "sandbox.max_output" | "sandbox.memory" | "sandbox.cpus" | "sandbox.pids"
-        | "sandbox.disk" | "sandbox.preload" => return None,
+        "sandbox.timeout" | "sandbox.memory" | "sandbox.cpus" | "sandbox.pids" | "sandbox.disk"
+        | "sandbox.preload" => return None,
+        "sandbox.max_output" => (is_kept(value, present), KEPT),
+        // Each is multiplied by what one guest may use, and some are there before anybody asks for them.
+        "engine.pool_size" | "engine.max_concurrent" | "engine.queue" | "engine.max_sessions" => (
+            value
+                .as_u64()
+                .is_none_or(|number| Some(number) <= present.as_u64()),
+            "it would take more of this machine than you gave",
+        ),
         // Amounts as well, and what is kept of a run is the project's privacy.
-        "engine.pool_size"
-        | "engine.max_concurrent"
-        | "engine.queue"
-        | "engine.rotate_after_runs"
+        "engine.rotate_after_runs"
         | "engine.rotate_after_minutes"
-        | "engine.max_sessions"
         | "engine.session_idle_minutes"
         | "engine.session_lifetime_minutes"
         | "artifacts.store" => return None,
@@ -167,6 +185,24 @@ mod tests {
         assert!(allowed("artifacts.store", json!("never")));
         assert!(allowed("artifacts.keep", json!(1_000_000)));
         assert!(allowed("engine.pool_size", json!(2)));
+    }
+
+    #[test]
+    fn what_all_guests_take_together_is_not_the_projects_to_raise() {
+        for key in ["pool_size", "max_concurrent", "queue", "max_sessions"] {
+            let key = format!("engine.{key}");
+            assert!(allowed(&key, json!(1)), "{key}");
+            assert!(!allowed(&key, json!(1_000_000)), "{key}");
+            assert!(allowed_over(json!(2_000_000), &key, json!(1_000_000)), "{key}");
+        }
+        for key in ["sandbox.max_output", "permissions.tool_limits.max_output_bytes"] {
+            assert!(allowed(key, json!("64MiB")), "{key}");
+            assert!(
+                !allowed(key, json!("65MiB")) && !allowed(key, json!(1_u64 << 40)),
+                "{key}"
+            );
+            assert!(allowed_over(json!("1GiB"), key, json!("65MiB")), "{key}");
+        }
     }
 
     #[test]

@@ -72,3 +72,27 @@ fn names_that_steer_a_terminal_are_shown_and_not_sent() {
         assert!(!shown.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{shown:?}");
     }
 }
+
+#[test]
+fn a_project_takes_no_more_of_the_machine_than_the_person_gave() {
+    let tools = Tools::new("");
+    for (section, key, own, beyond) in [
+        ("engine", "pool_size", "1", "1000000"),
+        ("engine", "max_sessions", "1", "1000000"),
+        ("sandbox", "max_output", "'1MiB'", "'8000GiB'"),
+    ] {
+        tools
+            .dir
+            .write("work/ringfence.toml", format!("[{section}]\n{key} = {own}\n"));
+        assert_eq!(
+            tools.ask("run_python_code", json!({"code": "print(1)"})),
+            "1\n",
+            "{key}"
+        );
+        tools
+            .dir
+            .write("work/ringfence.toml", format!("[{section}]\n{key} = {beyond}\n"));
+        let refused = tools.dir.run(["tool", "run_python_code", "{\"code\": \"\"}"]);
+        refused.refused(2, &format!("`{section}.{key}`"));
+    }
+}
