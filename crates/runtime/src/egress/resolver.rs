@@ -9,8 +9,8 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 /// How many names are looked up at once. Each look-up holds a thread until the system gives up on it, however soon its
-/// caller does.
-const MAX_LOOKUPS: usize = 32;
+/// caller does; whoever answers for a name can make that long. Files and measuring need threads too, where there are eight.
+const MAX_LOOKUPS: usize = 4;
 
 /// Looks names up. Clones share the bound on look-ups.
 #[derive(Clone)]

@@ -9,8 +9,9 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use tokio::sync::Semaphore;
 
 use super::destination::{O_DIRECTORY, O_NOFOLLOW, O_PATH, below, handle};
 use super::guest::{owner_is_dead, owner_name};
@@ -135,9 +136,16 @@ pub(crate) fn soon(took: Duration) -> Duration {
 ///
 /// `pause` says how long to wait after a measuring that took so long.
 pub(crate) async fn overfull(path: PathBuf, limit: u64, pause: impl Fn(Duration) -> Duration) {
+    // One at a time, for each holds directories open; and whoever waits holds no thread, which others need.
+    static TURN: Semaphore = Semaphore::const_new(1);
     loop {
+        let turn = TURN.acquire().await;
         let (directory, since) = (path.clone(), Instant::now());
-        let measured = tokio::task::spawn_blocking(move || holds_more_than(&directory, limit)).await;
+        let measured = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            holds_more_than(&directory, limit)
+        })
+        .await;
         // A guest that cannot be measured is not let go on unmeasured.
         if measured.unwrap_or(true) {
             return;
@@ -150,9 +158,6 @@ pub(crate) async fn overfull(path: PathBuf, limit: u64, pause: impl Fn(Duration)
 ///
 /// This takes a while: it is not for an async thread.
 pub(super) fn holds_more_than(path: &Path, limit: u64) -> bool {
-    // One at a time, for each holds directories open.
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let Ok(top) = open(path, 0o500) else { return false };
     let mut count = Count {
         bytes: 0,
