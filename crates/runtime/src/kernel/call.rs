@@ -141,7 +141,7 @@ impl Call<'_> {
             ToolError::new(
                 ErrorKind::Internal,
                 format!("cannot make a directory for the files: {error}"),
-                "make room in the directory for temporary files",
+                "let Ringfence write to the directory for temporary files (`TMPDIR`), and make room there",
             )
         })?;
         let root = Root::open(directory.path(), self.kernel.workspaces.rules().clone())?;

@@ -123,7 +123,7 @@ impl Error {
             }
             Self::NoInterpreter { .. } => "install one of them so that it is on the path",
             Self::NamespacesForbidden { .. } => {
-                "run `ringfence doctor` for the fix, or pass `--isolation best-effort` to run with the layers that work"
+                "run `ringfence doctor` for the fix, or set `sandbox.isolation` (`--isolation` for one run) to best-effort"
             }
             Self::Fence { .. } => "run `ringfence doctor` to see which layer does not work here, and the fix",
             Self::TooLong | Self::Program { errno: 7, .. } => {
@@ -143,7 +143,13 @@ impl Error {
             Self::Pipes(_) | Self::Launcher(_) => {
                 "check the limits on open files and processes (`ulimit -n -u`)"
             }
-            Self::Directory(_) => "check that the state directory can be written and the disk is not full",
+            Self::Directory(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                "let Ringfence write to the directory for temporary files (`TMPDIR`); a root without capabilities cannot \
+                 give it to its guests, and had better be an ordinary user (`docker run --user`)"
+            }
+            Self::Directory(_) => {
+                "check that the directory for temporary files (`TMPDIR`) can be written and its disk is not full"
+            }
             Self::OutputDirectory(_) => "name a directory that you may write, or one that can be made",
             Self::LauncherGone => {
                 "try again; if it happens again, report it with the output of `ringfence doctor`"

@@ -67,9 +67,9 @@ impl Workspace {
             let lacking = self.lacking(guest);
             (!lacking.is_empty()).then(|| {
                 format!(
-                    "code runs as the user {guest} here, who may not {} the workspace; give it to that user (chown), or \
-                     run Ringfence as its owner",
-                    lacking.join(" or ")
+                    "code runs as the user {guest} here; in the workspace it may not: {}; give the workspace to that \
+                     user (chown), or run Ringfence as its owner",
+                    lacking.join(", ")
                 )
             })
         }));
@@ -93,10 +93,10 @@ impl Workspace {
             lacking.push("read");
         }
         if !may(&self.path, 0o3) {
-            lacking.push("write in");
+            lacking.push("write");
         }
         if !self.path.ancestors().skip(1).all(|above| may(above, 0o1)) {
-            lacking.push("reach by its absolute path");
+            lacking.push("use absolute paths");
         }
         lacking
     }
@@ -114,13 +114,17 @@ fn rights(found: &Metadata, user: u32) -> u32 {
 
 /// The user that directories must be given to so that guests can write in them. `None`: ours.
 ///
-/// A root that may not make mounts has no cells, and its guests become `nobody`.
+/// A root that may not make mounts has no cells, and its guests become `nobody`, if it may give things away at all.
 pub fn owner_for_guests() -> Option<u32> {
     const CAP_SYS_ADMIN: u64 = 1 << 21;
+    const NEEDED: u64 = CAP_CHOWN | CAP_SETUID;
+    const CAP_CHOWN: u64 = 1;
+    const CAP_SETUID: u64 = 1 << 7;
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
     let effective = u64::from_str_radix(effective.trim(), 16).ok()?;
-    (effective_uid() == Some(0) && effective & CAP_SYS_ADMIN == 0).then_some(NOBODY)
+    let given = effective_uid() == Some(0) && effective & (CAP_SYS_ADMIN | NEEDED) == NEEDED;
+    given.then_some(NOBODY)
 }
 
 #[cfg(test)]
@@ -163,8 +167,8 @@ mod tests {
             fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
         };
         check(0o777, 0o755, &[]);
-        check(0o755, 0o755, &["write in"]);
-        check(0o700, 0o755, &["read", "write in"]);
-        check(0o777, 0o700, &["reach by its absolute path"]);
+        check(0o755, 0o755, &["write"]);
+        check(0o700, 0o755, &["read", "write"]);
+        check(0o777, 0o700, &["use absolute paths"]);
     }
 }

@@ -4,11 +4,11 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use ringfence_runtime::files::{Root, Rules};
 use ringfence_runtime::local::{PrivateDirectory, owner_for_guests};
 
 use crate::context::Context;
+use crate::exit::Failure;
 use crate::ui::Ui;
 
 /// The directory of one connection.
@@ -28,7 +28,7 @@ impl Private {
             .recursive(true)
             .mode(0o700)
             .create(&parent)
-            .with_context(|| format!("making a workspace in {}", parent.display()))?;
+            .map_err(|error| failed(&parent, &error))?;
         PrivateDirectory::sweep(&parent);
         let owner = owner_for_guests();
         if keep {
@@ -45,7 +45,7 @@ impl Private {
         PrivateDirectory::sweep(&parent);
         PrivateDirectory::create(&parent)
             .map(Self::Passing)
-            .with_context(|| format!("making a workspace in {}", parent.display()))
+            .map_err(|error| failed(&parent, &error).into())
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -62,6 +62,13 @@ impl Private {
             let _ = ui.err(format!("the workspace is kept in {}\n", path.display()));
         }
     }
+}
+
+fn failed(parent: &Path, error: &std::io::Error) -> Failure {
+    Failure::refused(
+        format!("cannot make a workspace in {}: {error}", parent.display()),
+        "name a directory to work in with `--workspace`, or let Ringfence write there",
+    )
 }
 
 /// A name that no other connection has.
