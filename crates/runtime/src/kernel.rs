@@ -9,6 +9,7 @@ mod call;
 mod caller;
 mod error;
 mod limits;
+mod overdue;
 mod record;
 mod room;
 mod schema;
@@ -36,6 +37,7 @@ use crate::local::{Chunk, Fence};
 use crate::shell::Runner;
 use crate::tools;
 use crate::workspaces::Workspaces;
+use overdue::awaited;
 use record::{Attempts, Recording};
 
 /// What a kernel is made of.
@@ -193,7 +195,7 @@ impl Kernel {
         let running = definition.call(&call, arguments);
         let answer = match definition.clock {
             // It hands the deadline on to what it runs, and hears of a change of mind by itself.
-            Clock::Runner => running.await,
+            Clock::Runner => awaited(definition.name, call.deadline, attention.cancelled, running).await,
             Clock::Kernel => {
                 tokio::select! {
                     biased;
