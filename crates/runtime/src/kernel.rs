@@ -98,7 +98,8 @@ impl Kernel {
     /// A kernel with all tools.
     ///
     /// # Errors
-    /// If a tool is denied or limited that does not exist: whoever wrote that believes in a rule that is none.
+    /// If a tool is denied that does not exist: whoever wrote that believes in a rule that is none. A limit may be that
+    /// of a tool to come.
     pub fn new(parts: Parts) -> Result<Self, UnknownTool> {
         let tools = tools::all();
         let known = |name: &str| tools.iter().any(|tool| tool.name == name);

@@ -17,19 +17,24 @@ pub(crate) fn none(dir: &Dir, pids: &[u32], uid: u32) {
             .filter(|process| process.belongs_to(dir, &ours, uid))
             .collect()
     });
+    let born = fs::metadata(dir.path("")).unwrap().created().unwrap();
+    // A process of long ago may have had the same id, and may have left its group.
+    let is_of_today =
+        |group: &PathBuf| fs::metadata(group).is_ok_and(|found| found.modified().unwrap() >= born);
     eventually_none("control groups", || {
         control_groups()
             .into_iter()
-            .filter(|group| ours(&group.to_string_lossy()))
+            .filter(|group| ours(&group.to_string_lossy()) && is_of_today(group))
             .collect()
     });
     let root = dir.path("").display().to_string();
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let mounts: Vec<_> = mounts
-        .lines()
-        .filter(|line| line.contains(root.trim_end_matches('/')))
-        .collect();
-    assert!(mounts.is_empty(), "mounts are left: {mounts:?}");
+    eventually_none("mounts", || {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let ours = mounts
+            .lines()
+            .filter(|line| line.contains(root.trim_end_matches('/')));
+        ours.map(str::to_owned).collect()
+    });
     files(dir);
     assert_eq!(entries(&dir.path("tmp")), [""; 0], "temporary files are left");
 }
