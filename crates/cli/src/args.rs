@@ -1,5 +1,6 @@
 //! The command line as it was written; `high` makes of it what will be done.
 
+mod approvals;
 mod audit;
 mod session;
 
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ringfence_policy::{Bytes, Cpus, EnvName, Language, Mount, Pids, RuntimeKind, Scope, SessionId, Timeout};
 
+pub(crate) use approvals::{ApprovalsCommand, GatewayCommand};
 pub(crate) use audit::AuditCommand;
 pub(crate) use session::{SessionCommand, SessionNewArgs, SessionOptions};
 
@@ -104,6 +106,12 @@ pub(crate) enum Command {
     Session(SessionCommand),
     /// Keep workers warm behind a Unix socket, so that runs start at once.
     Serve(ServeArgs),
+    /// Answer questions that wait for a person's approval, and look at those that were answered.
+    #[command(subcommand)]
+    Approvals(ApprovalsCommand),
+    /// Pass the engine's questions on to a person, and the answers back.
+    #[command(subcommand, after_help = approvals::GATEWAY_HELP)]
+    Gateway(GatewayCommand),
     /// Look at stored runs.
     #[command(subcommand)]
     Artifacts(ArtifactsCommand),

@@ -6,12 +6,13 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use ringfence_policy::{EgressPolicy, EnvName, Scope, UserRoot, UserScope};
+use ringfence_runtime::approval::{Chat, Service};
 use ringfence_runtime::audit::{self, Log};
 use ringfence_runtime::backend::Backend;
 use ringfence_runtime::egress::{Guard, Resolver};
 use ringfence_runtime::fetch::{Fetcher, Trust};
 use ringfence_runtime::files::{Protected, Rules};
-use ringfence_runtime::kernel::{AtLimit, CodeSettings, Kernel, Parts, ToolLimits};
+use ringfence_runtime::kernel::{Approvals, AtLimit, CodeSettings, Kernel, Parts, ToolLimits};
 use ringfence_runtime::shell::{Host, Runner};
 use ringfence_runtime::workspaces::Workspaces;
 
@@ -55,6 +56,10 @@ pub(crate) fn build(
         workspaces,
         fetcher: fetcher(config)?,
         scratch: std::env::temp_dir(),
+        approvals: Some(Approvals {
+            service: approvals(context)?,
+            chat: chat(config)?,
+        }),
         audit: Some(audit_log(context)?),
     };
     Kernel::new(parts).map_err(|unknown| {
@@ -63,6 +68,24 @@ pub(crate) fn build(
             format!("the tools are {}", unknown.known),
         )
         .into()
+    })
+}
+
+/// The questions of this user, and their answers.
+///
+/// # Errors
+/// If the state directory cannot be used.
+pub(crate) fn approvals(context: &Context) -> anyhow::Result<Service> {
+    Ok(Service::at(context.paths.make_state()?))
+}
+
+/// Where the person is asked.
+fn chat(config: &Config) -> Result<Chat, Failure> {
+    let mut chats = parsed("gateway.chats", &config.gateway.chats)?;
+    Ok(if chats.is_empty() {
+        Chat::local()
+    } else {
+        chats.swap_remove(0)
     })
 }
 
@@ -170,6 +193,10 @@ fn limits(config: &Config) -> ToolLimits {
         at_limit: match limits.at_limit {
             values::AtLimit::Deny => AtLimit::Deny,
             values::AtLimit::Extend => AtLimit::Extend(limits.hard_timeout_secs),
+            values::AtLimit::Ask => AtLimit::Ask {
+                cap: limits.hard_timeout_secs,
+                patience: limits.ask_timeout_secs,
+            },
         },
         max_output: limits.max_output_bytes,
     }

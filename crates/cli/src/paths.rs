@@ -52,6 +52,11 @@ impl Paths {
             .map(|()| self.socket())
     }
 
+    /// The engine's socket for gateways.
+    pub(crate) fn gateway_socket(&self) -> PathBuf {
+        self.runtime.join("gateway.sock")
+    }
+
     /// Makes the runtime directory, for us alone.
     ///
     /// # Errors

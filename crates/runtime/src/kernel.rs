@@ -10,6 +10,7 @@ mod caller;
 mod error;
 mod limits;
 mod overdue;
+mod overtime;
 mod record;
 mod room;
 mod schema;
@@ -26,7 +27,8 @@ use tokio::sync::{mpsc, watch};
 pub use call::Call;
 pub use caller::{Caller, Surface};
 pub use error::{ErrorKind, ToolError};
-pub use limits::{Allowance, AtLimit, ToolLimits};
+pub use limits::{Allowance, AtLimit, Extension, ToolLimits};
+pub use overtime::Approvals;
 pub use tool::{Answer, Clock, Definition, Effects, Tool};
 
 use crate::audit::{self, Decision};
@@ -38,6 +40,7 @@ use crate::shell::Runner;
 use crate::tools;
 use crate::workspaces::Workspaces;
 use overdue::awaited;
+use overtime::{End, Overtime};
 use record::{Attempts, Recording};
 
 /// What a kernel is made of.
@@ -61,6 +64,8 @@ pub struct Parts {
     pub fetcher: Fetcher,
     /// Where directories for single runs are made.
     pub scratch: PathBuf,
+    /// Whom a person's word is asked of; `None`: nobody is asked, and what would need it is refused.
+    pub approvals: Option<Approvals>,
     /// What keeps a record of each use; `None` only for those who keep records themselves.
     pub audit: Option<audit::Log>,
 }
@@ -182,6 +187,7 @@ impl Kernel {
         let asked = definition.asked_timeout(&arguments)?;
         let allowance = limits.allowance(definition.name, asked);
         let workspace = self.parts.workspaces.of(&caller.scope, caller.session.as_ref())?;
+        let overtime = Overtime::of(allowance, attention.cancelled.clone());
         let call = Call {
             kernel: &self.parts,
             caller,
@@ -190,19 +196,35 @@ impl Kernel {
             asked_beyond: asked.is_some_and(|asked| asked > limits.timeout(definition.name)),
             deadline: Instant::now() + allowance.hard.as_duration(),
             attempts,
-            cancelled: attention.cancelled.clone(),
+            cancelled: overtime.cancelled(),
+            overtime: &overtime,
             output: attention.output,
         };
+        let asking = overtime.end(&call, definition.name);
         let running = definition.call(&call, arguments);
+        tokio::pin!(asking, running);
         let answer = match definition.clock {
             // It hands the deadline on to what it runs, and hears of a change of mind by itself.
-            Clock::Runner => awaited(definition.name, call.deadline, attention.cancelled, running).await,
+            Clock::Runner => {
+                let ending = async {
+                    tokio::select! {
+                        biased;
+                        answer = &mut running => return answer,
+                        end = &mut asking => overtime.set(end),
+                    }
+                    running.await
+                };
+                awaited(definition.name, call.deadline, overtime.cancelled(), ending).await
+            }
             Clock::Kernel => {
                 tokio::select! {
                     biased;
                     answer = running => answer,
                     () = tokio::time::sleep_until(call.deadline.into()) => Err(call.timed_out(definition.name)),
-                    () = taken_back(attention.cancelled) => Err(ToolError::cancelled()),
+                    end = asking => Err(match end {
+                        End::TakenBack => ToolError::cancelled(),
+                        End::NotExtended(why) => call.not_extended(definition.name, &why),
+                    }),
                 }
             }
         }?;
@@ -214,6 +236,7 @@ impl Kernel {
     }
 }
 
+/// Ends when a caller takes an invocation back.
 async fn taken_back(cancelled: Option<watch::Receiver<bool>>) {
     match cancelled {
         // An error means that the caller has gone.

@@ -8,12 +8,14 @@
 //! - [`local`]: the backend of fenced processes on this machine.
 //! - [`probe`]: what this machine offers, layer by layer.
 //! - [`kernel`]: the one door through which every tool is used; [`audit`]: what is kept of each use.
+//! - [`approval`]: questions that a person answers.
 //! - [`files`]: the workspace that file tools and code share; [`egress`]: the guard of every way out;
 //!   [`fetch`]: pages through it.
 //! - [`imports`], [`output`], [`redact`], [`artifact`], [`interpreter`]: the parts of the work.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod approval;
 pub mod artifact;
 pub mod audit;
 pub mod backend;
@@ -33,6 +35,7 @@ pub mod workspaces;
 
 mod clock;
 mod filter;
+mod owner;
 mod tools;
 
 pub use filter::{UnknownFilter, filter_document};

@@ -4,6 +4,7 @@
 //! - [`wire`]: what they say.
 //! - [`client`]: the side of whoever wants code run.
 //! - [`listener`]: the engine's side.
+//! - [`gateway`]: what passes questions on to people, and their answers back.
 //!
 //! Nothing here comes from a guest as a message: what guests print travels as the payload of output frames.
 #![forbid(unsafe_code)]
@@ -11,6 +12,7 @@
 
 pub mod client;
 pub mod frame;
+pub mod gateway;
 pub mod listener;
 pub mod mcp;
 pub mod wire;

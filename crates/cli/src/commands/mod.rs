@@ -1,11 +1,13 @@
 //! One module for each command.
 
+pub(crate) mod approvals;
 pub(crate) mod artifacts;
 pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod doctor;
+pub(crate) mod gateway;
 pub(crate) mod man;
 pub(crate) mod mcp;
 pub(crate) mod run;

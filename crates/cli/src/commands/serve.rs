@@ -1,6 +1,7 @@
 //! `ringfence serve`.
 
 use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::ExitCode;
@@ -8,13 +9,15 @@ use std::sync::Arc;
 
 use ringfence_policy::Scope;
 use ringfence_runtime::local::{Local, Warmth};
+use ringfence_server::gateway;
 use ringfence_server::listener::Listener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 use crate::args::ServeArgs;
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::{high, local};
+use crate::{high, kernel, local};
 
 /// Threads that wait for slow system calls, such as taking a large file system apart.
 const MAX_BLOCKING_THREADS: usize = 8;
@@ -36,13 +39,11 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
         .build()?;
     runtime.block_on(async {
         let socket = context.paths.socket();
-        let listener = Listener::bind(&socket).map_err(|error| {
-            let message = format!("cannot listen at {}: {error}", socket.display());
-            Failure::refused(
-                message,
-                "check the directory, or set XDG_RUNTIME_DIR to another one",
-            )
-        })?;
+        let listener = Listener::bind(&socket).map_err(|error| deaf(&socket, &error))?;
+        let for_gateways = context.paths.gateway_socket();
+        let gateways = gateway::Listener::bind(&for_gateways, gateway::Patience::default())
+            .map_err(|error| deaf(&for_gateways, &error))?;
+        let approvals = kernel::approvals(context)?;
         let mut terminate = signal(SignalKind::terminate())?;
         let backend = Arc::new(Local::new(settings));
         backend
@@ -50,14 +51,19 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
             .await
             .map_err(|error| Failure::refused(error.explain(), error.hint()))?;
         context.ui.err(format!("listening at {}\n", socket.display()))?;
+        let (stopping, stopped) = watch::channel(false);
         let stop = async {
             tokio::select! {
                 _ = tokio::signal::ctrl_c() => {}
                 _ = terminate.recv() => {}
             }
+            stopping.send_replace(true);
         };
-        listener.serve(Arc::clone(&backend), stop).await;
-        drop(listener);
+        tokio::join!(
+            listener.serve(Arc::clone(&backend), stop),
+            gateways.serve(&approvals, until(stopped)),
+        );
+        drop((listener, gateways));
         if let Some(backend) = Arc::into_inner(backend) {
             backend
                 .close()
@@ -66,6 +72,18 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+fn deaf(socket: &Path, error: &io::Error) -> Failure {
+    Failure::refused(
+        format!("cannot listen at {}: {error}", socket.display()),
+        "check the directory, or set XDG_RUNTIME_DIR to another one",
+    )
+}
+
+/// Ends when the other listener is told to stop.
+async fn until(mut stopped: watch::Receiver<bool>) {
+    drop(stopped.wait_for(|stopped| *stopped).await);
 }
 
 /// One engine for each state directory.

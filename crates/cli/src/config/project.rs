@@ -16,7 +16,7 @@ use super::keys::dotted;
 /// Sections that no code acts on yet, so that there is nothing to weaken.
 ///
 /// Whoever brings a section to life takes it off this list and decides key by key what a project may say.
-const LATER: &[&str] = &["codeExecution", "hostExecution", "skills", "templates", "gateway"];
+const LATER: &[&str] = &["codeExecution", "hostExecution", "skills", "templates"];
 
 /// What becomes of a value in a project's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,6 +134,7 @@ fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static s
             "it would hand variables of yours to programs",
         ),
         "artifacts.dir" => (false, "it names a place that is written to with your rights"),
+        "gateway.chats" => (false, "it would have others answer what you are asked"),
         "audit.dir" => (false, "it names a place that is written to with your rights"),
         "audit.max_file" | "audit.max_files" => (
             false,

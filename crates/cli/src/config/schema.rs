@@ -184,8 +184,12 @@ pub(crate) struct ToolLimits {
     /// Seconds for tools that handle images and sound.
     #[schemars(with = "values::Duration")]
     pub(crate) multimodal_timeout_secs: Timeout,
-    /// What happens at a tool's limit where nobody can be asked: `deny` ends it, `extend` lets it go on.
+    /// What happens at a tool's limit: `deny` ends it, `extend` lets it go on, `ask` asks a person while it goes on
+    /// and ends it without a yes, at once where no gateway is connected.
     pub(crate) at_limit: values::AtLimit,
+    /// Seconds that a person has to answer whether a tool may go on.
+    #[schemars(with = "values::Duration")]
+    pub(crate) ask_timeout_secs: Timeout,
     /// Seconds that an extended limit ends at, in any case.
     #[schemars(with = "values::Duration")]
     pub(crate) hard_timeout_secs: Timeout,
@@ -204,6 +208,7 @@ impl Default for ToolLimits {
             http_timeout_secs: Timeout::seconds(30),
             multimodal_timeout_secs: Timeout::seconds(120),
             at_limit: values::AtLimit::Deny,
+            ask_timeout_secs: Timeout::seconds(60),
             hard_timeout_secs: Timeout::seconds(600),
             others: BTreeMap::new(),
         }
@@ -520,6 +525,7 @@ impl Default for Engine {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Gateway {
-    /// The only chats that may be asked, such as `telegram_123456`.
+    /// The only chats that may be asked, such as `telegram_123456`; the first one is. Without any, the person at this
+    /// machine is asked, in the chat `local`.
     pub(crate) chats: Vec<String>,
 }

@@ -36,7 +36,7 @@ words! {
 words! {
     /// What happens at a tool's time limit.
     #[serde(rename_all = "lowercase")]
-    AtLimit { Deny, Extend }
+    AtLimit { Deny, Extend, Ask }
 }
 words! {
     /// The container engine.

@@ -10,7 +10,8 @@ use ringfence_policy::{
 use tokio::sync::{mpsc, watch};
 
 use super::room::{Room, within};
-use super::{Allowance, Attempts, Caller, ErrorKind, Parts, ToolError};
+use super::{Allowance, Attempts, Caller, ErrorKind, Extension, Overtime, Parts, ToolError};
+use crate::backend;
 use crate::egress::Attempt;
 use crate::execute::{Order, execute};
 use crate::fetch::Fetcher;
@@ -33,6 +34,7 @@ pub struct Call<'a> {
     pub deadline: Instant,
     pub(super) attempts: Attempts,
     pub(super) cancelled: Option<watch::Receiver<bool>>,
+    pub(super) overtime: &'a Overtime,
     pub(super) output: Option<mpsc::Sender<Chunk>>,
 }
 
@@ -53,6 +55,13 @@ impl Call<'_> {
             format!("`{tool}` timed out after {}", self.allowance.hard),
             format!("ask for less at once, or raise `permissions.tool_limits.{tool}_timeout_secs`"),
         )
+    }
+
+    /// The error that says that nobody let the tool go on beyond its limit, and why not.
+    pub(super) fn not_extended(&self, tool: &str, why: &str) -> ToolError {
+        let mut error = self.timed_out(tool);
+        error.message = format!("`{tool}` timed out after {}: {why}", self.allowance.limit);
+        error
     }
 
     /// A request with the caller's scope, workspace, variables and limits, and nothing to run yet.
@@ -96,11 +105,15 @@ impl Call<'_> {
 
     /// What a caller should know about the time that it asked for or was given.
     fn words_about_time(&self, seconds: f64) -> Vec<String> {
-        let Allowance { limit, hard } = self.allowance;
+        let Allowance {
+            limit,
+            hard,
+            extension,
+        } = self.allowance;
         let beyond = self
             .asked_beyond
             .then(|| format!("more time was asked for than the {limit} that there is"));
-        let extended = (hard > limit && seconds > limit.as_duration().as_secs_f64())
+        let extended = (extension == Extension::Configured && seconds > limit.as_duration().as_secs_f64())
             .then(|| format!("the limit of {limit} was extended by the configuration, to {hard} at most"));
         beyond.into_iter().chain(extended).collect()
     }
@@ -180,7 +193,9 @@ impl Call<'_> {
             let connection = self.connection(stdin, cancelled);
             let result = execute(&kernel.rules, &order, async |order: &Order| {
                 let backend = kernel.backend.as_ref();
-                backend.run(&order.request, order.fence, None, connection).await
+                let mut result = backend.run(&order.request, order.fence, None, connection).await?;
+                self.overtime.told(&mut result);
+                Ok::<_, backend::Error>(result)
             });
             Ok(result.await?)
         };
@@ -234,6 +249,7 @@ impl Call<'_> {
         };
         let ran = within(room, self.cancelled.clone(), run).await;
         let mut result = ran.map_err(|error| if is_line { not_a_line(error) } else { error })?;
+        self.overtime.told(&mut result);
         result
             .meta
             .warnings

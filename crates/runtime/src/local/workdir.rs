@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
 use super::destination::{O_DIRECTORY, O_NOFOLLOW, O_PATH, below, handle};
-use super::guest::{owner_is_dead, owner_name};
 use super::layout::effective_uid;
 use super::workspace::owner_for_guests;
+use crate::owner::{owner_is_dead, owner_name};
 
 /// The most entries that a guest may have: what measures them must come to an end.
 const MAX_ENTRIES: u64 = 100_000;

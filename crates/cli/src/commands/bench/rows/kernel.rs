@@ -87,6 +87,7 @@ fn kernel(place: &Place) -> anyhow::Result<Kernel> {
             Trust::default(),
         ),
         scratch: directory.clone(),
+        approvals: None,
         audit: Some(Log::open(&directory.join("audit"), limits)?),
     })?)
 }

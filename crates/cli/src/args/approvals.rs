@@ -1,0 +1,60 @@
+//! `ringfence approvals` and `ringfence gateway` as they were written.
+
+use clap::{Args, Subcommand};
+use ringfence_runtime::approval::Chat;
+
+pub(super) const GATEWAY_HELP: &str = "\
+Answers, each ended with Enter:
+  a, a 2    approve the only question, or question 2, once
+  s, s 2    approve it for the rest of the session
+  d, d 2    deny it
+  approve ID, deny ID, session ID, always ID    by its id, for scripts";
+
+/// `ringfence approvals`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ApprovalsCommand {
+    /// List the questions that wait for an answer.
+    Ls {
+        /// List those that were answered, or are over, as well.
+        #[arg(long)]
+        all: bool,
+        /// Print a JSON array.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say yes.
+    Approve(ApproveArgs),
+    /// Say no.
+    Deny(DenyArgs),
+}
+
+/// `ringfence approvals approve`.
+#[derive(Debug, Args)]
+pub(crate) struct ApproveArgs {
+    /// The question's id, or enough of its beginning to tell it from the others.
+    pub(crate) id: String,
+    /// Approve the same for the rest of the session.
+    #[arg(long, conflicts_with = "always")]
+    pub(crate) session: bool,
+    /// Approve exactly this text from now on; `approved.toml` in the state directory lists such texts.
+    #[arg(long)]
+    pub(crate) always: bool,
+}
+
+/// `ringfence approvals deny`.
+#[derive(Debug, Args)]
+pub(crate) struct DenyArgs {
+    /// The question's id, or enough of its beginning to tell it from the others.
+    pub(crate) id: String,
+}
+
+/// `ringfence gateway`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum GatewayCommand {
+    /// Ask the person at this terminal, or the program on standard input.
+    Terminal {
+        /// Ask only what is addressed to this chat; it may be given again (default: everything).
+        #[arg(long = "chat", value_name = "ID")]
+        chats: Vec<Chat>,
+    },
+}

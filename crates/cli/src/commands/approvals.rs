@@ -1,0 +1,182 @@
+//! `ringfence approvals`: answering what waits for a person, straight in the store.
+
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ringfence_runtime::approval::{Answer, Error, Kind, Remember, Request, Service, State, Verdict};
+
+use crate::args::ApprovalsCommand;
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::kernel;
+use crate::ui::{decidable, visible};
+
+/// Who answered, as others are told.
+const BY: &str = "ringfence approvals";
+
+pub(crate) fn run(command: &ApprovalsCommand, context: &Context) -> anyhow::Result<ExitCode> {
+    let service = kernel::approvals(context)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let text = runtime.block_on(async {
+        match command {
+            ApprovalsCommand::Ls { all, json } => list(&service, *all, *json).await,
+            ApprovalsCommand::Approve(args) => {
+                let remember = match (args.session, args.always) {
+                    (true, _) => Remember::Session,
+                    (_, true) => Remember::Always,
+                    _ => Remember::Once,
+                };
+                answer(&service, &args.id, Verdict::Approve, remember).await
+            }
+            ApprovalsCommand::Deny(args) => answer(&service, &args.id, Verdict::Reject, Remember::Once).await,
+        }
+    })?;
+    context.ui.out(text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn list(service: &Service, all: bool, json: bool) -> anyhow::Result<String> {
+    let requests = if all {
+        service.history().await
+    } else {
+        service.waiting().await
+    };
+    let requests = requests.map_err(failure)?;
+    if json {
+        return Ok(serde_json::to_string_pretty(&requests)? + "\n");
+    }
+    if requests.is_empty() {
+        return Ok(if all {
+            "nothing was asked\n"
+        } else {
+            "nothing waits for an answer\n"
+        }
+        .to_owned());
+    }
+    Ok(requests.iter().map(shown).collect())
+}
+
+async fn answer(service: &Service, id: &str, verdict: Verdict, remember: Remember) -> anyhow::Result<String> {
+    let request = find(service, id).await?;
+    // The person at this machine stands for every chat.
+    let answer = Answer {
+        id: request.id.clone(),
+        verdict,
+        remember,
+        chat: request.chat.clone(),
+        digest: request.digest(),
+        by: BY.to_owned(),
+    };
+    service.answer(answer).await.map_err(failure)?;
+    let word = match verdict {
+        Verdict::Approve => "approved",
+        Verdict::Reject => "denied",
+    };
+    Ok(format!("{word}  {}\n{}", request.id, indented(&request.text)))
+}
+
+/// The one request whose id begins so: one that waits, or any by its whole id.
+async fn find(service: &Service, beginning: &str) -> anyhow::Result<Request> {
+    if let Ok(id) = beginning.parse()
+        && let Some(request) = service.request(&id).await.map_err(failure)?
+    {
+        return Ok(request);
+    }
+    let waiting = service.waiting().await.map_err(failure)?;
+    let long_enough = beginning.trim_start_matches("apr_").len() >= MIN_BEGINNING;
+    let fits = |request: &&Request| {
+        let digits = request.id.as_str().trim_start_matches("apr_");
+        long_enough && digits.starts_with(beginning.trim_start_matches("apr_"))
+    };
+    let found: Vec<&Request> = waiting.iter().filter(fits).collect();
+    match found[..] {
+        [only] => Ok(only.clone()),
+        [] => Err(Failure::usage(
+            format!("no question that waits has the id `{beginning}`"),
+            "`ringfence approvals ls` lists them",
+        )
+        .into()),
+        _ => Err(Failure::usage(
+            format!("{} questions that wait begin with `{beginning}`", found.len()),
+            "write more of the id",
+        )
+        .into()),
+    }
+}
+
+/// Digits of an id that must be written.
+const MIN_BEGINNING: usize = 4;
+
+/// A request as a person reads it. What an agent wrote must not steer the terminal.
+fn shown(request: &Request) -> String {
+    let state = match request.state {
+        State::Pending => format!(
+            "expires in {}",
+            remaining(request.expires.saturating_sub(now()) / 1000)
+        ),
+        State::Approved | State::Consumed => by("approved", request),
+        State::Rejected => by("denied", request),
+        State::Expired => "expired".to_owned(),
+        State::Abandoned => "taken back".to_owned(),
+    };
+    let kind = match &request.kind {
+        Kind::Command { risk: Some(risk), .. } => format!("command, risk {risk}"),
+        Kind::Command { risk: None, .. } => "command".to_owned(),
+        Kind::SoftTimeout { .. } => "time limit".to_owned(),
+    };
+    let who = visible(&request.scope);
+    let text = indented(&request.text);
+    format!(
+        "{}  {kind}  for {who} in {}  {state}\n{text}",
+        request.id,
+        request.chat.as_str()
+    )
+}
+
+fn by(word: &str, request: &Request) -> String {
+    let by = request.by.as_deref().map(visible).unwrap_or_default();
+    format!("{word} by {by}")
+}
+
+fn indented(text: &str) -> String {
+    decidable(text)
+        .iter()
+        .map(|line| format!("    | {line}\n"))
+        .collect()
+}
+
+/// A time as a person reads it: `4m 59s`.
+pub(super) fn remaining(seconds: u64) -> String {
+    match (seconds / 60, seconds % 60) {
+        (0, seconds) => format!("{seconds}s"),
+        (minutes, seconds) => format!("{minutes}m {seconds:02}s"),
+    }
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The failure with its causes, and what to do.
+fn failure(error: Error) -> Failure {
+    let hint = error.hint();
+    Failure::refused(format!("{:#}", anyhow::Error::from(error)), hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_at_a_glance() {
+        assert_eq!([0, 59, 60, 299].map(remaining), ["0s", "59s", "1m 00s", "4m 59s"]);
+    }
+
+    #[test]
+    fn a_text_of_many_lines_stays_indented_and_steers_nothing() {
+        assert_eq!(indented("a\nb\r\u{1b}[1A"), "    | a\n    | b\\u{d}\\u{1b}[1A\n");
+    }
+}

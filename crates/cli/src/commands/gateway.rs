@@ -1,0 +1,15 @@
+//! `ringfence gateway`: programs that pass the engine's questions on to people.
+
+mod board;
+mod terminal;
+
+use std::process::ExitCode;
+
+use crate::args::GatewayCommand;
+use crate::context::Context;
+
+pub(crate) fn run(command: &GatewayCommand, context: &Context) -> anyhow::Result<ExitCode> {
+    match command {
+        GatewayCommand::Terminal { chats } => terminal::run(chats, context),
+    }
+}

@@ -1,0 +1,350 @@
+//! The questions that a terminal shows, and what its person's words mean.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use ringfence_runtime::approval::Remember;
+use ringfence_server::gateway::{FromEngine, FromGateway, RequestWords};
+
+use crate::commands::approvals::remaining;
+use crate::ui::{decidable, visible};
+
+/// How long a question must have been on show before a word without its number approves it: what is typed while a
+/// question appears was not meant for it.
+const LOOK_FIRST: Duration = Duration::from_secs(2);
+
+/// Seconds before the end at which a person is reminded.
+const REMINDERS: [u64; 4] = [60, 30, 10, 5];
+
+/// The questions on show, by the number that each is called by.
+#[derive(Debug, Default)]
+pub(super) struct Board {
+    open: BTreeMap<u32, Open>,
+    /// The last number that was given. None is given twice, so that no word can mean another question.
+    last: u32,
+}
+
+#[derive(Debug)]
+struct Open {
+    words: RequestWords,
+    since: Instant,
+    expires: Instant,
+    /// Reminders that are still to come.
+    reminders: usize,
+}
+
+/// What a line that a person, or a script, wrote comes to.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Said {
+    /// An answer for the engine.
+    Answer(FromGateway),
+    /// Nothing, and why.
+    Nothing(String),
+}
+
+impl Board {
+    /// What a person is shown of the engine's words.
+    pub(super) fn take(&mut self, message: FromEngine, now: Instant) -> String {
+        match message {
+            FromEngine::ApprovalRequest(words) => self.open(words, now),
+            FromEngine::ApprovalClosed { id, outcome, by } => self.close(&id, &outcome, by.as_deref()),
+            FromEngine::Message { chat_id, text } => {
+                format!("[{}] {}\n", visible(&chat_id), decidable(&text).join("\n    "))
+            }
+            FromEngine::Error { id, message, .. } => {
+                let id = id.map(|id| format!("{}: ", visible(&id))).unwrap_or_default();
+                format!("not taken: {id}{}\n", visible(&message))
+            }
+            FromEngine::Hello { .. } => String::new(),
+        }
+    }
+
+    fn open(&mut self, words: RequestWords, now: Instant) -> String {
+        let known = self.open.iter().find(|(_, open)| open.words.id == words.id);
+        // A question that is sent again after a broken connection keeps its number.
+        let number = known.map_or(self.last + 1, |(number, _)| *number);
+        self.last = self.last.max(number);
+        let text = shown(number, &words);
+        let open = Open {
+            since: now,
+            expires: now + Duration::from_secs(words.timeout.min(MAX_TIMEOUT)),
+            reminders: REMINDERS.iter().filter(|at| **at < words.timeout).count(),
+            words,
+        };
+        self.open.insert(number, open);
+        text
+    }
+
+    fn close(&mut self, id: &str, outcome: &str, by: Option<&str>) -> String {
+        let by = by.map(|by| format!(" by {}", visible(by))).unwrap_or_default();
+        let number = self
+            .open
+            .iter()
+            .find(|(_, open)| open.words.id == id)
+            .map(|(number, _)| *number);
+        match number {
+            Some(number) => {
+                self.open.remove(&number);
+                format!("[{number}] {}{by}\n", visible(outcome))
+            }
+            None => format!("{} {}{by}\n", visible(id), visible(outcome)),
+        }
+    }
+
+    /// Forgets what was on show before the connection broke and has not been sent again since then.
+    pub(super) fn forget_before(&mut self, moment: Instant) {
+        self.open.retain(|_, open| open.since >= moment);
+    }
+
+    /// Reminders of questions whose time runs out.
+    pub(super) fn reminders(&mut self, now: Instant) -> String {
+        let mut text = String::new();
+        for (number, open) in &mut self.open {
+            let left = open.expires.saturating_duration_since(now).as_secs();
+            let due = REMINDERS.iter().filter(|at| **at < left).count();
+            if due < open.reminders {
+                open.reminders = due;
+                text.push_str(&format!("[{number}] expires in {}\n", remaining(left)));
+            }
+        }
+        text
+    }
+
+    /// What a line means: `a`, `s` or `d`, alone or with a number; `approve`, `session`, `always` or `deny` with an id.
+    pub(super) fn hear(&self, line: &str, now: Instant) -> Option<Said> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        Some(match words[..] {
+            [] => return None,
+            [word] => self.bare(word, now),
+            [word, which] => self.named(word, which),
+            _ => Said::Nothing(USAGE.to_owned()),
+        })
+    }
+
+    fn bare(&self, word: &str, now: Instant) -> Said {
+        let Some((approved, remember)) = meaning(word) else {
+            return Said::Nothing(USAGE.to_owned());
+        };
+        let mut open = self.open.iter();
+        let (Some((number, only)), None) = (open.next(), open.next()) else {
+            return Said::Nothing(match self.open.len() {
+                0 => "no question waits".to_owned(),
+                _ => format!(
+                    "{} questions wait: write the number too, such as `{word} {}`",
+                    self.open.len(),
+                    self.last
+                ),
+            });
+        };
+        if approved && now.saturating_duration_since(only.since) < LOOK_FIRST {
+            return Said::Nothing(format!(
+                "look at it first: write `{word} {number}` to answer it now"
+            ));
+        }
+        answer(&only.words, approved, remember)
+    }
+
+    fn named(&self, word: &str, which: &str) -> Said {
+        let Some((approved, remember)) = meaning(word) else {
+            return Said::Nothing(USAGE.to_owned());
+        };
+        let by_number = which.parse().ok().and_then(|number: u32| self.open.get(&number));
+        let found = by_number.or_else(|| self.open.values().find(|open| open.words.id == which));
+        match found {
+            Some(open) => answer(&open.words, approved, remember),
+            // A script may name what has not been shown here yet; the engine knows.
+            None if which.starts_with("apr_") => Said::Answer(FromGateway::ApprovalResponse {
+                id: which.to_owned(),
+                approved,
+                chat_id: None,
+                digest: None,
+                remember,
+                by: None,
+            }),
+            None => Said::Nothing(format!("no question `{}` waits", visible(which))),
+        }
+    }
+}
+
+/// Longer than any question waits.
+const MAX_TIMEOUT: u64 = 24 * 60 * 60;
+
+const USAGE: &str = "write a, s or d and the question's number; `ringfence gateway --help` tells more";
+
+/// What a word says.
+fn meaning(word: &str) -> Option<(bool, Remember)> {
+    Some(match word {
+        "a" | "approve" => (true, Remember::Once),
+        "s" | "session" => (true, Remember::Session),
+        "always" => (true, Remember::Always),
+        "d" | "deny" => (false, Remember::Once),
+        _ => return None,
+    })
+}
+
+fn answer(words: &RequestWords, approved: bool, remember: Remember) -> Said {
+    Said::Answer(FromGateway::ApprovalResponse {
+        id: words.id.clone(),
+        approved,
+        chat_id: Some(words.chat_id.clone()),
+        digest: Some(words.digest),
+        remember,
+        by: None,
+    })
+}
+
+/// A question in full, with nothing in it that steers the terminal.
+fn shown(number: u32, words: &RequestWords) -> String {
+    let kind = match words.kind.as_str() {
+        "command" => "a command asks to run on this machine",
+        "soft_timeout" => "a tool has reached its time limit",
+        other => &visible(other),
+    };
+    let risk = words
+        .risk_score
+        .map(|risk| format!(", risk {risk} of 10"))
+        .unwrap_or_default();
+    let left = remaining(words.timeout);
+    let mut text = format!(
+        "\n[{number}] {kind}{risk}  (for {} in {}, {})\n",
+        visible(&words.scope),
+        visible(&words.chat_id),
+        visible(&words.id)
+    );
+    for line in decidable(&words.command) {
+        text.push_str(&format!("    | {line}\n"));
+    }
+    for reason in &words.reasons {
+        text.push_str(&format!("    - {}\n", decidable(reason).join(" ")));
+    }
+    let session = words.remember.iter().any(|remember| remember == "session");
+    let session = if session {
+        format!("s {number} for the session, ")
+    } else {
+        String::new()
+    };
+    text.push_str(&format!(
+        "    expires in {left}: a {number} to approve, {session}d {number} to deny\n"
+    ));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringfence_runtime::audit::Digest;
+
+    fn words(id: &str, command: &str) -> RequestWords {
+        RequestWords {
+            id: id.to_owned(),
+            chat_id: "local".to_owned(),
+            command: command.to_owned(),
+            risk_score: Some(8),
+            timeout: 300,
+            kind: "command".to_owned(),
+            reasons: vec!["installs\u{1b}[2J packages".to_owned()],
+            remember: vec!["once".to_owned(), "session".to_owned()],
+            digest: Digest::of(command.as_bytes()),
+            scope: "ann".to_owned(),
+            session: None,
+        }
+    }
+
+    fn id_of(said: Option<Said>) -> (String, bool, Remember) {
+        match said {
+            Some(Said::Answer(FromGateway::ApprovalResponse {
+                id,
+                approved,
+                remember,
+                ..
+            })) => (id, approved, remember),
+            other => panic!("no answer: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_question_is_shown_in_full_and_steers_nothing() {
+        let mut board = Board::default();
+        let text = board.take(
+            FromEngine::ApprovalRequest(words("apr_1", "apt\u{202e}\nrm \u{7}")),
+            Instant::now(),
+        );
+        for part in [
+            "[1]",
+            "risk 8",
+            "    | apt\\u{202e}\n    | rm \\u{7}\n",
+            "installs\\u{1b}[2J",
+            "expires in 5m 00s",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains(['\u{1b}', '\u{202e}', '\u{7}']), "{text}");
+    }
+
+    #[test]
+    fn a_word_means_one_question_or_none() {
+        let (mut board, start) = (Board::default(), Instant::now());
+        let later = start + Duration::from_secs(3);
+        assert!(matches!(board.hear("a", later), Some(Said::Nothing(_))));
+        board.take(FromEngine::ApprovalRequest(words("apr_1", "x")), start);
+        // What was typed as it appeared was not meant for it; a no does no harm.
+        assert!(matches!(board.hear("a", start), Some(Said::Nothing(_))));
+        assert_eq!(
+            id_of(board.hear("d", start)),
+            ("apr_1".to_owned(), false, Remember::Once)
+        );
+        assert_eq!(
+            id_of(board.hear("a 1", start)),
+            ("apr_1".to_owned(), true, Remember::Once)
+        );
+        assert_eq!(
+            id_of(board.hear("s", later)),
+            ("apr_1".to_owned(), true, Remember::Session)
+        );
+        board.take(FromEngine::ApprovalRequest(words("apr_2", "y")), start);
+        assert!(matches!(board.hear("a", later), Some(Said::Nothing(_))));
+        assert_eq!(
+            id_of(board.hear("deny apr_2", later)),
+            ("apr_2".to_owned(), false, Remember::Once)
+        );
+        assert_eq!(
+            id_of(board.hear("always 2", later)),
+            ("apr_2".to_owned(), true, Remember::Always)
+        );
+        let closed = FromEngine::ApprovalClosed {
+            id: "apr_1".to_owned(),
+            outcome: "rejected".to_owned(),
+            by: Some("ann".to_owned()),
+        };
+        assert_eq!(board.take(closed, later), "[1] rejected by ann\n");
+        // A number is never given again.
+        assert!(matches!(board.hear("a 1", later), Some(Said::Nothing(_))));
+        let text = board.take(FromEngine::ApprovalRequest(words("apr_3", "z")), later);
+        assert!(text.contains("[3]"), "{text}");
+        for line in ["yes", "a 9", "a 2 3", "approve 1", "b 2"] {
+            assert!(
+                matches!(board.hear(line, later), Some(Said::Nothing(_))),
+                "{line}"
+            );
+        }
+        assert_eq!(board.hear("  ", later), None);
+    }
+
+    #[test]
+    fn a_person_is_reminded_once_at_each_mark() {
+        let (mut board, start) = (Board::default(), Instant::now());
+        board.take(FromEngine::ApprovalRequest(words("apr_1", "x")), start);
+        let mut check = |after: u64, expected: &str| {
+            assert_eq!(
+                board.reminders(start + Duration::from_secs(after)),
+                expected,
+                "{after}"
+            );
+        };
+        check(100, "");
+        check(240, "[1] expires in 1m 00s\n");
+        check(241, "");
+        check(293, "[1] expires in 7s\n");
+        check(294, "");
+    }
+}

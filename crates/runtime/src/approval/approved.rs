@@ -1,0 +1,154 @@
+//! Commands that are allowed for good, in a file that a person can read, edit and revoke.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Error, MAX_TEXT};
+use crate::clock::rfc3339;
+
+/// The longest file that is read.
+const MAX_FILE: u64 = 4 * 1024 * 1024;
+/// The most entries.
+const MAX_ENTRIES: usize = 1_000;
+
+const HEADER: &str = "# Commands that run without a question: the exact text, for this scope.\n\
+                      # Remove a block to be asked again.\n";
+
+/// The file.
+#[derive(Debug, Clone)]
+pub struct Approved {
+    path: PathBuf,
+}
+
+/// A command that is allowed for good.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// The exact text.
+    pub text: String,
+    /// For whom.
+    pub scope: String,
+    /// Since when; for the reader.
+    #[serde(default)]
+    pub since: String,
+    /// Who allowed it; for the reader.
+    #[serde(default)]
+    pub by: String,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    #[serde(default)]
+    command: Vec<Entry>,
+}
+
+impl Approved {
+    /// The file `approved.toml` in a directory; it need not exist.
+    pub(super) fn at(directory: &Path) -> Self {
+        Self {
+            path: directory.join("approved.toml"),
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is allowed for good.
+    ///
+    /// # Errors
+    /// If the file cannot be read as a whole, or somebody else may write to it: then nothing in it counts.
+    pub fn entries(&self) -> Result<Vec<Entry>, Error> {
+        match File::open(&self.path) {
+            Ok(file) => self.read(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(self.file(error)),
+        }
+    }
+
+    /// Whether exactly this text is allowed for good.
+    ///
+    /// # Errors
+    /// As for [`Approved::entries`].
+    pub fn holds(&self, scope: &str, text: &str) -> Result<bool, Error> {
+        let entries = self.entries()?;
+        Ok(entries
+            .iter()
+            .any(|entry| entry.text == text && entry.scope == scope))
+    }
+
+    /// Adds a text, behind whatever the person wrote.
+    pub(super) fn add(&self, scope: &str, text: &str, by: &str) -> Result<(), Error> {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(&self.path)
+            .map_err(|error| self.file(error))?;
+        // Two people at once must not both find room for the last entry.
+        file.lock().map_err(|error| self.file(error))?;
+        let entries = self.read(file.try_clone().map_err(|error| self.file(error))?)?;
+        if entries
+            .iter()
+            .any(|entry| entry.text == text && entry.scope == scope)
+        {
+            return Ok(());
+        }
+        if entries.len() >= MAX_ENTRIES {
+            return Err(self.wrong(format!("it holds {MAX_ENTRIES} entries already")));
+        }
+        let entry = Entry {
+            text: text.to_owned(),
+            scope: scope.to_owned(),
+            since: rfc3339(SystemTime::now()),
+            by: by.to_owned(),
+        };
+        let block = toml::to_string(&Document { command: vec![entry] })
+            .map_err(|error| self.wrong(error.to_string()))?;
+        let is_new = file.metadata().map_err(|error| self.file(error))?.len() == 0;
+        let block = format!("{}\n{block}", if is_new { HEADER } else { "" });
+        file.write_all(block.as_bytes()).map_err(|error| self.file(error))
+    }
+
+    fn read(&self, file: File) -> Result<Vec<Entry>, Error> {
+        let meta = file.metadata().map_err(|error| self.file(error))?;
+        let ours = std::fs::metadata("/proc/self").map(|own| own.uid() == meta.uid());
+        if !ours.map_err(|error| self.file(error))? || meta.mode() & 0o022 != 0 {
+            return Err(self.wrong("somebody else may write to it".to_owned()));
+        }
+        let mut text = String::new();
+        file.take(MAX_FILE + 1)
+            .read_to_string(&mut text)
+            .map_err(|error| self.file(error))?;
+        if text.len() as u64 > MAX_FILE {
+            return Err(self.wrong(format!("it is longer than {MAX_FILE} bytes")));
+        }
+        let document: Document =
+            toml::from_str(&text).map_err(|error| self.wrong(error.message().to_owned()))?;
+        let fits = |entry: &Entry| (1..=MAX_TEXT).contains(&entry.text.chars().count());
+        if document.command.len() > MAX_ENTRIES || !document.command.iter().all(fits) {
+            return Err(self.wrong(
+                "it has too many entries, or an entry without a text of a fitting length".to_owned(),
+            ));
+        }
+        Ok(document.command)
+    }
+
+    fn file(&self, source: io::Error) -> Error {
+        let path = self.path.clone();
+        Error::File { path, source }
+    }
+
+    fn wrong(&self, what: String) -> Error {
+        let path = self.path.clone();
+        Error::Approved { path, what }
+    }
+}

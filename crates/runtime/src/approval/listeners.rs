@@ -1,0 +1,129 @@
+//! Who would pass a question on to a person, and what people are told without being asked.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rusqlite::params;
+
+use super::store::{Store, foreign, is_dead, now, parsed};
+use super::{Chat, Error};
+use crate::owner::owner_name;
+
+/// Notices that are kept at once.
+const MAX_NOTICES: i64 = 100;
+/// The longest notice, in bytes; what is beyond is cut.
+const MAX_NOTICE: usize = 4 * 1024;
+/// How long a notice waits for a gateway, in milliseconds.
+const NOTICE_LIFETIME: u64 = 24 * 60 * 60 * 1000;
+
+/// A gateway that is connected to this process, as the store knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listener(pub(super) String);
+
+/// Something that a person is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// Its number; later ones have higher ones.
+    pub number: u64,
+    /// Where.
+    pub chat: Chat,
+    /// What.
+    pub text: String,
+}
+
+impl Listener {
+    pub(super) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self(format!("{}-{number}", owner_name()))
+    }
+}
+
+impl Store {
+    /// Notes that a gateway of these chats is connected; `None` for all.
+    pub(super) fn listen(
+        &mut self,
+        listener: &Listener,
+        chats: Option<&BTreeSet<Chat>>,
+    ) -> Result<(), Error> {
+        let chats = chats.map(serde_json::to_string).transpose().map_err(foreign)?;
+        self.connection.execute(
+            "INSERT OR REPLACE INTO listeners (name, owner, chats) VALUES (?, ?, ?)",
+            params![listener.0, owner_name(), chats],
+        )?;
+        Ok(())
+    }
+
+    /// Notes that it has gone.
+    pub(super) fn leave(&mut self, listener: &Listener) -> Result<(), Error> {
+        self.connection
+            .execute("DELETE FROM listeners WHERE name = ?", [&listener.0])?;
+        Ok(())
+    }
+
+    /// Whether a gateway is connected that would ask in this chat. Those of dead engines are forgotten.
+    pub(super) fn is_heard(&mut self, chat: &Chat) -> Result<bool, Error> {
+        let mut statement = self.connection.prepare("SELECT owner, chats FROM listeners")?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let rows: Vec<(String, Option<String>)> = rows.collect::<Result<_, _>>()?;
+        drop(statement);
+        let mut heard = false;
+        for (owner, chats) in rows {
+            if is_dead(&owner) {
+                self.connection
+                    .execute("DELETE FROM listeners WHERE owner = ?", [&owner])?;
+                continue;
+            }
+            let chats: Option<Vec<String>> = chats
+                .map(|chats| serde_json::from_str(&chats))
+                .transpose()
+                .map_err(foreign)?;
+            heard |= chats.is_none_or(|chats| chats.iter().any(|other| other == chat.as_str()));
+        }
+        Ok(heard)
+    }
+
+    /// Keeps something that a person is told.
+    pub(super) fn notify(&mut self, chat: &Chat, text: &str) -> Result<(), Error> {
+        let text = &text[..text.floor_char_boundary(MAX_NOTICE)];
+        let change = self.change()?;
+        change.execute(
+            "INSERT INTO notices (chat, text, created) VALUES (?, ?, ?)",
+            params![chat.as_str(), text, now()],
+        )?;
+        change.execute(
+            "DELETE FROM notices WHERE created < ? OR number NOT IN
+             (SELECT number FROM notices ORDER BY number DESC LIMIT ?)",
+            params![now().saturating_sub(NOTICE_LIFETIME), MAX_NOTICES],
+        )?;
+        change.commit()?;
+        Ok(())
+    }
+
+    /// Notices behind `after`; without it, those that no gateway has passed on.
+    pub(super) fn notices(&self, after: Option<u64>) -> Result<Vec<Notice>, Error> {
+        let sql = match after {
+            Some(_) => "SELECT number, chat, text FROM notices WHERE number > ? ORDER BY number",
+            None => "SELECT number, chat, text FROM notices WHERE delivered = ? ORDER BY number",
+        };
+        let mut statement = self.connection.prepare(sql)?;
+        let rows = statement.query_map([after.unwrap_or(0)], |row| {
+            Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?))
+        })?;
+        rows.map(|row| {
+            let (number, chat, text) = row?;
+            let chat = parsed(&chat)?;
+            Ok(Notice { number, chat, text })
+        })
+        .collect()
+    }
+
+    /// Notes that a gateway has passed notices on.
+    pub(super) fn delivered(&mut self, up_to: u64) -> Result<(), Error> {
+        self.connection.execute(
+            "UPDATE notices SET delivered = 1 WHERE number <= ? AND delivered = 0",
+            [up_to],
+        )?;
+        Ok(())
+    }
+}

@@ -1,0 +1,150 @@
+//! The life of a request, as one function.
+
+use serde::{Deserialize, Serialize};
+
+/// Where a request stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Nobody has answered.
+    Pending,
+    /// A person said yes; the asker has not acted on it.
+    Approved,
+    /// A person said no.
+    Rejected,
+    /// Nobody answered in time.
+    Expired,
+    /// The asker died, or no longer wants to know.
+    Abandoned,
+    /// The asker took the approval, once, to act on it.
+    Consumed,
+}
+
+/// What may happen to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A person says yes.
+    Approve,
+    /// A person says no.
+    Reject,
+    /// Its time is up.
+    Expire,
+    /// Its asker is gone, or takes it back.
+    Abandon,
+    /// Its asker is about to act.
+    Consume,
+}
+
+impl State {
+    /// Every state.
+    pub const ALL: [Self; 6] = [
+        Self::Pending,
+        Self::Approved,
+        Self::Rejected,
+        Self::Expired,
+        Self::Abandoned,
+        Self::Consumed,
+    ];
+
+    /// Where an event leads; `None` where it changes nothing because it comes too late or too early.
+    pub const fn next(self, event: Event) -> Option<Self> {
+        match (self, event) {
+            (Self::Pending, Event::Approve) => Some(Self::Approved),
+            (Self::Pending, Event::Reject) => Some(Self::Rejected),
+            (Self::Pending, Event::Expire) => Some(Self::Expired),
+            (Self::Pending | Self::Approved, Event::Abandon) => Some(Self::Abandoned),
+            (Self::Approved, Event::Consume) => Some(Self::Consumed),
+            (Self::Pending, Event::Consume)
+            | (Self::Approved, Event::Approve | Event::Reject | Event::Expire)
+            | (Self::Rejected | Self::Expired | Self::Abandoned | Self::Consumed, _) => None,
+        }
+    }
+
+    /// The name in the store and in every interface.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Approved => "approved",
+            Self::Rejected => "rejected",
+            Self::Expired => "expired",
+            Self::Abandoned => "abandoned",
+            Self::Consumed => "consumed",
+        }
+    }
+
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_state_meets_every_event() {
+        use Event as E;
+        use State as S;
+        let events = [E::Approve, E::Reject, E::Expire, E::Abandon, E::Consume];
+        let table = [
+            (
+                S::Pending,
+                [
+                    Some(S::Approved),
+                    Some(S::Rejected),
+                    Some(S::Expired),
+                    Some(S::Abandoned),
+                    None,
+                ],
+            ),
+            (
+                S::Approved,
+                [None, None, None, Some(S::Abandoned), Some(S::Consumed)],
+            ),
+            (S::Rejected, [None; 5]),
+            (S::Expired, [None; 5]),
+            (S::Abandoned, [None; 5]),
+            (S::Consumed, [None; 5]),
+        ];
+        assert_eq!(table.map(|(state, _)| state), S::ALL);
+        for (state, expected) in table {
+            assert_eq!(events.map(|event| state.next(event)), expected, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_leads_twice_to_the_same_state_or_back_to_pending() {
+        let events = [
+            Event::Approve,
+            Event::Reject,
+            Event::Expire,
+            Event::Abandon,
+            Event::Consume,
+        ];
+        for (state, event) in State::ALL
+            .into_iter()
+            .flat_map(|state| events.map(|event| (state, event)))
+        {
+            let next = state.next(event);
+            assert!(
+                next != Some(state) && next != Some(State::Pending),
+                "{state:?} {event:?}"
+            );
+            // The same event a second time changes nothing.
+            assert_eq!(
+                next.and_then(|next| next.next(event)),
+                None,
+                "{state:?} {event:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_come_back() {
+        for state in State::ALL {
+            assert_eq!(State::named(state.as_str()), Some(state));
+            assert_eq!(serde_json::to_value(state).unwrap(), state.as_str());
+        }
+        assert_eq!(State::named("Pending"), None);
+    }
+}

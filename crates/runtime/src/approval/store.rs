@@ -1,0 +1,353 @@
+//! The requests in their file: SQLite, shared by every process that asks or answers.
+
+use std::path::Path;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
+
+use super::{
+    Answer, Error, Event, Id, Kind, MAX_HISTORY, MAX_PENDING, MAX_PENDING_PER_SCOPE, MAX_TEXT, Question,
+    Remember, Request, State, Unanswerable, Verdict, grants,
+};
+use crate::owner::{owner_is_dead, owner_name};
+
+/// How long a statement waits for another process's.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// What this version reads and writes.
+const VERSION: i64 = 1;
+
+const SCHEMA: &str = "
+CREATE TABLE requests (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, text TEXT NOT NULL,
+    scope TEXT NOT NULL, session TEXT, chat TEXT NOT NULL, asker TEXT NOT NULL, created INTEGER NOT NULL,
+    expires INTEGER NOT NULL, state TEXT NOT NULL, by TEXT, ended INTEGER
+) STRICT;
+CREATE INDEX waiting ON requests (state);
+CREATE TABLE grants (
+    scope TEXT NOT NULL, session TEXT NOT NULL, subject TEXT NOT NULL, remaining INTEGER, expires INTEGER NOT NULL,
+    PRIMARY KEY (scope, session, subject)
+) STRICT;
+CREATE TABLE listeners (name TEXT PRIMARY KEY, owner TEXT NOT NULL, chats TEXT) STRICT;
+CREATE TABLE notices (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, chat TEXT NOT NULL, text TEXT NOT NULL, created INTEGER NOT NULL,
+    delivered INTEGER NOT NULL DEFAULT 0
+) STRICT;
+";
+
+const COLUMNS: &str = "id, kind, text, scope, session, chat, asker, created, expires, state, by, ended";
+
+/// A connection to the store.
+#[derive(Debug)]
+pub(super) struct Store {
+    pub(super) connection: Connection,
+}
+
+/// Milliseconds since 1970.
+pub(super) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Store {
+    /// Opens the store, which is made if it is not there. `path` must lie in a directory of ours alone.
+    pub(super) fn open(path: &Path) -> Result<Self, Error> {
+        make_private(path)?;
+        let mut connection = Connection::open(path)?;
+        connection.busy_timeout(BUSY)?;
+        connection.pragma_update(None, "journal_mode", "wal")?;
+        // An answer that was given must survive the machine's end.
+        connection.pragma_update(None, "synchronous", "full")?;
+        let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        match change.query_row("PRAGMA user_version", [], |row| row.get(0))? {
+            0 => {
+                change.execute_batch(SCHEMA)?;
+                change.pragma_update(None, "user_version", VERSION)?;
+            }
+            VERSION => {}
+            other => return Err(Error::Foreign(format!("version {other}"))),
+        }
+        change.commit()?;
+        Ok(Self { connection })
+    }
+
+    pub(super) fn change(&mut self) -> Result<Transaction<'_>, Error> {
+        // Immediate: what is read in it cannot change before it is written.
+        Ok(self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)?)
+    }
+
+    /// A number that changes when another connection has written.
+    pub(super) fn data_version(&self) -> Result<i64, Error> {
+        Ok(self
+            .connection
+            .query_row("PRAGMA data_version", [], |row| row.get(0))?)
+    }
+
+    /// Keeps a question.
+    pub(super) fn insert(&mut self, id: &Id, question: &Question) -> Result<(), Error> {
+        let reasons: &[String] = match &question.kind {
+            Kind::Command { reasons, .. } => reasons,
+            Kind::SoftTimeout { .. } => &[],
+        };
+        let reasons: usize = reasons.iter().map(|reason| reason.chars().count()).sum();
+        let length = question.text.chars().count();
+        if length == 0 || length.max(reasons) > MAX_TEXT {
+            return Err(Error::Text(length));
+        }
+        self.sweep()?;
+        let change = self.change()?;
+        let count = |sql: &str, values: &[&dyn rusqlite::ToSql]| -> Result<usize, Error> {
+            Ok(change
+                .query_row(sql, values, |row| row.get::<_, i64>(0))?
+                .unsigned_abs() as usize)
+        };
+        let all = count("SELECT count(*) FROM requests WHERE state = 'pending'", &[])?;
+        let own = count(
+            "SELECT count(*) FROM requests WHERE state = 'pending' AND scope = ?",
+            &[&question.scope.as_str()],
+        )?;
+        if own >= MAX_PENDING_PER_SCOPE || all >= MAX_PENDING {
+            return Err(Error::TooMany(own.max(if all >= MAX_PENDING { all } else { 0 })));
+        }
+        write(&change, id, question)?;
+        prune(&change)?;
+        change.commit()?;
+        Ok(())
+    }
+
+    /// A request.
+    pub(super) fn get(&self, id: &Id) -> Result<Option<Request>, Error> {
+        find(&self.connection, id)
+    }
+
+    /// Requests, oldest first: those that wait, or the newest of all.
+    pub(super) fn list(&mut self, waiting_only: bool) -> Result<Vec<Request>, Error> {
+        self.sweep()?;
+        let sql = if waiting_only {
+            format!(
+                "SELECT {COLUMNS} FROM requests WHERE state = 'pending' ORDER BY number LIMIT {MAX_PENDING}"
+            )
+        } else {
+            format!(
+                "SELECT {COLUMNS} FROM (SELECT * FROM requests ORDER BY number DESC LIMIT {MAX_HISTORY}) ORDER BY number"
+            )
+        };
+        let mut statement = self.connection.prepare(&sql)?;
+        let rows = statement.query_map([], columns)?;
+        rows.map(|row| request(row?)).collect()
+    }
+
+    /// Takes a person's answer, if it is the first one and in time.
+    pub(super) fn answer(&mut self, answer: &Answer) -> Result<Request, Error> {
+        let change = self.change()?;
+        let found = find(&change, &answer.id)?.ok_or(Unanswerable::Unknown)?;
+        // One who is not asked is not told that there is a question.
+        if found.chat != answer.chat {
+            return Err(Unanswerable::Unknown.into());
+        }
+        let late = |state| Err(Unanswerable::Late(state).into());
+        if found.state != State::Pending {
+            return late(found.state);
+        }
+        if found.expires <= now() {
+            return late(State::Expired);
+        }
+        if answer.digest != found.digest() {
+            return Err(Unanswerable::OtherText.into());
+        }
+        let event = match answer.verdict {
+            Verdict::Approve => Event::Approve,
+            Verdict::Reject => Event::Reject,
+        };
+        let remembered = matches!(answer.verdict, Verdict::Reject) || found.kind.allows(answer.remember);
+        if !remembered {
+            return Err(Unanswerable::NotRemembered.into());
+        }
+        if !advance(&change, &found.id, event, Some(&answer.by))? {
+            return late(found.state);
+        }
+        if event == Event::Approve && !matches!(answer.remember, Remember::Once | Remember::Always) {
+            grants::give(&change, &found, answer.remember)?;
+        }
+        change.commit()?;
+        Ok(found)
+    }
+
+    /// Lets an event happen to a request; whether it changed anything.
+    pub(super) fn happen(&mut self, id: &Id, event: Event) -> Result<bool, Error> {
+        let change = self.change()?;
+        let changed = advance(&change, id, event, None)?;
+        change.commit()?;
+        Ok(changed)
+    }
+
+    /// Ends requests whose time is up, or whose asker has died.
+    fn sweep(&mut self) -> Result<(), Error> {
+        let mut statement = self.connection.prepare(
+            "SELECT id, asker, expires, state FROM requests WHERE state IN ('pending', 'approved')",
+        )?;
+        let rows = statement.query_map([], |row| {
+            Ok((
+                row.get::<_, String>(0)?,
+                row.get::<_, String>(1)?,
+                row.get::<_, u64>(2)?,
+                row.get::<_, String>(3)?,
+            ))
+        })?;
+        let rows: Vec<_> = rows.collect::<Result<_, _>>()?;
+        drop(statement);
+        for (id, asker, expires, state) in rows {
+            let event = if is_dead(&asker) {
+                Event::Abandon
+            } else if state == State::Pending.as_str() && expires <= now() {
+                Event::Expire
+            } else {
+                continue;
+            };
+            self.happen(&parsed(&id)?, event)?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes the file for us alone, before anything is in it.
+fn make_private(path: &Path) -> Result<(), Error> {
+    use std::os::unix::fs::OpenOptionsExt;
+    std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map(drop)
+        .map_err(|source| Error::File {
+            path: path.to_path_buf(),
+            source,
+        })
+}
+
+/// Whether the process of this name has gone.
+pub(super) fn is_dead(owner: &str) -> bool {
+    owner.strip_prefix("ringfence-").is_some_and(owner_is_dead)
+}
+
+fn write(change: &Transaction<'_>, id: &Id, question: &Question) -> Result<(), Error> {
+    let kind = serde_json::to_string(&question.kind).map_err(foreign)?;
+    let created = now();
+    let patience = u64::try_from(question.patience.as_duration().as_millis()).unwrap_or(u64::MAX);
+    change.execute(
+        "INSERT INTO requests (id, kind, text, scope, session, chat, asker, created, expires, state)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending')",
+        params![
+            id.as_str(),
+            kind,
+            question.text,
+            question.scope.as_str(),
+            question.session.as_ref().map(|session| session.as_str()),
+            question.chat.as_str(),
+            owner_name(),
+            created,
+            created.saturating_add(patience),
+        ],
+    )?;
+    Ok(())
+}
+
+/// Forgets the oldest of those that are no longer needed.
+fn prune(change: &Transaction<'_>) -> Result<(), Error> {
+    change.execute(
+        "DELETE FROM requests WHERE state NOT IN ('pending', 'approved') AND number NOT IN
+         (SELECT number FROM requests ORDER BY number DESC LIMIT ?)",
+        [MAX_HISTORY as i64],
+    )?;
+    Ok(())
+}
+
+/// The one place that changes a state: along `State::next`, and only if it is still what was read.
+fn advance(change: &Transaction<'_>, id: &Id, event: Event, by: Option<&str>) -> Result<bool, Error> {
+    let Some(found) = find(change, id)? else {
+        return Ok(false);
+    };
+    let Some(next) = found.state.next(event) else {
+        return Ok(false);
+    };
+    let ended = found.ended.unwrap_or_else(now);
+    let changed = change.execute(
+        "UPDATE requests SET state = ?, by = coalesce(?, by), ended = ? WHERE id = ? AND state = ?",
+        params![next.as_str(), by, ended, id.as_str(), found.state.as_str()],
+    )?;
+    Ok(changed == 1)
+}
+
+fn find(connection: &Connection, id: &Id) -> Result<Option<Request>, Error> {
+    let sql = format!("SELECT {COLUMNS} FROM requests WHERE id = ?");
+    let row = connection.query_row(&sql, [id.as_str()], columns).optional()?;
+    row.map(request).transpose()
+}
+
+/// A row whose id, kind, chat and state are still texts.
+fn columns(row: &Row<'_>) -> rusqlite::Result<(Texts, Numbers)> {
+    let texts = Texts {
+        id: row.get(0)?,
+        kind: row.get(1)?,
+        text: row.get(2)?,
+        scope: row.get(3)?,
+        session: row.get(4)?,
+        chat: row.get(5)?,
+        asker: row.get(6)?,
+        state: row.get(9)?,
+        by: row.get(10)?,
+    };
+    let numbers = Numbers {
+        created: row.get(7)?,
+        expires: row.get(8)?,
+        ended: row.get(11)?,
+    };
+    Ok((texts, numbers))
+}
+
+struct Texts {
+    id: String,
+    kind: String,
+    text: String,
+    scope: String,
+    session: Option<String>,
+    chat: String,
+    asker: String,
+    state: String,
+    by: Option<String>,
+}
+
+struct Numbers {
+    created: u64,
+    expires: u64,
+    ended: Option<u64>,
+}
+
+fn request((texts, numbers): (Texts, Numbers)) -> Result<Request, Error> {
+    Ok(Request {
+        id: parsed(&texts.id)?,
+        kind: serde_json::from_str(&texts.kind).map_err(foreign)?,
+        text: texts.text,
+        scope: texts.scope,
+        session: texts.session,
+        chat: parsed(&texts.chat)?,
+        asker: texts.asker,
+        created: numbers.created,
+        expires: numbers.expires,
+        state: State::named(&texts.state).ok_or_else(|| Error::Foreign(texts.state.clone()))?,
+        by: texts.by,
+        ended: numbers.ended,
+    })
+}
+
+pub(super) fn parsed<T: FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, Error> {
+    text.parse().map_err(foreign)
+}
+
+pub(super) fn foreign(error: impl std::fmt::Display) -> Error {
+    Error::Foreign(error.to_string())
+}

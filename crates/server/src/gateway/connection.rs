@@ -1,0 +1,298 @@
+//! One gateway's connection: what waits is shown to it, what it answers is passed on.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ringfence_runtime::approval::{
+    Answer, Changes, Chat, Error, Id, Listener, Remember, Request, Service, Unanswerable, Verdict,
+};
+use ringfence_runtime::audit::Digest;
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::time::{Interval, MissedTickBehavior};
+
+use super::words::{FromEngine, FromGateway, RequestWords, VERSION, parse_from_gateway};
+use super::{Lines, MAX_LINE, Next, Patience};
+
+/// How often requests are looked at whose asker has died without a word, or whose time is up.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The longest name that a gateway gives of who answered, in characters.
+const MAX_NAME: usize = 64;
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error(transparent)]
+    Stream(#[from] io::Error),
+    #[error("the gateway does not read what it is sent")]
+    Slow,
+    #[error("the gateway broke the protocol")]
+    Protocol,
+    #[error(transparent)]
+    Store(#[from] Error),
+}
+
+struct Connection {
+    service: Service,
+    sender: OwnedWriteHalf,
+    patience: Patience,
+    /// What this gateway was sent and has not been told the end of: only that can be answered through it.
+    sent: HashMap<Id, (Chat, Digest)>,
+    /// The chats that it serves; all if it has named none.
+    chats: Option<BTreeSet<Chat>>,
+    name: String,
+    listener: Listener,
+    /// The last notice that it was sent.
+    noticed: Option<u64>,
+}
+
+/// Attends a gateway until it goes or breaks the protocol.
+pub(super) async fn attend(stream: UnixStream, service: Service, patience: Patience) {
+    // Before the greeting: whoever has read it can be asked.
+    let Ok(listener) = service.listen(None, None).await else {
+        return;
+    };
+    let (reader, sender) = stream.into_split();
+    let mut connection = Connection {
+        service: service.clone(),
+        sender,
+        patience,
+        sent: HashMap::new(),
+        chats: None,
+        name: "gateway".to_owned(),
+        listener: listener.clone(),
+        noticed: None,
+    };
+    // However it ended, there is nobody left to tell.
+    let _ = connection.talk(Lines::new(reader, MAX_LINE)).await;
+    // Where this fails, or the task is aborted, the engine's own end tells.
+    let _ = service.leave(listener).await;
+}
+
+impl Connection {
+    async fn talk(&mut self, mut lines: Lines<impl tokio::io::AsyncRead + Unpin>) -> Result<(), Broken> {
+        self.say(&FromEngine::Hello { version: VERSION }).await?;
+        let mut changes = self.service.changes();
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // What waits is shown before anything is heard, so that an answer in the first line finds its question.
+        changes.next().await?;
+        loop {
+            self.show().await?;
+            let line = tokio::select! {
+                changed = changed(&mut changes, &mut looks) => { changed?; continue }
+                line = lines.next() => line?,
+            };
+            match line {
+                Next::Line(line) => self.hear(&line).await?,
+                Next::TooLong => {
+                    let message = format!("a line is longer than {MAX_LINE} bytes");
+                    self.say(&FromEngine::error(None, "malformed", &message)).await?;
+                    return Err(Broken::Protocol);
+                }
+                Next::End => return Ok(()),
+            }
+        }
+    }
+
+    /// Sends what the gateway does not know yet: requests, their ends, notices.
+    async fn show(&mut self) -> Result<(), Broken> {
+        let waiting = self.service.waiting().await?;
+        let ended: Vec<Id> = self
+            .sent
+            .keys()
+            .filter(|id| !waiting.iter().any(|request| request.id == **id))
+            .cloned()
+            .collect();
+        for id in ended {
+            self.close(&id).await?;
+        }
+        for request in waiting {
+            if self.serves(&request.chat) && !self.sent.contains_key(&request.id) {
+                self.open(request).await?;
+            }
+        }
+        self.pass_notices_on().await
+    }
+
+    async fn open(&mut self, request: Request) -> Result<(), Broken> {
+        let words = RequestWords::of(&request, now());
+        self.sent
+            .insert(request.id.clone(), (request.chat.clone(), words.digest));
+        self.say(&FromEngine::ApprovalRequest(words)).await
+    }
+
+    async fn close(&mut self, id: &Id) -> Result<(), Broken> {
+        self.sent.remove(id);
+        match self.service.request(id).await? {
+            Some(request) => self.say(&FromEngine::closed(&request)).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn pass_notices_on(&mut self) -> Result<(), Broken> {
+        let notices = self.service.notices(self.noticed).await?;
+        let Some(last) = notices.last().map(|notice| notice.number) else {
+            self.noticed.get_or_insert(0);
+            return Ok(());
+        };
+        let mut passed = false;
+        for notice in notices {
+            if self.serves(&notice.chat) {
+                passed = true;
+                let chat_id = notice.chat.as_str().to_owned();
+                self.say(&FromEngine::Message {
+                    chat_id,
+                    text: notice.text,
+                })
+                .await?;
+            }
+        }
+        self.noticed = Some(last);
+        if passed {
+            self.service.delivered(last).await?;
+        }
+        Ok(())
+    }
+
+    async fn hear(&mut self, line: &[u8]) -> Result<(), Broken> {
+        match parse_from_gateway(line) {
+            Ok(FromGateway::Hello { version, chats, name }) => self.introduced(version, chats, name).await,
+            Ok(FromGateway::ApprovalResponse {
+                id,
+                approved,
+                chat_id,
+                digest,
+                remember,
+                by,
+            }) => {
+                let said = Said {
+                    chat: chat_id,
+                    digest,
+                    by,
+                };
+                let verdict = if approved {
+                    Verdict::Approve
+                } else {
+                    Verdict::Reject
+                };
+                match self.answer(&id, said, verdict, remember).await {
+                    Ok(()) => Ok(()),
+                    Err(Error::Unanswerable(why)) => {
+                        self.say(&FromEngine::error(Some(id), why.as_str(), &why.to_string()))
+                            .await
+                    }
+                    Err(error) => Err(error.into()),
+                }
+            }
+            Err(refusal) => {
+                self.say(&FromEngine::refusal(&refusal)).await?;
+                match refusal {
+                    super::Refusal::UnknownType => Ok(()),
+                    super::Refusal::Malformed(_) => Err(Broken::Protocol),
+                }
+            }
+        }
+    }
+
+    async fn introduced(
+        &mut self,
+        version: u32,
+        chats: Option<BTreeSet<String>>,
+        name: Option<String>,
+    ) -> Result<(), Broken> {
+        let chats = chats.map(|chats| {
+            chats
+                .iter()
+                .map(|chat| chat.parse())
+                .collect::<Result<BTreeSet<Chat>, _>>()
+        });
+        let (VERSION, Ok(chats)) = (version, chats.transpose()) else {
+            let what = format!(
+                "this engine speaks version {VERSION}, and a chat's name is up to 128 plain characters"
+            );
+            self.say(&FromEngine::error(None, "malformed", &what)).await?;
+            return Err(Broken::Protocol);
+        };
+        if let Some(name) = name {
+            self.name = short(&name);
+        }
+        self.service
+            .listen(Some(self.listener.clone()), chats.clone())
+            .await?;
+        if let Some(chats) = &chats {
+            self.sent.retain(|_, (chat, _)| chats.contains(chat));
+        }
+        self.chats = chats;
+        Ok(())
+    }
+
+    /// Passes an answer on, if it is to something that this gateway was sent.
+    async fn answer(&self, id: &str, said: Said, verdict: Verdict, remember: Remember) -> Result<(), Error> {
+        let id: Id = id.parse().map_err(|_| Unanswerable::Unknown)?;
+        let Some((chat, digest)) = self.sent.get(&id) else {
+            return Err(self.gone(&id).await?.into());
+        };
+        let given_in = match said.chat {
+            Some(text) => text.parse().map_err(|_| Unanswerable::Unknown)?,
+            None => chat.clone(),
+        };
+        let answer = Answer {
+            id,
+            verdict,
+            remember,
+            chat: given_in,
+            digest: said.digest.unwrap_or(*digest),
+            by: said.by.map_or_else(|| self.name.clone(), |by| short(&by)),
+        };
+        self.service.answer(answer).await.map(drop)
+    }
+
+    /// Why there is nothing to answer: one that is over is told apart from one that never was, or was another chat's.
+    async fn gone(&self, id: &Id) -> Result<Unanswerable, Error> {
+        let found = self.service.request(id).await?;
+        Ok(found
+            .filter(|request| self.serves(&request.chat))
+            .map_or(Unanswerable::Unknown, |request| Unanswerable::Late(request.state)))
+    }
+
+    fn serves(&self, chat: &Chat) -> bool {
+        self.chats.as_ref().is_none_or(|chats| chats.contains(chat))
+    }
+
+    async fn say(&mut self, message: &FromEngine) -> Result<(), Broken> {
+        let mut line = serde_json::to_vec(message).map_err(io::Error::from)?;
+        line.push(b'\n');
+        tokio::time::timeout(self.patience.0, self.sender.write_all(&line))
+            .await
+            .map_err(|_| Broken::Slow)?
+            .map_err(Broken::Stream)
+    }
+}
+
+/// What an answer says beside yes or no.
+struct Said {
+    chat: Option<String>,
+    digest: Option<Digest>,
+    by: Option<String>,
+}
+
+/// Ends when there may be something to show.
+async fn changed(changes: &mut Changes, looks: &mut Interval) -> Result<(), Error> {
+    tokio::select! {
+        changed = changes.next() => changed,
+        _ = looks.tick() => Ok(()),
+    }
+}
+
+fn short(name: &str) -> String {
+    name.chars().take(MAX_NAME).collect()
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
