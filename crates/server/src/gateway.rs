@@ -15,3 +15,6 @@ pub use listener::{Listener, Patience};
 pub use words::{
     FromEngine, FromGateway, Refusal, RequestWords, VERSION, parse_from_engine, parse_from_gateway,
 };
+
+#[cfg(test)]
+mod tests;

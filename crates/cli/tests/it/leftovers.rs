@@ -59,7 +59,7 @@ pub(crate) fn none_in_container(dir: &Dir, container: &str) {
 }
 
 /// What may be in the state directory: artifacts, the audit log, what was found out about interpreters, the
-/// compiled worker.
+/// compiled worker, questions and answers.
 #[track_caller]
 fn files(dir: &Dir) {
     let state = dir.path("state/ringfence");
@@ -77,6 +77,9 @@ fn files(dir: &Dir) {
                 "audit",
                 "interpreters.json",
                 "engine.lock",
+                "approvals.db",
+                "approvals.db-wal",
+                "approvals.db-shm",
             ]
             .contains(&name.as_str())
     };
@@ -86,10 +89,10 @@ fn files(dir: &Dir) {
         let left = entries(&state.join("workspaces"));
         assert_eq!(left, [""; 0], "private workspaces are left");
     }
-    assert!(
-        !dir.path("run/ringfence/engine.sock").exists(),
-        "the socket is left"
-    );
+    for socket in ["engine.sock", "gateway.sock"] {
+        let path = dir.path("run/ringfence").join(socket);
+        assert!(!path.exists(), "{socket} is left");
+    }
 }
 
 /// A process of this machine.

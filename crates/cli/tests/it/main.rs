@@ -3,6 +3,7 @@
 
 mod support;
 
+mod approvals;
 mod artifacts_store;
 mod audit;
 mod audit_kill;

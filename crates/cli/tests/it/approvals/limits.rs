@@ -1,0 +1,203 @@
+//! A tool's time limit that a person may extend.
+
+use std::net::TcpListener;
+
+use serde_json::json;
+
+use super::{ASK, ENDLESS, Gateway, SLOW, Use, listed, timed_out, world};
+use crate::support::eventually;
+use crate::tools::Tools;
+
+#[test]
+fn a_yes_lets_a_tool_go_on_and_a_no_ends_it() {
+    let world = world(ASK);
+    let mut gateway = Gateway::of(&world);
+    for options in [&[][..], &["--no-engine"]] {
+        let slow = Use::of(&world, options, SLOW);
+        let request = gateway.expect("approval_request");
+        assert_eq!(
+            (&request["kind"], &request["chatId"], &request["command"]),
+            (
+                &json!("soft_timeout"),
+                &json!("local"),
+                &json!("`run_code` has run for 200ms, its limit; may it go on, to 1m at most?")
+            )
+        );
+        gateway.answer(&request, true);
+        let closed = gateway.expect("approval_closed");
+        assert_eq!(
+            (&closed["id"], &closed["outcome"]),
+            (&request["id"], &json!("approved"))
+        );
+        let result = slow.result();
+        assert_eq!(
+            (&result["stdout"], &result["exit_code"]),
+            (&json!("done\n"), &json!(0)),
+            "{result}"
+        );
+        let warnings = result["meta"]["warnings"].to_string();
+        assert!(
+            warnings.contains("the limit of 200ms was extended by gateway, to 1m at most"),
+            "{warnings}"
+        );
+
+        let endless = Use::of(&world, options, ENDLESS);
+        let request = gateway.expect("approval_request");
+        gateway.answer(&request, false);
+        assert_eq!(gateway.expect("approval_closed")["outcome"], "rejected");
+        let stderr = timed_out(&endless.result());
+        assert!(
+            stderr.contains("execution timed out after 200ms: gateway was asked to extend it and said no"),
+            "{stderr}"
+        );
+    }
+    drop(gateway);
+    world.close();
+}
+
+#[test]
+fn without_an_answer_the_tool_ends_and_without_a_gateway_at_once() {
+    let world = world(&format!("{ASK}ask_timeout_secs = 0.3\n"));
+    let unheard = Use::of(&world, &[], ENDLESS).result();
+    let stderr = timed_out(&unheard);
+    assert!(stderr.contains("no gateway is connected"), "{stderr}");
+    assert!(listed(&world, &["--all"]).is_empty());
+    let mut gateway = Gateway::of(&world);
+    let ignored = Use::of(&world, &[], ENDLESS);
+    let request = gateway.expect("approval_request");
+    let closed = gateway.expect("approval_closed");
+    assert_eq!(
+        (&closed["id"], &closed["outcome"]),
+        (&request["id"], &json!("expired"))
+    );
+    let stderr = timed_out(&ignored.result());
+    assert!(stderr.contains("nobody answered within 300ms"), "{stderr}");
+    // Too late.
+    gateway.answer(&request, true);
+    assert_eq!(gateway.expect("error")["error"], "late");
+    drop(gateway);
+    world.close();
+}
+
+#[test]
+fn a_cap_holds_whatever_the_person_says() {
+    let world = world(&ASK.replace("hard_timeout_secs = 60", "hard_timeout_secs = 1.5"));
+    let mut gateway = Gateway::of(&world);
+    let endless = Use::of(&world, &[], ENDLESS);
+    let request = gateway.expect("approval_request");
+    gateway.answer(&request, true);
+    let result = endless.result();
+    timed_out(&result);
+    assert!(result["duration"].as_f64().unwrap() < 3.0, "{result}");
+    drop(gateway);
+    world.close();
+}
+
+#[test]
+fn a_tool_that_ends_by_itself_takes_its_question_back() {
+    let world = world(ASK);
+    let mut gateway = Gateway::of(&world);
+    let slow = Use::of(&world, &[], SLOW);
+    gateway.expect("approval_request");
+    assert_eq!(gateway.expect("approval_closed")["outcome"], "abandoned");
+    assert_eq!(slow.result()["stdout"], "done\n");
+    drop(gateway);
+    world.close();
+}
+
+#[test]
+fn a_yes_for_the_session_asks_no_more_in_it() {
+    let world = world(ASK);
+    let mut gateway = Gateway::of(&world);
+    let session = ["--session", "talk", "--no-engine"];
+    let first = Use::of(&world, &session, SLOW);
+    let request = gateway.expect("approval_request");
+    assert_eq!(request["remember"], json!(["once", "session"]));
+    let answer =
+        json!({"type": "approval_response", "id": request["id"], "approved": true, "remember": "always"});
+    gateway.say(&answer);
+    assert_eq!(gateway.expect("error")["error"], "not_remembered");
+    let answer =
+        json!({"type": "approval_response", "id": request["id"], "approved": true, "remember": "session"});
+    gateway.say(&answer);
+    gateway.expect("approval_closed");
+    assert_eq!(first.result()["stdout"], "done\n");
+    let second = Use::of(&world, &session, SLOW).result();
+    assert_eq!(second["stdout"], "done\n");
+    assert!(
+        second["meta"]["warnings"]
+            .to_string()
+            .contains("an approval for the session")
+    );
+    assert_eq!(listed(&world, &["--all"]).len(), 1);
+    drop(gateway);
+    world.close();
+}
+
+#[test]
+fn an_asker_that_is_killed_leaves_no_question() {
+    let world = world(ASK);
+    let mut gateway = Gateway::of(&world);
+    let mut endless = Use::of(&world, &[], ENDLESS);
+    let request = gateway.expect("approval_request");
+    endless.0.kill().unwrap();
+    endless.0.wait().unwrap();
+    let closed = gateway.expect("approval_closed");
+    assert_eq!(
+        (&closed["id"], &closed["outcome"]),
+        (&request["id"], &json!("abandoned"))
+    );
+    gateway.answer(&request, true);
+    assert_eq!(gateway.expect("error")["error"], "late");
+    eventually("nothing waits", || listed(&world, &[]).is_empty());
+    drop(gateway);
+    world.close();
+}
+
+#[test]
+fn an_engine_that_is_killed_neither_loses_nor_repeats_a_question() {
+    let world = world(ASK);
+    let mut gateway = Gateway::of(&world);
+    let slow = Use::of(
+        &world,
+        &["--no-engine"],
+        "import time; time.sleep(8); print('done')",
+    );
+    let request = gateway.expect("approval_request");
+    world.stop_engine("KILL");
+    gateway.ended();
+    world.start_engine();
+    let mut gateway = Gateway::of(&world);
+    let again = gateway.expect("approval_request");
+    assert_eq!(
+        (&again["id"], &again["digest"]),
+        (&request["id"], &request["digest"])
+    );
+    gateway.answer(&again, true);
+    assert_eq!(gateway.expect("approval_closed")["outcome"], "approved");
+    world.stop_engine("KILL");
+    world.start_engine();
+    assert_eq!(slow.result()["stdout"], "done\n");
+    let history = listed(&world, &["--all"]);
+    assert_eq!((history.len(), &history[0]["state"]), (1, &json!("consumed")));
+    world.close();
+}
+
+#[test]
+fn a_tool_that_the_kernel_drops_answers_who_decided() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let tools = Tools::new(&format!(
+        "[permissions.tool_limits]\nat_limit = 'ask'\nhttp_timeout_secs = 0.2\n\
+         [egress]\nallowed_hosts = ['{address}']\nprivate_networks = ['127.0.0.0/8']\n"
+    ));
+    let refused = tools.refused("http_fetch", json!({"url": format!("http://{address}/")}));
+    assert_eq!(refused.kind, "timeout");
+    assert!(
+        refused
+            .message
+            .contains("`http_fetch` timed out after 200ms: no gateway is connected"),
+        "{}",
+        refused.message
+    );
+}

@@ -1,0 +1,139 @@
+//! Questions that a person answers, through the built binary.
+
+mod commands;
+mod gateways;
+mod limits;
+mod terminal;
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::Output;
+use crate::world::World;
+
+/// A tool's limit that a person is asked about.
+const ASK: &str =
+    "[permissions.tool_limits]\nat_limit = 'ask'\nrun_code_timeout_secs = 0.2\nhard_timeout_secs = 60\n";
+
+/// A program that goes beyond that limit and ends by itself.
+const SLOW: &str = "import time; time.sleep(1); print('done')";
+/// One that does not end.
+const ENDLESS: &str = "while True: pass";
+
+/// An engine that asks at a tool's limit.
+fn world(config: &str) -> World {
+    let world = World::before_engine();
+    world.dir.write("config/ringfence/ringfence.toml", config);
+    world.start_engine();
+    world
+}
+
+/// A gateway that a test plays.
+struct Gateway {
+    reader: BufReader<UnixStream>,
+}
+
+impl Gateway {
+    /// Connects to a world's engine; its greeting has been read.
+    fn of(world: &World) -> Self {
+        let stream = UnixStream::connect(world.dir.path("run/ringfence/gateway.sock")).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut gateway = Self {
+            reader: BufReader::new(stream),
+        };
+        assert_eq!(gateway.next(), json!({"type": "hello", "version": 1}));
+        gateway
+    }
+
+    /// What the engine says next.
+    #[track_caller]
+    fn next(&mut self) -> Value {
+        let mut line = String::new();
+        self.reader.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    /// The next message, which must be of this type.
+    #[track_caller]
+    fn expect(&mut self, kind: &str) -> Value {
+        let message = self.next();
+        assert_eq!(message["type"], kind, "{message}");
+        message
+    }
+
+    fn say(&mut self, message: &Value) {
+        self.send(&format!("{message}\n"));
+    }
+
+    fn send(&mut self, text: &str) {
+        self.reader.get_mut().write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Answers in the fewest words.
+    fn answer(&mut self, request: &Value, approved: bool) {
+        self.say(&json!({"type": "approval_response", "id": request["id"], "approved": approved}));
+    }
+
+    /// That the engine has ended the connection.
+    #[track_caller]
+    fn ended(&mut self) {
+        let mut line = String::new();
+        assert_eq!(self.reader.read_line(&mut line).unwrap_or(0), 0, "{line}");
+    }
+}
+
+/// A use of `run_code` that goes on while a test answers.
+struct Use(Child);
+
+impl Use {
+    fn of(world: &World, options: &[&str], code: &str) -> Self {
+        let mut args = vec!["tool", "run_code", "-", "--json"];
+        args.extend(options);
+        let mut child = world
+            .command(&[], args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        world.watch(child.id());
+        let mut stdin = child.stdin.take().unwrap();
+        stdin
+            .write_all(json!({"code": code}).to_string().as_bytes())
+            .unwrap();
+        Self(child)
+    }
+
+    /// What it answers.
+    #[track_caller]
+    fn result(self) -> Value {
+        let output = self.0.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        serde_json::from_str(&text).unwrap_or_else(|_| panic!("no answer: {output:?}"))
+    }
+}
+
+/// That it was ended at its limit, and the words about that.
+#[track_caller]
+fn timed_out(result: &Value) -> String {
+    let meta = &result["meta"];
+    assert_eq!(
+        (&meta["outcome"], &meta["timed_out"], &result["exit_code"]),
+        (&json!("timed_out"), &json!(true), &json!(-1)),
+        "{result}"
+    );
+    let stderr = result["stderr"].as_str().unwrap();
+    assert!(!stderr.contains("cancelled"), "{stderr}");
+    stderr.to_owned()
+}
+
+#[track_caller]
+fn listed(world: &World, options: &[&str]) -> Vec<Value> {
+    let args = [&["approvals", "ls", "--json"], options].concat();
+    let output: Output = world.dir.run(args);
+    serde_json::from_str(output.ok()).unwrap()
+}
