@@ -12,8 +12,8 @@ use ringfence_policy::{
 use ringfence_runtime::fetch::Url;
 use ringfence_runtime::files::{Entry, Root, Rules};
 use ringfence_runtime::output::{self, Capture};
-use ringfence_runtime::{imports, redact::Redactor};
-use ringfence_server::mcp;
+use ringfence_runtime::{approval, imports, redact::Redactor};
+use ringfence_server::{gateway, mcp};
 
 /// A function that panics on a finding, and inputs to start from.
 pub(crate) struct Target {
@@ -94,6 +94,18 @@ pub(crate) const TARGETS: &[Target] = &[
             b"{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"roots\":[{\"uri\":\"file:///a%20b\"}]}}",
             b"{\"jsonrpc\":\"1.0\",\"id\":9223372036854775808,\"method\":null}",
             b"file://localhost/a%C3%A9/../b?c#d",
+        ],
+    },
+    Target {
+        name: "gateway_lines",
+        run: gateway_lines,
+        seeds: &[
+            b"{\"type\":\"hello\",\"version\":1,\"chats\":[\"telegram_1\"],\"name\":\"phone\"}\n",
+            b"{\"type\":\"approval_response\",\"id\":\"apr_001\",\"approved\":true,\"remember\":{\"uses\":5}}\n{}\n",
+            b"{\"type\":\"approval_request\",\"id\":\"a\",\"chatId\":\"local\",\"command\":\"x\",\"riskScore\":8,\"timeout\":300}",
+            b"{\"type\":\"approval_closed\",\"id\":\"a\",\"outcome\":\"expired\",\"by\":null}",
+            b"apr_0123456789abcdef0123456789abcdef",
+            b"telegram_-100:7",
         ],
     },
     Target {
@@ -238,6 +250,24 @@ fn mcp_lines(bytes: &[u8]) {
     if let Some(path) = mcp::path_of(&String::from_utf8_lossy(bytes)) {
         assert!(path.is_absolute());
         assert!(!path.as_os_str().as_encoded_bytes().contains(&0));
+    }
+}
+
+/// A gateway's line is read as it was meant, or refused; names are plain.
+fn gateway_lines(bytes: &[u8]) {
+    for line in bytes.split(|byte| *byte == b'\n') {
+        let _ = gateway::parse_from_engine(line);
+        if let Ok(message) = gateway::parse_from_gateway(line) {
+            let written = serde_json::to_vec(&message).expect("a message can be written");
+            assert_eq!(gateway::parse_from_gateway(&written), Ok(message));
+        }
+    }
+    let text = String::from_utf8_lossy(bytes);
+    if let Ok(id) = text.parse::<approval::Id>() {
+        assert_eq!((id.as_str(), id.as_str().len()), (&*text, 36));
+    }
+    if let Ok(chat) = text.parse::<approval::Chat>() {
+        assert!(chat.as_str().bytes().all(|byte| byte.is_ascii_graphic()), "{chat:?}");
     }
 }
 

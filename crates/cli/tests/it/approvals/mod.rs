@@ -112,8 +112,9 @@ impl Use {
     #[track_caller]
     fn result(self) -> Value {
         let output = self.0.wait_with_output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        serde_json::from_str(&text).unwrap_or_else(|_| panic!("no answer: {output:?}"))
+        let printed: Result<Value, _> = serde_json::from_slice(&output.stdout);
+        assert!(printed.is_ok(), "no answer: {output:?}");
+        printed.unwrap()
     }
 }
 
