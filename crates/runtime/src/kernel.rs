@@ -40,7 +40,7 @@ use crate::shell::Runner;
 use crate::tools;
 use crate::workspaces::Workspaces;
 use overdue::awaited;
-use overtime::{End, Overtime};
+use overtime::{End, Overtime, about};
 use record::{Attempts, Recording};
 
 /// What a kernel is made of.
@@ -187,7 +187,8 @@ impl Kernel {
         let asked = definition.asked_timeout(&arguments)?;
         let allowance = limits.allowance(definition.name, asked);
         let workspace = self.parts.workspaces.of(&caller.scope, caller.session.as_ref())?;
-        let overtime = Overtime::of(allowance, attention.cancelled.clone());
+        let about = about(allowance, &arguments, &self.parts.rules.redactor);
+        let overtime = Overtime::of(allowance, attention.cancelled.clone(), about);
         let call = Call {
             kernel: &self.parts,
             caller,

@@ -1,7 +1,7 @@
 //! `ringfence approvals` and `ringfence gateway` as they were written.
 
 use clap::{Args, Subcommand};
-use ringfence_runtime::approval::Chat;
+use ringfence_runtime::approval::{Chat, MAX_USES};
 
 pub(super) const GATEWAY_HELP: &str = "\
 Answers, each ended with Enter:
@@ -34,8 +34,12 @@ pub(crate) struct ApproveArgs {
     /// The question's id, or enough of its beginning to tell it from the others.
     pub(crate) id: String,
     /// Approve the same for the rest of the session.
-    #[arg(long, conflicts_with = "always")]
+    #[arg(long, conflicts_with_all = ["always", "uses"])]
     pub(crate) session: bool,
+    /// Approve the same so many more times in the session.
+    #[arg(long, value_name = "NUMBER", conflicts_with = "always")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_USES)))]
+    pub(crate) uses: Option<u32>,
     /// Approve exactly this text from now on; `approved.toml` in the state directory lists such texts.
     #[arg(long)]
     pub(crate) always: bool,

@@ -23,10 +23,11 @@ pub(crate) fn run(command: &ApprovalsCommand, context: &Context) -> anyhow::Resu
         match command {
             ApprovalsCommand::Ls { all, json } => list(&service, *all, *json).await,
             ApprovalsCommand::Approve(args) => {
-                let remember = match (args.session, args.always) {
-                    (true, _) => Remember::Session,
-                    (_, true) => Remember::Always,
-                    _ => Remember::Once,
+                let remember = match args.uses {
+                    Some(uses) => Remember::Uses(uses),
+                    None if args.session => Remember::Session,
+                    None if args.always => Remember::Always,
+                    None => Remember::Once,
                 };
                 answer(&service, &args.id, Verdict::Approve, remember).await
             }

@@ -4,11 +4,14 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use ringfence_policy::{ExecutionResult, Outcome, Timeout};
+use serde_json::Value;
 use tokio::sync::watch;
 
 use super::{Allowance, Call, Extension, taken_back};
 use crate::approval::{Chat, Decision, Kind, Question, Service};
+use crate::audit::Arguments;
 use crate::local;
+use crate::redact::Redactor;
 
 /// Whom a person's word is asked of.
 #[derive(Debug, Clone)]
@@ -34,6 +37,8 @@ pub(super) struct Overtime {
     since: Instant,
     allowance: Allowance,
     caller: Option<watch::Receiver<bool>>,
+    /// What the tool works on, as a person may see it.
+    about: String,
     /// What a runner hears: of the caller's change of mind, and of a limit that nobody extended.
     ended: watch::Sender<bool>,
     end: OnceLock<End>,
@@ -42,11 +47,12 @@ pub(super) struct Overtime {
 }
 
 impl Overtime {
-    pub(super) fn of(allowance: Allowance, caller: Option<watch::Receiver<bool>>) -> Self {
+    pub(super) fn of(allowance: Allowance, caller: Option<watch::Receiver<bool>>, about: String) -> Self {
         Self {
             since: Instant::now(),
             allowance,
             caller,
+            about,
             ended: watch::Sender::new(false),
             end: OnceLock::new(),
             extended: OnceLock::new(),
@@ -104,7 +110,10 @@ impl Overtime {
                 limit,
                 cap: hard,
             },
-            text: format!("`{tool}` has run for {limit}, its limit; may it go on, to {hard} at most?"),
+            text: format!(
+                "`{tool}` has run for {limit}, its limit; may it go on, to {hard} at most?\n{}",
+                self.about
+            ),
             scope: call.caller.scope.clone(),
             session: call.caller.session.clone(),
             chat: chat.clone(),
@@ -142,6 +151,22 @@ impl Overtime {
         };
     }
 }
+
+/// A tool's arguments for the person who may be asked about it: without credentials, and cut to size.
+pub(super) fn about(allowance: Allowance, arguments: &Value, redactor: &Redactor) -> String {
+    if !matches!(allowance.extension, Extension::Asked(_)) {
+        return String::new();
+    }
+    let mut text = Arguments::new(arguments, redactor).shown().to_string();
+    if text.len() > MAX_ABOUT {
+        text.truncate(text.floor_char_boundary(MAX_ABOUT));
+        text.push_str(" … (cut)");
+    }
+    text
+}
+
+/// The longest arguments that a person is shown, in bytes.
+const MAX_ABOUT: usize = 4 * 1024;
 
 /// Why nobody extended a limit where nobody is there.
 const NOBODY: &str = "no gateway is connected through which somebody could be asked to extend it";

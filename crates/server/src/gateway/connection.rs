@@ -288,8 +288,9 @@ async fn changed(changes: &mut Changes, looks: &mut Interval) -> Result<(), Erro
     }
 }
 
+/// A name as results and terminals may show it.
 fn short(name: &str) -> String {
-    name.chars().take(MAX_NAME).collect()
+    name.chars().filter(|c| !c.is_control()).take(MAX_NAME).collect()
 }
 
 fn now() -> u64 {

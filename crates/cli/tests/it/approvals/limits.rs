@@ -16,13 +16,14 @@ fn a_yes_lets_a_tool_go_on_and_a_no_ends_it() {
         let slow = Use::of(&world, options, SLOW);
         let request = gateway.expect("approval_request");
         assert_eq!(
-            (&request["kind"], &request["chatId"], &request["command"]),
-            (
-                &json!("soft_timeout"),
-                &json!("local"),
-                &json!("`run_code` has run for 200ms, its limit; may it go on, to 1m at most?")
-            )
+            (&request["kind"], &request["chatId"]),
+            (&json!("soft_timeout"), &json!("local"))
         );
+        let text = format!(
+            "`run_code` has run for 200ms, its limit; may it go on, to 1m at most?\n{}",
+            json!({"code": SLOW})
+        );
+        assert_eq!(request["command"], text);
         gateway.answer(&request, true);
         let closed = gateway.expect("approval_closed");
         assert_eq!(
@@ -75,6 +76,38 @@ fn without_an_answer_the_tool_ends_and_without_a_gateway_at_once() {
     // Too late.
     gateway.answer(&request, true);
     assert_eq!(gateway.expect("error")["error"], "late");
+    drop(gateway);
+    world.close();
+}
+
+#[test]
+fn a_session_whose_evaluation_nobody_extends_is_told_to_have_timed_out() {
+    let world = world(ASK);
+    let result = world.tool(&[], "run_code", &json!({"code": ENDLESS, "session": "s"}));
+    let stderr = timed_out(&result);
+    assert!(
+        stderr.contains("execution timed out after 200ms: no gateway")
+            && stderr.contains("the session `s` was ended"),
+        "{stderr}"
+    );
+    world.close();
+}
+
+#[test]
+fn a_person_sees_no_credentials_and_not_more_than_can_be_read() {
+    let world = world(ASK);
+    let mut gateway = Gateway::of(&world);
+    let code = format!(
+        "token = 'ghp_{}'\n# {}\n{ENDLESS}",
+        "a1B2".repeat(9),
+        "x".repeat(20_000)
+    );
+    let endless = Use::of(&world, &[], &code);
+    let request = gateway.expect("approval_request");
+    let text = request["command"].as_str().unwrap();
+    assert!(!text.contains("a1B2a1B2") && text.len() < 5_000, "{text}");
+    gateway.answer(&request, false);
+    timed_out(&endless.result());
     drop(gateway);
     world.close();
 }
