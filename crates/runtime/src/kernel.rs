@@ -210,8 +210,9 @@ impl Kernel {
                 let ending = async {
                     tokio::select! {
                         biased;
-                        answer = &mut running => return answer,
+                        // First, so that the answer knows of whatever a person has said.
                         end = &mut asking => overtime.set(end),
+                        answer = &mut running => return answer,
                     }
                     running.await
                 };

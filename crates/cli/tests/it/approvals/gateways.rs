@@ -28,7 +28,7 @@ fn the_first_of_two_gateways_wins_and_the_other_shows_it() {
     two.answer(&request, false);
     let late = two.expect("error");
     assert_eq!((&late["id"], &late["error"]), (&request["id"], &json!("late")));
-    assert_eq!(slow.result()["stdout"], "done\n");
+    assert_eq!(slow.let_go()["stdout"], "done\n");
     drop((one, two));
     world.close();
 }

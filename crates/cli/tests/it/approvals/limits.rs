@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use serde_json::json;
 
-use super::{ASK, ENDLESS, Gateway, SLOW, Use, listed, timed_out, world};
+use super::{ASK, ENDLESS, Gateway, SLOW, Use, listed, taken, timed_out, world};
 use crate::support::eventually;
 use crate::tools::Tools;
 
@@ -30,7 +30,8 @@ fn a_yes_lets_a_tool_go_on_and_a_no_ends_it() {
             (&closed["id"], &closed["outcome"]),
             (&request["id"], &json!("approved"))
         );
-        let result = slow.result();
+        taken(&world, &request);
+        let result = slow.let_go();
         assert_eq!(
             (&result["stdout"], &result["exit_code"]),
             (&json!("done\n"), &json!(0)),
@@ -120,8 +121,15 @@ fn a_cap_holds_whatever_the_person_says() {
     let request = gateway.expect("approval_request");
     gateway.answer(&request, true);
     let result = endless.result();
-    timed_out(&result);
-    assert!(result["duration"].as_f64().unwrap() < 3.0, "{result}");
+    assert!(
+        timed_out(&result).contains("execution timed out after 1500ms"),
+        "{result}"
+    );
+    let warnings = result["meta"]["warnings"].to_string();
+    assert!(
+        warnings.contains("extended by gateway, to 1500ms at most"),
+        "{warnings}"
+    );
     drop(gateway);
     world.close();
 }
@@ -132,8 +140,8 @@ fn a_tool_that_ends_by_itself_takes_its_question_back() {
     let mut gateway = Gateway::of(&world);
     let slow = Use::of(&world, &[], SLOW);
     gateway.expect("approval_request");
+    assert_eq!(slow.let_go()["stdout"], "done\n");
     assert_eq!(gateway.expect("approval_closed")["outcome"], "abandoned");
-    assert_eq!(slow.result()["stdout"], "done\n");
     drop(gateway);
     world.close();
 }
@@ -154,8 +162,9 @@ fn a_yes_for_the_session_asks_no_more_in_it() {
         json!({"type": "approval_response", "id": request["id"], "approved": true, "remember": "session"});
     gateway.say(&answer);
     gateway.expect("approval_closed");
-    assert_eq!(first.result()["stdout"], "done\n");
-    let second = Use::of(&world, &session, SLOW).result();
+    taken(&world, &request);
+    assert_eq!(first.let_go()["stdout"], "done\n");
+    let second = Use::of(&world, &session, "import time; time.sleep(2); print('done')").result();
     assert_eq!(second["stdout"], "done\n");
     assert!(
         second["meta"]["warnings"]
@@ -173,8 +182,8 @@ fn an_asker_that_is_killed_leaves_no_question() {
     let mut gateway = Gateway::of(&world);
     let mut endless = Use::of(&world, &[], ENDLESS);
     let request = gateway.expect("approval_request");
-    endless.0.kill().unwrap();
-    endless.0.wait().unwrap();
+    endless.child.kill().unwrap();
+    endless.child.wait().unwrap();
     let closed = gateway.expect("approval_closed");
     assert_eq!(
         (&closed["id"], &closed["outcome"]),
@@ -191,11 +200,7 @@ fn an_asker_that_is_killed_leaves_no_question() {
 fn an_engine_that_is_killed_neither_loses_nor_repeats_a_question() {
     let world = world(ASK);
     let mut gateway = Gateway::of(&world);
-    let slow = Use::of(
-        &world,
-        &["--no-engine"],
-        "import time; time.sleep(8); print('done')",
-    );
+    let slow = Use::of(&world, &["--no-engine"], SLOW);
     let request = gateway.expect("approval_request");
     world.stop_engine("KILL");
     gateway.ended();
@@ -210,7 +215,8 @@ fn an_engine_that_is_killed_neither_loses_nor_repeats_a_question() {
     assert_eq!(gateway.expect("approval_closed")["outcome"], "approved");
     world.stop_engine("KILL");
     world.start_engine();
-    assert_eq!(slow.result()["stdout"], "done\n");
+    taken(&world, &request);
+    assert_eq!(slow.let_go()["stdout"], "done\n");
     let history = listed(&world, &["--all"]);
     assert_eq!((history.len(), &history[0]["state"]), (1, &json!("consumed")));
     world.close();

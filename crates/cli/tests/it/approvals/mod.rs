@@ -11,16 +11,17 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
-use crate::support::Output;
+use crate::support::{Output, eventually};
 use crate::world::World;
 
 /// A tool's limit that a person is asked about.
 const ASK: &str =
     "[permissions.tool_limits]\nat_limit = 'ask'\nrun_code_timeout_secs = 0.2\nhard_timeout_secs = 60\n";
 
-/// A program that goes beyond that limit and ends by itself.
-const SLOW: &str = "import time; time.sleep(1); print('done')";
+/// A program that goes on until it is let go.
+const SLOW: &str = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('done')";
 /// One that does not end.
 const ENDLESS: &str = "while True: pass";
 
@@ -86,12 +87,17 @@ impl Gateway {
     }
 }
 
-/// A use of `run_code` that goes on while a test answers.
-struct Use(Child);
+/// A use of `run_code`, in a workspace of its own, that goes on while a test answers.
+struct Use {
+    child: Child,
+    workspace: TempDir,
+}
 
 impl Use {
     fn of(world: &World, options: &[&str], code: &str) -> Self {
-        let mut args = vec!["tool", "run_code", "-", "--json"];
+        let workspace = tempfile::tempdir_in(world.dir.path("work")).unwrap();
+        let path = workspace.path().to_str().unwrap();
+        let mut args = vec!["tool", "run_code", "-", "--json", "--workspace", path];
         args.extend(options);
         let mut child = world
             .command(&[], args)
@@ -105,17 +111,34 @@ impl Use {
         stdin
             .write_all(json!({"code": code}).to_string().as_bytes())
             .unwrap();
-        Self(child)
+        Self { child, workspace }
+    }
+
+    /// Lets a slow program go, and gives what it answers.
+    #[track_caller]
+    fn let_go(self) -> Value {
+        std::fs::write(self.workspace.path().join("go"), "").unwrap();
+        self.result()
     }
 
     /// What it answers.
     #[track_caller]
     fn result(self) -> Value {
-        let output = self.0.wait_with_output().unwrap();
+        let output = self.child.wait_with_output().unwrap();
         let printed: Result<Value, _> = serde_json::from_slice(&output.stdout);
         assert!(printed.is_ok(), "no answer: {output:?}");
         printed.unwrap()
     }
+}
+
+/// Waits until the asker has taken an approval.
+#[track_caller]
+fn taken(world: &World, request: &Value) {
+    eventually("the approval is taken", || {
+        let all = listed(world, &["--all"]);
+        all.iter()
+            .any(|other| other["id"] == request["id"] && other["state"] == "consumed")
+    });
 }
 
 /// That it was ended at its limit, and the words about that.

@@ -62,7 +62,7 @@ fn a_script_answers_by_number_and_by_id() {
     terminal.write("what\na 1\n");
     terminal.until("write a, s or d");
     terminal.until("[1] approved by terminal");
-    assert_eq!(slow.result()["stdout"], "done\n");
+    assert_eq!(slow.let_go()["stdout"], "done\n");
 
     let endless = Use::of(&world, &[], ENDLESS);
     let line = terminal.until("[2] a tool");
