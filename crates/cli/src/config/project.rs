@@ -74,6 +74,10 @@ fn permission(key: &str, value: &Value, present: &Value) -> Option<&'static str>
         ),
         "egress.ca_file" => (false, "it would let others pose as the hosts that you reach"),
         "permissions.tool_limits.max_output_bytes" => (is_kept(value, present), KEPT),
+        "permissions.tool_limits.at_limit" => (
+            present != "ask" || value == "deny",
+            "it would let tools go on beyond their limits without asking you",
+        ),
         // Amounts.
         key if key.starts_with("permissions.tool_limits.") => return None,
         _ => (false, "nobody has decided yet whether it could weaken the fence"),
@@ -215,9 +219,18 @@ mod tests {
         assert!(!allowed("sandbox.blocked_imports", json!([])));
         assert!(!allowed("artifacts.dir", json!("/home/ann/.ssh")));
         assert!(!allowed("audit.dir", json!("/home/ann/.ssh")));
+        assert!(!allowed("gateway.chats", json!(["telegram_666"])));
         assert!(!allowed("audit.max_file", json!("1GiB")));
         assert!(!allowed("audit.max_files", json!(2)));
         assert!(!allowed("artifacts.keep", json!(1)));
+    }
+
+    #[test]
+    fn a_person_who_wants_to_be_asked_is_asked() {
+        let at_limit = "permissions.tool_limits.at_limit";
+        assert!(allowed(at_limit, json!("ask")));
+        assert!(allowed_over(json!("ask"), at_limit, json!("deny")));
+        assert!(!allowed_over(json!("ask"), at_limit, json!("extend")));
     }
 
     #[test]

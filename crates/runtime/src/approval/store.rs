@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
@@ -11,6 +12,9 @@ use super::{
     Remember, Request, State, Unanswerable, Verdict, grants,
 };
 use crate::owner::{owner_is_dead, owner_name};
+
+/// Held while a store is made and opened.
+static OPENING: Mutex<()> = Mutex::new(());
 
 /// How long a statement waits for another process's.
 const BUSY: Duration = Duration::from_secs(5);
@@ -53,8 +57,11 @@ pub(super) fn now() -> u64 {
 impl Store {
     /// Opens the store, which is made if it is not there. `path` must lie in a directory of ours alone.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
+        // Nobody here may hold a lock on a file that is being made.
+        let opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
         make_private(path)?;
         let mut connection = Connection::open(path)?;
+        drop(opening);
         connection.busy_timeout(BUSY)?;
         connection.pragma_update(None, "journal_mode", "wal")?;
         // An answer that was given must survive the machine's end.
@@ -213,20 +220,22 @@ impl Store {
     }
 }
 
-/// Makes the file for us alone, before anything is in it.
+/// Makes the file for us alone, before anything is in it. One that is there is not touched: to close a descriptor of it
+/// would drop the locks (fcntl(2)) that other connections of this process hold.
 fn make_private(path: &Path) -> Result<(), Error> {
     use std::os::unix::fs::OpenOptionsExt;
-    std::fs::OpenOptions::new()
+    let made = std::fs::OpenOptions::new()
         .write(true)
-        .create(true)
-        .truncate(false)
+        .create_new(true)
         .mode(0o600)
-        .open(path)
-        .map(drop)
-        .map_err(|source| Error::File {
+        .open(path);
+    match made {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(Error::File {
             path: path.to_path_buf(),
-            source,
-        })
+            source: error,
+        }),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// Whether the process of this name has gone.

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::approval::{self, Decision};
 use crate::backend::{self, Reason};
 use crate::fetch::{FetchError, FetchErrorKind, RequestError};
 use crate::files::{self, Kind};
@@ -101,9 +102,43 @@ impl ToolError {
         )
     }
 
+    /// Who approved, or the error that tells a model why the deed was not done: a person said no, or nobody answered.
+    ///
+    /// # Errors
+    /// If it was not approved.
+    pub fn unless_approved(decision: Decision) -> Result<String, Self> {
+        match decision {
+            Decision::Approved { by } => Ok(by),
+            Decision::Rejected { .. } => Err(Self::new(
+                ErrorKind::Rejected,
+                "rejected by the user",
+                "do not try it again in other words; ask the user what to do instead",
+            )),
+            Decision::Expired => Err(Self::new(
+                ErrorKind::ApprovalTimeout,
+                "approval timed out: nobody answered, and nothing was done",
+                "go on without it, or ask again when somebody is there",
+            )),
+        }
+    }
+
     /// The error as every surface prints it: `{"type", "message", "hint"}`.
     pub fn to_json(&self) -> Value {
         json!({"type": self.kind.as_str(), "message": self.message, "hint": self.hint})
+    }
+}
+
+impl From<approval::Error> for ToolError {
+    fn from(error: approval::Error) -> Self {
+        use approval::Error as E;
+        let kind = match error {
+            E::Text(_) | E::TooMany(_) => ErrorKind::LimitExceeded,
+            E::Unanswerable(_) => ErrorKind::NotFound,
+            E::Store(_) | E::File { .. } | E::Approved { .. } | E::Foreign(_) | E::Random(_) | E::Broken => {
+                ErrorKind::Internal
+            }
+        };
+        Self::new(kind, error.to_string(), error.hint())
     }
 }
 
@@ -169,5 +204,19 @@ impl From<backend::Error> for ToolError {
             .and_then(|rest| rest.strip_prefix(": "))
             .unwrap_or(&error.message);
         Self::new(kind, message, error.hint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_told_of_three_outcomes() {
+        let by = || "ann".to_owned();
+        let told = |decision| ToolError::unless_approved(decision).map_err(|error| error.kind.as_str());
+        assert_eq!(told(Decision::Approved { by: by() }), Ok(by()));
+        assert_eq!(told(Decision::Rejected { by: by() }), Err("rejected"));
+        assert_eq!(told(Decision::Expired), Err("approval_timeout"));
     }
 }
