@@ -6,6 +6,8 @@
 #![warn(missing_docs)]
 
 mod bounds;
+mod cascade;
+mod command;
 mod egress;
 mod files;
 mod isolation;
@@ -14,9 +16,12 @@ mod mount;
 mod network;
 mod outcome;
 mod request;
+pub mod shell;
 mod units;
 
 pub use bounds::{disk, memory};
+pub use cascade::{Decision, ParsePatternError as ParseCommandPatternError, Part, Pattern, Rules, Stage, Verdict, decide};
+pub use command::{Effect, Finding};
 pub use egress::{
     AddressClass, Cidr, EgressPolicy, Host, HostName, HostPattern, ParseCidrError, ParseHostError,
     ParsePatternError, Refusal, is_public,

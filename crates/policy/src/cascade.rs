@@ -1,0 +1,166 @@
+//! What becomes of a command line: it runs, it runs and is told, or it is reviewed.
+
+mod parts;
+mod pattern;
+
+pub use parts::Part;
+pub use pattern::{ParsePatternError, Pattern};
+
+use crate::command::Effect;
+use crate::shell;
+
+/// The lists, and what is known of the stages behind them.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    /// What runs at once.
+    pub allow: Vec<Pattern>,
+    /// What runs, and is told.
+    pub notify: Vec<Pattern>,
+    /// The lowest risk of a command that the table does not know; below 5 it is a model that decides.
+    pub unknown_floor: u8,
+    /// From which risk on a person is asked; nothing if there is no model to judge.
+    pub threshold: Option<u8>,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            allow: Vec::new(),
+            notify: Vec::new(),
+            unknown_floor: Effect::UNKNOWN_FLOOR,
+            threshold: None,
+        }
+    }
+}
+
+/// What is done about a line, from the mildest to the strictest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// It runs.
+    Allow,
+    /// It runs, and somebody is told.
+    Notify,
+    /// A model or a person decides.
+    Review,
+}
+
+impl Verdict {
+    /// As it is written for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Notify => "notify",
+            Self::Review => "review",
+        }
+    }
+}
+
+/// The stage that decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Every part matched the list of what runs at once.
+    AllowList,
+    /// Every part matched one of the lists.
+    NotifyList,
+    /// A model scores the risk.
+    PreValidation,
+    /// A person is asked.
+    Ask,
+}
+
+impl Stage {
+    /// As it is written for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AllowList => "allowList",
+            Self::NotifyList => "notifyList",
+            Self::PreValidation => "preValidation",
+            Self::Ask => "ask",
+        }
+    }
+}
+
+/// What was decided about a line, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// What is done.
+    pub verdict: Verdict,
+    /// The stage that decides.
+    pub stage: Stage,
+    /// The pattern by which it runs.
+    pub matched: Option<String>,
+    /// The lowest risk, of 0 to 10, that any model may give it.
+    pub floor: u8,
+    /// Each with the part and the rule that it is about.
+    pub reasons: Vec<String>,
+    /// How each part was judged, in order.
+    pub parts: Vec<Part>,
+    /// The program and its arguments, if no shell is needed to run the line.
+    pub argv: Option<Vec<String>>,
+}
+
+/// The floor of what cannot be read: it could be anything.
+const UNCLEAR_FLOOR: u8 = 9;
+
+/// Decides about a command line. The worst of its parts decides.
+pub fn decide(line: &str, rules: &Rules) -> Decision {
+    let script = match shell::parse(line) {
+        Ok(script) => script,
+        Err(unclear) => return unread(format!("{unclear}; {}", unclear.hint())),
+    };
+    let parts = parts::parts(&script, rules);
+    let Some(worst) = parts.iter().max_by_key(|part| part.verdict) else {
+        return unread("there is no command in it".to_owned());
+    };
+    let floor = parts.iter().map(|part| part.floor).max().unwrap_or_default();
+    let verdict = worst.verdict;
+    let mut reasons = Vec::new();
+    for part in &parts {
+        for reason in part.reasons() {
+            if !reasons.contains(&reason) {
+                reasons.push(reason);
+            }
+        }
+    }
+    Decision {
+        verdict,
+        stage: stage(verdict, floor, rules),
+        matched: worst.matched.clone(),
+        floor,
+        reasons,
+        argv: script.argv(),
+        parts,
+    }
+}
+
+fn stage(verdict: Verdict, floor: u8, rules: &Rules) -> Stage {
+    match verdict {
+        Verdict::Allow => Stage::AllowList,
+        Verdict::Notify => Stage::NotifyList,
+        // A model can raise the risk and not lower it: where the floor is high enough, nobody needs to ask it.
+        Verdict::Review if rules.threshold.is_some_and(|threshold| floor < threshold) => Stage::PreValidation,
+        Verdict::Review => Stage::Ask,
+    }
+}
+
+fn unread(reason: String) -> Decision {
+    Decision {
+        verdict: Verdict::Review,
+        stage: Stage::Ask,
+        matched: None,
+        floor: UNCLEAR_FLOOR,
+        reasons: vec![reason],
+        parts: Vec::new(),
+        argv: None,
+    }
+}
+
+/// The floor of a set of findings.
+fn floor(findings: &[crate::command::Finding], unknown: u8) -> u8 {
+    let effects = findings.iter().map(|finding| finding.effect);
+    let floors = effects.map(|effect: Effect| effect.floor(unknown));
+    floors.max().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

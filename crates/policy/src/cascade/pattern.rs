@@ -1,0 +1,193 @@
+//! Patterns of the lists: words of a command, in which a star stands for what its author meant.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::command::{self, Effect, Finding, within_word};
+use crate::shell::{self, Node, Piece, Simple, Word};
+
+/// A pattern of `allowList` or `notifyList`.
+///
+/// Its words must be the words of the command. A star within a word stands for any characters but a slash; a star as the last
+/// word for any further words, as long as they do not make the command do more than the words before the star do.
+/// `@read-only` stands for every command that the table of commands knows to change nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern {
+    text: String,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Kind {
+    ReadOnly,
+    Words {
+        words: Vec<Part>,
+        /// Whether further words may follow.
+        open: bool,
+        /// What the pattern does by itself; nothing if it has no star and so means one command only.
+        effects: Option<Vec<Effect>>,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Exact(String),
+    Star(String),
+}
+
+/// Why a text is no pattern.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no pattern of commands: {what}")]
+pub struct ParsePatternError {
+    text: String,
+    what: String,
+}
+
+impl ParsePatternError {
+    /// What the reader can do about it.
+    pub fn hint(&self) -> &'static str {
+        "write one command, such as `systemctl status *` or `df -h`, or the preset `@read-only`"
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = ParsePatternError;
+
+    fn from_str(text: &str) -> Result<Self, ParsePatternError> {
+        let kind = read(text.trim()).map_err(|what| ParsePatternError {
+            text: shell::visible(text),
+            what,
+        })?;
+        Ok(Self {
+            text: text.trim().to_owned(),
+            kind,
+        })
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+fn read(text: &str) -> Result<Kind, String> {
+    match text {
+        "@read-only" => return Ok(Kind::ReadOnly),
+        _ if text.starts_with('@') => return Err("there is no such preset".to_owned()),
+        _ => {}
+    }
+    let script = shell::parse(text).map_err(|unclear| unclear.to_string())?;
+    let [Node::Simple(simple)] = script.nodes.as_slice() else {
+        return Err("it is not one command".to_owned());
+    };
+    if !simple.assignments.is_empty() || !simple.redirects.is_empty() {
+        return Err("variables and redirections cannot be allowed".to_owned());
+    }
+    let mut words: Vec<Part> = simple.words.iter().map(part).collect::<Result<_, _>>()?;
+    match words.first() {
+        Some(Part::Exact(_)) => {}
+        _ => return Err("the program must be named".to_owned()),
+    }
+    let open = words.last() == Some(&Part::Star("*".to_owned()));
+    if open {
+        words.pop();
+    }
+    let starred = open || words.iter().any(|word| matches!(word, Part::Star(_)));
+    let effects = starred.then(|| effects(&words));
+    Ok(Kind::Words { words, open, effects })
+}
+
+fn part(word: &Word) -> Result<Part, String> {
+    let mut pattern = String::new();
+    let mut star = false;
+    for piece in &word.pieces {
+        match piece {
+            Piece::Literal(text) => pattern.push_str(text),
+            Piece::Glob('*') => {
+                star = true;
+                pattern.push('*');
+            }
+            Piece::Home(_)
+            | Piece::Glob(_)
+            | Piece::Variable(_)
+            | Piece::Commands(_)
+            | Piece::Process { .. }
+            | Piece::Braces => return Err(format!("`{}` is more than text and stars", word.text)),
+        }
+    }
+    let quoted_star = pattern.matches('*').count()
+        != word
+            .pieces
+            .iter()
+            .filter(|piece| matches!(piece, Piece::Glob(_)))
+            .count();
+    match (star, quoted_star) {
+        (false, _) => Ok(Part::Exact(pattern)),
+        (true, false) => Ok(Part::Star(pattern)),
+        (true, true) => Err(format!("`{}` has a star that is one, and one that is not", word.text)),
+    }
+}
+
+/// What the words do without anything in place of the stars.
+fn effects(words: &[Part]) -> Vec<Effect> {
+    let literal = |word: &Part| {
+        let text = match word {
+            Part::Exact(text) => text.clone(),
+            Part::Star(pattern) => pattern.replace('*', "x"),
+        };
+        Word {
+            pieces: vec![Piece::Literal(text.clone())],
+            text,
+        }
+    };
+    let simple = Simple {
+        words: words.iter().map(literal).collect(),
+        ..Simple::default()
+    };
+    let found = command::simple_findings(&simple, false).findings;
+    found.iter().map(|finding| finding.effect).collect()
+}
+
+impl Pattern {
+    /// Whether it lets a command run that has these words and does this. No words: only the preset can.
+    pub(super) fn matches(&self, command: Option<&[Word]>, findings: &[Finding]) -> bool {
+        let harmless = findings.iter().all(|finding| finding.effect.is_read_only());
+        let (Kind::Words { words, open, effects }, Some(command)) = (&self.kind, command) else {
+            return self.kind == Kind::ReadOnly && harmless;
+        };
+        if command.len() < words.len() || !open && command.len() > words.len() {
+            return false;
+        }
+        let fits = words.iter().zip(command).all(|(part, word)| part.matches(word));
+        // What only the shell knows could be anything.
+        let known = command[words.len()..].iter().all(|word| word.shape().is_some());
+        let granted = |effects: &Vec<Effect>| {
+            let more = |finding: &&Finding| !grants(effects, finding.effect);
+            harmless || !findings.iter().any(|finding| more(&finding))
+        };
+        fits && known && effects.as_ref().is_none_or(granted)
+    }
+}
+
+/// Whether what a pattern does by itself covers an effect. Code and rights are never given by a star.
+fn grants(effects: &[Effect], effect: Effect) -> bool {
+    let given = effects.contains(&effect) && !matches!(effect, Effect::Code | Effect::Privilege);
+    effect == Effect::Read || given
+}
+
+impl Part {
+    fn matches(&self, word: &Word) -> bool {
+        let Some(text) = word.literal() else { return false };
+        match self {
+            Self::Exact(wanted) => *wanted == text,
+            Self::Star(pattern) => {
+                let slashes = |text: &str| text.matches('/').count();
+                let leaves = text.split('/').any(|part| part == "..");
+                (!text.starts_with('-') || pattern.starts_with('-'))
+                    && (pattern == "*" || slashes(pattern) == slashes(&text) && !leaves)
+                    && within_word(pattern, &text)
+            }
+        }
+    }
+}

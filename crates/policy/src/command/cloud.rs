@@ -1,0 +1,159 @@
+//! Clients of clouds and clusters, whose subcommands are too many for a table.
+
+use super::effect::{Effect, Found};
+use super::options::Scanned;
+use super::table::within_word;
+use crate::shell::Word;
+
+/// Groups of `gcloud`. Behind them stands what is done.
+const GCLOUD: &str = "access-approval access-context-manager active-directory address-groups addresses ai ai-platform alloydb \
+    alpha anthos api-gateway api-keys apigee apis app apphub artifacts asset assured audit-manager auth authz-policies \
+    autoscalers backend-buckets backend-services backups batch beta bigtable billing billing-accounts bms bq buckets builds \
+    certificate-authority certificate-manager certificates clusters cloud-shell cloudlocationfinder commitments components \
+    composer compute config configurations container database-migration databases dataflow dataplex dataproc datastore \
+    datastream deploy deployment-manager deployments developer-connect diagnose disk-types disks dns docker domains \
+    edge-cache edge-cloud emulators endpoints environments essential-contacts eventarc events external-vpn-gateways \
+    filestore firebase firestore firewall-policies firewall-rules folders forwarding-rules functions gke-hub groups \
+    health-checks healthcare http-health-checks https-health-checks iam iam-policies iap identity ids image-families images \
+    immersive-stream infra-manager instance-groups instance-templates instances instant-snapshots interconnects jobs keyrings \
+    keys kms locations log-entries logging logs looker lustre machine-images machine-types managed managed-zones \
+    management-hub maps memcache metastore metrics migration ml ml-engine models monitoring netapp network-connectivity \
+    network-endpoint-groups network-firewall-policies network-management network-security network-services networks \
+    node-groups node-pools node-templates node-types notebooks observability operations org-policies org-security-policies \
+    organizations os-config oracle-database packages packet-mirrorings parametermanager peerings policies \
+    policy-intelligence policy-tags policy-troubleshoot privateca projects public-advertised-prefixes \
+    public-delegated-prefixes publicca pubsub quotas record-sets recaptcha recommender redis regions repositories \
+    reservations resource-config resource-manager resource-policies resource-settings resources revisions roles \
+    routers routes rollouts releases run runtime-config scc schemas scheduler security-policies service-accounts \
+    service-attachments service-directory service-extensions services sinks snapshots sole-tenancy source source-repos \
+    spanner sql ssl-certificates ssl-policies storage storage-pools subnets subscriptions tags target-grpc-proxies \
+    target-http-proxies target-https-proxies target-instances target-pools target-ssl-proxies target-tcp-proxies \
+    target-vpn-gateways tasks telco-automation tensorboards tiers topics tpus trace transcoder transfer triggers \
+    unmanaged url-maps users versions video-stitcher views vmware vpc-access vpn-gateways vpn-tunnels workbench worker-pools \
+    workflows workforce-pools workload-identity-pools workloads workspace-add-ons workstations zones accounts attestors \
+    binauthz endpoints instance-configs instance-partitions queues executions attached aws azure bare-metal \
+    certificate-map-entries maps entries dns-authorizations trust-configs import-jobs ekm-connections inventories \
+    flags databases charsets ssl-certs client-certs server-ca-certs server-certs tiers networks restores lite-reservations \
+    lite-topics lite-subscriptions acl default-sink-iam-policies scopes recent-queries links settings cmek-settings";
+
+/// What only asks.
+const GCLOUD_ASKS: &str = "list describe list-* describe-* get-iam-policy get-ancestors get-ancestors-iam-policy get-server-config \
+    get-effective-firewalls get-health get-nat-mapping-info get-nat-ip-info get-status get-xpn-host get-project read tail \
+    get-operation get-value get-guest-attributes get-serial-port-output get-public-key get-partition get-parent-* \
+    search-* lookup validate-* check-* query";
+
+/// `gcloud`: groups, then what is done.
+pub(super) fn gcloud(args: &[Word], title: &str, found: &mut Found) {
+    let first = title.rsplit(' ').next().unwrap_or_default().to_owned();
+    let words: Vec<String> = std::iter::once(first).chain(args.iter().map_while(plain)).collect();
+    let is_group = |word: &String| GCLOUD.split_whitespace().any(|group| group == word);
+    let groups = words.iter().take_while(|word| is_group(word)).count();
+    let Some(verb) = words.get(groups).filter(|_| groups > 0) else {
+        return found.add(Effect::Unknown, format!("{title}: nothing is known of this subcommand"));
+    };
+    let asks = GCLOUD_ASKS
+        .split_whitespace()
+        .any(|pattern| within_word(pattern, verb));
+    if !asks {
+        return found.add(Effect::Write, format!("{title} … {verb}: may change something"));
+    }
+    let secret = words[..groups]
+        .iter()
+        .any(|word| word == "secrets" && words.contains(&"versions".to_owned()));
+    if secret || matches!(words[0].as_str(), "auth" | "emulators") && verb != "list" {
+        found.add(Effect::Secret, format!("{title}: may show secrets"));
+    }
+    options(args, title, &["--impersonate-service-account", "--flags-file", "--access-token-file", "--configuration", "--log-http"], found);
+}
+
+/// `aws service operation`, where the operation says whether it asks.
+pub(super) fn aws(args: &[Word], title: &str, found: &mut Found) {
+    options(args, title, &["--endpoint-url", "--with-decryption", "--no-verify-ssl", "--ca-bundle", "--cli-input-*", "--debug"], found);
+    // An operand is a file that the answer is written to.
+    if args.first().and_then(plain).is_some() {
+        found.add(Effect::Write, format!("{title}: writes its answer to a file"));
+    }
+    let secret = [
+        "*secret-value*", "*password*", "*session-token", "*credential*", "*authorization-token", "*federation-token", "*api-key*",
+        "*access-key-last-used-x", "*login*", "*ssh-key*", "*parameters-for-import", "*data-key*", "*presigned*", "*token*",
+        "*get-random*", "*access-portal*", "*auth-token*",
+    ];
+    let operation = title.rsplit(' ').next().unwrap_or_default();
+    if secret.iter().any(|pattern| within_word(pattern, operation)) && operation != "list-service-specific-credentials" {
+        found.add(Effect::Secret, format!("{title}: shows or makes secrets"));
+    }
+}
+
+/// `kubectl get`: not secrets.
+pub(super) fn kubectl(args: &[Word], title: &str, found: &mut Found) {
+    let secret = |word: &Word| {
+        let text = word.text.to_ascii_lowercase();
+        text.split([',', '/']).any(|part| part.split('.').next().is_some_and(|kind| matches!(kind, "secret" | "secrets" | "all-secrets")))
+    };
+    if args.iter().any(secret) {
+        found.add(Effect::Secret, format!("{title}: shows secrets"));
+    }
+    if args.iter().any(|word| word.text == "--raw" || word.text.starts_with("--raw=")) {
+        found.add(Effect::Secret, format!("{title} --raw: shows anything"));
+    }
+}
+
+/// `gh api`: a request that asks, unless fields or a method say otherwise.
+pub(super) fn gh_api(scanned: &Scanned, title: &str, found: &mut Found) {
+    for (name, value) in &scanned.values {
+        let asks = value
+            .as_deref()
+            .is_some_and(|method| method.eq_ignore_ascii_case("get") || method.eq_ignore_ascii_case("head"));
+        if matches!(*name, "-X" | "--method" | "--request") && !asks {
+            found.add(Effect::Write, format!("{title}: another method than GET"));
+        }
+    }
+}
+
+/// `az`: subcommands that show keys and tokens.
+pub(super) fn sensitive(args: &[Word], title: &str, found: &mut Found) {
+    let secret = [
+        "*secret*", "*key", "*keys", "*credential*", "*token*", "*connection-string*", "*password*", "*appsettings*", "*sas*",
+        "*publishing-profiles", "*kubeconfig*", "*user-credentials*", "rest", "invoke", "*-admin*", "login*",
+    ];
+    let shows = |word: &str| secret.iter().any(|pattern| within_word(pattern, word));
+    if title.split(' ').skip(1).any(shows) {
+        found.add(Effect::Secret, format!("{title}: may show secrets"));
+    }
+    options(args, title, &["--file", "-f", "--debug", "--show-secrets", "--include-secrets", "--secrets", "--open-browser", "--open", "--launch-browser", "--dest*"], found);
+    if args.first().and_then(plain).is_some() {
+        found.add(Effect::Unknown, format!("{title}: an operand that is not in the table"));
+    }
+}
+
+/// Options that make a question do more, or go elsewhere.
+fn options(args: &[Word], title: &str, refused: &[&str], found: &mut Found) {
+    for word in args {
+        let name = word.text.split('=').next().unwrap_or_default();
+        let abbreviates = |option: &&str| {
+            within_word(option, name)
+                || name.len() > 3 && name.starts_with("--") && option.trim_end_matches('*').starts_with(name)
+        };
+        if name.starts_with('-') && refused.iter().any(|option| abbreviates(&option)) {
+            found.add(Effect::Unknown, format!("{title} {name}: goes elsewhere, or shows more"));
+        }
+        if word.shape().is_none() {
+            found.add(Effect::Unknown, format!("{title}: `{}` is not known beforehand", word.text));
+        }
+    }
+}
+
+/// `ip object`, then what is done; an abbreviation of a change must not pass for a question.
+pub(super) fn ip(args: &[Word], title: &str, found: &mut Found) {
+    let asks = ["show", "list", "lst", "ls", "sh", "get"];
+    let Some(first) = args.first() else { return };
+    match first.literal().as_deref() {
+        Some(verb) if asks.contains(&verb) => {}
+        Some(verb) => found.add(Effect::Privilege, format!("{title} {verb}: may change the network")),
+        None => found.add(Effect::Unknown, format!("{title}: `{}` is not known beforehand", first.text)),
+    }
+}
+
+fn plain(word: &Word) -> Option<String> {
+    word.literal().filter(|text| !text.starts_with('-'))
+}

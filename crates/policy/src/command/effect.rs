@@ -1,0 +1,131 @@
+//! What a command does to the machine, from nothing to ruin.
+
+/// What a command does; a later one is worse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Effect {
+    /// Reads files or the state of the machine.
+    Read,
+    /// Asks a service that is configured already, and changes nothing there.
+    Remote,
+    /// Takes over the terminal, or waits for a person.
+    Terminal,
+    /// Changes what later commands mean: the directory, variables, functions.
+    Shell,
+    /// Shows what ought to stay secret.
+    Secret,
+    /// Talks to a host that the command names.
+    Network,
+    /// Nothing is known about it.
+    Unknown,
+    /// Changes files, settings, or a service's state.
+    Write,
+    /// Starts, stops or changes processes, services or containers.
+    Process,
+    /// Runs code that it is given.
+    Code,
+    /// Acts with more rights.
+    Privilege,
+    /// Deletes or overwrites what may be nowhere else.
+    Destroy,
+    /// Deletes whole trees or disks.
+    Ruin,
+}
+
+impl Effect {
+    /// The floor of a command that nobody knows, unless it is configured.
+    pub const UNKNOWN_FLOOR: u8 = 5;
+
+    /// The lowest risk, of 0 to 10, that anything with this effect can have.
+    pub fn floor(self, unknown: u8) -> u8 {
+        match self {
+            Self::Read => 0,
+            Self::Remote => 1,
+            Self::Terminal => 2,
+            Self::Shell | Self::Secret | Self::Network => 5,
+            Self::Unknown => unknown,
+            Self::Write | Self::Process => 6,
+            Self::Code => 7,
+            Self::Privilege => 8,
+            Self::Destroy => 9,
+            Self::Ruin => 10,
+        }
+    }
+
+    /// Whether it leaves files, processes, the terminal and foreign hosts alone.
+    pub fn is_read_only(self) -> bool {
+        self <= Self::Remote
+    }
+
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "read" => Self::Read,
+            "remote" => Self::Remote,
+            "terminal" => Self::Terminal,
+            "shell" => Self::Shell,
+            "secret" => Self::Secret,
+            "network" => Self::Network,
+            "unknown" => Self::Unknown,
+            "write" => Self::Write,
+            "process" => Self::Process,
+            "code" => Self::Code,
+            "privilege" => Self::Privilege,
+            "destroy" => Self::Destroy,
+            "ruin" => Self::Ruin,
+            _ => return None,
+        })
+    }
+
+    /// What is said of it if the table has no words of its own.
+    pub(super) fn describe(self) -> &'static str {
+        match self {
+            Self::Read => "reads",
+            Self::Remote => "asks a configured service",
+            Self::Terminal => "takes over the terminal",
+            Self::Shell => "changes what later commands mean",
+            Self::Secret => "may show secrets",
+            Self::Network => "talks to the network",
+            Self::Unknown => "is not in the table of commands",
+            Self::Write => "changes something",
+            Self::Process => "starts, stops or changes processes",
+            Self::Code => "runs code that it is given",
+            Self::Privilege => "acts with more rights",
+            Self::Destroy => "deletes or overwrites",
+            Self::Ruin => "deletes whole trees or disks",
+        }
+    }
+}
+
+/// One thing that a part of a line does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What it does.
+    pub effect: Effect,
+    /// The rule that says so, with the name of the part.
+    pub reason: String,
+}
+
+/// What has been found so far.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) findings: Vec<Finding>,
+    /// How many commands stand around this one: wrappers, shells, `find -exec`.
+    pub(super) depth: usize,
+    /// Whether one of them is a wrapper.
+    pub(super) wraps: bool,
+    /// Whether text that is not known is put into the words, by `find -exec` or `xargs`.
+    pub(super) templated: bool,
+    /// Whether what is printed becomes somebody's arguments.
+    pub(super) feeds: bool,
+}
+
+impl Found {
+    pub(super) fn add(&mut self, effect: Effect, reason: impl Into<String>) {
+        let reason = reason.into();
+        // A line of a thousand odd options needs no thousand reasons.
+        if self.findings.len() < 50 && !self.findings.iter().any(|finding| finding.reason == reason) {
+            self.findings.push(Finding { effect, reason });
+        } else if self.findings.iter().all(|finding| finding.effect < effect) {
+            self.findings.push(Finding { effect, reason });
+        }
+    }
+}

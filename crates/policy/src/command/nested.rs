@@ -1,0 +1,215 @@
+//! Commands inside words, scripts and redirections.
+
+use super::effect::{Effect, Finding, Found};
+use super::{judge, secrets};
+use crate::shell::{Assignment, Node, Piece, Redirect, RedirectKind, Simple, Word};
+
+/// What is known of a simple command.
+pub(crate) struct Judged {
+    /// What it does, without its redirections and without the commands in its words.
+    pub(crate) findings: Vec<Finding>,
+    /// Whether it runs another command, so that a pattern with its name would match anything.
+    pub(crate) wraps: bool,
+    /// Whether variables are set that could change what it does.
+    pub(crate) assigns: bool,
+}
+
+/// Judges a simple command. `feeds` says that names which are printed become arguments.
+pub(crate) fn simple_findings(simple: &Simple, feeds: bool) -> Judged {
+    let mut found = Found {
+        feeds,
+        ..Found::default()
+    };
+    assignments(simple, &mut found);
+    let assigns = !found.findings.is_empty();
+    judge(&simple.words, &mut found);
+    Judged {
+        findings: found.findings,
+        wraps: found.wraps,
+        assigns,
+    }
+}
+
+/// What a redirection does.
+pub(crate) fn redirect_findings(redirect: &Redirect) -> Vec<Finding> {
+    let mut found = Found::default();
+    redirection(redirect, &mut found);
+    found.findings
+}
+
+/// Judges the commands of a script that another command runs.
+pub(super) fn nodes(nodes: &[Node], found: &mut Found) {
+    for node in nodes {
+        match node {
+            Node::Simple(simple) => {
+                assignments(simple, found);
+                super::inner(&simple.words, found);
+                simple.words.iter().for_each(|word| substitutions(word, found));
+                simple
+                    .redirects
+                    .iter()
+                    .for_each(|redirect| redirection(redirect, found));
+            }
+            Node::Pipe(parts) => nodes_of(parts, found),
+            Node::Compound {
+                kind,
+                words,
+                body,
+                redirects,
+            } => {
+                found.add(Effect::Shell, format!("{} is not judged as harmless", kind.name()));
+                words.iter().for_each(|word| substitutions(word, found));
+                redirects.iter().for_each(|redirect| redirection(redirect, found));
+                nodes_of(body, found);
+            }
+        }
+    }
+}
+
+fn nodes_of(parts: &[Node], found: &mut Found) {
+    nodes(parts, found);
+}
+
+fn substitutions(word: &Word, found: &mut Found) {
+    for piece in &word.pieces {
+        match piece {
+            Piece::Commands(body) | Piece::Process { body, .. } => nodes(body, found),
+            Piece::Literal(_) | Piece::Glob(_) | Piece::Home(_) | Piece::Variable(_) | Piece::Braces => {}
+        }
+    }
+}
+
+/// Variables through which programs are told to run code.
+const CODE: &[&str] = &[
+    "LD_*",
+    "DYLD_*",
+    "PATH",
+    "CDPATH",
+    "BASH_ENV",
+    "ENV",
+    "BASHOPTS",
+    "SHELLOPTS",
+    "PS?",
+    "PROMPT_COMMAND",
+    "IFS",
+    "GIT_*",
+    "SSH_*",
+    "*PAGER",
+    "*EDITOR",
+    "VISUAL",
+    "BROWSER",
+    "LESS*",
+    "MAN*",
+    "PYTHON*",
+    "NODE_*",
+    "NPM_*",
+    "npm_*",
+    "PERL*",
+    "RUBY*",
+    "GEM_*",
+    "JAVA_*",
+    "*OPTS",
+    "*OPTIONS",
+    "*_COMMAND",
+    "*FLAGS",
+    "CC",
+    "CXX",
+    "RUSTC*",
+    "CARGO_*",
+    "KUBECONFIG",
+    "DOCKER_*",
+    "AWS_*",
+    "RIPGREP_CONFIG_PATH",
+    "FZF_*",
+    "SHELL",
+    "HOME",
+    "XDG_*",
+    "GCONV_PATH",
+    "LOCPATH",
+    "TAR_*",
+];
+
+/// Variables that decide about nothing but how text is shown.
+const HARMLESS: &[&str] = &[
+    "LC_ALL",
+    "LC_COLLATE",
+    "LC_CTYPE",
+    "LC_NUMERIC",
+    "LC_TIME",
+    "LC_MESSAGES",
+    "LANG",
+    "NO_COLOR",
+    "COLUMNS",
+];
+
+fn assignments(simple: &Simple, found: &mut Found) {
+    for Assignment { name, value } in &simple.assignments {
+        let plain = value.literal().is_some_and(|value| value.len() < 40);
+        match simple.words.is_empty() {
+            false if plain && HARMLESS.contains(&name.as_str()) => {}
+            _ => variable(name, found),
+        }
+        substitutions(value, found);
+    }
+}
+
+/// A variable is set for a command.
+pub(super) fn variable(name: &str, found: &mut Found) {
+    let code = CODE
+        .iter()
+        .any(|pattern| super::within_word(&pattern.replace('?', "*"), name));
+    match code {
+        true => found.add(Effect::Code, format!("the variable {name} can make programs run others")),
+        false => found.add(
+            Effect::Shell,
+            format!("the variable {name} changes what commands do"),
+        ),
+    }
+}
+
+fn redirection(redirect: &Redirect, found: &mut Found) {
+    substitutions(&redirect.target, found);
+    let target = redirect.target.literal();
+    let text = &redirect.target.text;
+    match redirect.kind {
+        RedirectKind::Write if target.as_deref() == Some("/dev/null") => {}
+        RedirectKind::Write if target.as_deref().is_some_and(is_network) => {
+            found.add(Effect::Network, format!("`{text}` opens a connection"));
+        }
+        RedirectKind::Write if target.as_deref().is_some_and(is_device) => {
+            found.add(Effect::Ruin, format!("the redirection writes to the device {text}"));
+        }
+        RedirectKind::Write => found.add(Effect::Write, format!("the redirection writes to {text}")),
+        RedirectKind::Read => match redirect.target.shape() {
+            Some(name) if is_network(&name) => {
+                found.add(Effect::Network, format!("`{text}` opens a connection"));
+            }
+            Some(_) => secrets::check(std::slice::from_ref(&redirect.target), "the redirection", found),
+            None => found.add(
+                Effect::Unknown,
+                format!("the redirection reads {text}, which is not known beforehand"),
+            ),
+        },
+        RedirectKind::Duplicate => {
+            let number = |text: &str| text.parse::<u32>().ok();
+            let standard = |number: Option<u32>| number.is_none_or(|number| number <= 2);
+            let known = target.as_deref() == Some("-") || standard(target.as_deref().and_then(number));
+            if !known || !standard(redirect.descriptor) {
+                found.add(
+                    Effect::Unknown,
+                    "a descriptor is copied of which it is not known what it is",
+                );
+            }
+        }
+        RedirectKind::Text => {}
+    }
+}
+
+fn is_network(name: &str) -> bool {
+    name.starts_with("/dev/tcp/") || name.starts_with("/dev/udp/")
+}
+
+fn is_device(name: &str) -> bool {
+    let device = name.strip_prefix("/dev/");
+    device.is_some_and(|name| !matches!(name, "stdout" | "stderr" | "tty" | "full") && !name.starts_with("fd/"))
+}

@@ -1,0 +1,221 @@
+//! Options as programs understand them: long, abbreviated, bundled, with values.
+
+use super::effect::{Effect, Found};
+use super::table::{Entry, Opt, Value};
+use crate::shell::Word;
+
+/// What the arguments of a command are.
+#[derive(Debug, Default)]
+pub(super) struct Scanned {
+    /// Which of them are operands.
+    pub(super) operands: Vec<usize>,
+    /// Values of options, where they are known.
+    pub(super) values: Vec<(&'static str, Option<String>)>,
+    /// The options that the table knows.
+    pub(super) options: Vec<&'static str>,
+}
+
+/// Looks at the arguments of a command as its entry says.
+///
+/// An option that the table does not know counts as unknown; so does an argument that could turn into an option.
+pub(super) fn scan(entry: &Entry, args: &[Word], title: &str, found: &mut Found) -> Scanned {
+    let mut scan = Scan {
+        entry,
+        args,
+        title,
+        found,
+        at: 0,
+        scanned: Scanned::default(),
+    };
+    scan.run();
+    scan.scanned
+}
+
+struct Scan<'a> {
+    entry: &'a Entry,
+    args: &'a [Word],
+    title: &'a str,
+    found: &'a mut Found,
+    at: usize,
+    scanned: Scanned,
+}
+
+impl Scan<'_> {
+    fn run(&mut self) {
+        let mut ended = false;
+        while let Some(word) = self.args.get(self.at) {
+            let here = self.at;
+            self.at += 1;
+            let text = word.literal();
+            match text.as_deref() {
+                Some("--") if !ended => ended = true,
+                Some(text) if !ended && is_option(text, self.entry) => self.option(text),
+                Some(_) => self.scanned.operands.push(here),
+                None => {
+                    self.computed(word, ended);
+                    self.scanned.operands.push(here);
+                }
+            }
+            // The wrapped command has options of its own.
+            if self.entry.ordered && !self.scanned.operands.is_empty() {
+                self.scanned.operands.extend(self.at..self.args.len());
+                return;
+            }
+        }
+    }
+
+    /// A word that is known only when the command runs.
+    fn computed(&mut self, word: &Word, ended: bool) {
+        let title = self.title;
+        match word.shape() {
+            Some(shape) => {
+                let starts = shape.starts_with(['*', '?', '[', '-']);
+                if starts && !ended && !self.entry.any {
+                    self.found.add(
+                        Effect::Unknown,
+                        format!("{title}: `{}` may become an option", word.text),
+                    );
+                }
+            }
+            None if self.entry.safe => {}
+            None => self.found.add(
+                Effect::Unknown,
+                format!("{title}: `{}` is not known beforehand", word.text),
+            ),
+        }
+    }
+
+    fn option(&mut self, text: &str) {
+        if text.starts_with("--") || self.entry.single || text.starts_with('+') {
+            self.long(text);
+        } else {
+            self.bundle(text);
+        }
+    }
+
+    fn long(&mut self, text: &str) {
+        let (name, attached) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (text, None),
+        };
+        if let Some(option) = self.find(name) {
+            self.note(&option, name);
+            match (option.value, attached) {
+                (Value::Required, None) => self.value(&option),
+                (Value::None, Some(_)) => self.unknown(text),
+                (_, Some(value)) => self.scanned.values.push((option.name, Some(value.to_owned()))),
+                (Value::None | Value::Attached, None) => {}
+            }
+            return;
+        }
+        if self.entry.option("-#").is_some() && is_number(name) {
+            return;
+        }
+        // GNU programs take any beginning that is unambiguous; the table need not know all that makes it so.
+        let listed = self.entry.options.iter();
+        let worst = listed
+            .filter(|option| option.name.len() > name.len() && option.name.starts_with(name))
+            .max_by_key(|option| option.effect);
+        match worst.copied() {
+            Some(option) if !option.effect.is_read_only() => {
+                self.note(&option, name);
+                self.unknown(text);
+            }
+            _ if self.entry.any => {}
+            _ => self.unknown(text),
+        }
+    }
+
+    /// The option by this name; programs with `-name` take `--name` too.
+    fn find(&self, name: &str) -> Option<Opt> {
+        let exact = self.entry.option(name);
+        let shorter = name.strip_prefix('-').filter(|_| self.entry.single);
+        let found = exact.or_else(|| shorter.and_then(|name| self.entry.option(name)));
+        found.copied()
+    }
+
+    fn bundle(&mut self, text: &str) {
+        if self.entry.option("-#").is_some() && is_number(text) {
+            return;
+        }
+        if let Some(option) = self.entry.option(text).copied().filter(|_| text.len() > 2) {
+            // Such as `-vv`, or a long one with a single minus.
+            return self.note(&option, text);
+        }
+        let letters: Vec<char> = text.chars().skip(1).collect();
+        for (index, letter) in letters.iter().enumerate() {
+            let rest: String = letters[index + 1..].iter().collect();
+            let name = format!("-{letter}");
+            let Some(option) = self.entry.option(&name).copied() else {
+                if !self.entry.any {
+                    return self.unknown(text);
+                }
+                continue;
+            };
+            self.note(&option, &name);
+            match option.value {
+                Value::None => {}
+                Value::Attached => return self.scanned.values.push((option.name, Some(rest))),
+                Value::Required if !rest.is_empty() => {
+                    return self.scanned.values.push((option.name, Some(rest)));
+                }
+                Value::Required => return self.value(&option),
+            }
+        }
+    }
+
+    /// The next argument belongs to an option.
+    fn value(&mut self, option: &Opt) {
+        if let Some(word) = self.args.get(self.at) {
+            self.at += 1;
+            let value = word.literal();
+            // If the table were wrong about the value, this would be an option that nobody looked at.
+            if let Some(text) = value.as_deref().filter(|text| text.starts_with('-') && text.len() > 1)
+                && !self.entry.any
+                && !is_number(text.trim_start_matches(['-', '+']))
+            {
+                self.unknown(text);
+            }
+            self.scanned.values.push((option.name, value));
+            if word.shape().is_none() && !self.entry.safe {
+                self.found.add(
+                    Effect::Unknown,
+                    format!("{}: `{}` is not known beforehand", self.title, word.text),
+                );
+            } else if word.is_glob() {
+                // It may become several words, of which the second is no value.
+                self.found.add(
+                    Effect::Unknown,
+                    format!("{}: `{}` may become an option", self.title, word.text),
+                );
+            }
+        }
+    }
+
+    fn note(&mut self, option: &Opt, name: &str) {
+        self.scanned.options.push(option.name);
+        if option.effect > Effect::Read {
+            let what = option.reason.unwrap_or_else(|| option.effect.describe());
+            self.found
+                .add(option.effect, format!("{} {name}: {what}", self.title));
+        }
+    }
+
+    fn unknown(&mut self, text: &str) {
+        let text = crate::shell::visible(&text.chars().take(40).collect::<String>());
+        self.found.add(
+            Effect::Unknown,
+            format!("{}: the option `{text}` is not in the table", self.title),
+        );
+    }
+}
+
+fn is_option(text: &str, entry: &Entry) -> bool {
+    (text.len() > 1 && text.starts_with('-'))
+        || (text.len() > 1 && text.starts_with('+') && entry.options.iter().any(|option| option.name.starts_with('+')))
+}
+
+fn is_number(text: &str) -> bool {
+    let digits = text.trim_start_matches('-');
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}

@@ -1,0 +1,274 @@
+//! Names of files that hold secrets, also where a pattern could become one.
+
+use super::effect::{Effect, Found};
+use super::within_word;
+use crate::shell::Word;
+
+/// Names of files and directories, in lower case; a star stands for anything.
+const NAMES: &[&str] = &[
+    ".env",
+    ".env.*",
+    "*.env",
+    ".envrc",
+    ".netrc",
+    "_netrc",
+    ".npmrc",
+    ".yarnrc*",
+    ".pypirc",
+    ".pgpass",
+    ".my.cnf",
+    ".mylogin.cnf",
+    ".git-credentials",
+    ".htpasswd",
+    "shadow",
+    "shadow-",
+    "gshadow",
+    "gshadow-",
+    "sudoers",
+    "sudoers.d",
+    "master.passwd",
+    "opasswd",
+    ".ssh",
+    "sshd_config*",
+    ".gnupg",
+    ".aws",
+    ".azure",
+    ".kube",
+    ".docker",
+    ".dockercfg",
+    ".gcloud",
+    "gcloud",
+    "application_default_credentials.json",
+    "service-account*.json",
+    "service_account*.json",
+    ".oci",
+    ".vault-token",
+    ".boto",
+    ".s3cfg",
+    ".terraformrc",
+    ".terraform.d",
+    "terraform.tfstate*",
+    "*.tfstate",
+    "*.tfvars",
+    "*.tfvars.json",
+    "credentials",
+    "credentials.*",
+    ".credentials*",
+    "secrets.*",
+    "secret.*",
+    ".secret*",
+    "*_secret",
+    "*_secrets",
+    "kubeconfig*",
+    "*.kubeconfig",
+    "admin.conf",
+    "super-admin.conf",
+    "kubelet.conf",
+    "controller-manager.conf",
+    "scheduler.conf",
+    "id_rsa*",
+    "id_dsa*",
+    "id_ecdsa*",
+    "id_ed25519*",
+    "ssh_host_*",
+    "*.key",
+    "*.pem",
+    "*.p12",
+    "*.pfx",
+    "*.p8",
+    "*.jks",
+    "*.keystore",
+    "*.kdbx",
+    "*.kdb",
+    "*.ppk",
+    "*.gpg",
+    "*.asc",
+    "*.age",
+    "*.ovpn",
+    "wallet.dat",
+    ".password-store",
+    "keyrings",
+    "keychains",
+    "*.keychain*",
+    "login data",
+    "logins.json",
+    "key?.db",
+    "cookies.sqlite",
+    ".bash_history",
+    ".zsh_history",
+    ".*_history",
+    ".token",
+    "token.json",
+    "tokens.json",
+    "auth.json",
+    "hosts.yml",
+    ".passwd*",
+    "passwords*",
+    "password.*",
+    "htpasswd",
+    "environ",
+    "kcore",
+    "kmem",
+    ".pgadmin",
+    ".config.json",
+    "wp-config.php",
+    ".vnc",
+    ".wgetrc",
+    ".curlrc",
+    "wg?.conf",
+    "wireguard",
+    "krb5.keytab",
+    "*.keytab",
+    ".rclone.conf",
+    "rclone.conf",
+    ".cargo-credentials",
+    "vault.yml",
+    "vault.yaml",
+    "local_settings.py",
+    "database.yml",
+    "master.key",
+];
+
+/// Names that the patterns above would take, and that are public.
+const PUBLIC: &[&str] = &[
+    ".env.example",
+    ".env.sample",
+    ".env.template",
+    ".env.dist",
+    "*cert*.pem",
+    "*chain*.pem",
+    "ca.pem",
+    "ca-*.pem",
+    "cacert*.pem",
+    "*.pub",
+    "*pub*.pem",
+];
+
+/// What a pattern of files is tried on.
+const SAMPLES: &[&str] = &[
+    ".env",
+    ".env.local",
+    "prod.env",
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
+    ".git-credentials",
+    "shadow",
+    ".ssh",
+    ".aws",
+    ".kube",
+    ".gnupg",
+    ".docker",
+    "credentials",
+    "credentials.json",
+    "secrets.yml",
+    "secrets.json",
+    "kubeconfig",
+    "admin.conf",
+    "id_rsa",
+    "id_ed25519",
+    "id_ecdsa",
+    "id_dsa",
+    "server.key",
+    "key.pem",
+    "keystore.p12",
+    "terraform.tfstate",
+    ".bash_history",
+    "environ",
+];
+
+/// Adds a finding for every argument that names a place of secrets.
+pub(super) fn check(args: &[Word], title: &str, found: &mut Found) {
+    for word in args {
+        if word.text == super::special::INPUT {
+            continue;
+        }
+        let Some(text) = word.shape() else { continue };
+        if names_secret(&text, word.is_glob()) {
+            found.add(
+                Effect::Secret,
+                format!("{title}: `{}` may name a secret", word.text),
+            );
+        }
+    }
+}
+
+/// Whether a place below which the secrets of a user or of the system lie.
+pub(super) fn is_broad(word: &Word) -> bool {
+    let Some(text) = word.shape() else { return true };
+    let text = text.trim_end_matches('/');
+    let above = text.split('/').filter(|part| !part.is_empty());
+    text.is_empty()
+        || text.starts_with('~') && !text.contains('/')
+        || ["/root", "/home", "/etc", "/Users", "/proc", "/var", "/run", "/dev"].contains(&text)
+        || (text.starts_with("/home/") || text.starts_with("/Users/")) && above.clone().count() < 3
+        || above.clone().count() > 0 && above.clone().all(|part| part == "..")
+}
+
+fn names_secret(text: &str, glob: bool) -> bool {
+    let lower = text.to_ascii_lowercase();
+    if is_device(&lower) || lower.starts_with("/proc/") && lower.ends_with("/mem") {
+        return true;
+    }
+    lower
+        .split(|sign: char| sign.is_whitespace() || "/:=@,'\"();|<>{}".contains(sign))
+        .filter(|part| !part.is_empty())
+        .any(|part| is_secret(part) || glob && becomes_secret(part))
+}
+
+fn is_device(text: &str) -> bool {
+    let Some(at) = text.find("/dev/") else { return false };
+    let name = &text[at + 5..];
+    at == 0 && !(["null", "zero", "stdin", "stdout", "stderr"].contains(&name) || name.starts_with("fd/"))
+}
+
+fn is_secret(name: &str) -> bool {
+    let fits = |pattern: &&str| within_word(&pattern.replace('?', "*"), name);
+    NAMES.iter().any(|pattern| fits(&pattern)) && !PUBLIC.iter().any(|pattern| fits(&pattern))
+}
+
+/// Whether a pattern, as the shell reads it, could be the name of a secret.
+fn becomes_secret(pattern: &str) -> bool {
+    if !pattern.contains(['*', '?', '[']) {
+        return false;
+    }
+    let pattern: Vec<char> = pattern.chars().collect();
+    SAMPLES.iter().any(|sample| {
+        let sample: Vec<char> = sample.chars().collect();
+        // A leading dot is never meant by a star.
+        (sample[0] != '.' || pattern[0] == '.' || pattern[0] == '[') && could_be(&pattern, &sample)
+    })
+}
+
+/// A set in brackets is taken to mean any character.
+fn could_be(pattern: &[char], name: &[char]) -> bool {
+    // Which positions of the name can be reached.
+    let mut reached = vec![false; name.len() + 1];
+    reached[0] = true;
+    let mut at = 0;
+    while let Some(sign) = pattern.get(at) {
+        let mut next = vec![false; name.len() + 1];
+        match sign {
+            '*' => {
+                let first = reached.iter().position(|is| *is).unwrap_or(name.len() + 1);
+                next.iter_mut().skip(first).for_each(|is| *is = true);
+            }
+            '?' | '[' => {
+                if *sign == '[' {
+                    at += pattern[at..].iter().position(|sign| *sign == ']').unwrap_or(0);
+                }
+                for index in 0..name.len() {
+                    next[index + 1] = reached[index];
+                }
+            }
+            plain => {
+                for index in 0..name.len() {
+                    next[index + 1] = reached[index] && name[index] == *plain;
+                }
+            }
+        }
+        reached = next;
+        at += 1;
+    }
+    reached.last() == Some(&true)
+}

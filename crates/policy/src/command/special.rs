@@ -1,0 +1,281 @@
+//! Commands whose arguments need more than a table.
+
+use super::effect::{Effect, Found};
+use super::options::Scanned;
+use super::{awk, cloud, inner, nested, secrets, sed, sql};
+use crate::shell::{self, Piece, Word};
+
+/// How a word is written that stands for whatever is read from standard input.
+pub(super) const INPUT: &str = "(input)";
+
+/// The entry names the handler; a name that is not here counts as unknown.
+pub(super) fn handle(handler: &str, args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+    match handler {
+        "awk" => awk::check(args, scanned, found),
+        "sed" => sed::check(args, scanned, found),
+        "sql" => sql::check(args, title, scanned, found),
+        "env" => env(args, scanned, found),
+        "xargs" => xargs(args, scanned, found),
+        "shell" => shell(args, title, scanned, found),
+        "grep" => grep(args, title, scanned, found),
+        "rm" => rm(args, title, scanned, found),
+        "dd" => dd(args, found),
+        "tar" => tar(args, title, found),
+        "sysctl" => assigning(args, title, found),
+        "date" => date(args, scanned, found),
+        "plus" => push(args, title, found),
+        "list" => list(scanned, title, found),
+        "checkout" => checkout(args, scanned, title, found),
+        "git-config" => git_config(args, scanned, title, found),
+        "noun" => cloud::gcloud(args, title, found),
+        "aws" => cloud::aws(args, title, found),
+        "kubectl" => cloud::kubectl(args, title, found),
+        "api" => cloud::gh_api(scanned, title, found),
+        "sensitive" => cloud::sensitive(args, title, found),
+        "ip" => cloud::ip(args, title, found),
+        "needs" => needs(scanned, title, found),
+        "command" => command(args, scanned, found),
+        _ => found.add(Effect::Unknown, format!("{title}: nothing is known of its arguments")),
+    }
+}
+
+fn text(args: &[Word], index: usize) -> Option<String> {
+    args.get(index).and_then(Word::literal)
+}
+
+/// `env`: variables, then a command.
+fn env(args: &[Word], scanned: &Scanned, found: &mut Found) {
+    found.wraps = true;
+    let Some(first) = scanned.operands.first() else { return };
+    for (index, word) in args.iter().enumerate().skip(*first) {
+        match word.text.split_once('=') {
+            Some((name, _)) => nested::variable(name, found),
+            None => return inner(&args[index..], found),
+        }
+    }
+}
+
+/// `xargs`: a command whose last arguments nobody knows.
+fn xargs(args: &[Word], scanned: &Scanned, found: &mut Found) {
+    found.wraps = true;
+    let Some(first) = scanned.operands.first() else {
+        return found.add(Effect::Unknown, "xargs: without a command it prints what it reads");
+    };
+    let mut words = args[*first..].to_vec();
+    words.push(Word {
+        pieces: vec![Piece::Glob('*')],
+        text: INPUT.to_owned(),
+    });
+    let outer = std::mem::replace(&mut found.templated, true);
+    let fed = std::mem::replace(&mut found.feeds, true);
+    inner(&words, found);
+    (found.templated, found.feeds) = (outer, fed);
+}
+
+/// `bash -c 'script'`: the script is judged; anything else that a shell may run is not.
+fn shell(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+    found.wraps = true;
+    let script = scanned
+        .options
+        .contains(&"-c")
+        .then(|| scanned.operands.first().and_then(|first| text(args, *first)));
+    let Some(Some(script)) = script else {
+        return found.add(Effect::Code, format!("{title}: runs code that is not seen"));
+    };
+    if found.templated {
+        return found.add(Effect::Code, format!("{title}: text that is not known becomes code"));
+    }
+    // Other shells than bash read these in another way.
+    let differs = ["$'", "$\"", "&>", "<(", ">(", "<<<", "|&", "[["];
+    if title != "bash" && differs.iter().any(|sign| script.contains(sign)) {
+        return found.add(Effect::Code, format!("{title}: a script for bash is run by another shell"));
+    }
+    match shell::parse(&script) {
+        Ok(parsed) if parsed.nodes.is_empty() || !parsed.here.is_empty() => {
+            found.add(Effect::Code, format!("{title}: the script is not judged"));
+        }
+        Ok(parsed) => {
+            found.depth += 1;
+            match found.depth > 4 {
+                true => found.add(Effect::Code, "shells within shells"),
+                false => nested::nodes(&parsed.nodes, found),
+            }
+            found.depth -= 1;
+        }
+        Err(unclear) => found.add(Effect::Code, format!("{title}: {unclear}")),
+    }
+}
+
+/// Searching whole trees finds secrets as well.
+fn grep(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+    let recursive = ["-r", "-R", "--recursive", "--dereference-recursive"];
+    let deep = scanned.options.iter().any(|option| recursive.contains(option))
+        || scanned
+            .values
+            .iter()
+            .any(|(name, value)| matches!(*name, "-d" | "--directories") && value.as_deref() != Some("skip"));
+    if deep {
+        broad(args, title, scanned, found);
+    }
+}
+
+pub(super) fn broad(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+    for index in &scanned.operands {
+        if secrets::is_broad(&args[*index]) {
+            let reason = format!("{title}: below `{}` lie secrets", args[*index].text);
+            found.add(Effect::Secret, reason);
+        }
+    }
+}
+
+fn rm(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+    let recursive = ["-r", "-R", "--recursive"];
+    if scanned.options.iter().any(|option| recursive.contains(option)) {
+        let everything = scanned
+            .operands
+            .iter()
+            .any(|index| secrets::is_broad(&args[*index]) || args[*index].is_glob());
+        if everything {
+            found.add(Effect::Ruin, format!("{title}: deletes whole trees"));
+        }
+    }
+}
+
+/// `dd`: harmless only as long as it writes to standard output.
+fn dd(args: &[Word], found: &mut Found) {
+    for word in args {
+        match word.shape() {
+            Some(text) if text.starts_with("of=/dev/") => found.add(Effect::Ruin, "dd: overwrites a device"),
+            Some(text) if text.starts_with("of=") => found.add(Effect::Destroy, "dd: overwrites a file"),
+            Some(_) | None => {}
+        }
+    }
+}
+
+/// `tar`: listing only, whichever way its first word is written.
+fn tar(args: &[Word], title: &str, found: &mut Found) {
+    let letters = |word: &String| -> String {
+        match (word.starts_with("--"), word.strip_prefix('-')) {
+            (true, _) => String::new(),
+            (false, Some(rest)) => rest.to_owned(),
+            (false, None) => String::new(),
+        }
+    };
+    let words: Vec<String> = args.iter().filter_map(Word::literal).collect();
+    let mut modes: String = words.iter().map(letters).collect();
+    // The old way, without a minus.
+    if let Some(first) = words.first().filter(|word| !word.starts_with('-')) {
+        modes.push_str(first);
+        let harmless = "tvfjzJaOp";
+        if !first.chars().all(|sign| harmless.contains(sign)) {
+            found.add(Effect::Write, format!("{title}: makes, changes or unpacks an archive"));
+        }
+    }
+    let lists = modes.contains('t') || words.iter().any(|word| word == "--list");
+    if !lists || modes.contains(['c', 'x', 'r', 'u', 'A']) {
+        found.add(Effect::Write, format!("{title}: makes, changes or unpacks an archive"));
+    }
+    if words.iter().any(|word| word.contains(':')) {
+        found.add(Effect::Network, format!("{title}: an archive on another machine"));
+    }
+}
+
+fn assigning(args: &[Word], title: &str, found: &mut Found) {
+    if args.iter().any(|word| word.text.contains('=')) {
+        found.add(Effect::Privilege, format!("{title}: sets a value of the kernel"));
+    }
+}
+
+/// `date`: anything but a format sets the clock.
+fn date(args: &[Word], scanned: &Scanned, found: &mut Found) {
+    for index in &scanned.operands {
+        if !text(args, *index).is_some_and(|text| text.starts_with('+')) {
+            found.add(Effect::Privilege, "date: sets the clock");
+        }
+    }
+}
+
+/// `git push`: a plus forces, a colon deletes.
+fn push(args: &[Word], title: &str, found: &mut Found) {
+    let forced = |word: &Word| word.text.starts_with(['+', ':']);
+    if args.iter().any(forced) {
+        found.add(Effect::Destroy, format!("{title}: overwrites or deletes what others have"));
+    }
+}
+
+/// `git branch`, `git tag`: a name makes one, unless the names shall be listed.
+fn list(scanned: &Scanned, title: &str, found: &mut Found) {
+    let lists = scanned.options.iter().any(|option| matches!(*option, "-l" | "--list"));
+    if !lists && !scanned.operands.is_empty() {
+        found.add(Effect::Write, format!("{title}: a name makes one"));
+    }
+}
+
+/// `git checkout`: with names of files it throws changes away.
+fn checkout(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+    let files = args.iter().any(|word| matches!(word.text.as_str(), "--" | "." | "--pathspec-from-file"));
+    if files || scanned.operands.len() > 1 {
+        found.add(Effect::Destroy, format!("{title}: throws away changes of files"));
+    }
+}
+
+/// `git config`: reading needs an option that says so.
+fn git_config(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+    let reads = [
+        "--get",
+        "--get-all",
+        "--get-regexp",
+        "--get-urlmatch",
+        "--list",
+        "-l",
+        "--get-color",
+        "--get-colorbool",
+    ];
+    let names = matches!(scanned.operands.as_slice(), [only] if args[*only].text.contains('.'));
+    if !scanned.options.iter().any(|option| reads.contains(option)) && !names {
+        found.add(Effect::Code, format!("{title}: settings of git can run programs"));
+    }
+}
+
+/// `command -v` looks a program up; without it the program runs.
+fn command(args: &[Word], scanned: &Scanned, found: &mut Found) {
+    if scanned.options.contains(&"-v") || scanned.options.contains(&"-V") {
+        return;
+    }
+    found.wraps = true;
+    if let Some(first) = scanned.operands.first() {
+        inner(&args[*first..], found);
+    }
+}
+
+/// Programs that change something unless an option says that they shall only tell.
+fn needs(scanned: &Scanned, title: &str, found: &mut Found) {
+    let asks: &[&str] = match title {
+        "unzip" => &["-l", "-v", "-Z", "-t", "-p", "-c", "-z"],
+        "gzip" | "gunzip" | "bzip2" | "bunzip2" | "xz" | "unxz" => {
+            &["-c", "-t", "-l", "--stdout", "--to-stdout", "--test", "--list"]
+        }
+        "crontab" => &["-l"],
+        "dpkg" => &[
+            "-l", "-L", "-s", "-S", "-p", "-V", "-C", "--list", "--listfiles", "--status", "--search", "--print-avail",
+            "--verify", "--audit", "--print-architecture", "--get-selections",
+        ],
+        "black" | "isort" => &["--check", "--check-only", "-c", "--version", "--diff"],
+        "packer fmt" => &["-check", "-write=false"],
+        "terraform fmt" | "tofu fmt" => &["-check", "-write=false"],
+        "sips" => &["-g", "--getProperty"],
+        "xattr" => &["-p", "-l"],
+        "codesign" => &["-d", "--display", "-v", "--verify", "-h"],
+        "textutil" => &["-info", "-stdout"],
+        "spctl" => &["-a", "--assess", "--status", "--list"],
+        "ruff format" => &["--check", "--diff"],
+        "mdimport" => &["-L", "-A", "-X"],
+        _ => &[],
+    };
+    if !scanned.options.iter().any(|option| asks.contains(option)) {
+        found.add(
+            Effect::Write,
+            format!("{title}: changes something, unless an option says otherwise"),
+        );
+    }
+}

@@ -1,0 +1,130 @@
+//! Database clients: a query that only asks.
+
+use super::effect::{Effect, Found};
+use super::options::Scanned;
+use crate::shell::Word;
+
+/// Judges the queries among the arguments.
+pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+    let program = title.split(' ').next().unwrap_or(title);
+    let mut queries: Vec<Option<String>> = scanned
+        .values
+        .iter()
+        .filter(|(name, _)| {
+            matches!(
+                *name,
+                "-c" | "-s" | "-e" | "-Q" | "-q" | "--command" | "--execute" | "--query" | "-cmd"
+            )
+        })
+        .map(|(_, value)| value.clone())
+        .collect();
+    if matches!(program, "sqlite3" | "duckdb") {
+        let behind = scanned.operands.iter().skip(1);
+        queries.extend(behind.map(|index| args[*index].literal()));
+        let opens = !scanned.operands.is_empty();
+        let guarded = scanned.options.contains(&"-readonly");
+        if program == "duckdb" && opens && !guarded {
+            found.add(Effect::Write, "duckdb: makes the database if there is none");
+        }
+        if program == "sqlite3" && guarded && queries.is_empty() {
+            return found.add(Effect::Terminal, "sqlite3: waits for queries");
+        }
+    }
+    if title == "sqlcmd query" {
+        queries.extend(scanned.operands.iter().map(|index| args[*index].literal()));
+    }
+    if queries.is_empty() && !scanned.options.iter().any(|option| matches!(*option, "-V" | "-version")) {
+        return found.add(Effect::Unknown, format!("{title}: waits for queries"));
+    }
+    for query in queries {
+        if !query.is_some_and(|query| only_asks(&query)) {
+            found.add(Effect::Write, format!("{title}: the query may change data"));
+        }
+    }
+}
+
+/// Words that make a query do more than ask.
+const CHANGES: &[&str] = &[
+    "into", "insert", "update", "delete", "drop", "create", "alter", "copy", "call", "exec", "execute", "load", "outfile",
+    "dumpfile", "attach", "detach", "pragma", "set", "merge", "replace", "truncate", "grant", "revoke", "lock", "share",
+    "analyze", "vacuum", "export", "import", "install", "do", "handler", "using", "returning", "nextval", "setval", "go",
+    "use", "dbcc", "openrowset", "reset", "begin", "commit",
+];
+
+/// Functions that compute and touch nothing.
+const FUNCTIONS: &[&str] = &[
+    "count", "sum", "min", "max", "avg", "lower", "upper", "length", "coalesce", "round", "abs", "now", "date", "version",
+    "distinct", "trim", "substr", "substring", "cast", "ifnull", "nullif", "concat", "in", "and", "or", "not", "where", "on",
+    "by", "select", "from", "as", "over", "extract", "values", "having", "when", "then", "exists", "sqlite_version",
+    "current_date", "current_timestamp", "current_user", "strftime", "datetime", "total", "group_concat", "like",
+];
+
+/// One statement that selects or describes, with functions that are known. Anything odd counts as a change.
+fn only_asks(query: &str) -> bool {
+    let query = query.trim().trim_end_matches(';').trim_end();
+    if query.contains([';', '\\', '`', '!', '#', '$', '@']) || query.contains("--") || query.contains("/*") {
+        return false;
+    }
+    let lower = query.to_ascii_lowercase();
+    let mut words = lower.split(|sign: char| !sign.is_ascii_alphanumeric() && sign != '_');
+    let first = words.next().unwrap_or_default();
+    if !matches!(first, "select" | "show" | "describe" | "desc") || words.any(|word| CHANGES.contains(&word)) {
+        return false;
+    }
+    let mut before = String::new();
+    for sign in lower.chars() {
+        match sign {
+            '(' => {
+                let name = before.trim_end().rsplit(|sign: char| !sign.is_ascii_alphanumeric() && sign != '_').next();
+                let name = name.unwrap_or_default();
+                // A name in quotes, or with a schema, is a function of somebody's own.
+                let odd = before.trim_end().ends_with(['"', '\'', ']']);
+                let dotted = before.trim_end().strip_suffix(name).is_some_and(|rest| rest.ends_with('.'));
+                if odd || dotted || !name.is_empty() && !FUNCTIONS.contains(&name) {
+                    return false;
+                }
+                before.clear();
+            }
+            sign => before.push(sign),
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::only_asks;
+
+    #[test]
+    fn questions_are_told_from_changes() {
+        for query in [
+            "SELECT 1",
+            "select * from users where (a = 1);",
+            "SELECT count(*), max(x) FROM t GROUP BY y",
+            "SHOW DATABASES",
+            "DESCRIBE FORMATTED tbl",
+        ] {
+            assert!(only_asks(query), "{query}");
+        }
+        for query in [
+            "DROP TABLE t",
+            "SELECT 1; DROP TABLE t",
+            "SELECT * INTO x FROM y",
+            "SELECT pg_read_file('/etc/passwd')",
+            "SELECT writefile('x', 'y')",
+            "SELECT \"writefile\"('x', 'y')",
+            "SELECT main.writefile ('x')",
+            "SELECT load_extension('x')",
+            ".shell id",
+            "\\! id",
+            "SELECT 1 /*! INTO OUTFILE 'x' */",
+            "WITH x AS (DELETE FROM t RETURNING *) SELECT * FROM x",
+            "EXPLAIN ANALYZE DELETE FROM t",
+            "PRAGMA user_version = 1",
+            "select 1\n!id",
+            "SELECT * FROM t FOR UPDATE",
+        ] {
+            assert!(!only_asks(query), "{query}");
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The table of commands: what each does, and which options change that.
+//!
+//! The files in `table/` are the table. A line that begins at the margin names commands, or commands with a
+//! subcommand, with what they do; the indented lines below it name options. `docs/guide/command-policy.md` has the notation.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use super::effect::Effect;
+
+const FILES: &[&str] = &[
+    include_str!("table/files.txt"),
+    include_str!("table/text.txt"),
+    include_str!("table/system.txt"),
+    include_str!("table/git.txt"),
+    include_str!("table/development.txt"),
+    include_str!("table/containers.txt"),
+    include_str!("table/cloud.txt"),
+    include_str!("table/macos.txt"),
+];
+
+static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(FILES));
+
+/// Every entry, by the name of its program.
+pub(super) struct Table {
+    entries: HashMap<&'static str, Vec<Entry>>,
+    /// Lines that cannot be read. They count for nothing; a test keeps the list empty.
+    broken: Vec<&'static str>,
+}
+
+/// What is known of a command, or of one of its subcommands.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    /// The program and its subcommands; a star stands for anything within a word.
+    pub(super) path: Vec<&'static str>,
+    pub(super) effect: Effect,
+    pub(super) reason: Option<&'static str>,
+    pub(super) options: Vec<Opt>,
+    /// Options that are not listed change nothing.
+    pub(super) any: bool,
+    /// Files of the project decide which program runs, whatever its arguments are.
+    pub(super) local: bool,
+    /// Its arguments may be anything, also what only the shell knows.
+    pub(super) safe: bool,
+    /// It shows names of files and no contents.
+    pub(super) names: bool,
+    /// `-name` is one option, as with `find`.
+    pub(super) single: bool,
+    /// The first operand ends the options.
+    pub(super) ordered: bool,
+    /// The first operands are names of subcommands.
+    pub(super) sub: bool,
+    /// What subcommands do that are not listed.
+    pub(super) other: Effect,
+    /// Its options may stand behind its subcommands too.
+    pub(super) everywhere: bool,
+    /// How many operands it may have and still be harmless.
+    pub(super) operands: usize,
+    /// It runs the command that follows these many operands.
+    pub(super) wraps: Option<usize>,
+    /// The code that knows more.
+    pub(super) handler: Option<&'static str>,
+}
+
+/// One option.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Opt {
+    /// As it is written, with its minus signs.
+    pub(super) name: &'static str,
+    pub(super) value: Value,
+    pub(super) effect: Effect,
+    pub(super) reason: Option<&'static str>,
+}
+
+/// Whether an option has a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Value {
+    None,
+    /// `-o value`, `-ovalue`, `--option value`, `--option=value`
+    Required,
+    /// `-ovalue`, `--option=value`
+    Attached,
+}
+
+/// The entry for a command line that begins with these words, and how many of the words are its path.
+pub(super) fn lookup(program: &str, words: &[&str]) -> Option<(&'static Entry, usize)> {
+    let entries = TABLE.entries.get(program)?;
+    let mut best: Option<(&'static Entry, usize)> = None;
+    for entry in entries {
+        if let Some(count) = entry.matches(words)
+            && best.is_none_or(|(_, before)| count > before)
+        {
+            best = Some((entry, count));
+        }
+    }
+    best
+}
+
+/// The entry of a program by itself.
+pub(super) fn root(program: &str) -> Option<&'static Entry> {
+    let entries = TABLE.entries.get(program)?;
+    entries.iter().find(|entry| entry.path.len() == 1)
+}
+
+impl Entry {
+    /// How many of the words are its path.
+    fn matches(&self, words: &[&str]) -> Option<usize> {
+        let path = &self.path[1..];
+        if path.first() == Some(&"**") {
+            // The last plain word is what is done.
+            let (last, wanted) = (words.last()?, path.get(1)?);
+            return (words.len() > 1 && one_of(wanted, last)).then_some(words.len());
+        }
+        let fits = path.len() <= words.len()
+            && path
+                .iter()
+                .zip(words)
+                .all(|(wanted, word)| one_of(wanted, word));
+        fits.then_some(path.len())
+    }
+
+    pub(super) fn option(&self, name: &str) -> Option<&Opt> {
+        self.options.iter().find(|option| option.name == name)
+    }
+}
+
+/// Whether one of several patterns is the word: `list|describe-*`.
+fn one_of(patterns: &str, word: &str) -> bool {
+    patterns.split('|').any(|pattern| within_word(pattern, word))
+}
+
+/// Whether a pattern, in which a star stands for any characters, is the word.
+pub(crate) fn within_word(pattern: &str, word: &str) -> bool {
+    let Some((head, tail)) = pattern.split_once('*') else {
+        return pattern == word;
+    };
+    let Some(mut rest) = word.strip_prefix(head) else {
+        return false;
+    };
+    let parts: Vec<&str> = tail.split('*').collect();
+    let Some((last, middle)) = parts.split_last() else {
+        return false;
+    };
+    for part in middle {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+impl Table {
+    fn read(files: &[&'static str]) -> Self {
+        let mut table = Self {
+            entries: HashMap::new(),
+            broken: Vec::new(),
+        };
+        for file in files {
+            let mut open: Vec<Entry> = Vec::new();
+            for line in file.lines() {
+                if line.trim().is_empty() || line.starts_with('#') {
+                    continue;
+                }
+                let read = match line.starts_with(' ') {
+                    true => options(line, &mut open),
+                    false => {
+                        table.store(&mut open);
+                        header(line).map(|entries| open = entries)
+                    }
+                };
+                if read.is_none() {
+                    table.broken.push(line);
+                }
+            }
+            table.store(&mut open);
+        }
+        table.spread();
+        table
+    }
+
+    /// Gives the options of a program that stand everywhere to its subcommands.
+    fn spread(&mut self) {
+        for entries in self.entries.values_mut() {
+            let has_subcommands = entries.iter().any(|entry| entry.path.len() > 1);
+            if let Some(root) = entries.iter_mut().find(|entry| entry.path.len() == 1) {
+                root.sub |= has_subcommands;
+            }
+            let root = entries.iter().find(|entry| entry.everywhere && entry.path.len() == 1);
+            let Some(shared) = root.map(|root| root.options.clone()) else {
+                continue;
+            };
+            for entry in entries.iter_mut().filter(|entry| entry.path.len() > 1) {
+                entry.options.extend(&shared);
+            }
+        }
+    }
+
+    fn store(&mut self, open: &mut Vec<Entry>) {
+        for entry in open.drain(..) {
+            self.entries.entry(entry.path[0]).or_default().push(entry);
+        }
+    }
+}
+
+/// `name, name sub : effect, attribute, … -> reason`
+fn header(line: &'static str) -> Option<Vec<Entry>> {
+    let (names, rest) = line.split_once(" : ")?;
+    let (attributes, reason) = match rest.split_once(" -> ") {
+        Some((attributes, reason)) => (attributes, Some(reason.trim())),
+        None => (rest, None),
+    };
+    let mut attributes = attributes.split(',').map(str::trim);
+    let mut entry = Entry {
+        path: Vec::new(),
+        effect: Effect::parse(attributes.next()?)?,
+        reason,
+        options: Vec::new(),
+        any: false,
+        local: false,
+        safe: false,
+        names: false,
+        single: false,
+        ordered: false,
+        sub: false,
+        other: Effect::Unknown,
+        everywhere: false,
+        operands: usize::MAX,
+        wraps: None,
+        handler: None,
+    };
+    for attribute in attributes {
+        set(&mut entry, attribute)?;
+    }
+    let named = |name: &'static str| Entry {
+        path: name.split_whitespace().collect(),
+        ..entry.clone()
+    };
+    let entries: Vec<Entry> = names.split(',').map(named).collect();
+    entries.iter().all(|entry| !entry.path.is_empty()).then_some(entries)
+}
+
+fn set(entry: &mut Entry, attribute: &'static str) -> Option<()> {
+    match attribute.split_once('=') {
+        None => match attribute {
+            "any" => entry.any = true,
+            "local" => entry.local = true,
+            "safe" => entry.safe = true,
+            "names" => entry.names = true,
+            "single" => entry.single = true,
+            "ordered" => entry.ordered = true,
+            "sub" => entry.sub = true,
+            "everywhere" => entry.everywhere = true,
+            _ => return None,
+        },
+        Some(("operands", count)) => entry.operands = count.parse().ok()?,
+        Some(("wraps", skip)) => {
+            entry.wraps = Some(skip.parse().ok()?);
+            entry.ordered = true;
+        }
+        Some(("else", effect)) => entry.other = Effect::parse(effect)?,
+        Some(("by", name)) => entry.handler = Some(name),
+        Some(_) => return None,
+    }
+    Some(())
+}
+
+/// `  -a -b= --long= -> effect reason`
+fn options(line: &'static str, open: &mut [Entry]) -> Option<()> {
+    let (names, meaning) = match line.split_once(" -> ") {
+        Some((names, meaning)) => (names, Some(meaning.trim())),
+        None => (line, None),
+    };
+    let (effect, reason) = match meaning {
+        None => (Effect::Read, None),
+        Some(text) => {
+            let (effect, reason) = text.split_once(' ').unwrap_or((text, ""));
+            (
+                Effect::parse(effect)?,
+                Some(reason).filter(|reason| !reason.is_empty()),
+            )
+        }
+    };
+    for name in names.split_whitespace() {
+        let (name, value) = match (name.strip_suffix('='), name.strip_suffix('?')) {
+            (Some(name), _) => (name, Value::Required),
+            (None, Some(name)) if name.len() > 1 => (name, Value::Attached),
+            _ => (name, Value::None),
+        };
+        if !name.starts_with(['-', '+']) {
+            return None;
+        }
+        for entry in open.iter_mut() {
+            entry.options.push(Opt {
+                name,
+                value,
+                effect,
+                reason,
+            });
+        }
+    }
+    (!open.is_empty()).then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_can_be_read() {
+        assert_eq!(TABLE.broken, Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_star_stands_for_characters_of_one_word() {
+        assert!(within_word("describe-*", "describe-images"));
+        assert!(within_word("*", "x"));
+        assert!(within_word("a*b*c", "aXbYc"));
+        assert!(!within_word("a*b*c", "aXcYb"));
+        assert!(!within_word("list", "list-x"));
+        assert!(!within_word("ab*ba", "aba"));
+    }
+}

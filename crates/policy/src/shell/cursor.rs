@@ -1,0 +1,162 @@
+//! Where the reader is in a line.
+
+use super::here::Pending;
+use super::{MAX_COMMANDS, MAX_DEPTH, Unclear, Word};
+
+/// A line, a place in it, and what must not grow without bound.
+pub(super) struct Cursor {
+    characters: Vec<char>,
+    pub(super) at: usize,
+    pub(super) depth: usize,
+    commands: usize,
+    /// Substitutions that are open.
+    pub(super) substitutions: usize,
+    /// Here documents whose bodies come after the next newline.
+    pub(super) pending: Vec<Pending>,
+    pub(super) here: Vec<Word>,
+}
+
+impl Cursor {
+    pub(super) fn new(line: &str) -> Self {
+        Self {
+            characters: line.chars().collect(),
+            at: 0,
+            depth: 0,
+            commands: 0,
+            substitutions: 0,
+            pending: Vec::new(),
+            here: Vec::new(),
+        }
+    }
+
+    /// A reader for the text between backquotes, within the same bounds.
+    pub(super) fn within(&self, text: &str) -> Self {
+        Self {
+            depth: self.depth,
+            commands: self.commands,
+            substitutions: 1,
+            ..Self::new(text)
+        }
+    }
+
+    pub(super) fn peek(&self) -> Option<char> {
+        self.look(0)
+    }
+
+    pub(super) fn look(&self, ahead: usize) -> Option<char> {
+        self.characters.get(self.at + ahead).copied()
+    }
+
+    pub(super) fn next(&mut self) -> Option<char> {
+        let character = self.peek()?;
+        self.at += 1;
+        Some(character)
+    }
+
+    pub(super) fn take(&mut self, wanted: char) -> bool {
+        let there = self.peek() == Some(wanted);
+        self.at += usize::from(there);
+        there
+    }
+
+    pub(super) fn starts_with(&self, text: &str) -> bool {
+        text.chars()
+            .enumerate()
+            .all(|(ahead, character)| self.look(ahead) == Some(character))
+    }
+
+    pub(super) fn take_text(&mut self, text: &str) -> bool {
+        let there = self.starts_with(text);
+        if there {
+            self.at += text.chars().count();
+        }
+        there
+    }
+
+    pub(super) fn since(&self, start: usize) -> String {
+        self.characters[start..self.at].iter().collect()
+    }
+
+    pub(super) fn rest_of_line(&mut self) -> String {
+        let start = self.at;
+        while self.peek().is_some_and(|character| character != '\n') {
+            self.at += 1;
+        }
+        self.since(start)
+    }
+
+    /// Over blanks, and over a line that goes on behind a backslash, which counts between words only.
+    pub(super) fn skip_blanks(&mut self) {
+        loop {
+            match self.peek() {
+                Some(' ' | '\t') => self.at += 1,
+                Some('\\') if self.look(1) == Some('\n') && self.is_between_words() => self.at += 2,
+                _ => return,
+            }
+        }
+    }
+
+    /// Behind a blank, and with one ahead: what a joined line means is then beyond doubt.
+    fn is_between_words(&self) -> bool {
+        let before = self.at.checked_sub(1).and_then(|index| self.characters.get(index));
+        matches!(before, None | Some(' ' | '\t' | '\n'))
+    }
+
+    /// The characters up to the next blank or operator, to tell a reserved word.
+    pub(super) fn run(&self) -> String {
+        let rest = &self.characters[self.at..];
+        let word = rest.iter().take(10).take_while(|character| !is_boundary(**character));
+        word.collect()
+    }
+
+    pub(super) fn unsupported(&self, what: &'static str) -> Unclear {
+        Unclear::Unsupported {
+            what,
+            at: self.at + 1,
+        }
+    }
+
+    pub(super) fn syntax(&self, what: &'static str) -> Unclear {
+        Unclear::Syntax {
+            what,
+            at: self.at + 1,
+        }
+    }
+
+    pub(super) fn enter(&mut self) -> Result<(), Unclear> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(Unclear::TooDeep);
+        }
+        Ok(())
+    }
+
+    pub(super) fn count(&mut self) -> Result<(), Unclear> {
+        self.commands += 1;
+        if self.commands > MAX_COMMANDS {
+            return Err(Unclear::TooMany);
+        }
+        Ok(())
+    }
+
+    /// Takes over what a reader of backquotes counted.
+    pub(super) fn account(&mut self, inner: &Self) {
+        self.commands = inner.commands;
+    }
+}
+
+/// Whether a word ends before this character, if nothing quotes it.
+pub(super) fn is_boundary(character: char) -> bool {
+    matches!(
+        character,
+        ' ' | '\t' | '\n' | ';' | '&' | '|' | '<' | '>' | '(' | ')'
+    )
+}
+
+pub(super) fn starts_name(character: char) -> bool {
+    character.is_ascii_alphabetic() || character == '_'
+}
+
+pub(super) fn in_name(character: char) -> bool {
+    character.is_ascii_alphanumeric() || character == '_'
+}
