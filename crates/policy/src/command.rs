@@ -3,6 +3,7 @@
 mod awk;
 mod cloud;
 mod effect;
+mod fetch;
 mod find;
 mod nested;
 mod options;
@@ -56,7 +57,7 @@ fn judge(words: &[Word], found: &mut Found) {
             format!("`{program}` is not in the table of commands"),
         );
     };
-    if asks_for_help(args) && root.wraps.is_none() && !root.local {
+    if asks_for_help(args, root.helps) && root.wraps.is_none() && !root.local {
         return;
     }
     match root.sub {
@@ -93,10 +94,14 @@ fn unversioned(program: &str) -> &str {
 }
 
 /// A program that is asked nothing but who it is.
-fn asks_for_help(args: &[Word]) -> bool {
+fn asks_for_help(args: &[Word], short: bool) -> bool {
     let [only] = args else { return false };
     only.literal()
-        .is_some_and(|text| text == "--help" || text == "--version")
+        .is_some_and(|text| match text.as_str() {
+            "--help" | "--version" => true,
+            "-h" | "-help" | "-V" | "-version" | "--help-long" => short,
+            _ => false,
+        })
 }
 
 /// Finds the entry of the subcommand, behind options and behind other subcommands.
@@ -112,7 +117,9 @@ fn subcommand(root: &'static Entry, args: &[Word], found: &mut Found) {
         };
         let scanned = options::scan(&front, rest, &title, found);
         let Some(first) = scanned.operands.first() else {
-            // No subcommand at all.
+            if rest.is_empty() && !entry.bare && entry.effect.is_read_only() {
+                found.add(Effect::Unknown, format!("{title}: without a subcommand"));
+            }
             return conclude(entry, rest, &title, &scanned, found);
         };
         rest = &rest[*first..];
@@ -121,6 +128,9 @@ fn subcommand(root: &'static Entry, args: &[Word], found: &mut Found) {
         path.extend(plain);
         let words: Vec<&str> = path.iter().map(String::as_str).collect();
         let Some((next, count)) = table::lookup(program, &words).filter(|(_, count)| *count > known) else {
+            if root.helps && help_behind(&path, rest, program) {
+                return;
+            }
             path.truncate(known + 1);
             let what = match path.len() > known {
                 true => self::title(program, &path),
@@ -132,16 +142,19 @@ fn subcommand(root: &'static Entry, args: &[Word], found: &mut Found) {
         path.truncate(count);
         if !next.sub {
             let title = self::title(program, &path);
-            if let Some(help) = rest.last().filter(|_| rest.len() == 1)
-                && help.literal().as_deref() == Some("--help")
-                && program != "git"
-            {
+            if root.helps && next.effect != Effect::Code && asks_for_help(rest, false) {
                 return;
             }
             return apply(next, rest, &title, found);
         }
         entry = next;
     }
+}
+
+/// `gh issue --help`: a subcommand that is known, and nothing but the question behind it.
+fn help_behind(path: &[String], rest: &[Word], program: &str) -> bool {
+    let known = path.first().is_some_and(|word| table::has_subcommand(program, word));
+    known && path.len() <= 2 && rest.len() == path.len() + 1 && asks_for_help(&rest[path.len()..], false)
 }
 
 fn title(program: &str, path: &[String]) -> String {

@@ -6,7 +6,7 @@ use super::table::within_word;
 use crate::shell::Word;
 
 /// Groups of `gcloud`. Behind them stands what is done.
-const GCLOUD: &str = "access-approval access-context-manager active-directory address-groups addresses ai ai-platform alloydb \
+const GCLOUD: &str = "perimeters levels cloud-bindings supported-services managed-instance-groups rolling-action access-approval access-context-manager active-directory address-groups addresses ai ai-platform alloydb \
     alpha anthos api-gateway api-keys apigee apis app apphub artifacts asset assured audit-manager auth authz-policies \
     autoscalers backend-buckets backend-services backups batch beta bigtable billing billing-accounts bms bq buckets builds \
     certificate-authority certificate-manager certificates clusters cloud-shell cloudlocationfinder commitments components \
@@ -39,7 +39,7 @@ const GCLOUD: &str = "access-approval access-context-manager active-directory ad
 /// What only asks.
 const GCLOUD_ASKS: &str = "list describe list-* describe-* get-iam-policy get-ancestors get-ancestors-iam-policy get-server-config \
     get-effective-firewalls get-health get-nat-mapping-info get-nat-ip-info get-status get-xpn-host get-project read tail \
-    get-operation get-value get-guest-attributes get-serial-port-output get-public-key get-partition get-parent-* \
+    get-operation log get-value get-guest-attributes get-serial-port-output get-public-key get-partition get-parent-* \
     search-* lookup validate-* check-* query";
 
 /// `gcloud`: groups, then what is done.
@@ -68,15 +68,14 @@ pub(super) fn gcloud(args: &[Word], title: &str, found: &mut Found) {
 
 /// `aws service operation`, where the operation says whether it asks.
 pub(super) fn aws(args: &[Word], title: &str, found: &mut Found) {
-    options(args, title, &["--endpoint-url", "--with-decryption", "--no-verify-ssl", "--ca-bundle", "--cli-input-*", "--debug"], found);
+    options(args, title, &["--endpoint-url", "--with-decryption", "--no-verify-ssl", "--ca-bundle", "--cli-input-*", "--debug", "--include-value*"], found);
     // An operand is a file that the answer is written to.
     if args.first().and_then(plain).is_some() {
         found.add(Effect::Write, format!("{title}: writes its answer to a file"));
     }
     let secret = [
-        "*secret-value*", "*password*", "*session-token", "*credential*", "*authorization-token", "*federation-token", "*api-key*",
-        "*access-key-last-used-x", "*login*", "*ssh-key*", "*parameters-for-import", "*data-key*", "*presigned*", "*token*",
-        "*get-random*", "*access-portal*", "*auth-token*",
+        "*secret-value*", "*password", "*password-data", "*random-password", "*credentials*", "get-*token*", "get-login",
+        "*parameters-for-import", "*data-key*", "*presigned*", "*decrypt*", "*private*",
     ];
     let operation = title.rsplit(' ').next().unwrap_or_default();
     if secret.iter().any(|pattern| within_word(pattern, operation)) && operation != "list-service-specific-credentials" {
@@ -113,11 +112,11 @@ pub(super) fn gh_api(scanned: &Scanned, title: &str, found: &mut Found) {
 /// `az`: subcommands that show keys and tokens.
 pub(super) fn sensitive(args: &[Word], title: &str, found: &mut Found) {
     let secret = [
-        "*secret*", "*key", "*keys", "*credential*", "*token*", "*connection-string*", "*password*", "*appsettings*", "*sas*",
-        "*publishing-profiles", "*kubeconfig*", "*user-credentials*", "rest", "invoke", "*-admin*", "login*",
+        "*-key", "*keys", "*credential*", "*access-token*", "*connection-string*", "*password*", "*appsettings*", "*-sas*", "sas",
+        "*publishing-profiles", "*kubeconfig*", "rest", "invoke", "login*", "*-secrets", "list-secrets", "show-secret",
     ];
     let shows = |word: &str| secret.iter().any(|pattern| within_word(pattern, word));
-    if title.split(' ').skip(1).any(shows) {
+    if title.split(' ').skip(1).any(shows) || title.ends_with("secret show") || title.ends_with("secret get") {
         found.add(Effect::Secret, format!("{title}: may show secrets"));
     }
     options(args, title, &["--file", "-f", "--debug", "--show-secrets", "--include-secrets", "--secrets", "--open-browser", "--open", "--launch-browser", "--dest*"], found);

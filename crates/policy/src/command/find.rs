@@ -6,6 +6,9 @@ use super::table::Entry;
 use super::{inner, secrets, special};
 use crate::shell::Word;
 
+/// Tests that say what the files are called.
+const BY_NAME: &[&str] = &["-name", "-iname", "-path", "-ipath", "-wholename", "-regex", "-iregex"];
+
 pub(super) fn judge(entry: &Entry, args: &[Word], found: &mut Found) {
     let (rest, commands) = split(args, found);
     let scanned = options::scan(entry, &rest, "find", found);
@@ -13,6 +16,9 @@ pub(super) fn judge(entry: &Entry, args: &[Word], found: &mut Found) {
     if !commands.is_empty() || found.feeds {
         secrets::check(&rest, "find", found);
         special::broad(&rest, "find", &scanned, found);
+    }
+    if found.feeds && !scanned.values.iter().any(|(name, _)| BY_NAME.contains(name)) {
+        found.add(Effect::Secret, "find: whatever there is becomes an argument, secrets too");
     }
     for command in commands {
         found.wraps = true;

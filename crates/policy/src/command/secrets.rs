@@ -37,7 +37,6 @@ const NAMES: &[&str] = &[
     ".docker",
     ".dockercfg",
     ".gcloud",
-    "gcloud",
     "application_default_credentials.json",
     "service-account*.json",
     "service_account*.json",
@@ -87,8 +86,6 @@ const NAMES: &[&str] = &[
     "*.ovpn",
     "wallet.dat",
     ".password-store",
-    "keyrings",
-    "keychains",
     "*.keychain*",
     "login data",
     "logins.json",
@@ -207,6 +204,10 @@ pub(super) fn is_broad(word: &Word) -> bool {
 
 fn names_secret(text: &str, glob: bool) -> bool {
     let lower = text.to_ascii_lowercase();
+    let places = ["/.config/gcloud", "/keyrings/", "/keychains/", ".docker/config"];
+    if places.iter().any(|place| lower.contains(place)) {
+        return true;
+    }
     if is_device(&lower) || lower.starts_with("/proc/") && lower.ends_with("/mem") {
         return true;
     }
@@ -223,7 +224,10 @@ fn is_device(text: &str) -> bool {
 }
 
 fn is_secret(name: &str) -> bool {
-    let fits = |pattern: &&str| within_word(&pattern.replace('?', "*"), name);
+    // `.key` is no key, `server.key` is.
+    let fits = |pattern: &&str| {
+        within_word(&pattern.replace('?', "*"), name) && (pattern.len() <= name.len() || !pattern.starts_with("*."))
+    };
     NAMES.iter().any(|pattern| fits(&pattern)) && !PUBLIC.iter().any(|pattern| fits(&pattern))
 }
 

@@ -2,7 +2,7 @@
 
 use super::effect::{Effect, Found};
 use super::options::Scanned;
-use super::{awk, cloud, inner, nested, secrets, sed, sql};
+use super::{awk, cloud, fetch, inner, nested, secrets, sed, sql};
 use crate::shell::{self, Piece, Word};
 
 /// How a word is written that stands for whatever is read from standard input.
@@ -31,6 +31,9 @@ pub(super) fn handle(handler: &str, args: &[Word], title: &str, scanned: &Scanne
         "aws" => cloud::aws(args, title, found),
         "kubectl" => cloud::kubectl(args, title, found),
         "api" => cloud::gh_api(scanned, title, found),
+        "curl" => fetch::check(args, scanned, found),
+        "dry-run" => dry_run(scanned, title, found),
+        "remote-name" => remote_name(args, scanned, title, found),
         "sensitive" => cloud::sensitive(args, title, found),
         "ip" => cloud::ip(args, title, found),
         "needs" => needs(scanned, title, found),
@@ -237,6 +240,25 @@ fn git_config(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) 
     }
 }
 
+/// Changes something, unless it is only tried; a value of the option could say that it is not.
+fn dry_run(scanned: &Scanned, title: &str, found: &mut Found) {
+    let valued = scanned.values.iter().any(|(name, value)| {
+        *name == "--dry-run" && !matches!(value.as_deref(), Some("client" | "server" | "true" | ""))
+    });
+    if valued || !scanned.options.contains(&"--dry-run") {
+        found.add(Effect::Write, format!("{title}: changes what runs"));
+    }
+}
+
+/// A remote by the name that the settings give it; an address could be anybody's.
+fn remote_name(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+    let plain = |sign: char| sign.is_ascii_alphanumeric() || "_-".contains(sign);
+    let first = scanned.operands.first().and_then(|first| text(args, *first));
+    if first.is_some_and(|name| !name.chars().all(plain)) {
+        found.add(Effect::Network, format!("{title}: talks to an address of the command"));
+    }
+}
+
 /// `command -v` looks a program up; without it the program runs.
 fn command(args: &[Word], scanned: &Scanned, found: &mut Found) {
     if scanned.options.contains(&"-v") || scanned.options.contains(&"-V") {
@@ -260,6 +282,7 @@ fn needs(scanned: &Scanned, title: &str, found: &mut Found) {
             "-l", "-L", "-s", "-S", "-p", "-V", "-C", "--list", "--listfiles", "--status", "--search", "--print-avail",
             "--verify", "--audit", "--print-architecture", "--get-selections",
         ],
+        "cargo fmt" => &["--check"],
         "black" | "isort" => &["--check", "--check-only", "-c", "--version", "--diff"],
         "packer fmt" => &["-check", "-write=false"],
         "terraform fmt" | "tofu fmt" => &["-check", "-write=false"],
@@ -268,11 +291,21 @@ fn needs(scanned: &Scanned, title: &str, found: &mut Found) {
         "codesign" => &["-d", "--display", "-v", "--verify", "-h"],
         "textutil" => &["-info", "-stdout"],
         "spctl" => &["-a", "--assess", "--status", "--list"],
+        "dscl" => &["-read", "-list", "-search", "-readall", "-readpl"],
+        "compression_tool" => &["-decode", "-encode"],
+        "fzf" => &["-f", "--filter"],
         "ruff format" => &["--check", "--diff"],
         "mdimport" => &["-L", "-A", "-X"],
         _ => &[],
     };
-    if !scanned.options.iter().any(|option| asks.contains(option)) {
+    let named = |option: &&str| match option.split_once('=') {
+        Some((name, wanted)) => scanned
+            .values
+            .iter()
+            .any(|(option, value)| *option == name && value.as_deref() == Some(wanted)),
+        None => scanned.options.contains(option),
+    };
+    if !asks.iter().any(|option| named(&option)) {
         found.add(
             Effect::Write,
             format!("{title}: changes something, unless an option says otherwise"),

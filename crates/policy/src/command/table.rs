@@ -40,6 +40,8 @@ pub(super) struct Entry {
     pub(super) any: bool,
     /// Files of the project decide which program runs, whatever its arguments are.
     pub(super) local: bool,
+    /// `-h`, `-help` and the like, alone, print help.
+    pub(super) helps: bool,
     /// Its arguments may be anything, also what only the shell knows.
     pub(super) safe: bool,
     /// It shows names of files and no contents.
@@ -50,6 +52,8 @@ pub(super) struct Entry {
     pub(super) ordered: bool,
     /// The first operands are names of subcommands.
     pub(super) sub: bool,
+    /// It says something useful without a subcommand.
+    pub(super) bare: bool,
     /// What subcommands do that are not listed.
     pub(super) other: Effect,
     /// Its options may stand behind its subcommands too.
@@ -96,6 +100,12 @@ pub(super) fn lookup(program: &str, words: &[&str]) -> Option<(&'static Entry, u
     best
 }
 
+/// Whether a program has a subcommand of this name.
+pub(super) fn has_subcommand(program: &str, word: &str) -> bool {
+    let entries = TABLE.entries.get(program);
+    entries.is_some_and(|entries| entries.iter().any(|entry| entry.path.get(1).is_some_and(|name| *name != "*" && one_of(name, word))))
+}
+
 /// The entry of a program by itself.
 pub(super) fn root(program: &str) -> Option<&'static Entry> {
     let entries = TABLE.entries.get(program)?;
@@ -120,7 +130,11 @@ impl Entry {
     }
 
     pub(super) fn option(&self, name: &str) -> Option<&Opt> {
-        self.options.iter().find(|option| option.name == name)
+        let fits = |option: &&Opt| match option.name.strip_suffix('*') {
+            Some(beginning) => name.starts_with(beginning),
+            None => option.name == name,
+        };
+        self.options.iter().find(fits)
     }
 }
 
@@ -218,11 +232,13 @@ fn header(line: &'static str) -> Option<Vec<Entry>> {
         options: Vec::new(),
         any: false,
         local: false,
+        helps: false,
         safe: false,
         names: false,
         single: false,
         ordered: false,
         sub: false,
+        bare: false,
         other: Effect::Unknown,
         everywhere: false,
         operands: usize::MAX,
@@ -244,11 +260,13 @@ fn set(entry: &mut Entry, attribute: &'static str) -> Option<()> {
     match attribute.split_once('=') {
         None => match attribute {
             "any" => entry.any = true,
+            "helps" => entry.helps = true,
             "local" => entry.local = true,
             "safe" => entry.safe = true,
             "names" => entry.names = true,
             "single" => entry.single = true,
             "ordered" => entry.ordered = true,
+            "bare" => entry.bare = true,
             "sub" => entry.sub = true,
             "everywhere" => entry.everywhere = true,
             _ => return None,
