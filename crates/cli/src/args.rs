@@ -2,6 +2,7 @@
 
 mod approvals;
 mod audit;
+mod policy;
 mod session;
 
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use ringfence_policy::{Bytes, Cpus, EnvName, Language, Mount, Pids, RuntimeKind,
 
 pub(crate) use approvals::{ApprovalsCommand, GatewayCommand};
 pub(crate) use audit::AuditCommand;
+pub(crate) use policy::{PolicyCheckArgs, PolicyCommand};
 pub(crate) use session::{SessionCommand, SessionNewArgs, SessionOptions};
 
 const EXAMPLES: &str = "\
@@ -118,6 +120,9 @@ pub(crate) enum Command {
     /// Check, or look at, the log of every use of a tool.
     #[command(subcommand, after_help = audit::EXAMPLES)]
     Audit(AuditCommand),
+    /// Tell what becomes of a command that an agent wants to run on this machine.
+    #[command(subcommand, after_help = policy::EXAMPLES)]
+    Policy(PolicyCommand),
     /// Show, check or describe the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),

@@ -55,6 +55,7 @@ fn dispatch(command: &Command, context: &Context) -> anyhow::Result<ExitCode> {
         Command::Gateway(args) => command::gateway::run(args, context),
         Command::Artifacts(args) => command::artifacts::run(args, context),
         Command::Audit(args) => command::audit::run(args, context),
+        Command::Policy(args) => command::policy::run(args, context),
         Command::Config(args) => command::config::run(args, context),
         Command::Doctor(args) => command::doctor::run(args, context),
         Command::Bench(args) => command::bench::run(args, context),

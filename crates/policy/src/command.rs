@@ -136,7 +136,7 @@ fn subcommand(root: &'static Entry, args: &[Word], found: &mut Found) {
                 true => self::title(program, &path),
                 false => format!("{title}: `{}`", rest[0].text),
             };
-            return found.add(entry.other, format!("{what} is not in the table of commands"));
+            return found.add(entry.other.max(entry.effect), format!("{what} is not in the table of commands"));
         };
         rest = &rest[count - known..];
         path.truncate(count);
@@ -188,8 +188,9 @@ fn conclude(entry: &Entry, args: &[Word], title: &str, scanned: &Scanned, found:
     if scanned.operands.len() > entry.operands {
         found.add(Effect::Write, format!("{title}: with these operands it changes something"));
     }
-    if !entry.names || found.feeds {
-        secrets::check(args, title, found);
+    match entry.names && !found.feeds {
+        true => secrets::check_names(args, title, found),
+        false => secrets::check(args, title, found),
     }
     if let Some(handler) = entry.handler {
         special::handle(handler, args, title, scanned, found);

@@ -85,5 +85,23 @@ pub fn parse(line: &str) -> Result<Script, Unclear> {
     grammar::script(line)
 }
 
+/// The line by which a shell runs a program with exactly these arguments.
+pub fn quote(words: &[String]) -> String {
+    let plain = |sign: char| sign.is_ascii_alphanumeric() || "-_./,:@%+".contains(sign);
+    let quoted: Vec<String> = words
+        .iter()
+        .enumerate()
+        .map(|(index, word)| {
+            // The first one could be a reserved word, or an assignment, if nothing marked it as text.
+            let bare = !word.is_empty() && word.chars().all(plain) && !(index == 0 && grammar::is_reserved(word));
+            match bare {
+                true => word.clone(),
+                false => format!("'{}'", word.replace('\'', r"'\''")),
+            }
+        })
+        .collect();
+    quoted.join(" ")
+}
+
 #[cfg(test)]
 mod tests;

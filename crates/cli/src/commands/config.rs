@@ -63,6 +63,7 @@ fn show_json(context: &Context) -> anyhow::Result<String> {
 fn check(context: &Context) -> anyhow::Result<String> {
     // What a run would refuse later is refused here too.
     high::settings(None, context)?;
+    high::host::rules(context.config()?)?;
     for sentence in &context.loaded()?.passed_over {
         context.ui.warn(sentence);
     }

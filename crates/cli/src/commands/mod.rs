@@ -10,6 +10,7 @@ pub(crate) mod doctor;
 pub(crate) mod gateway;
 pub(crate) mod man;
 pub(crate) mod mcp;
+pub(crate) mod policy;
 pub(crate) mod run;
 pub(crate) mod seccomp;
 pub(crate) mod serve;

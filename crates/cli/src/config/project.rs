@@ -16,7 +16,7 @@ use super::keys::dotted;
 /// Sections that no code acts on yet, so that there is nothing to weaken.
 ///
 /// Whoever brings a section to life takes it off this list and decides key by key what a project may say.
-const LATER: &[&str] = &["codeExecution", "hostExecution", "skills", "templates"];
+const LATER: &[&str] = &["codeExecution", "skills", "templates"];
 
 /// What becomes of a value in a project's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(crate) fn verdict(path: &[String], value: &Value, present: &Value) -> Verdic
         return Verdict::Holds;
     }
     match section {
-        "permissions" | "egress" => {
+        "permissions" | "egress" | "hostExecution" => {
             permission(&dotted(path), value, present).map_or(Verdict::Holds, Verdict::PassedOver)
         }
         _ => refusal(path, value, present).map_or(Verdict::Holds, Verdict::Refused),
@@ -72,6 +72,23 @@ fn permission(key: &str, value: &Value, present: &Value) -> Option<&'static str>
             holds_all(present, value),
             "it would let tools reach more of this machine and its network",
         ),
+        "hostExecution.enabled" => (value == false, "it would let tools run commands on this machine itself"),
+        "hostExecution.allowList" | "hostExecution.notifyList" => (
+            holds_all(present, value),
+            "it would let commands run on this machine without asking",
+        ),
+        "hostExecution.preValidation.enabled" => (value == false, "it would let a model decide instead of you"),
+        "hostExecution.preValidation.model" => (value.is_null(), "it would choose the model that decides"),
+        "hostExecution.preValidation.riskThreshold" => (
+            value.as_u64() <= present.as_u64(),
+            "it would let a model wave through what you want to be asked about",
+        ),
+        "hostExecution.unknownFloor" => (
+            value.as_u64() >= present.as_u64(),
+            "it would let a model wave through what you want to be asked about",
+        ),
+        // Amounts: of time to think.
+        "hostExecution.preValidation.timeoutMs" | "hostExecution.askTimeoutMin" => return None,
         "egress.ca_file" => (false, "it would let others pose as the hosts that you reach"),
         "permissions.tool_limits.max_output_bytes" => (is_kept(value, present), KEPT),
         "permissions.tool_limits.at_limit" => (
@@ -288,6 +305,29 @@ mod tests {
         assert!(allowed("permissions.tool_limits.shell_timeout_secs", json!(1)));
         let passed = verdict(&path(runner), &json!("host"), &json!("fenced"));
         assert!(matches!(passed, Verdict::PassedOver(_)));
+    }
+
+    #[test]
+    fn a_project_lets_no_command_run_on_the_machine() {
+        let list = "hostExecution.allowList";
+        assert!(!allowed(list, json!(["@read-only"])));
+        assert!(!allowed("hostExecution.notifyList", json!(["docker restart *"])));
+        assert!(allowed_over(json!(["ls *", "df -h"]), list, json!(["df -h"])));
+        assert!(!allowed_over(json!(["df -h"]), list, json!(["df -h", "bash *"])));
+        assert!(!allowed("hostExecution.enabled", json!(true)));
+        assert!(allowed_over(
+            json!(true),
+            "hostExecution.enabled",
+            json!(false)
+        ));
+        let model = "hostExecution.preValidation.model";
+        assert!(!allowed(model, json!("mine/always-zero")));
+        assert!(allowed_over(json!("a/b"), model, json!(null)));
+        let threshold = "hostExecution.preValidation.riskThreshold";
+        assert!(allowed(threshold, json!(3)));
+        assert!(!allowed(threshold, json!(10)));
+        assert!(allowed("hostExecution.unknownFloor", json!(7)));
+        assert!(!allowed("hostExecution.unknownFloor", json!(0)));
     }
 
     #[test]

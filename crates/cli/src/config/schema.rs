@@ -317,6 +317,8 @@ pub(crate) struct HostExecution {
     pub(crate) notify_list: Vec<String>,
     /// The model's opinion of commands that match neither list.
     pub(crate) pre_validation: PreValidation,
+    /// The lowest risk (0 to 10) of a command that is not in the table; below `riskThreshold`, the model may let it run.
+    pub(crate) unknown_floor: values::Risk,
     /// Minutes until an unanswered question counts as a refusal.
     pub(crate) ask_timeout_min: u32,
 }
@@ -328,6 +330,7 @@ impl Default for HostExecution {
             allow_list: Vec::new(),
             notify_list: Vec::new(),
             pre_validation: PreValidation::default(),
+            unknown_floor: values::Risk::MIDDLE,
             ask_timeout_min: 5,
         }
     }

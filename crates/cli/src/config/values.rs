@@ -72,6 +72,11 @@ pub(crate) struct Risk(u8);
 impl Risk {
     /// Neither harmless nor dangerous.
     pub(crate) const MIDDLE: Self = Self(5);
+
+    /// The number.
+    pub(crate) fn get(self) -> u8 {
+        self.0
+    }
 }
 
 impl<'de> Deserialize<'de> for Risk {

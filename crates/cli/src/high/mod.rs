@@ -2,6 +2,7 @@
 
 pub(crate) mod audit;
 mod exposure;
+pub(crate) mod host;
 mod source;
 
 use std::fs::File;

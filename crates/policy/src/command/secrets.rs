@@ -98,7 +98,6 @@ const NAMES: &[&str] = &[
     "token.json",
     "tokens.json",
     "auth.json",
-    "hosts.yml",
     ".passwd*",
     "passwords*",
     "password.*",
@@ -124,6 +123,35 @@ const NAMES: &[&str] = &[
     "local_settings.py",
     "database.yml",
     "master.key",
+];
+
+/// Parts of paths below which secrets lie.
+const PLACES: &[&str] = &[
+    "/.config/gcloud",
+    "/.config/gh/",
+    "/.config/hub",
+    "/.config/op/",
+    "/.config/google-chrome",
+    "/.config/chromium",
+    "/.mozilla/",
+    "/.thunderbird/",
+    "/.m2/settings",
+    "/.gem/",
+    "/.subversion/auth",
+    "/.bitcoin",
+    "/.ethereum",
+    "/.electrum",
+    "/keyrings/",
+    "/keychains",
+    "/run/secrets",
+    "/ssl/private",
+    "/etc/letsencrypt",
+    "/secrets/",
+    "/.databrickscfg",
+    "/.snowsql",
+    "/.password-store",
+    "/etc/kubernetes",
+    "/var/lib/kubelet",
 ];
 
 /// Names that the patterns above would take, and that are public.
@@ -174,6 +202,19 @@ const SAMPLES: &[&str] = &[
     "environ",
 ];
 
+/// Adds a finding for every argument that names a place of secrets, for a program that shows no contents only if it names it
+/// in full.
+pub(super) fn check_names(args: &[Word], title: &str, found: &mut Found) {
+    for word in args {
+        if word.shape().is_some_and(|text| names_secret(&text, false)) {
+            found.add(
+                Effect::Secret,
+                format!("{title}: `{}` may name a secret", word.text),
+            );
+        }
+    }
+}
+
 /// Adds a finding for every argument that names a place of secrets.
 pub(super) fn check(args: &[Word], title: &str, found: &mut Found) {
     for word in args {
@@ -204,8 +245,7 @@ pub(super) fn is_broad(word: &Word) -> bool {
 
 fn names_secret(text: &str, glob: bool) -> bool {
     let lower = text.to_ascii_lowercase();
-    let places = ["/.config/gcloud", "/keyrings/", "/keychains/", ".docker/config"];
-    if places.iter().any(|place| lower.contains(place)) {
+    if PLACES.iter().any(|place| lower.contains(place)) {
         return true;
     }
     if is_device(&lower) || lower.starts_with("/proc/") && lower.ends_with("/mem") {

@@ -86,7 +86,7 @@ fn shell(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
         return found.add(Effect::Code, format!("{title}: runs code that is not seen"));
     };
     if found.templated {
-        return found.add(Effect::Code, format!("{title}: text that is not known becomes code"));
+        found.add(Effect::Code, format!("{title}: text that is not known becomes code"));
     }
     // Other shells than bash read these in another way.
     let differs = ["$'", "$\"", "&>", "<(", ">(", "<<<", "|&", "[["];
@@ -117,7 +117,7 @@ fn grep(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
             .values
             .iter()
             .any(|(name, value)| matches!(*name, "-d" | "--directories") && value.as_deref() != Some("skip"));
-    if deep {
+    if deep || matches!(title, "rg" | "ag") {
         broad(args, title, scanned, found);
     }
 }

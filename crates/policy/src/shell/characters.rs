@@ -62,7 +62,7 @@ fn hidden(character: char) -> Option<&'static str> {
         | '\u{fe00}'..='\u{fe0f}'
         | '\u{feff}'
         | '\u{ffa0}'
-        | '\u{fff0}'..='\u{fffb}'
+        | '\u{fff0}'..='\u{fffd}'
         | '\u{1bca0}'..='\u{1bca3}'
         | '\u{1d173}'..='\u{1d17a}'
         | '\u{e0000}'..='\u{e0fff}' => "an invisible character",

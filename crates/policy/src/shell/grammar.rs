@@ -26,6 +26,12 @@ const RESERVED: &[&str] = &[
     "then", "elif", "else", "fi", "do", "done", "esac", "in", "}", "]]", "select", "coproc", "[[",
 ];
 
+/// Whether the word means something else where a command begins.
+pub(super) fn is_reserved(word: &str) -> bool {
+    let openers = ["if", "while", "until", "for", "case", "function", "time", "!", "{"];
+    RESERVED.contains(&word) || openers.contains(&word)
+}
+
 /// Commands up to the end, a closing bracket, or one of the words.
 pub(super) fn list(cursor: &mut Cursor, until: &[&str]) -> Result<Vec<Node>, Unclear> {
     let mut nodes = Vec::new();

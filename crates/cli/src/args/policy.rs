@@ -1,0 +1,39 @@
+//! The arguments of `ringfence policy`.
+
+use clap::{Args, Subcommand};
+
+pub(super) const EXAMPLES: &str = "\
+Nothing runs, and nobody is asked. The status is 0 whatever is decided.
+
+Examples:
+  ringfence policy check -- 'systemctl status nginx | head'   one argument: a line for the shell
+  ringfence policy check --json -- ls -la                     several: a program and its arguments
+  ringfence policy check --stdin < commands.txt               a command a line; JSON strings where they hold newlines
+  ringfence policy explain -- 'find . -name x -delete'";
+
+/// `ringfence policy`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Say what is decided, and why; `review` means that a model or a person would decide.
+    Check(PolicyCheckArgs),
+    /// Draw the command as it was read, and how each part was judged.
+    Explain {
+        /// The command: one line for the shell, or a program and its arguments.
+        #[arg(last = true, required = true, value_name = "COMMAND")]
+        command: Vec<String>,
+    },
+}
+
+/// `ringfence policy check`.
+#[derive(Debug, Args)]
+pub(crate) struct PolicyCheckArgs {
+    /// Print a JSON object for each command.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Read the commands from standard input, one a line.
+    #[arg(long, conflicts_with = "command")]
+    pub(crate) stdin: bool,
+    /// The command: one line for the shell, or a program and its arguments.
+    #[arg(last = true, required_unless_present = "stdin", value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}

@@ -1,0 +1,111 @@
+//! `ringfence policy`: what becomes of a command line, without running it or asking anybody.
+
+use std::io::{BufRead, Read};
+use std::process::ExitCode;
+
+use ringfence_policy::{Decision, Part, Rules, decide, shell};
+use serde_json::json;
+
+use crate::args::{PolicyCheckArgs, PolicyCommand};
+use crate::context::Context;
+use crate::high;
+use crate::ui::visible;
+
+/// The longest line of standard input; the rest of a longer one is dropped, and it is reviewed.
+const MAX_LINE: u64 = 1 << 20;
+
+pub(crate) fn run(command: &PolicyCommand, context: &Context) -> anyhow::Result<ExitCode> {
+    let loaded = context.loaded()?;
+    for sentence in &loaded.passed_over {
+        context.ui.warn(sentence);
+    }
+    let rules = high::host::rules(&loaded.config)?;
+    match command {
+        PolicyCommand::Check(args) if args.stdin => check_lines(args, &rules, context)?,
+        PolicyCommand::Check(args) => context.ui.out(report(&line(&args.command), &rules, args.json))?,
+        PolicyCommand::Explain { command } => {
+            let line = line(command);
+            context.ui.out(explanation(&line, &decide(&line, &rules)))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One argument is a line for the shell; several are a program with its arguments.
+fn line(command: &[String]) -> String {
+    match command {
+        [line] => line.clone(),
+        words => shell::quote(words),
+    }
+}
+
+fn check_lines(args: &PolicyCheckArgs, rules: &Rules, context: &Context) -> anyhow::Result<()> {
+    let mut input = std::io::stdin().lock();
+    loop {
+        let mut bytes = Vec::new();
+        if input.by_ref().take(MAX_LINE).read_until(b'\n', &mut bytes)? == 0 {
+            return Ok(());
+        }
+        match bytes.last() {
+            Some(b'\n') => drop(bytes.pop()),
+            _ => drop(input.skip_until(b'\n')?),
+        }
+        // A replacement character is none that a command may hold.
+        let text = String::from_utf8_lossy(&bytes);
+        // A text in quotes that is one JSON string would be a strange command.
+        let line = serde_json::from_str::<String>(&text).unwrap_or_else(|_| text.into_owned());
+        context.ui.out(report(&line, rules, args.json))?;
+    }
+}
+
+fn report(line: &str, rules: &Rules, json: bool) -> String {
+    let decision = decide(line, rules);
+    if json {
+        let object = json!({
+            "command": line,
+            "decision": decision.verdict.name(),
+            "stage": decision.stage.name(),
+            "matched": decision.matched,
+            "floor": decision.floor,
+            "reasons": decision.reasons,
+        });
+        return format!("{object}\n");
+    }
+    format!("{}: {}\n{}", verdict(&decision), visible(line), reasons(&decision))
+}
+
+/// `review (ask), risk at least 9`
+fn verdict(decision: &Decision) -> String {
+    let (verdict, stage) = (decision.verdict.name(), decision.stage.name());
+    format!("{verdict} ({stage}), risk at least {}", decision.floor)
+}
+
+fn reasons(decision: &Decision) -> String {
+    let line = |reason: &String| format!("  {}\n", visible(reason));
+    decision.reasons.iter().map(line).collect()
+}
+
+/// The line as it was read: each part with its verdict, and why.
+fn explanation(line: &str, decision: &Decision) -> String {
+    let mut text = format!("{}\n\n", shell::visible(line));
+    for part in &decision.parts {
+        text.push_str(&drawn(part));
+    }
+    if decision.parts.is_empty() {
+        text.push_str(&reasons(decision));
+    }
+    if let Some(argv) = &decision.argv {
+        text.push_str(&format!("\nruns without a shell: {}\n", visible(&format!("{argv:?}"))));
+    }
+    text + &format!("\n{}\n", verdict(decision))
+}
+
+fn drawn(part: &Part) -> String {
+    let margin = "   ".repeat(part.depth);
+    let (name, floor) = (part.verdict.name(), part.floor);
+    let mut text = format!("{margin}├─ {}   {name}, risk at least {floor}\n", visible(&part.text));
+    for reason in part.reasons() {
+        text.push_str(&format!("{margin}│     {}\n", visible(&reason)));
+    }
+    text
+}
