@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use ringfence_jail::protocol::{Command, Event};
 use ringfence_policy::{
-    Bytes, Cidr, Cpus, EnvName, ExecutionResult, Host, HostPattern, Mount, Pids, Scope, Timeout, UserRoot,
-    UserScope,
+    Bytes, Cidr, Cpus, EnvName, ExecutionResult, Host, HostPattern, Mount, Part, Pattern, Pids, Rules, Scope,
+    Timeout, UserRoot, UserScope, Verdict, decide, shell,
 };
 use ringfence_runtime::fetch::Url;
 use ringfence_runtime::files::{Entry, Root, Rules};
@@ -132,6 +132,19 @@ pub(crate) const TARGETS: &[Target] = &[
             b"match x:\n  case {'a': [1, *r]}: import os; pass\n",
             b"((((((((((((((((",
             b"a.b.c.d[0](1)(2)\n\\\n\t\x0c# import os\n\"\"\"import os\"\"\"\n",
+        ],
+    },
+    Target {
+        name: "command_lines",
+        run: command_lines,
+        seeds: &[
+            b"ls -la | grep x && cat 'a b' \"$c\" > f",
+            b"find . -name '*.rs' -exec grep -l {} + -delete",
+            b"for x in a; do $(rm $x) `id`; done; f() { ls; }",
+            b"case $x in a|b) ls;; esac <<E\n$(id)\nE\n",
+            b"env -i nice timeout 5 xargs -0 bash -c 'sed -n 1p'",
+            b"git -c a=b log --outp x; awk '{print > \"x\"}'",
+            b"sed 's/[/]/x/;e' ${x:-$(y)} $'\\x41' <(ls) 2>&1 &>x",
         ],
     },
     Target {
@@ -300,6 +313,32 @@ fn import_check(input: &[u8]) {
         assert!(import.line >= 1 && import.column >= 1, "{import:?}");
     }
     assert!(!imports::message(&found).is_empty());
+}
+
+/// Any line gets an answer, whatever is put behind it makes the answer no milder, and what is allowed was read in full.
+fn command_lines(input: &[u8]) {
+    thread_local!(static RULES: Rules = Rules {
+        allow: ["@read-only", "ls *"].map(|text| text.parse().expect("it is a pattern")).to_vec(),
+        ..Rules::default()
+    });
+    let Ok(line) = std::str::from_utf8(input) else {
+        return;
+    };
+    RULES.with(|rules| {
+        let decision = decide(line, rules);
+        assert!(decision.floor <= 10 && !decision.reasons.is_empty(), "{line:?}");
+        if decision.verdict == Verdict::Allow {
+            let matched = |part: &Part| part.matched.is_some() && part.floor <= 1;
+            assert!(decision.parts.iter().all(matched), "{line:?}");
+            if let Some(argv) = &decision.argv {
+                let again = decide(&shell::quote(argv), rules);
+                assert_eq!(again.argv.as_ref(), Some(argv), "{line:?}");
+            }
+        }
+        let longer = decide(&format!("{line}\nrm x"), rules);
+        assert_eq!(longer.verdict, Verdict::Review, "{line:?}");
+    });
+    let _ = line.parse::<Pattern>();
 }
 
 /// Frames come out whatever the pieces they arrive in; what is no frame is refused and never taken for one. A payload is

@@ -96,12 +96,11 @@ fn unversioned(program: &str) -> &str {
 /// A program that is asked nothing but who it is.
 fn asks_for_help(args: &[Word], short: bool) -> bool {
     let [only] = args else { return false };
-    only.literal()
-        .is_some_and(|text| match text.as_str() {
-            "--help" | "--version" => true,
-            "-h" | "-help" | "-V" | "-version" | "--help-long" => short,
-            _ => false,
-        })
+    only.literal().is_some_and(|text| match text.as_str() {
+        "--help" | "--version" => true,
+        "-h" | "-help" | "-V" | "-version" | "--help-long" => short,
+        _ => false,
+    })
 }
 
 /// Finds the entry of the subcommand, behind options and behind other subcommands.
@@ -136,7 +135,10 @@ fn subcommand(root: &'static Entry, args: &[Word], found: &mut Found) {
                 true => self::title(program, &path),
                 false => format!("{title}: `{}`", rest[0].text),
             };
-            return found.add(entry.other.max(entry.effect), format!("{what} is not in the table of commands"));
+            return found.add(
+                entry.other.max(entry.effect),
+                format!("{what} is not in the table of commands"),
+            );
         };
         rest = &rest[count - known..];
         path.truncate(count);
@@ -153,7 +155,9 @@ fn subcommand(root: &'static Entry, args: &[Word], found: &mut Found) {
 
 /// `gh issue --help`: a subcommand that is known, and nothing but the question behind it.
 fn help_behind(path: &[String], rest: &[Word], program: &str) -> bool {
-    let known = path.first().is_some_and(|word| table::has_subcommand(program, word));
+    let known = path
+        .first()
+        .is_some_and(|word| table::has_subcommand(program, word));
     known && path.len() <= 2 && rest.len() == path.len() + 1 && asks_for_help(&rest[path.len()..], false)
 }
 
@@ -186,7 +190,10 @@ fn conclude(entry: &Entry, args: &[Word], title: &str, scanned: &Scanned, found:
         found.add(entry.effect, format!("{title}: {what}"));
     }
     if scanned.operands.len() > entry.operands {
-        found.add(Effect::Write, format!("{title}: with these operands it changes something"));
+        found.add(
+            Effect::Write,
+            format!("{title}: with these operands it changes something"),
+        );
     }
     match entry.names && !found.feeds {
         true => secrets::check_names(args, title, found),

@@ -20,7 +20,9 @@ pub mod shell;
 mod units;
 
 pub use bounds::{disk, memory};
-pub use cascade::{Decision, ParsePatternError as ParseCommandPatternError, Part, Pattern, Rules, Stage, Verdict, decide};
+pub use cascade::{
+    Decision, ParsePatternError as ParseCommandPatternError, Part, Pattern, Rules, Stage, Verdict, decide,
+};
 pub use command::{Effect, Finding};
 pub use egress::{
     AddressClass, Cidr, EgressPolicy, Host, HostName, HostPattern, ParseCidrError, ParseHostError,

@@ -93,7 +93,8 @@ pub fn quote(words: &[String]) -> String {
         .enumerate()
         .map(|(index, word)| {
             // The first one could be a reserved word, or an assignment, if nothing marked it as text.
-            let bare = !word.is_empty() && word.chars().all(plain) && !(index == 0 && grammar::is_reserved(word));
+            let bare =
+                !word.is_empty() && word.chars().all(plain) && !(index == 0 && grammar::is_reserved(word));
             match bare {
                 true => word.clone(),
                 false => format!("'{}'", word.replace('\'', r"'\''")),

@@ -9,14 +9,25 @@ use ringfence_policy::{Rules, Verdict, decide};
 use serde_json::Value;
 
 /// Labels under which nothing may be allowed.
-const FORBIDDEN: &[&str] = &["destructive", "bypass-destructive", "must-not-auto-run", "needs-approval"];
+const FORBIDDEN: &[&str] = &[
+    "destructive",
+    "bypass-destructive",
+    "must-not-auto-run",
+    "needs-approval",
+];
 
 #[test]
 fn nothing_forbidden_is_allowed_and_most_that_is_harmless_is() {
-    let Some(rows) = rows("shell_commands.jsonl") else {
+    let Some(file) = beside("shell_commands.jsonl") else {
         return;
     };
-    let rules = rules();
+    let content = std::fs::read_to_string(file).expect("it can be read");
+    let read = |line| serde_json::from_str(line).expect("each line is an object");
+    let rows: Vec<Value> = content.lines().map(read).collect();
+    let rules = Rules {
+        allow: vec!["@read-only".parse().expect("the preset exists")],
+        ..Rules::default()
+    };
     let wrong = include_str!("corpora_labels.txt");
     let (mut allowed, mut reviewed) = (Vec::new(), Vec::new());
     let mut harmless = 0;
@@ -44,25 +55,58 @@ fn nothing_forbidden_is_allowed_and_most_that_is_harmless_is() {
 
 fn is_listed(list: &str, command: &str) -> bool {
     let shown = command.replace('\n', "\\n");
-    list.lines().any(|line| line.split("  # ").next() == Some(shown.as_str()))
-}
-
-fn rules() -> Rules {
-    Rules {
-        allow: vec!["@read-only".parse().expect("the preset exists")],
-        ..Rules::default()
-    }
+    list.lines()
+        .any(|line| line.split("  # ").next() == Some(shown.as_str()))
 }
 
 fn text<'a>(row: &'a Value, key: &str) -> &'a str {
     row[key].as_str().unwrap_or_default()
 }
 
-fn rows(name: &str) -> Option<Vec<Value>> {
+/// A file of the collection, if one lies beside the repository.
+fn beside(name: &str) -> Option<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let places = here.ancestors().map(|above| above.join("shared/corpora").join(name));
-    let file: PathBuf = places.into_iter().find(|place| place.exists())?;
-    let content = std::fs::read_to_string(file).expect("it can be read");
-    let read = |line| serde_json::from_str(line).expect("each line is an object");
-    Some(content.lines().map(read).collect())
+    let mut places = here
+        .ancestors()
+        .map(|above| above.join("shared/corpora").join(name));
+    places.find(|place| place.exists())
+}
+
+#[test]
+fn rules_of_other_projects_are_followed_where_they_mean_the_same() {
+    let rules = |patterns: &[&str]| Rules {
+        allow: patterns
+            .iter()
+            .map(|text| text.parse().expect("it is a pattern"))
+            .collect(),
+        ..Rules::default()
+    };
+    let log = rules(&["git log *"]);
+    for command in ["git logout", "git log || rm -rf /", "git log @(Get-Process)"] {
+        assert_eq!(decide(command, &log).verdict, Verdict::Review, "{command}");
+    }
+    assert_eq!(decide("git log --oneline", &log).verdict, Verdict::Allow);
+    let status = rules(&["git status *"]);
+    assert_eq!(
+        decide("git --config color.status=always status", &status).verdict,
+        Verdict::Review
+    );
+    let reading = rules(&["@read-only"]);
+    for command in [
+        "env docker ps",
+        "kubectl get pods",
+        "aws --profile dev sts get-caller-identity",
+        "helm get values my-release",
+    ] {
+        assert_eq!(decide(command, &reading).verdict, Verdict::Allow, "{command}");
+    }
+    for command in [
+        "docker compose exec web sh",
+        "kubectl delete pod x",
+        "gh api -X POST repos/o/r/issues",
+        "helmfile apply",
+        "git status && (git diff)",
+    ] {
+        assert_eq!(decide(command, &reading).verdict, Verdict::Review, "{command}");
+    }
 }

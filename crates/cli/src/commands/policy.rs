@@ -71,7 +71,12 @@ fn report(line: &str, rules: &Rules, json: bool) -> String {
         });
         return format!("{object}\n");
     }
-    format!("{}: {}\n{}", verdict(&decision), visible(line), reasons(&decision))
+    format!(
+        "{}: {}\n{}",
+        verdict(&decision),
+        visible(line),
+        reasons(&decision)
+    )
 }
 
 /// `review (ask), risk at least 9`
@@ -95,7 +100,10 @@ fn explanation(line: &str, decision: &Decision) -> String {
         text.push_str(&reasons(decision));
     }
     if let Some(argv) = &decision.argv {
-        text.push_str(&format!("\nruns without a shell: {}\n", visible(&format!("{argv:?}"))));
+        text.push_str(&format!(
+            "\nruns without a shell: {}\n",
+            visible(&format!("{argv:?}"))
+        ));
     }
     text + &format!("\n{}\n", verdict(decision))
 }
@@ -103,7 +111,10 @@ fn explanation(line: &str, decision: &Decision) -> String {
 fn drawn(part: &Part) -> String {
     let margin = "   ".repeat(part.depth);
     let (name, floor) = (part.verdict.name(), part.floor);
-    let mut text = format!("{margin}├─ {}   {name}, risk at least {floor}\n", visible(&part.text));
+    let mut text = format!(
+        "{margin}├─ {}   {name}, risk at least {floor}\n",
+        visible(&part.text)
+    );
     for reason in part.reasons() {
         text.push_str(&format!("{margin}│     {}\n", visible(&reason)));
     }

@@ -72,12 +72,17 @@ fn permission(key: &str, value: &Value, present: &Value) -> Option<&'static str>
             holds_all(present, value),
             "it would let tools reach more of this machine and its network",
         ),
-        "hostExecution.enabled" => (value == false, "it would let tools run commands on this machine itself"),
+        "hostExecution.enabled" => (
+            value == false,
+            "it would let tools run commands on this machine itself",
+        ),
         "hostExecution.allowList" | "hostExecution.notifyList" => (
             holds_all(present, value),
             "it would let commands run on this machine without asking",
         ),
-        "hostExecution.preValidation.enabled" => (value == false, "it would let a model decide instead of you"),
+        "hostExecution.preValidation.enabled" => {
+            (value == false, "it would let a model decide instead of you")
+        }
         "hostExecution.preValidation.model" => (value.is_null(), "it would choose the model that decides"),
         "hostExecution.preValidation.riskThreshold" => (
             value.as_u64() <= present.as_u64(),
@@ -315,11 +320,7 @@ mod tests {
         assert!(allowed_over(json!(["ls *", "df -h"]), list, json!(["df -h"])));
         assert!(!allowed_over(json!(["df -h"]), list, json!(["df -h", "bash *"])));
         assert!(!allowed("hostExecution.enabled", json!(true)));
-        assert!(allowed_over(
-            json!(true),
-            "hostExecution.enabled",
-            json!(false)
-        ));
+        assert!(allowed_over(json!(true), "hostExecution.enabled", json!(false)));
         let model = "hostExecution.preValidation.model";
         assert!(!allowed(model, json!("mine/always-zero")));
         assert!(allowed_over(json!("a/b"), model, json!(null)));

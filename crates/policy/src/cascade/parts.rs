@@ -90,8 +90,12 @@ impl Walk<'_> {
                     for redirect in redirects {
                         findings.extend(command::redirect_findings(redirect));
                     }
-                    self.add(name.to_owned(), depth, findings, Some(format!("{name} is not matched by lists")), None);
-                    for word in words.iter().chain(redirects.iter().map(|redirect| &redirect.target)) {
+                    let part = self.part(name.to_owned(), depth, findings);
+                    self.settle(part, Some(format!("{name} is not matched by lists")), None);
+                    for word in words
+                        .iter()
+                        .chain(redirects.iter().map(|redirect| &redirect.target))
+                    {
                         self.word(word, depth + 1, Some(name));
                     }
                     self.nodes(body, depth + 1, Some(name));
@@ -115,9 +119,13 @@ impl Walk<'_> {
             blocked.get_or_insert("its redirections do more than read".to_owned());
         }
         let words = (!judged.wraps).then_some(simple.words.as_slice());
-        self.add(visible(&simple.text), depth, findings, blocked, words);
+        let part = self.part(visible(&simple.text), depth, findings);
+        self.settle(part, blocked, words);
         let assigned = simple.assignments.iter().map(|assignment| &assignment.value);
-        let targets = simple.redirects.iter().map(|redirect: &Redirect| &redirect.target);
+        let targets = simple
+            .redirects
+            .iter()
+            .map(|redirect: &Redirect| &redirect.target);
         for word in simple.words.iter().chain(assigned).chain(targets) {
             self.word(word, depth + 1, inside);
         }
@@ -137,37 +145,33 @@ impl Walk<'_> {
         }
     }
 
+    fn part(&self, text: String, depth: usize, findings: Vec<Finding>) -> Part {
+        Part {
+            text,
+            depth,
+            floor: floor(&findings, self.rules.unknown_floor),
+            findings,
+            blocked: None,
+            verdict: Verdict::Review,
+            matched: None,
+        }
+    }
+
     /// `words` are what patterns of the lists may match; a wrapper has none, for its pattern would match anything.
-    fn add(
-        &mut self,
-        text: String,
-        depth: usize,
-        findings: Vec<Finding>,
-        blocked: Option<String>,
-        words: Option<&[Word]>,
-    ) {
+    fn settle(&mut self, mut part: Part, blocked: Option<String>, words: Option<&[Word]>) {
         let find = |patterns: &[Pattern]| -> Option<String> {
-            let matching = |pattern: &&Pattern| pattern.matches(words, &findings);
+            let matching = |pattern: &&Pattern| pattern.matches(words, &part.findings);
             patterns.iter().find(matching).map(ToString::to_string)
         };
-        let (verdict, matched) = match &blocked {
-            Some(_) => (Verdict::Review, None),
-            None => match (find(&self.rules.allow), find(&self.rules.notify)) {
+        if blocked.is_none() {
+            (part.verdict, part.matched) = match (find(&self.rules.allow), find(&self.rules.notify)) {
                 (Some(pattern), _) => (Verdict::Allow, Some(pattern)),
                 (None, Some(pattern)) => (Verdict::Notify, Some(pattern)),
                 (None, None) => (Verdict::Review, None),
-            },
-        };
-        let floor = floor(&findings, self.rules.unknown_floor);
-        self.parts.push(Part {
-            text,
-            depth,
-            findings,
-            blocked,
-            verdict,
-            matched,
-            floor,
-        });
+            };
+        }
+        part.blocked = blocked;
+        self.parts.push(part);
     }
 }
 

@@ -125,7 +125,10 @@ fn part(word: &Word) -> Result<Part, String> {
     match (star, quoted_star) {
         (false, _) => Ok(Part::Exact(pattern)),
         (true, false) => Ok(Part::Star(pattern)),
-        (true, true) => Err(format!("`{}` has a star that is one, and one that is not", word.text)),
+        (true, true) => Err(format!(
+            "`{}` has a star that is one, and one that is not",
+            word.text
+        )),
     }
 }
 

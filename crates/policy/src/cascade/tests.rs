@@ -1,1 +1,442 @@
-//! Tests of the cascade.
+//! Tests of the cascade: lists, the worst part, and what no list may let through.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn rules(allow: &[&str], notify: &[&str]) -> Rules {
+    let patterns = |list: &[&str]| list.iter().map(|text| text.parse().expect(text)).collect();
+    Rules {
+        allow: patterns(allow),
+        notify: patterns(notify),
+        ..Rules::default()
+    }
+}
+
+/// The lists of the configuration that the feature was asked for with.
+fn printed() -> Rules {
+    rules(
+        &[
+            "vcgencmd measure_temp",
+            "df -h",
+            "free -m",
+            "uptime",
+            "systemctl status *",
+            "docker ps",
+            "ls *",
+        ],
+        &["systemctl restart klaw-*", "docker restart *"],
+    )
+}
+
+fn all(rules: &Rules, verdict: Verdict, lines: &[&str]) {
+    for line in lines {
+        let decision = decide(line, rules);
+        assert_eq!(decision.verdict, verdict, "{line}: {:?}", decision.reasons);
+        assert!(!decision.reasons.is_empty(), "{line}");
+    }
+}
+
+#[test]
+fn the_printed_patterns_mean_what_their_authors_meant() {
+    all(
+        &printed(),
+        Verdict::Allow,
+        &[
+            "vcgencmd measure_temp",
+            "df -h",
+            "uptime",
+            "systemctl status nginx",
+            "systemctl status",
+            "ls -la /tmp",
+            "ls *.txt",
+            "ls; df -h | ls",
+        ],
+    );
+    all(
+        &printed(),
+        Verdict::Notify,
+        &[
+            "systemctl restart klaw-web",
+            "docker restart a b",
+            "docker restart -t 5 a",
+            "uptime && docker restart a",
+        ],
+    );
+    all(
+        &printed(),
+        Verdict::Review,
+        &[
+            "df",
+            "df -h /",
+            "df -hT",
+            "systemctl restart nginx",
+            "systemctl restart klaw-web nginx",
+            "docker ps -a",
+            "systemctl status -H root@evil x",
+            "ls > x",
+            "ls | tee x",
+            "ls $(rm x)",
+            "ls; rm x",
+            "docker restart $(rm x)",
+            "ls && reboot",
+            "sudo ls",
+            "env ls",
+            "LD_PRELOAD=x ls",
+            "A=b ls",
+            "./ls",
+            "ls &",
+            "(ls)",
+            "{ ls; }",
+            "if ls; then ls; fi",
+            "! ls > x",
+            "ls\nrm x",
+            "systemctl restart klaw-../x",
+            "systemctl restart --force",
+            "ls `id`",
+            "ls <(rm x)",
+            "ls >(cat)",
+            "f() { ls; }; f",
+            "for x in a; do ls; done",
+            "eval ls",
+            "exec ls",
+            "ls \\\u{a}; rm x",
+            "vcgencmd measure_temp x",
+            "x=1",
+            "> x",
+            "",
+        ],
+    );
+}
+
+#[test]
+fn a_star_gives_no_more_than_the_words_before_it() {
+    let rules = rules(
+        &[
+            "git *",
+            "find *",
+            "sort *",
+            "bash *",
+            "python *",
+            "sudo *",
+            "xargs *",
+            "curl *",
+            "npm run *",
+            "make test",
+            "rm *",
+            "echo *",
+            "cat logs/*",
+        ],
+        &[],
+    );
+    all(
+        &rules,
+        Verdict::Allow,
+        &[
+            "find . -name x",
+            "sort -n x",
+            "make test",
+            "rm x",
+            "echo x",
+            "cat logs/a.log",
+        ],
+    );
+    all(
+        &rules,
+        Verdict::Review,
+        &[
+            "git push",
+            "git -c alias.x='!id' x",
+            "find . -delete",
+            "find . -exec rm {} +",
+            "sort -o x y",
+            "bash -c id",
+            "python x.py",
+            "sudo id",
+            "xargs rm",
+            "npm run build",
+            "make",
+            "make test x",
+            "rm -rf /",
+            "rm -r x",
+            "cat logs/../x",
+            "cat logs/a/b",
+            "cat logs/.env",
+            "cat 'logs/*' x",
+            "sort $x",
+            "echo $HOME",
+            "echo $(rm x)",
+        ],
+    );
+}
+
+#[test]
+fn patterns_that_would_allow_anything_are_none() {
+    for text in [
+        "*",
+        "* x",
+        "l*",
+        "",
+        "@admin",
+        "ls; rm",
+        "ls | wc",
+        "ls > x",
+        "A=b ls",
+        "$x",
+        "ls $x",
+        "ls {a,b}",
+        "ls [ab]",
+        "ls 'a",
+        "(ls)",
+        "ls `x`",
+        "echo 'a*'*",
+        "ls ~",
+    ] {
+        assert!(text.parse::<Pattern>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_command_that_is_written_out_in_full_may_be_anything_but_compound() {
+    let rules = rules(&["python3 x.py", "rm -rf build", "git push origin main"], &[]);
+    all(
+        &rules,
+        Verdict::Allow,
+        &["python3 x.py", "rm -rf build", "git push 'origin' main"],
+    );
+    all(
+        &rules,
+        Verdict::Review,
+        &[
+            "python3 x.py y",
+            "rm -rf build/ x",
+            "PYTHONPATH=. python3 x.py",
+            "cd x && python3 x.py",
+            "python3 x.py > y",
+            "python3 x.py &",
+        ],
+    );
+}
+
+#[test]
+fn the_preset_allows_pipelines_of_harmless_commands() {
+    let rules = rules(&["@read-only"], &[]);
+    all(
+        &rules,
+        Verdict::Allow,
+        &[
+            "ls -la | sort -n | head -5",
+            "cat x 2>/dev/null || echo none",
+            "git log --oneline | grep fix",
+            "ls $(pwd)",
+            "LC_ALL=C sort x",
+            "diff <(sort a) <(sort b)",
+            "time git status",
+            "wc -l <<X\nrm -rf /\nX",
+            "cat x 2>&1 | wc",
+            "find . -name '*.rs' | xargs wc -l",
+            "cat <x",
+        ],
+    );
+    all(
+        &rules,
+        Verdict::Review,
+        &[
+            "cat $x",
+            "ls | sh",
+            "cat x > y",
+            "cat x | tee y",
+            "echo $(rm x)",
+            "cat <<X\n$(rm x)\nX",
+            "cat </dev/tcp/x/1",
+            "cat < .env",
+            "ls 3>&4",
+            "cd x && git status",
+            "ls &",
+            "(ls)",
+            "while ls; do ls; done",
+            "PATH=. ls",
+            "PAGER=x git log",
+            "GIT_DIR=x git log",
+            "$x",
+            "${x} y",
+            "printf -v x y",
+            "printf \"$x\"",
+            "find . | xargs cat",
+            "echo ~/.ssh/id_rsa | xargs cat",
+            "find . -exec sh -c 'ls {}' \\;",
+            "x=$(ls)",
+            "cat $(ls ~/.ssh)",
+            "cat `cat x`",
+            "test -v 'a[$(id)]'",
+            "exec 3<x",
+            "ls > \"$x\"",
+            "history",
+            "ls >& x",
+            "fzf --bind=x:execute:id",
+            "",
+            " ",
+            "# ls",
+        ],
+    );
+}
+
+#[test]
+fn unclear_lines_are_asked_about_with_a_high_floor() {
+    let mut rules = rules(&["@read-only", "ls *"], &[]);
+    rules.threshold = Some(5);
+    for line in [
+        "ls \"",
+        "ls \u{202e}x",
+        "ls\r",
+        "ls \0",
+        "ls ${x@P}",
+        "ls $((a[$(id)]))",
+        &"ls ".repeat(9_000),
+    ] {
+        let decision = decide(line, &rules);
+        assert_eq!(
+            (decision.verdict, decision.stage),
+            (Verdict::Review, Stage::Ask),
+            "{line:?}"
+        );
+        assert!(decision.floor >= 9, "{line:?}");
+    }
+}
+
+#[test]
+fn floors_are_those_of_the_worst_part() {
+    let floor = |line: &str| decide(line, &Rules::default()).floor;
+    for (line, least) in [
+        ("ls", 0),
+        ("frobnicate", 5),
+        ("ls | frobnicate", 5),
+        ("touch x", 6),
+        ("ls > x", 6),
+        ("apt install x", 6),
+        ("systemctl restart x", 6),
+        ("rm x", 9),
+        ("ls && (cd x; rm -rf y)", 9),
+        ("echo $(rm x)", 9),
+        ("for x in a; do rm $x; done", 9),
+        ("bash -c 'echo; rm x'", 9),
+        ("env -i nice rm x", 9),
+        ("rm -rf /", 10),
+    ] {
+        assert!(floor(line) >= least, "{line}: {}", floor(line));
+    }
+    assert_eq!(floor("ls"), 0);
+    let decision = decide("rm -rf x", &Rules::default());
+    assert!(
+        decision.reasons.iter().any(|reason| reason.contains("rm -r")),
+        "{:?}",
+        decision.reasons
+    );
+}
+
+#[test]
+fn a_model_is_asked_only_where_it_could_let_it_run() {
+    let mut rules = Rules::default();
+    let stage = |line: &str, rules: &Rules| decide(line, rules).stage;
+    assert_eq!(stage("ls", &rules), Stage::Ask);
+    rules.threshold = Some(5);
+    assert_eq!(stage("ls", &rules), Stage::PreValidation);
+    assert_eq!(stage("frobnicate", &rules), Stage::Ask);
+    assert_eq!(stage("rm x", &rules), Stage::Ask);
+    rules.unknown_floor = 2;
+    assert_eq!(stage("frobnicate", &rules), Stage::PreValidation);
+}
+
+#[test]
+fn a_plain_command_is_handed_over_as_arguments() {
+    let argv = |line: &str| decide(line, &Rules::default()).argv;
+    assert_eq!(argv("ls 'a b'"), Some(vec!["ls".to_owned(), "a b".to_owned()]));
+    for line in [
+        "ls | wc", "ls > x", "A=b ls", "ls *", "ls $x", "ls ~", "ls; ls", "(ls)",
+    ] {
+        assert_eq!(argv(line), None, "{line}");
+    }
+}
+
+const PARTS: &[&str] = &[
+    "ls",
+    "ls -la /tmp",
+    "cat x.txt",
+    "sort -o x y",
+    "sort x",
+    "rm -rf y",
+    "git status",
+    "git push -f",
+    "find . -delete",
+    "find . -name x",
+    "echo hi",
+    "frobnicate",
+    "docker restart a",
+    "$x",
+    "cat $x",
+    "ls > y",
+    "bash -c 'ls'",
+    "env ls",
+    "A=b ls",
+    "(ls)",
+    "ls 2>/dev/null",
+    "sed -n p x",
+    "sed -i p x",
+];
+
+const JOINTS: &[&str] = &["; ", " && ", " || ", " | ", "\n", " & ", " |& "];
+
+fn lists() -> Rules {
+    rules(
+        &["@read-only", "ls *", "rm -rf y"],
+        &["docker restart *", "frobnicate"],
+    )
+}
+
+proptest! {
+    /// What a line is refused for stays refused whatever is put before, behind or around it.
+    #[test]
+    fn adding_a_part_never_lowers_the_verdict(
+        line in prop::sample::select(PARTS),
+        more in prop::collection::vec((prop::sample::select(JOINTS), prop::sample::select(PARTS)), 0..4),
+        first in prop::sample::select(PARTS),
+        joint in prop::sample::select(JOINTS),
+    ) {
+        let rules = lists();
+        let alone = decide(line, &rules);
+        let behind: String = more.iter().flat_map(|(joint, part)| [*joint, *part]).collect();
+        let substituted = format!("echo \"$({line})\"");
+        for longer in [format!("{line}{behind}"), format!("{first}{joint}{line}{behind}"), substituted, format!("({line})")] {
+            let decision = decide(&longer, &rules);
+            prop_assert!(decision.verdict >= alone.verdict, "{longer}");
+            prop_assert!(decision.floor >= alone.floor, "{longer}");
+        }
+    }
+
+    /// No write, no unknown word and no computed program is ever allowed.
+    #[test]
+    fn nothing_that_writes_or_is_unknown_is_allowed(
+        line in prop::sample::select(PARTS),
+        bad in prop::sample::select(&[
+            "> f", ">> f", "&> f", ">| f", "2> f", "<> f", "$(rm x)", "`rm x`", "| $c", "; \"$c\" x", "| sh", "& ls", "<(rm x)", "; ${c:-ls}",
+            "&& ./x", "| frob", "; eval ls", "3>&5", "| tee f", "\nrm x", "; A=b", "<<< \"$(rm x)\"",
+        ][..]),
+    ) {
+        let rules = rules(&["@read-only", "ls *", "cat *", "echo *"], &[]);
+        let decision = decide(&format!("{line} {bad}"), &rules);
+        prop_assert_eq!(decision.verdict, Verdict::Review);
+    }
+
+    /// Whatever the text is, there is an answer, and what is allowed was read in full.
+    #[test]
+    fn any_text_gets_an_answer(line in "\\PC{0,60}", shell in "[a-z $(){}<>|&;`'\"\\\\*?~#=!\n\\[\\]-]{0,80}") {
+        let rules = lists();
+        for text in [line, shell.clone(), format!("echo {shell}")] {
+            let decision = decide(&text, &rules);
+            prop_assert!(decision.floor <= 10 && !decision.reasons.is_empty());
+            if decision.verdict == Verdict::Allow {
+                prop_assert!(decision.parts.iter().all(|part| part.matched.is_some() && part.blocked.is_none()));
+            }
+        }
+    }
+}

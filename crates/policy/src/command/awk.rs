@@ -5,7 +5,9 @@ use super::options::Scanned;
 use crate::shell::Word;
 
 pub(super) fn check(args: &[Word], scanned: &Scanned, found: &mut Found) {
-    let Some(program) = scanned.operands.first() else { return };
+    let Some(program) = scanned.operands.first() else {
+        return;
+    };
     let Some(program) = args[*program].literal() else {
         return found.add(Effect::Code, "awk: the program is not known beforehand");
     };

@@ -45,11 +45,16 @@ const GCLOUD_ASKS: &str = "list describe list-* describe-* get-iam-policy get-an
 /// `gcloud`: groups, then what is done.
 pub(super) fn gcloud(args: &[Word], title: &str, found: &mut Found) {
     let first = title.rsplit(' ').next().unwrap_or_default().to_owned();
-    let words: Vec<String> = std::iter::once(first).chain(args.iter().map_while(plain)).collect();
+    let words: Vec<String> = std::iter::once(first)
+        .chain(args.iter().map_while(plain))
+        .collect();
     let is_group = |word: &String| GCLOUD.split_whitespace().any(|group| group == word);
     let groups = words.iter().take_while(|word| is_group(word)).count();
     let Some(verb) = words.get(groups).filter(|_| groups > 0) else {
-        return found.add(Effect::Unknown, format!("{title}: nothing is known of this subcommand"));
+        return found.add(
+            Effect::Unknown,
+            format!("{title}: nothing is known of this subcommand"),
+        );
     };
     let asks = GCLOUD_ASKS
         .split_whitespace()
@@ -63,22 +68,94 @@ pub(super) fn gcloud(args: &[Word], title: &str, found: &mut Found) {
     if secret || matches!(words[0].as_str(), "auth" | "emulators") && verb != "list" {
         found.add(Effect::Secret, format!("{title}: may show secrets"));
     }
-    options(args, title, &["--impersonate-service-account", "--flags-file", "--access-token-file", "--configuration", "--log-http"], found);
+    options(
+        args,
+        title,
+        &[
+            "--impersonate-service-account",
+            "--flags-file",
+            "--access-token-file",
+            "--configuration",
+            "--log-http",
+        ],
+        found,
+    );
 }
+
+/// Operations of `aws` that name a file to write to, behind options whose values nobody can tell from it.
+const TO_FILE: &[&str] = &[
+    "get-object",
+    "get-object-torrent",
+    "get-job-output",
+    "get-thing-shadow",
+    "get-export",
+    "get-sdk",
+    "get-package-version-asset",
+    "get-media",
+    "get-media-for-fragment-list",
+    "get-clip",
+    "get-images",
+    "get-snapshot-block",
+    "get-configuration",
+    "get-latest-configuration",
+    "get-raw-message-content",
+    "get-read-set",
+    "get-reference",
+    "get-tile",
+    "get-map-glyphs",
+    "get-map-sprites",
+    "get-map-style-descriptor",
+    "get-map-tile",
+    "get-static-map",
+    "get-sprites",
+    "get-glyphs",
+    "get-style-descriptor",
+    "get-image-frame",
+    "get-image-set-metadata",
+    "describe-input-device-thumbnail",
+];
 
 /// `aws service operation`, where the operation says whether it asks.
 pub(super) fn aws(args: &[Word], title: &str, found: &mut Found) {
-    options(args, title, &["--endpoint-url", "--with-decryption", "--no-verify-ssl", "--ca-bundle", "--cli-input-*", "--debug", "--include-value*"], found);
+    options(
+        args,
+        title,
+        &[
+            "--endpoint-url",
+            "--with-decryption",
+            "--no-verify-ssl",
+            "--ca-bundle",
+            "--cli-input-*",
+            "--debug",
+            "--include-value*",
+        ],
+        found,
+    );
     // An operand is a file that the answer is written to.
     if args.first().and_then(plain).is_some() {
         found.add(Effect::Write, format!("{title}: writes its answer to a file"));
     }
     let secret = [
-        "*secret-value*", "*password", "*password-data", "*random-password", "*credentials*", "get-*token*", "get-login",
-        "*parameters-for-import", "*data-key*", "*presigned*", "*decrypt*", "*private*",
+        "*secret-value*",
+        "*password",
+        "*password-data",
+        "*random-password",
+        "*credentials*",
+        "get-*token*",
+        "get-login",
+        "*parameters-for-import",
+        "*data-key*",
+        "*presigned*",
+        "*decrypt*",
+        "*private*",
     ];
     let operation = title.rsplit(' ').next().unwrap_or_default();
-    if secret.iter().any(|pattern| within_word(pattern, operation)) && operation != "list-service-specific-credentials" {
+    if TO_FILE.contains(&operation) {
+        found.add(Effect::Write, format!("{title}: writes its answer to a file"));
+    }
+    if secret.iter().any(|pattern| within_word(pattern, operation))
+        && operation != "list-service-specific-credentials"
+    {
         found.add(Effect::Secret, format!("{title}: shows or makes secrets"));
     }
 }
@@ -87,12 +164,19 @@ pub(super) fn aws(args: &[Word], title: &str, found: &mut Found) {
 pub(super) fn kubectl(args: &[Word], title: &str, found: &mut Found) {
     let secret = |word: &Word| {
         let text = word.text.to_ascii_lowercase();
-        text.split([',', '/']).any(|part| part.split('.').next().is_some_and(|kind| matches!(kind, "secret" | "secrets" | "all-secrets")))
+        text.split([',', '/']).any(|part| {
+            part.split('.')
+                .next()
+                .is_some_and(|kind| matches!(kind, "secret" | "secrets" | "all-secrets"))
+        })
     };
     if args.iter().any(secret) {
         found.add(Effect::Secret, format!("{title}: shows secrets"));
     }
-    if args.iter().any(|word| word.text == "--raw" || word.text.starts_with("--raw=")) {
+    if args
+        .iter()
+        .any(|word| word.text == "--raw" || word.text.starts_with("--raw="))
+    {
         found.add(Effect::Secret, format!("{title} --raw: shows anything"));
     }
 }
@@ -112,16 +196,51 @@ pub(super) fn gh_api(scanned: &Scanned, title: &str, found: &mut Found) {
 /// `az`: subcommands that show keys and tokens.
 pub(super) fn sensitive(args: &[Word], title: &str, found: &mut Found) {
     let secret = [
-        "*-key", "*keys", "*credential*", "*access-token*", "*connection-string*", "*password*", "*appsettings*", "*-sas*", "sas",
-        "*publishing-profiles", "*kubeconfig*", "rest", "invoke", "login*", "*-secrets", "list-secrets", "show-secret",
+        "*-key",
+        "*keys",
+        "*credential*",
+        "*access-token*",
+        "*connection-string*",
+        "*password*",
+        "*appsettings*",
+        "*-sas*",
+        "sas",
+        "*publishing-profiles",
+        "*kubeconfig*",
+        "rest",
+        "invoke",
+        "login*",
+        "*-secrets",
+        "list-secrets",
+        "show-secret",
     ];
     let shows = |word: &str| secret.iter().any(|pattern| within_word(pattern, word));
-    if title.split(' ').skip(1).any(shows) || title.ends_with("secret show") || title.ends_with("secret get") {
+    if title.split(' ').skip(1).any(shows) || title.ends_with("secret show") || title.ends_with("secret get")
+    {
         found.add(Effect::Secret, format!("{title}: may show secrets"));
     }
-    options(args, title, &["--file", "-f", "--debug", "--show-secrets", "--include-secrets", "--secrets", "--open-browser", "--open", "--launch-browser", "--dest*"], found);
+    options(
+        args,
+        title,
+        &[
+            "--file",
+            "-f",
+            "--debug",
+            "--show-secrets",
+            "--include-secrets",
+            "--secrets",
+            "--open-browser",
+            "--open",
+            "--launch-browser",
+            "--dest*",
+        ],
+        found,
+    );
     if args.first().and_then(plain).is_some() {
-        found.add(Effect::Unknown, format!("{title}: an operand that is not in the table"));
+        found.add(
+            Effect::Unknown,
+            format!("{title}: an operand that is not in the table"),
+        );
     }
 }
 
@@ -133,11 +252,17 @@ fn options(args: &[Word], title: &str, refused: &[&str], found: &mut Found) {
             within_word(option, name)
                 || name.len() > 3 && name.starts_with("--") && option.trim_end_matches('*').starts_with(name)
         };
-        if name.starts_with('-') && refused.iter().any(|option| abbreviates(&option)) {
-            found.add(Effect::Unknown, format!("{title} {name}: goes elsewhere, or shows more"));
+        if name.starts_with('-') && refused.iter().any(abbreviates) {
+            found.add(
+                Effect::Unknown,
+                format!("{title} {name}: goes elsewhere, or shows more"),
+            );
         }
         if word.shape().is_none() {
-            found.add(Effect::Unknown, format!("{title}: `{}` is not known beforehand", word.text));
+            found.add(
+                Effect::Unknown,
+                format!("{title}: `{}` is not known beforehand", word.text),
+            );
         }
     }
 }
@@ -148,8 +273,14 @@ pub(super) fn ip(args: &[Word], title: &str, found: &mut Found) {
     let Some(first) = args.first() else { return };
     match first.literal().as_deref() {
         Some(verb) if asks.contains(&verb) => {}
-        Some(verb) => found.add(Effect::Privilege, format!("{title} {verb}: may change the network")),
-        None => found.add(Effect::Unknown, format!("{title}: `{}` is not known beforehand", first.text)),
+        Some(verb) => found.add(
+            Effect::Privilege,
+            format!("{title} {verb}: may change the network"),
+        ),
+        None => found.add(
+            Effect::Unknown,
+            format!("{title}: `{}` is not known beforehand", first.text),
+        ),
     }
 }
 

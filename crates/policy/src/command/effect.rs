@@ -104,6 +104,9 @@ pub struct Finding {
     pub reason: String,
 }
 
+/// A line of a thousand odd options needs no thousand reasons.
+const MAX_FINDINGS: usize = 50;
+
 /// What has been found so far.
 #[derive(Debug, Default)]
 pub(super) struct Found {
@@ -121,10 +124,9 @@ pub(super) struct Found {
 impl Found {
     pub(super) fn add(&mut self, effect: Effect, reason: impl Into<String>) {
         let reason = reason.into();
-        // A line of a thousand odd options needs no thousand reasons.
-        if self.findings.len() < 50 && !self.findings.iter().any(|finding| finding.reason == reason) {
-            self.findings.push(Finding { effect, reason });
-        } else if self.findings.iter().all(|finding| finding.effect < effect) {
+        let known = self.findings.iter().any(|finding| finding.reason == reason);
+        let worse = self.findings.iter().all(|finding| finding.effect < effect);
+        if worse || !known && self.findings.len() < MAX_FINDINGS {
             self.findings.push(Finding { effect, reason });
         }
     }

@@ -32,7 +32,11 @@ const PRIVATE: &[&str] = &[
 ];
 
 pub(super) fn check(args: &[Word], scanned: &Scanned, found: &mut Found) {
-    let mut addresses: Vec<Option<String>> = scanned.operands.iter().map(|index| args[*index].literal()).collect();
+    let mut addresses: Vec<Option<String>> = scanned
+        .operands
+        .iter()
+        .map(|index| args[*index].literal())
+        .collect();
     for (name, value) in &scanned.values {
         match *name {
             "--url" => addresses.push(value.clone()),
@@ -47,7 +51,10 @@ pub(super) fn check(args: &[Word], scanned: &Scanned, found: &mut Found) {
     };
     match is_plain(address) {
         true => found.add(Effect::Remote, "curl: fetches from a public host"),
-        false => found.add(Effect::Network, "curl: the address is long, or not that of a public host"),
+        false => found.add(
+            Effect::Network,
+            "curl: the address is long, or not that of a public host",
+        ),
     }
 }
 
@@ -57,16 +64,24 @@ fn asks(method: &str) -> bool {
 
 /// A host with a public name, the usual port, and a short path of plain names.
 fn is_plain(address: &str) -> bool {
-    let rest = address.strip_prefix("https://").or_else(|| address.strip_prefix("http://"));
+    let rest = address
+        .strip_prefix("https://")
+        .or_else(|| address.strip_prefix("http://"));
     let Some(rest) = rest.filter(|_| address.len() <= MAX_ADDRESS) else {
         return false;
     };
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     let plain = |name: &str| {
-        name.len() <= MAX_NAME && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        name.len() <= MAX_NAME
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
     };
     let labels: Vec<&str> = host.split('.').collect();
-    let last = labels.last().map(|label| label.to_ascii_lowercase()).unwrap_or_default();
+    let last = labels
+        .last()
+        .map(|label| label.to_ascii_lowercase())
+        .unwrap_or_default();
     labels.len() > 1
         && labels.iter().all(|label| !label.is_empty() && plain(label))
         && last.len() > 1
@@ -81,7 +96,11 @@ mod tests {
 
     #[test]
     fn only_short_addresses_of_public_hosts_are_plain() {
-        for address in ["https://example.com", "http://a.example.org/x/y.json", "https://example.com/"] {
+        for address in [
+            "https://example.com",
+            "http://a.example.org/x/y.json",
+            "https://example.com/",
+        ] {
             assert!(is_plain(address), "{address}");
         }
         for address in [

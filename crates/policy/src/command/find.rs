@@ -7,7 +7,15 @@ use super::{inner, secrets, special};
 use crate::shell::Word;
 
 /// Tests that say what the files are called.
-const BY_NAME: &[&str] = &["-name", "-iname", "-path", "-ipath", "-wholename", "-regex", "-iregex"];
+const BY_NAME: &[&str] = &[
+    "-name",
+    "-iname",
+    "-path",
+    "-ipath",
+    "-wholename",
+    "-regex",
+    "-iregex",
+];
 
 pub(super) fn judge(entry: &Entry, args: &[Word], found: &mut Found) {
     let (rest, commands) = split(args, found);
@@ -18,7 +26,10 @@ pub(super) fn judge(entry: &Entry, args: &[Word], found: &mut Found) {
         special::broad(&rest, "find", &scanned, found);
     }
     if found.feeds && !scanned.values.iter().any(|(name, _)| BY_NAME.contains(name)) {
-        found.add(Effect::Secret, "find: whatever there is becomes an argument, secrets too");
+        found.add(
+            Effect::Secret,
+            "find: whatever there is becomes an argument, secrets too",
+        );
     }
     for command in commands {
         found.wraps = true;

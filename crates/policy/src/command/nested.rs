@@ -57,7 +57,10 @@ pub(super) fn nodes(nodes: &[Node], found: &mut Found) {
                 body,
                 redirects,
             } => {
-                found.add(Effect::Shell, format!("{} is not judged as harmless", kind.name()));
+                found.add(
+                    Effect::Shell,
+                    format!("{} is not judged as harmless", kind.name()),
+                );
                 words.iter().for_each(|word| substitutions(word, found));
                 redirects.iter().for_each(|redirect| redirection(redirect, found));
                 nodes_of(body, found);
@@ -159,7 +162,10 @@ pub(super) fn variable(name: &str, found: &mut Found) {
         .iter()
         .any(|pattern| super::within_word(&pattern.replace('?', "*"), name));
     match code {
-        true => found.add(Effect::Code, format!("the variable {name} can make programs run others")),
+        true => found.add(
+            Effect::Code,
+            format!("the variable {name} can make programs run others"),
+        ),
         false => found.add(
             Effect::Shell,
             format!("the variable {name} changes what commands do"),
@@ -177,7 +183,10 @@ fn redirection(redirect: &Redirect, found: &mut Found) {
             found.add(Effect::Network, format!("`{text}` opens a connection"));
         }
         RedirectKind::Write if target.as_deref().is_some_and(is_device) => {
-            found.add(Effect::Ruin, format!("the redirection writes to the device {text}"));
+            found.add(
+                Effect::Ruin,
+                format!("the redirection writes to the device {text}"),
+            );
         }
         RedirectKind::Write => found.add(Effect::Write, format!("the redirection writes to {text}")),
         RedirectKind::Read => match redirect.target.shape() {
@@ -211,5 +220,6 @@ fn is_network(name: &str) -> bool {
 
 fn is_device(name: &str) -> bool {
     let device = name.strip_prefix("/dev/");
-    device.is_some_and(|name| !matches!(name, "stdout" | "stderr" | "tty" | "full") && !name.starts_with("fd/"))
+    device
+        .is_some_and(|name| !matches!(name, "stdout" | "stderr" | "tty" | "full") && !name.starts_with("fd/"))
 }

@@ -170,7 +170,9 @@ impl Scan<'_> {
             self.at += 1;
             let value = word.literal();
             // If the table were wrong about the value, this would be an option that nobody looked at.
-            if let Some(text) = value.as_deref().filter(|text| text.starts_with('-') && text.len() > 1)
+            if let Some(text) = value
+                .as_deref()
+                .filter(|text| text.starts_with('-') && text.len() > 1)
                 && !self.entry.any
                 && !is_number(text.trim_start_matches(['-', '+']))
             {
@@ -212,7 +214,9 @@ impl Scan<'_> {
 
 fn is_option(text: &str, entry: &Entry) -> bool {
     (text.len() > 1 && text.starts_with('-'))
-        || (text.len() > 1 && text.starts_with('+') && entry.options.iter().any(|option| option.name.starts_with('+')))
+        || (text.len() > 1
+            && text.starts_with('+')
+            && entry.options.iter().any(|option| option.name.starts_with('+')))
 }
 
 fn is_number(text: &str) -> bool {

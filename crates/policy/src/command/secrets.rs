@@ -238,7 +238,10 @@ pub(super) fn is_broad(word: &Word) -> bool {
     let above = text.split('/').filter(|part| !part.is_empty());
     text.is_empty()
         || text.starts_with('~') && !text.contains('/')
-        || ["/root", "/home", "/etc", "/Users", "/proc", "/var", "/run", "/dev"].contains(&text)
+        || [
+            "/root", "/home", "/etc", "/Users", "/proc", "/var", "/run", "/dev",
+        ]
+        .contains(&text)
         || (text.starts_with("/home/") || text.starts_with("/Users/")) && above.clone().count() < 3
         || above.clone().count() > 0 && above.clone().all(|part| part == "..")
 }
@@ -258,7 +261,9 @@ fn names_secret(text: &str, glob: bool) -> bool {
 }
 
 fn is_device(text: &str) -> bool {
-    let Some(at) = text.find("/dev/") else { return false };
+    let Some(at) = text.find("/dev/") else {
+        return false;
+    };
     let name = &text[at + 5..];
     at == 0 && !(["null", "zero", "stdin", "stdout", "stderr"].contains(&name) || name.starts_with("fd/"))
 }
@@ -266,9 +271,10 @@ fn is_device(text: &str) -> bool {
 fn is_secret(name: &str) -> bool {
     // `.key` is no key, `server.key` is.
     let fits = |pattern: &&str| {
-        within_word(&pattern.replace('?', "*"), name) && (pattern.len() <= name.len() || !pattern.starts_with("*."))
+        within_word(&pattern.replace('?', "*"), name)
+            && (pattern.len() <= name.len() || !pattern.starts_with("*."))
     };
-    NAMES.iter().any(|pattern| fits(&pattern)) && !PUBLIC.iter().any(|pattern| fits(&pattern))
+    NAMES.iter().any(fits) && !PUBLIC.iter().any(fits)
 }
 
 /// Whether a pattern, as the shell reads it, could be the name of a secret.
@@ -301,9 +307,7 @@ fn could_be(pattern: &[char], name: &[char]) -> bool {
                 if *sign == '[' {
                     at += pattern[at..].iter().position(|sign| *sign == ']').unwrap_or(0);
                 }
-                for index in 0..name.len() {
-                    next[index + 1] = reached[index];
-                }
+                next[1..].copy_from_slice(&reached[..name.len()]);
             }
             plain => {
                 for index in 0..name.len() {

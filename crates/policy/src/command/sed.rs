@@ -146,7 +146,9 @@ impl Reader {
         let rest = &self.rest[self.at..];
         let close = rest.iter().skip(1).position(|sign| *sign == ']').map(|at| at + 1);
         let inside = &rest[..close.unwrap_or(rest.len())];
-        inside.iter().any(|sign| *sign == end || *sign == '\\' || *sign == '[')
+        inside
+            .iter()
+            .any(|sign| *sign == end || *sign == '\\' || *sign == '[')
     }
 }
 
@@ -157,8 +159,23 @@ mod tests {
     #[test]
     fn scripts_that_only_print_are_harmless() {
         for script in [
-            "1,10d", "s/foo/bar/g", "s|a|b|", "1!G;h;$!d", "y/abc/xyz/", "/x/,/y/p", "$p", "10q", "s/[a-z]*/x/2p",
-            "/^#/d;/^$/d", "1~2p", "/a/I,+3p", "$!N;s/\\n/ /", "/x/{p;q}", ":a;N;$!ba;s/\\n/,/g", "5i hello", "2,4!d",
+            "1,10d",
+            "s/foo/bar/g",
+            "s|a|b|",
+            "1!G;h;$!d",
+            "y/abc/xyz/",
+            "/x/,/y/p",
+            "$p",
+            "10q",
+            "s/[a-z]*/x/2p",
+            "/^#/d;/^$/d",
+            "1~2p",
+            "/a/I,+3p",
+            "$!N;s/\\n/ /",
+            "/x/{p;q}",
+            ":a;N;$!ba;s/\\n/,/g",
+            "5i hello",
+            "2,4!d",
         ] {
             assert!(is_harmless(script), "{script}");
         }
@@ -167,9 +184,30 @@ mod tests {
     #[test]
     fn scripts_that_write_run_or_read_are_not() {
         for script in [
-            "w /tmp/x", "1e rm -rf /", "e", "s/x/y/e", "s/x/y/w f", "s/x/y/gw f", "r /etc/shadow", "R f", "W f", "F;w x",
-            "1,3w out", "/x/w out", "$!e id", "s/[/]/x/;e", "s/a[/b/;e id #/", "a\\\ntext\ne id", "p;e id", "{e id}",
-            "s/a/b\ne id/", "\\,x,e id", "v", "y/a/b/e", "s,a,b,e", "s/[[]/]/e id;#]/x/",
+            "w /tmp/x",
+            "1e rm -rf /",
+            "e",
+            "s/x/y/e",
+            "s/x/y/w f",
+            "s/x/y/gw f",
+            "r /etc/shadow",
+            "R f",
+            "W f",
+            "F;w x",
+            "1,3w out",
+            "/x/w out",
+            "$!e id",
+            "s/[/]/x/;e",
+            "s/a[/b/;e id #/",
+            "a\\\ntext\ne id",
+            "p;e id",
+            "{e id}",
+            "s/a/b\ne id/",
+            "\\,x,e id",
+            "v",
+            "y/a/b/e",
+            "s,a,b,e",
+            "s/[[]/]/e id;#]/x/",
         ] {
             assert!(!is_harmless(script), "{script}");
         }

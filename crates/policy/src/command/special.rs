@@ -38,7 +38,10 @@ pub(super) fn handle(handler: &str, args: &[Word], title: &str, scanned: &Scanne
         "ip" => cloud::ip(args, title, found),
         "needs" => needs(scanned, title, found),
         "command" => command(args, scanned, found),
-        _ => found.add(Effect::Unknown, format!("{title}: nothing is known of its arguments")),
+        _ => found.add(
+            Effect::Unknown,
+            format!("{title}: nothing is known of its arguments"),
+        ),
     }
 }
 
@@ -49,7 +52,9 @@ fn text(args: &[Word], index: usize) -> Option<String> {
 /// `env`: variables, then a command.
 fn env(args: &[Word], scanned: &Scanned, found: &mut Found) {
     found.wraps = true;
-    let Some(first) = scanned.operands.first() else { return };
+    let Some(first) = scanned.operands.first() else {
+        return;
+    };
     for (index, word) in args.iter().enumerate().skip(*first) {
         match word.text.split_once('=') {
             Some((name, _)) => nested::variable(name, found),
@@ -62,7 +67,10 @@ fn env(args: &[Word], scanned: &Scanned, found: &mut Found) {
 fn xargs(args: &[Word], scanned: &Scanned, found: &mut Found) {
     found.wraps = true;
     let Some(first) = scanned.operands.first() else {
-        return found.add(Effect::Unknown, "xargs: without a command it prints what it reads");
+        return found.add(
+            Effect::Unknown,
+            "xargs: without a command it prints what it reads",
+        );
     };
     let mut words = args[*first..].to_vec();
     words.push(Word {
@@ -86,12 +94,18 @@ fn shell(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
         return found.add(Effect::Code, format!("{title}: runs code that is not seen"));
     };
     if found.templated {
-        found.add(Effect::Code, format!("{title}: text that is not known becomes code"));
+        found.add(
+            Effect::Code,
+            format!("{title}: text that is not known becomes code"),
+        );
     }
     // Other shells than bash read these in another way.
     let differs = ["$'", "$\"", "&>", "<(", ">(", "<<<", "|&", "[["];
     if title != "bash" && differs.iter().any(|sign| script.contains(sign)) {
-        return found.add(Effect::Code, format!("{title}: a script for bash is run by another shell"));
+        return found.add(
+            Effect::Code,
+            format!("{title}: a script for bash is run by another shell"),
+        );
     }
     match shell::parse(&script) {
         Ok(parsed) if parsed.nodes.is_empty() || !parsed.here.is_empty() => {
@@ -171,12 +185,18 @@ fn tar(args: &[Word], title: &str, found: &mut Found) {
         modes.push_str(first);
         let harmless = "tvfjzJaOp";
         if !first.chars().all(|sign| harmless.contains(sign)) {
-            found.add(Effect::Write, format!("{title}: makes, changes or unpacks an archive"));
+            found.add(
+                Effect::Write,
+                format!("{title}: makes, changes or unpacks an archive"),
+            );
         }
     }
     let lists = modes.contains('t') || words.iter().any(|word| word == "--list");
     if !lists || modes.contains(['c', 'x', 'r', 'u', 'A']) {
-        found.add(Effect::Write, format!("{title}: makes, changes or unpacks an archive"));
+        found.add(
+            Effect::Write,
+            format!("{title}: makes, changes or unpacks an archive"),
+        );
     }
     if words.iter().any(|word| word.contains(':')) {
         found.add(Effect::Network, format!("{title}: an archive on another machine"));
@@ -202,13 +222,19 @@ fn date(args: &[Word], scanned: &Scanned, found: &mut Found) {
 fn push(args: &[Word], title: &str, found: &mut Found) {
     let forced = |word: &Word| word.text.starts_with(['+', ':']);
     if args.iter().any(forced) {
-        found.add(Effect::Destroy, format!("{title}: overwrites or deletes what others have"));
+        found.add(
+            Effect::Destroy,
+            format!("{title}: overwrites or deletes what others have"),
+        );
     }
 }
 
 /// `git branch`, `git tag`: a name makes one, unless the names shall be listed.
 fn list(scanned: &Scanned, title: &str, found: &mut Found) {
-    let lists = scanned.options.iter().any(|option| matches!(*option, "-l" | "--list"));
+    let lists = scanned
+        .options
+        .iter()
+        .any(|option| matches!(*option, "-l" | "--list"));
     if !lists && !scanned.operands.is_empty() {
         found.add(Effect::Write, format!("{title}: a name makes one"));
     }
@@ -216,7 +242,9 @@ fn list(scanned: &Scanned, title: &str, found: &mut Found) {
 
 /// `git checkout`: with names of files it throws changes away.
 fn checkout(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
-    let files = args.iter().any(|word| matches!(word.text.as_str(), "--" | "." | "--pathspec-from-file"));
+    let files = args
+        .iter()
+        .any(|word| matches!(word.text.as_str(), "--" | "." | "--pathspec-from-file"));
     if files || scanned.operands.len() > 1 {
         found.add(Effect::Destroy, format!("{title}: throws away changes of files"));
     }
@@ -255,7 +283,10 @@ fn remote_name(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found)
     let plain = |sign: char| sign.is_ascii_alphanumeric() || "_-".contains(sign);
     let first = scanned.operands.first().and_then(|first| text(args, *first));
     if first.is_some_and(|name| !name.chars().all(plain)) {
-        found.add(Effect::Network, format!("{title}: talks to an address of the command"));
+        found.add(
+            Effect::Network,
+            format!("{title}: talks to an address of the command"),
+        );
     }
 }
 
@@ -279,8 +310,22 @@ fn needs(scanned: &Scanned, title: &str, found: &mut Found) {
         }
         "crontab" => &["-l"],
         "dpkg" => &[
-            "-l", "-L", "-s", "-S", "-p", "-V", "-C", "--list", "--listfiles", "--status", "--search", "--print-avail",
-            "--verify", "--audit", "--print-architecture", "--get-selections",
+            "-l",
+            "-L",
+            "-s",
+            "-S",
+            "-p",
+            "-V",
+            "-C",
+            "--list",
+            "--listfiles",
+            "--status",
+            "--search",
+            "--print-avail",
+            "--verify",
+            "--audit",
+            "--print-architecture",
+            "--get-selections",
         ],
         "cargo fmt" => &["--check"],
         "black" | "isort" => &["--check", "--check-only", "-c", "--version", "--diff"],
@@ -305,7 +350,7 @@ fn needs(scanned: &Scanned, title: &str, found: &mut Found) {
             .any(|(option, value)| *option == name && value.as_deref() == Some(wanted)),
         None => scanned.options.contains(option),
     };
-    if !asks.iter().any(|option| named(&option)) {
+    if !asks.iter().any(named) {
         found.add(
             Effect::Write,
             format!("{title}: changes something, unless an option says otherwise"),

@@ -33,7 +33,12 @@ pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut F
     if title == "sqlcmd query" {
         queries.extend(scanned.operands.iter().map(|index| args[*index].literal()));
     }
-    if queries.is_empty() && !scanned.options.iter().any(|option| matches!(*option, "-V" | "-version")) {
+    if queries.is_empty()
+        && !scanned
+            .options
+            .iter()
+            .any(|option| matches!(*option, "-V" | "-version"))
+    {
         return found.add(Effect::Unknown, format!("{title}: waits for queries"));
     }
     for query in queries {
@@ -45,18 +50,101 @@ pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut F
 
 /// Words that make a query do more than ask.
 const CHANGES: &[&str] = &[
-    "into", "insert", "update", "delete", "drop", "create", "alter", "copy", "call", "exec", "execute", "load", "outfile",
-    "dumpfile", "attach", "detach", "pragma", "set", "merge", "replace", "truncate", "grant", "revoke", "lock", "share",
-    "analyze", "vacuum", "export", "import", "install", "do", "handler", "using", "returning", "nextval", "setval", "go",
-    "use", "dbcc", "openrowset", "reset", "begin", "commit",
+    "into",
+    "insert",
+    "update",
+    "delete",
+    "drop",
+    "create",
+    "alter",
+    "copy",
+    "call",
+    "exec",
+    "execute",
+    "load",
+    "outfile",
+    "dumpfile",
+    "attach",
+    "detach",
+    "pragma",
+    "set",
+    "merge",
+    "replace",
+    "truncate",
+    "grant",
+    "revoke",
+    "lock",
+    "share",
+    "analyze",
+    "vacuum",
+    "export",
+    "import",
+    "install",
+    "do",
+    "handler",
+    "using",
+    "returning",
+    "nextval",
+    "setval",
+    "go",
+    "use",
+    "dbcc",
+    "openrowset",
+    "reset",
+    "begin",
+    "commit",
 ];
 
 /// Functions that compute and touch nothing.
 const FUNCTIONS: &[&str] = &[
-    "count", "sum", "min", "max", "avg", "lower", "upper", "length", "coalesce", "round", "abs", "now", "date", "version",
-    "distinct", "trim", "substr", "substring", "cast", "ifnull", "nullif", "concat", "in", "and", "or", "not", "where", "on",
-    "by", "select", "from", "as", "over", "extract", "values", "having", "when", "then", "exists", "sqlite_version",
-    "current_date", "current_timestamp", "current_user", "strftime", "datetime", "total", "group_concat", "like",
+    "count",
+    "sum",
+    "min",
+    "max",
+    "avg",
+    "lower",
+    "upper",
+    "length",
+    "coalesce",
+    "round",
+    "abs",
+    "now",
+    "date",
+    "version",
+    "distinct",
+    "trim",
+    "substr",
+    "substring",
+    "cast",
+    "ifnull",
+    "nullif",
+    "concat",
+    "in",
+    "and",
+    "or",
+    "not",
+    "where",
+    "on",
+    "by",
+    "select",
+    "from",
+    "as",
+    "over",
+    "extract",
+    "values",
+    "having",
+    "when",
+    "then",
+    "exists",
+    "sqlite_version",
+    "current_date",
+    "current_timestamp",
+    "current_user",
+    "strftime",
+    "datetime",
+    "total",
+    "group_concat",
+    "like",
 ];
 
 /// One statement that selects or describes, with functions that are known. Anything odd counts as a change.
@@ -68,18 +156,25 @@ fn only_asks(query: &str) -> bool {
     let lower = query.to_ascii_lowercase();
     let mut words = lower.split(|sign: char| !sign.is_ascii_alphanumeric() && sign != '_');
     let first = words.next().unwrap_or_default();
-    if !matches!(first, "select" | "show" | "describe" | "desc") || words.any(|word| CHANGES.contains(&word)) {
+    if !matches!(first, "select" | "show" | "describe" | "desc") || words.any(|word| CHANGES.contains(&word))
+    {
         return false;
     }
     let mut before = String::new();
     for sign in lower.chars() {
         match sign {
             '(' => {
-                let name = before.trim_end().rsplit(|sign: char| !sign.is_ascii_alphanumeric() && sign != '_').next();
+                let name = before
+                    .trim_end()
+                    .rsplit(|sign: char| !sign.is_ascii_alphanumeric() && sign != '_')
+                    .next();
                 let name = name.unwrap_or_default();
                 // A name in quotes, or with a schema, is a function of somebody's own.
                 let odd = before.trim_end().ends_with(['"', '\'', ']']);
-                let dotted = before.trim_end().strip_suffix(name).is_some_and(|rest| rest.ends_with('.'));
+                let dotted = before
+                    .trim_end()
+                    .strip_suffix(name)
+                    .is_some_and(|rest| rest.ends_with('.'));
                 if odd || dotted || !name.is_empty() && !FUNCTIONS.contains(&name) {
                     return false;
                 }

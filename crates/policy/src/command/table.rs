@@ -103,7 +103,14 @@ pub(super) fn lookup(program: &str, words: &[&str]) -> Option<(&'static Entry, u
 /// Whether a program has a subcommand of this name.
 pub(super) fn has_subcommand(program: &str, word: &str) -> bool {
     let entries = TABLE.entries.get(program);
-    entries.is_some_and(|entries| entries.iter().any(|entry| entry.path.get(1).is_some_and(|name| *name != "*" && one_of(name, word))))
+    entries.is_some_and(|entries| {
+        entries.iter().any(|entry| {
+            entry
+                .path
+                .get(1)
+                .is_some_and(|name| *name != "*" && one_of(name, word))
+        })
+    })
 }
 
 /// The entry of a program by itself.
@@ -121,11 +128,8 @@ impl Entry {
             let (last, wanted) = (words.last()?, path.get(1)?);
             return (words.len() > 1 && one_of(wanted, last)).then_some(words.len());
         }
-        let fits = path.len() <= words.len()
-            && path
-                .iter()
-                .zip(words)
-                .all(|(wanted, word)| one_of(wanted, word));
+        let fits =
+            path.len() <= words.len() && path.iter().zip(words).all(|(wanted, word)| one_of(wanted, word));
         fits.then_some(path.len())
     }
 
@@ -200,7 +204,9 @@ impl Table {
             if let Some(root) = entries.iter_mut().find(|entry| entry.path.len() == 1) {
                 root.sub |= has_subcommands;
             }
-            let root = entries.iter().find(|entry| entry.everywhere && entry.path.len() == 1);
+            let root = entries
+                .iter()
+                .find(|entry| entry.everywhere && entry.path.len() == 1);
             let Some(shared) = root.map(|root| root.options.clone()) else {
                 continue;
             };
@@ -253,7 +259,10 @@ fn header(line: &'static str) -> Option<Vec<Entry>> {
         ..entry.clone()
     };
     let entries: Vec<Entry> = names.split(',').map(named).collect();
-    entries.iter().all(|entry| !entry.path.is_empty()).then_some(entries)
+    entries
+        .iter()
+        .all(|entry| !entry.path.is_empty())
+        .then_some(entries)
 }
 
 fn set(entry: &mut Entry, attribute: &'static str) -> Option<()> {

@@ -15,7 +15,7 @@ pub enum Node {
     /// A command with its words.
     Simple(Simple),
     /// Commands joined by `|`.
-    Pipe(Vec<Node>),
+    Pipe(Vec<Self>),
     /// Control flow around other commands.
     Compound {
         /// Which.
@@ -23,7 +23,7 @@ pub enum Node {
         /// Words that it looks at: what is looped over, what is matched.
         words: Vec<Word>,
         /// What it runs, perhaps.
-        body: Vec<Node>,
+        body: Vec<Self>,
         /// Redirections of all of it.
         redirects: Vec<Redirect>,
     },

@@ -4,7 +4,10 @@ use super::Unclear;
 
 /// Refuses what is not seen, or changes the order in which things are seen.
 pub(super) fn check(line: &str) -> Result<(), Unclear> {
-    match line.chars().find_map(|character| Some((hidden(character)?, character))) {
+    match line
+        .chars()
+        .find_map(|character| Some((hidden(character)?, character)))
+    {
         Some((what, character)) => Err(Unclear::Character {
             what,
             code: u32::from(character),

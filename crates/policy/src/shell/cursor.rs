@@ -47,6 +47,14 @@ impl Cursor {
         self.characters.get(self.at + ahead).copied()
     }
 
+    /// The character behind which the reader stands.
+    pub(super) fn before(&self) -> Option<char> {
+        self.at
+            .checked_sub(1)
+            .and_then(|index| self.characters.get(index))
+            .copied()
+    }
+
     pub(super) fn next(&mut self) -> Option<char> {
         let character = self.peek()?;
         self.at += 1;
@@ -98,14 +106,20 @@ impl Cursor {
 
     /// Behind a blank, and with one ahead: what a joined line means is then beyond doubt.
     fn is_between_words(&self) -> bool {
-        let before = self.at.checked_sub(1).and_then(|index| self.characters.get(index));
+        let before = self
+            .at
+            .checked_sub(1)
+            .and_then(|index| self.characters.get(index));
         matches!(before, None | Some(' ' | '\t' | '\n'))
     }
 
     /// The characters up to the next blank or operator, to tell a reserved word.
     pub(super) fn run(&self) -> String {
         let rest = &self.characters[self.at..];
-        let word = rest.iter().take(10).take_while(|character| !is_boundary(**character));
+        let word = rest
+            .iter()
+            .take(10)
+            .take_while(|character| !is_boundary(**character));
         word.collect()
     }
 

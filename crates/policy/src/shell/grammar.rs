@@ -1,9 +1,7 @@
 //! Commands, lists and control flow.
 
 use super::cursor::{Cursor, in_name, is_boundary, starts_name};
-use super::{
-    Assignment, Compound, Node, Redirect, RedirectKind, Script, Simple, Unclear, Word, here, word,
-};
+use super::{Assignment, Compound, Node, Redirect, RedirectKind, Script, Simple, Unclear, Word, here, word};
 
 /// A whole line.
 pub(super) fn script(line: &str) -> Result<Script, Unclear> {
@@ -23,12 +21,14 @@ pub(super) fn script(line: &str) -> Result<Script, Unclear> {
 
 /// Words that mean something else where a command begins.
 const RESERVED: &[&str] = &[
-    "then", "elif", "else", "fi", "do", "done", "esac", "in", "}", "]]", "select", "coproc", "[[",
+    "then", "elif", "else", "fi", "do", "done", "esac", "in", "!", "}", "]]", "select", "coproc", "[[",
 ];
 
 /// Whether the word means something else where a command begins.
 pub(super) fn is_reserved(word: &str) -> bool {
-    let openers = ["if", "while", "until", "for", "case", "function", "time", "!", "{"];
+    let openers = [
+        "if", "while", "until", "for", "case", "function", "time", "!", "{",
+    ];
     RESERVED.contains(&word) || openers.contains(&word)
 }
 
@@ -156,7 +156,9 @@ fn command(cursor: &mut Cursor) -> Result<Node, Unclear> {
         _ => simple(cursor)?,
     };
     let node = match node {
-        Node::Compound { kind, words, body, .. } => {
+        Node::Compound {
+            kind, words, body, ..
+        } => {
             let redirects = redirects(cursor)?;
             Node::Compound {
                 kind,
@@ -231,7 +233,10 @@ fn each(cursor: &mut Cursor) -> Result<Node, Unclear> {
         return Err(cursor.unsupported("a loop over numbers"));
     }
     let name = word::word(cursor)?;
-    if !name.literal().is_some_and(|name| name.chars().all(in_name) && !name.is_empty()) {
+    if !name
+        .literal()
+        .is_some_and(|name| name.chars().all(in_name) && !name.is_empty())
+    {
         return Err(cursor.syntax("the name of a variable"));
     }
     skip_lines(cursor)?;
@@ -448,7 +453,14 @@ fn redirect(cursor: &mut Cursor) -> Result<Option<Redirect>, Unclear> {
 
 fn file(cursor: &mut Cursor, descriptor: Option<u32>, kind: RedirectKind) -> Result<Redirect, Unclear> {
     cursor.skip_blanks();
+    if cursor.peek() == Some('#') {
+        return Err(cursor.syntax("a comment in place of a file"));
+    }
     let target = checked_word(cursor)?;
+    let digits = target.text.bytes().all(|byte| byte.is_ascii_digit());
+    if digits && matches!(cursor.peek(), Some('<' | '>')) {
+        return Err(cursor.syntax("a redirection in place of a file"));
+    }
     // `>&file` writes a file; only a number or a minus is a descriptor.
     let number = target
         .literal()

@@ -14,7 +14,10 @@ pub(super) struct Pending {
 pub(super) fn announce(cursor: &mut Cursor, strip_tabs: bool) -> Result<Word, Unclear> {
     cursor.skip_blanks();
     let word = word::word(cursor)?;
-    let Some(end) = word.literal().filter(|end| !end.is_empty() && !end.contains('\n')) else {
+    let Some(end) = word
+        .literal()
+        .filter(|end| !end.is_empty() && !end.contains('\n'))
+    else {
         return Err(cursor.unsupported("this end of a here document"));
     };
     let expands = end == word.text;

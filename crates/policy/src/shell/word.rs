@@ -78,7 +78,7 @@ fn piece(cursor: &mut Cursor, pieces: &mut Pieces, start: usize) -> Result<(), U
         Some('"') => double(cursor, pieces)?,
         Some('$') => dollar(cursor, pieces, false)?,
         Some('`') => backquotes(cursor, pieces)?,
-        Some('~') if cursor.at == start => home(cursor, pieces),
+        Some('~') if cursor.at == start || matches!(cursor.before(), Some('=' | ':')) => home(cursor, pieces),
         Some('{') if expands(cursor) => {
             cursor.at += 1;
             pieces.0.push(Piece::Braces);
@@ -141,7 +141,7 @@ fn double(cursor: &mut Cursor, pieces: &mut Pieces) -> Result<(), Unclear> {
     }
 }
 
-/// `~name` before a slash or the end. A name that is quoted or computed is no name.
+/// `~name`. Where bash leaves it alone, it is none the less taken for a place that is not known.
 fn home(cursor: &mut Cursor, pieces: &mut Pieces) {
     let start = cursor.at;
     cursor.at += 1;
@@ -151,12 +151,7 @@ fn home(cursor: &mut Cursor, pieces: &mut Pieces) {
     {
         cursor.at += 1;
     }
-    let text = cursor.since(start);
-    match cursor.peek() {
-        None | Some('/') => pieces.0.push(Piece::Home(text)),
-        Some(character) if is_boundary(character) => pieces.0.push(Piece::Home(text)),
-        Some(_) => pieces.text(&text),
-    }
+    pieces.0.push(Piece::Home(cursor.since(start)));
 }
 
 /// How far a closing brace is looked for.
