@@ -18,6 +18,7 @@ mod fetch;
 mod languages;
 mod leftovers;
 mod mcp;
+mod policy;
 mod python;
 mod scenarios;
 mod security;
