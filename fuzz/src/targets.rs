@@ -5,9 +5,10 @@ use std::path::{Component, Path};
 use std::str::FromStr;
 
 use ringfence_jail::protocol::{Command, Event};
+use ringfence_policy::cascade::{self, Part, Pattern, Verdict, decide};
 use ringfence_policy::{
-    Bytes, Cidr, Cpus, EnvName, ExecutionResult, Host, HostPattern, Mount, Part, Pattern, Pids, Rules, Scope,
-    Timeout, UserRoot, UserScope, Verdict, decide, shell,
+    Bytes, Cidr, Cpus, EnvName, ExecutionResult, Host, HostPattern, Mount, Pids, Scope, Timeout, UserRoot,
+    UserScope, shell,
 };
 use ringfence_runtime::fetch::Url;
 use ringfence_runtime::files::{Entry, Root, Rules};
@@ -317,9 +318,9 @@ fn import_check(input: &[u8]) {
 
 /// Any line gets an answer, whatever is put behind it makes the answer no milder, and what is allowed was read in full.
 fn command_lines(input: &[u8]) {
-    thread_local!(static RULES: Rules = Rules {
+    thread_local!(static RULES: cascade::Rules = cascade::Rules {
         allow: ["@read-only", "ls *"].map(|text| text.parse().expect("it is a pattern")).to_vec(),
-        ..Rules::default()
+        ..cascade::Rules::default()
     });
     let Ok(line) = std::str::from_utf8(input) else {
         return;

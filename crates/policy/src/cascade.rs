@@ -6,7 +6,7 @@ mod pattern;
 pub use parts::Part;
 pub use pattern::{ParsePatternError, Pattern};
 
-use crate::command::Effect;
+pub use crate::command::{Effect, Finding};
 use crate::shell;
 
 /// The lists, and what is known of the stages behind them.
@@ -156,7 +156,7 @@ fn unread(reason: String) -> Decision {
 }
 
 /// The floor of a set of findings.
-fn floor(findings: &[crate::command::Finding], unknown: u8) -> u8 {
+fn floor(findings: &[Finding], unknown: u8) -> u8 {
     let effects = findings.iter().map(|finding| finding.effect);
     let floors = effects.map(|effect: Effect| effect.floor(unknown));
     floors.max().unwrap_or_default()

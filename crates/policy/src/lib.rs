@@ -6,7 +6,7 @@
 #![warn(missing_docs)]
 
 mod bounds;
-mod cascade;
+pub mod cascade;
 mod command;
 mod egress;
 mod files;
@@ -20,10 +20,6 @@ pub mod shell;
 mod units;
 
 pub use bounds::{disk, memory};
-pub use cascade::{
-    Decision, ParsePatternError as ParseCommandPatternError, Part, Pattern, Rules, Stage, Verdict, decide,
-};
-pub use command::{Effect, Finding};
 pub use egress::{
     AddressClass, Cidr, EgressPolicy, Host, HostName, HostPattern, ParseCidrError, ParseHostError,
     ParsePatternError, Refusal, is_public,

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ringfence_policy::{Rules, Verdict, decide};
+use ringfence_policy::cascade::{Rules, Verdict, decide};
 use serde_json::Value;
 
 /// Labels under which nothing may be allowed.

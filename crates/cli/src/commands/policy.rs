@@ -3,7 +3,8 @@
 use std::io::{BufRead, Read};
 use std::process::ExitCode;
 
-use ringfence_policy::{Decision, Part, Rules, decide, shell};
+use ringfence_policy::cascade::{Decision, Part, Rules, decide};
+use ringfence_policy::shell;
 use serde_json::json;
 
 use crate::args::{PolicyCheckArgs, PolicyCommand};

@@ -1,6 +1,6 @@
 //! Which commands may run on this machine itself.
 
-use ringfence_policy::{Pattern, Rules};
+use ringfence_policy::cascade::{Pattern, Rules};
 
 use crate::config::Config;
 use crate::exit::Failure;

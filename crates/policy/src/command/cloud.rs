@@ -48,8 +48,17 @@ pub(super) fn gcloud(args: &[Word], title: &str, found: &mut Found) {
     let words: Vec<String> = std::iter::once(first)
         .chain(args.iter().map_while(plain))
         .collect();
-    let is_group = |word: &String| GCLOUD.split_whitespace().any(|group| group == word);
-    let groups = words.iter().take_while(|word| is_group(word)).count();
+    // Groups and what is done share some names: only at the beginning is it the group.
+    let begins = |at: usize| at == 0 || matches!(words[at - 1].as_str(), "alpha" | "beta");
+    let is_group = |at: usize, word: &String| {
+        let known = GCLOUD.split_whitespace().any(|group| group == word);
+        known && (!["run", "deploy", "diagnose", "transfer", "source"].contains(&word.as_str()) || begins(at))
+    };
+    let groups = words
+        .iter()
+        .enumerate()
+        .take_while(|(at, word)| is_group(*at, word))
+        .count();
     let Some(verb) = words.get(groups).filter(|_| groups > 0) else {
         return found.add(
             Effect::Unknown,

@@ -46,6 +46,9 @@ pub(super) fn check(args: &[Word], scanned: &Scanned, found: &mut Found) {
             _ => {}
         }
     }
+    if found.feeds {
+        return found.add(Effect::Network, "curl: a host decides about arguments");
+    }
     let [Some(address)] = addresses.as_slice() else {
         return found.add(Effect::Network, "curl: not one address that is known beforehand");
     };

@@ -70,7 +70,7 @@ impl Scan<'_> {
         match word.shape() {
             Some(shape) => {
                 let starts = shape.starts_with(['*', '?', '[', '-']);
-                if starts && !ended && !self.entry.any {
+                if starts && !ended && !self.entry.takes_anything() {
                     self.found.add(
                         Effect::Unknown,
                         format!("{title}: `{}` may become an option", word.text),

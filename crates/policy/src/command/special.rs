@@ -32,6 +32,8 @@ pub(super) fn handle(handler: &str, args: &[Word], title: &str, scanned: &Scanne
         "kubectl" => cloud::kubectl(args, title, found),
         "api" => cloud::gh_api(scanned, title, found),
         "curl" => fetch::check(args, scanned, found),
+        "interface" => interface(args, scanned, found),
+        "no-address" => no_address(args, title, found),
         "dry-run" => dry_run(scanned, title, found),
         "remote-name" => remote_name(args, scanned, title, found),
         "sensitive" => cloud::sensitive(args, title, found),
@@ -231,10 +233,10 @@ fn push(args: &[Word], title: &str, found: &mut Found) {
 
 /// `git branch`, `git tag`: a name makes one, unless the names shall be listed.
 fn list(scanned: &Scanned, title: &str, found: &mut Found) {
-    let lists = scanned
-        .options
-        .iter()
-        .any(|option| matches!(*option, "-l" | "--list"));
+    // Before git 2.19, `git branch -l` made a branch.
+    let short = title != "git branch";
+    let says = |option: &&str| *option == "--list" || short && *option == "-l";
+    let lists = scanned.options.iter().any(says);
     if !lists && !scanned.operands.is_empty() {
         found.add(Effect::Write, format!("{title}: a name makes one"));
     }
@@ -290,6 +292,29 @@ fn remote_name(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found)
     }
 }
 
+/// `ifconfig`: with one name it shows that interface; with more, or with all of them, it changes.
+fn interface(args: &[Word], scanned: &Scanned, found: &mut Found) {
+    let verb = |index: &usize| matches!(args[*index].text.as_str(), "up" | "down");
+    if !scanned.operands.is_empty() && scanned.options.contains(&"-a") || scanned.operands.iter().any(verb) {
+        found.add(Effect::Privilege, "ifconfig: changes the network");
+    }
+}
+
+/// Names that are looked up where the settings say; an address, or the name of a registry, would lead elsewhere.
+fn no_address(args: &[Word], title: &str, found: &mut Found) {
+    let leads = |word: &&Word| {
+        let first = word.text.split('/').next().unwrap_or_default();
+        let registry = word.text.contains('/') && !first.starts_with('.') && first.contains(['.', ':']);
+        word.text.contains("://") || word.text.contains("git@") || registry
+    };
+    for word in args.iter().filter(leads) {
+        found.add(
+            Effect::Network,
+            format!("{title}: `{}` leads elsewhere", word.text),
+        );
+    }
+}
+
 /// `command -v` looks a program up; without it the program runs.
 fn command(args: &[Word], scanned: &Scanned, found: &mut Found) {
     if scanned.options.contains(&"-v") || scanned.options.contains(&"-V") {
@@ -308,6 +333,7 @@ fn needs(scanned: &Scanned, title: &str, found: &mut Found) {
         "gzip" | "gunzip" | "bzip2" | "bunzip2" | "xz" | "unxz" => {
             &["-c", "-t", "-l", "--stdout", "--to-stdout", "--test", "--list"]
         }
+        "top" => &["-b", "-l"],
         "crontab" => &["-l"],
         "dpkg" => &[
             "-l",

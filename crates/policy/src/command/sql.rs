@@ -30,6 +30,26 @@ pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut F
             return found.add(Effect::Terminal, "sqlite3: waits for queries");
         }
     }
+    if args
+        .iter()
+        .any(|word| word.text.contains("://") || word.text.contains("host="))
+    {
+        found.add(
+            Effect::Network,
+            format!("{title}: asks a host that is named in the command"),
+        );
+    }
+    for (name, value) in &scanned.values {
+        let here = value
+            .as_deref()
+            .is_some_and(|host| matches!(host, "localhost" | "127.0.0.1" | "::1"));
+        if matches!(*name, "-h" | "--host") && !here {
+            found.add(
+                Effect::Network,
+                format!("{title}: asks a host that is named in the command"),
+            );
+        }
+    }
     if title == "sqlcmd query" {
         queries.extend(scanned.operands.iter().map(|index| args[*index].literal()));
     }

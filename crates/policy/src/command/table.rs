@@ -133,6 +133,11 @@ impl Entry {
         fits.then_some(path.len())
     }
 
+    /// Whether no option whatsoever makes it do more.
+    pub(super) fn takes_anything(&self) -> bool {
+        self.any && self.options.iter().all(|option| option.effect.is_read_only())
+    }
+
     pub(super) fn option(&self, name: &str) -> Option<&Opt> {
         let fits = |option: &&Opt| match option.name.strip_suffix('*') {
             Some(beginning) => name.starts_with(beginning),
