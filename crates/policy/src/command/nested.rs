@@ -92,7 +92,7 @@ const CODE: &[&str] = &[
     "ENV",
     "BASHOPTS",
     "SHELLOPTS",
-    "PS?",
+    "PS*",
     "PROMPT_COMMAND",
     "IFS",
     "GIT_*",
@@ -158,9 +158,7 @@ fn assignments(simple: &Simple, found: &mut Found) {
 
 /// A variable is set for a command.
 pub(super) fn variable(name: &str, found: &mut Found) {
-    let code = CODE
-        .iter()
-        .any(|pattern| super::within_word(&pattern.replace('?', "*"), name));
+    let code = CODE.iter().any(|pattern| super::within_word(pattern, name));
     match code {
         true => found.add(
             Effect::Code,

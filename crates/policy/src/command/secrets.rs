@@ -89,7 +89,7 @@ const NAMES: &[&str] = &[
     "*.keychain*",
     "login data",
     "logins.json",
-    "key?.db",
+    "key*.db",
     "cookies.sqlite",
     ".bash_history",
     ".zsh_history",
@@ -111,7 +111,7 @@ const NAMES: &[&str] = &[
     ".vnc",
     ".wgetrc",
     ".curlrc",
-    "wg?.conf",
+    "wg*.conf",
     "wireguard",
     "krb5.keytab",
     "*.keytab",
@@ -271,8 +271,7 @@ fn is_device(text: &str) -> bool {
 fn is_secret(name: &str) -> bool {
     // `.key` is no key, `server.key` is.
     let fits = |pattern: &&str| {
-        within_word(&pattern.replace('?', "*"), name)
-            && (pattern.len() <= name.len() || !pattern.starts_with("*."))
+        within_word(pattern, name) && (pattern.len() <= name.len() || !pattern.starts_with("*."))
     };
     NAMES.iter().any(fits) && !PUBLIC.iter().any(fits)
 }
@@ -282,41 +281,36 @@ fn becomes_secret(pattern: &str) -> bool {
     if !pattern.contains(['*', '?', '[']) {
         return false;
     }
-    let pattern: Vec<char> = pattern.chars().collect();
+    let first = pattern.as_bytes()[0];
     SAMPLES.iter().any(|sample| {
-        let sample: Vec<char> = sample.chars().collect();
         // A leading dot is never meant by a star.
-        (sample[0] != '.' || pattern[0] == '.' || pattern[0] == '[') && could_be(&pattern, &sample)
+        (!sample.starts_with('.') || matches!(first, b'.' | b'['))
+            && could_be(pattern.as_bytes(), sample.as_bytes())
     })
 }
 
-/// A set in brackets is taken to mean any character.
-fn could_be(pattern: &[char], name: &[char]) -> bool {
-    // Which positions of the name can be reached.
-    let mut reached = vec![false; name.len() + 1];
-    reached[0] = true;
+/// Whether a pattern fits a name of fewer than 64 characters. A set in brackets is taken to mean any character.
+fn could_be(pattern: &[u8], name: &[u8]) -> bool {
+    // One bit for each position of the name that can be reached.
+    let mut reached: u64 = 1;
     let mut at = 0;
-    while let Some(sign) = pattern.get(at) {
-        let mut next = vec![false; name.len() + 1];
-        match sign {
-            '*' => {
-                let first = reached.iter().position(|is| *is).unwrap_or(name.len() + 1);
-                next.iter_mut().skip(first).for_each(|is| *is = true);
-            }
-            '?' | '[' => {
-                if *sign == '[' {
-                    at += pattern[at..].iter().position(|sign| *sign == ']').unwrap_or(0);
-                }
-                next[1..].copy_from_slice(&reached[..name.len()]);
+    while let Some(sign) = pattern.get(at).filter(|_| reached != 0) {
+        reached = match sign {
+            b'*' => u64::MAX << reached.trailing_zeros(),
+            b'?' => reached << 1,
+            b'[' => {
+                at += pattern[at..].iter().position(|sign| *sign == b']').unwrap_or(0);
+                reached << 1
             }
             plain => {
-                for index in 0..name.len() {
-                    next[index + 1] = reached[index] && name[index] == *plain;
-                }
+                let here = |index: &usize| name[*index] == *plain;
+                let fits = (0..name.len())
+                    .filter(here)
+                    .fold(0, |bits, index| bits | 1 << index);
+                (reached & fits) << 1
             }
-        }
-        reached = next;
+        };
         at += 1;
     }
-    reached.last() == Some(&true)
+    reached & (1 << name.len()) != 0
 }

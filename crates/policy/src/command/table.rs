@@ -160,6 +160,9 @@ pub(crate) fn within_word(pattern: &str, word: &str) -> bool {
     let Some(mut rest) = word.strip_prefix(head) else {
         return false;
     };
+    if !tail.contains('*') {
+        return rest.ends_with(tail);
+    }
     let parts: Vec<&str> = tail.split('*').collect();
     let Some((last, middle)) = parts.split_last() else {
         return false;
