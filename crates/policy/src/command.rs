@@ -195,9 +195,14 @@ fn conclude(entry: &Entry, args: &[Word], title: &str, scanned: &Scanned, found:
             format!("{title}: with these operands it changes something"),
         );
     }
+    // What a wrapper runs is looked at for itself.
+    let own = match (entry.ordered, scanned.operands.first()) {
+        (true, Some(first)) if is_wrapper(entry) => &args[..*first],
+        _ => args,
+    };
     match entry.names && !found.feeds {
-        true => secrets::check_names(args, title, found),
-        false => secrets::check(args, title, found),
+        true => secrets::check_names(own, title, found),
+        false => secrets::check(own, title, found),
     }
     if let Some(handler) = entry.handler {
         special::handle(handler, args, title, scanned, found);
@@ -208,6 +213,10 @@ fn conclude(entry: &Entry, args: &[Word], title: &str, scanned: &Scanned, found:
             inner(&args[*first..], found);
         }
     }
+}
+
+fn is_wrapper(entry: &Entry) -> bool {
+    entry.wraps.is_some() || matches!(entry.handler, Some("env" | "xargs" | "command"))
 }
 
 /// The command inside another one.

@@ -222,13 +222,22 @@ pub(super) fn check(args: &[Word], title: &str, found: &mut Found) {
             continue;
         }
         let Some(text) = word.shape() else { continue };
-        if names_secret(&text, word.is_glob()) {
+        // These read patterns themselves.
+        let pattern = title == "find" || title.starts_with("git ") || is_filter(&text);
+        if names_secret(&text, pattern || word.is_glob()) {
             found.add(
                 Effect::Secret,
                 format!("{title}: `{}` may name a secret", word.text),
             );
         }
     }
+}
+
+/// An option of `rg` or `grep` that chooses files by a pattern.
+fn is_filter(text: &str) -> bool {
+    ["-g", "--glob=", "--iglob=", "--include="]
+        .iter()
+        .any(|option| text.starts_with(option))
 }
 
 /// Whether a place below which the secrets of a user or of the system lie.
@@ -246,18 +255,50 @@ pub(super) fn is_broad(word: &Word) -> bool {
         || above.clone().count() > 0 && above.clone().all(|part| part == "..")
 }
 
-fn names_secret(text: &str, glob: bool) -> bool {
+/// Whether a text names a place of secrets; with `glob`, also as a pattern.
+pub(super) fn names_secret(text: &str, glob: bool) -> bool {
     let lower = text.to_ascii_lowercase();
-    if PLACES.iter().any(|place| lower.contains(place)) {
+    if PLACES.iter().any(|place| lower.contains(place)) || lower.starts_with("secrets/") {
         return true;
     }
     if is_device(&lower) || lower.starts_with("/proc/") && lower.ends_with("/mem") {
         return true;
     }
+    let separates = |sign: char| sign.is_whitespace() || "/:=@,'\"();|<>{}".contains(sign);
+    let is_path = lower.contains('/');
     lower
-        .split(|sign: char| sign.is_whitespace() || "/:=@,'\"();|<>{}".contains(sign))
+        .split(separates)
         .filter(|part| !part.is_empty())
-        .any(|part| is_secret(part) || glob && becomes_secret(part))
+        .any(|part| {
+            is_secret(part) || is_telling(part, is_path) || is_attached(part) || glob && becomes_secret(part)
+        })
+}
+
+/// A name of a file that says what is in it.
+fn is_telling(name: &str, is_path: bool) -> bool {
+    let telling = [
+        "secret",
+        "credential",
+        "passwd",
+        "password",
+        "api_key",
+        "apikey",
+        "private_key",
+        "privatekey",
+        "_token",
+        "token.",
+    ];
+    let looks_like_a_file = is_path || name.trim_matches('.').contains('.');
+    // The list of users is no list of passwords.
+    looks_like_a_file && name != "passwd" && telling.iter().any(|word| name.contains(word))
+}
+
+/// The value of a short option without a blank: `-f.env`.
+fn is_attached(part: &str) -> bool {
+    let letters = part
+        .strip_prefix('-')
+        .filter(|rest| !rest.starts_with('-') && rest.is_ascii() && rest.len() < 60);
+    letters.is_some_and(|rest| (1..rest.len()).any(|at| is_secret(&rest[at..])))
 }
 
 fn is_device(text: &str) -> bool {

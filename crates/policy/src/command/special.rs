@@ -33,6 +33,7 @@ pub(super) fn handle(handler: &str, args: &[Word], title: &str, scanned: &Scanne
         "api" => cloud::gh_api(scanned, title, found),
         "curl" => fetch::check(args, scanned, found),
         "interface" => interface(args, scanned, found),
+        "ps" => ps(args, found),
         "no-address" => no_address(args, title, found),
         "dry-run" => dry_run(scanned, title, found),
         "remote-name" => remote_name(args, scanned, title, found),
@@ -133,6 +134,16 @@ fn grep(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
             .values
             .iter()
             .any(|(name, value)| matches!(*name, "-d" | "--directories") && value.as_deref() != Some("skip"));
+    for (name, value) in &scanned.values {
+        let filters = matches!(*name, "-g" | "--glob" | "--iglob" | "--include");
+        if filters
+            && value
+                .as_deref()
+                .is_some_and(|pattern| secrets::names_secret(pattern, true))
+        {
+            found.add(Effect::Secret, format!("{title} {name}: may name a secret"));
+        }
+    }
     if deep || matches!(title, "rg" | "ag") {
         broad(args, title, scanned, found);
     }
@@ -292,6 +303,14 @@ fn remote_name(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found)
     }
 }
 
+/// `ps e`: the environment of every process.
+fn ps(args: &[Word], found: &mut Found) {
+    let shows = |word: &Word| !word.text.starts_with('-') && word.text.len() < 8 && word.text.contains('e');
+    if args.first().is_some_and(shows) {
+        found.add(Effect::Secret, "ps: shows the environment of processes");
+    }
+}
+
 /// `ifconfig`: with one name it shows that interface; with more, or with all of them, it changes.
 fn interface(args: &[Word], scanned: &Scanned, found: &mut Found) {
     let verb = |index: &usize| matches!(args[*index].text.as_str(), "up" | "down");
@@ -307,6 +326,14 @@ fn no_address(args: &[Word], title: &str, found: &mut Found) {
         let registry = word.text.contains('/') && !first.starts_with('.') && first.contains(['.', ':']);
         word.text.contains("://") || word.text.contains("git@") || registry
     };
+    let keys = |word: &&Word| {
+        ["_auth", "token", "password"]
+            .iter()
+            .any(|key| word.text.contains(key))
+    };
+    if args.iter().any(|word| keys(&word)) {
+        found.add(Effect::Secret, format!("{title}: shows keys"));
+    }
     for word in args.iter().filter(leads) {
         found.add(
             Effect::Network,

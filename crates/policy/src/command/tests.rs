@@ -417,6 +417,14 @@ fn secrets_are_not_shown() {
             "cat /dev/sda",
             "base64 -w0 id_ed25519",
             "cat ~/.config/gh/x",
+            "grep -f.env x",
+            "rg -g '.env*' x",
+            "find . -name '.env*' -exec cat {} +",
+            "git log -p -- '.en*'",
+            "cat config/secrets.yml",
+            "ps auxe",
+            "ls ~/.ssh",
+            "npm config get //x/:_authToken",
         ],
     );
     harmless(&[
