@@ -16,7 +16,8 @@ pub(super) fn check(args: &[Word], scanned: &Scanned, found: &mut Found) {
         return found.add(Effect::Code, "awk: the program runs commands");
     }
     // A single bar is a pipe to or from a command; an at sign calls functions by a name that is computed.
-    if program.replace("||", "").contains('|') {
+    // Only what is printed goes into a pipe; without printing it stands in an expression between slashes.
+    if program.replace("||", "").contains('|') && program.contains("print") {
         return found.add(Effect::Code, "awk: the program may run commands");
     }
     if lower.contains("getline") || program.contains('@') || program.contains("ARGV") {
