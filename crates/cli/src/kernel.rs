@@ -5,13 +5,14 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use ringfence_policy::{EgressPolicy, EnvName, Scope, UserRoot, UserScope};
+use ringfence_policy::{EgressPolicy, EnvName, Scope, Timeout, UserRoot, UserScope};
 use ringfence_runtime::approval::{Chat, Service};
 use ringfence_runtime::audit::{self, Log};
 use ringfence_runtime::backend::Backend;
 use ringfence_runtime::egress::{Guard, Resolver};
 use ringfence_runtime::fetch::{Fetcher, Trust};
 use ringfence_runtime::files::{Protected, Rules};
+use ringfence_runtime::host::HostSettings;
 use ringfence_runtime::kernel::{Approvals, AtLimit, CodeSettings, Kernel, Parts, ToolLimits};
 use ringfence_runtime::shell::{Host, Runner};
 use ringfence_runtime::workspaces::Workspaces;
@@ -53,6 +54,7 @@ pub(crate) fn build(
         limits: limits(config),
         denied: config.permissions.denied_tools.clone(),
         shell: runner(context)?,
+        host: host(context)?,
         workspaces,
         fetcher: fetcher(config)?,
         scratch: std::env::temp_dir(),
@@ -69,6 +71,28 @@ pub(crate) fn build(
         )
         .into()
     })
+}
+
+/// How commands run on this machine itself, if they may.
+fn host(context: &Context) -> anyhow::Result<Option<HostSettings>> {
+    let config = context.config()?;
+    if !config.host_execution.enabled {
+        return Ok(None);
+    }
+    Ok(Some(HostSettings {
+        rules: high::host::rules(config)?,
+        variables: host_variables(context),
+        directory: std::env::current_dir()?,
+        timeout: host_timeout(config),
+        patience: config.host_execution.ask_timeout_min.0,
+    }))
+}
+
+/// How long a command of the host may run.
+fn host_timeout(config: &Config) -> Timeout {
+    let limits = &config.permissions.tool_limits;
+    let own = limits.others.get("host_exec_timeout_secs").copied();
+    own.unwrap_or(limits.shell_timeout_secs)
 }
 
 /// The questions of this user, and their answers.
@@ -187,6 +211,10 @@ fn limits(config: &Config) -> ToolLimits {
         let tool = name.strip_suffix("_timeout_secs").unwrap_or(name);
         timeouts.insert(tool.to_owned(), *timeout);
     }
+    // Waiting for an answer is no part of the command's own time.
+    let whole = host_timeout(config).as_duration() + config.host_execution.ask_timeout_min.0.as_duration();
+    let whole = whole.min(Timeout::MAX);
+    timeouts.extend(Timeout::try_from(whole.as_secs_f64()).map(|whole| ("host_exec".to_owned(), whole)));
     ToolLimits {
         default_timeout: limits.default_timeout_secs,
         timeouts,

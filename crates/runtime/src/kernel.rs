@@ -35,13 +35,14 @@ use crate::audit::{self, Decision};
 use crate::backend::Backend;
 use crate::execute::Rules;
 use crate::fetch::Fetcher;
+use crate::host::HostSettings;
 use crate::local::{Chunk, Fence};
 use crate::shell::Runner;
 use crate::tools;
 use crate::workspaces::Workspaces;
 use overdue::awaited;
 use overtime::{End, Overtime, about};
-use record::{Attempts, Recording};
+use record::{Notes, Recording};
 
 /// What a kernel is made of.
 #[derive(Debug)]
@@ -58,6 +59,8 @@ pub struct Parts {
     pub denied: Vec<String>,
     /// What runs the commands of the tool `shell`.
     pub shell: Runner,
+    /// How commands run on this machine itself; `None`: they do not, and the tool is not offered.
+    pub host: Option<HostSettings>,
     /// The directories that callers work in.
     pub workspaces: Workspaces,
     /// What fetches pages, from hosts that may be reached.
@@ -119,7 +122,9 @@ impl Kernel {
 
     /// The tools that may be used.
     pub fn tools(&self) -> impl Iterator<Item = &Definition> {
-        self.tools.iter().filter(|tool| !self.is_denied(tool.name))
+        let is_offered = |tool: &&Definition| self.parts.host.is_some() || tool.name != tools::HOST_EXEC;
+        let tools = self.tools.iter().filter(is_offered);
+        tools.filter(|tool| !self.is_denied(tool.name))
     }
 
     /// Uses a tool. Dropping the call takes it back; it is recorded all the same.
@@ -139,9 +144,8 @@ impl Kernel {
         let result = match self.admit(tool, &arguments) {
             Ok(definition) => {
                 recording.decision = Decision::Allowed;
-                let attempts = recording.attempts();
-                self.run(definition, caller, arguments, (attention, attempts))
-                    .await
+                let notes = recording.notes();
+                self.run(definition, caller, arguments, (attention, notes)).await
             }
             Err(error) => Err(error),
         };
@@ -181,7 +185,7 @@ impl Kernel {
         definition: &Definition,
         caller: &Caller,
         arguments: Value,
-        (attention, attempts): (Attention, Attempts),
+        (attention, notes): (Attention, Notes),
     ) -> Result<Answer, ToolError> {
         let limits = &self.parts.limits;
         let asked = definition.asked_timeout(&arguments)?;
@@ -196,7 +200,7 @@ impl Kernel {
             allowance,
             asked_beyond: asked.is_some_and(|asked| asked > limits.timeout(definition.name)),
             deadline: Instant::now() + allowance.hard.as_duration(),
-            attempts,
+            notes,
             cancelled: overtime.cancelled(),
             overtime: &overtime,
             output: attention.output,

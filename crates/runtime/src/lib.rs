@@ -23,6 +23,7 @@ pub mod egress;
 pub mod execute;
 pub mod fetch;
 pub mod files;
+pub mod host;
 pub mod imports;
 pub mod interpreter;
 pub mod kernel;

@@ -4,6 +4,7 @@ mod file_delete;
 mod file_list;
 mod file_read;
 mod file_write;
+mod host_exec;
 mod http_fetch;
 mod run_code;
 mod run_python_code;
@@ -11,6 +12,9 @@ mod shell;
 mod timeout;
 
 use crate::kernel::Definition;
+
+/// The tool that is offered only where the configuration switches it on.
+pub(crate) const HOST_EXEC: &str = <host_exec::HostExec as crate::kernel::Tool>::NAME;
 
 /// Every tool. Whoever adds one writes its file and names it here.
 pub(crate) fn all() -> Vec<Definition> {
@@ -23,6 +27,7 @@ pub(crate) fn all() -> Vec<Definition> {
         Definition::of::<file_list::FileList>(),
         Definition::of::<file_delete::FileDelete>(),
         Definition::of::<http_fetch::HttpFetch>(),
+        Definition::of::<host_exec::HostExec>(),
     ]
 }
 

@@ -320,7 +320,8 @@ pub(crate) struct HostExecution {
     /// The lowest risk (0 to 10) of a command that is not in the table; below `riskThreshold`, the model may let it run.
     pub(crate) unknown_floor: values::Risk,
     /// Minutes until an unanswered question counts as a refusal.
-    pub(crate) ask_timeout_min: u32,
+    #[schemars(with = "values::Minutes")]
+    pub(crate) ask_timeout_min: values::Minutes,
 }
 
 impl Default for HostExecution {
@@ -331,7 +332,7 @@ impl Default for HostExecution {
             notify_list: Vec::new(),
             pre_validation: PreValidation::default(),
             unknown_floor: values::Risk::MIDDLE,
-            ask_timeout_min: 5,
+            ask_timeout_min: values::Minutes(Timeout::seconds(5 * 60)),
         }
     }
 }

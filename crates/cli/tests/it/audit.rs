@@ -40,6 +40,7 @@ impl Logged {
         let arguments = Arguments::new(&json!({"text": "a\u{1b}[2Jb\u{202e}c"}), &redactor);
         let entry = Entry {
             attempts: &[],
+            judgement: None,
             started: UNIX_EPOCH + Duration::from_millis(1_795_299_300_123),
             who: Who {
                 scope: "ann",

@@ -152,6 +152,7 @@ fn append(dir: &Dir, stop: &AtomicBool) -> u64 {
 
 fn entry(arguments: &Arguments) -> Entry<'_> {
     Entry {
+        judgement: None,
         started: SystemTime::now(),
         who: Who {
             scope: "local",

@@ -149,6 +149,8 @@ impl Store {
 
     /// Takes a person's answer, if it is the first one and in time.
     pub(super) fn answer(&mut self, answer: &Answer) -> Result<Request, Error> {
+        // A yes to somebody who has gone would be told as one that counts.
+        self.sweep()?;
         let change = self.change()?;
         let found = find(&change, &answer.id)?.ok_or(Unanswerable::Unknown)?;
         // One who is not asked is not told that there is a question.

@@ -27,6 +27,8 @@ pub struct Entry<'a> {
     pub arguments: &'a Arguments,
     /// The hosts that it tried to reach, and what came of each.
     pub attempts: &'a [String],
+    /// What the policy said of it, if it is one for a policy.
+    pub judgement: Option<&'a str>,
     /// Whether it was let run.
     pub decision: Decision,
     /// What came of it.
@@ -89,6 +91,8 @@ pub(super) struct Written<'a> {
     arguments: &'a Arguments,
     #[serde(skip_serializing_if = "<[String]>::is_empty", serialize_with = "names")]
     attempts: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "optional_name")]
+    judgement: Option<&'a str>,
     decision: Decision,
     outcome: Outcome,
     #[serde(serialize_with = "optional_name")]
@@ -105,6 +109,7 @@ impl<'a> From<&Entry<'a>> for Written<'a> {
             tool: entry.tool,
             arguments: entry.arguments,
             attempts: entry.attempts,
+            judgement: entry.judgement,
             decision: entry.decision,
             outcome: entry.outcome,
             error: entry.error,

@@ -37,6 +37,7 @@ fn entry<'a>(tool: &'a str, arguments: &'a Arguments) -> Entry<'a> {
         tool,
         arguments,
         attempts: &[],
+        judgement: None,
         decision: Decision::Allowed,
         outcome: Outcome::Answered,
         error: None,

@@ -1,21 +1,27 @@
 //! What a tool is handed for one invocation: its powers, its deadline, and whoever listens.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ringfence_policy::cascade::Decision;
 use ringfence_policy::{
     Access, ExecutionResult, Language, Limits, Mount, Network, Request, RuntimeKind, Timeout,
 };
 use tokio::sync::{mpsc, watch};
 
 use super::room::{Room, within};
-use super::{Allowance, Attempts, Caller, ErrorKind, Extension, Overtime, Parts, ToolError};
+use super::{
+    Allowance, Approvals, Caller, ErrorKind, Extension, Notes, Overtime, Parts, ToolError, taken_back,
+};
+use crate::approval::{self, Kind, Lasting, Question};
 use crate::backend;
 use crate::egress::Attempt;
 use crate::execute::{Order, execute};
 use crate::fetch::Fetcher;
 use crate::files::{self, Root, WriteMode};
+use crate::host::{self, HostSettings};
 use crate::local::{Chunk, Connection, Fence, PrivateDirectory};
 use crate::shell::{self, Runner, ShellOutput};
 
@@ -32,7 +38,7 @@ pub struct Call<'a> {
     pub asked_beyond: bool,
     /// When its time is up.
     pub deadline: Instant,
-    pub(super) attempts: Attempts,
+    pub(super) notes: Notes,
     pub(super) cancelled: Option<watch::Receiver<bool>>,
     pub(super) overtime: &'a Overtime,
     pub(super) output: Option<mpsc::Sender<Chunk>>,
@@ -120,7 +126,7 @@ impl Call<'_> {
 
     /// Keeps what was tried on the way out for the audit log.
     pub(crate) fn tried(&self, attempts: &[Attempt]) {
-        self.attempts.add(attempts);
+        self.notes.tried(attempts);
     }
 
     /// Puts files where the program of a request will find them: into the workspace or, where there is none, into a
@@ -207,14 +213,108 @@ impl Call<'_> {
         Ok(result)
     }
 
-    /// Runs a command with the runner that the configuration names.
+    /// How commands run on this machine itself.
+    pub(crate) fn host(&self) -> Result<&HostSettings, ToolError> {
+        self.kernel.host.as_ref().ok_or_else(|| {
+            ToolError::new(
+                ErrorKind::PermissionDenied,
+                "commands on the host are switched off",
+                "use the sandboxed tools, or have `hostExecution.enabled` set",
+            )
+        })
+    }
+
+    /// What runs the commands of the tool `shell`.
+    pub(crate) fn runner(&self) -> &Runner {
+        &self.kernel.shell
+    }
+
+    /// Where a command of the host starts.
+    pub(crate) fn directory(&self, host: &HostSettings) -> PathBuf {
+        let workspace = self.workspace.as_ref().map(|root| root.real().to_path_buf());
+        workspace.unwrap_or_else(|| host.directory.clone())
+    }
+
+    /// Keeps what the policy said of a line for the audit log.
+    pub(crate) fn judged(&self, decision: &Decision) {
+        let Decision {
+            verdict,
+            stage,
+            floor,
+            ..
+        } = decision;
+        self.notes.judged(format!(
+            "{} ({}), risk at least {floor}",
+            verdict.name(),
+            stage.name()
+        ));
+    }
+
+    /// Asks the person whether a line may run on the host, and waits.
+    pub(crate) async fn ask_about(&self, line: &str, decision: &Decision) -> Result<(), ToolError> {
+        let (Some(Approvals { service, chat }), Ok(host)) = (&self.kernel.approvals, self.host()) else {
+            return Err(ToolError::new(
+                ErrorKind::PermissionDenied,
+                "the command needs a person's approval, and there is nobody to ask",
+                "use a command that the user's lists allow",
+            ));
+        };
+        let question = Question {
+            kind: Kind::Command {
+                reasons: decision.reasons.clone(),
+                risk: Some(decision.floor),
+                lasting: if host::may_last(decision) {
+                    Lasting::Offered
+                } else {
+                    Lasting::Never
+                },
+            },
+            text: line.to_owned(),
+            scope: self.caller.scope.clone(),
+            session: self.caller.session.clone(),
+            chat: chat.clone(),
+            patience: host.patience,
+        };
+        let asked = tokio::select! {
+            asked = service.ask(question) => asked,
+            () = taken_back(self.cancelled.clone()) => return Err(ToolError::cancelled()),
+        };
+        let (kind, message, hint) = match asked {
+            Ok(approval::Decision::Approved { .. }) => return Ok(()),
+            Ok(approval::Decision::Rejected { by }) => (
+                ErrorKind::Rejected,
+                format!("the command was rejected by the user ({by})"),
+                "do not ask for it again; say what it was for, and go on without it",
+            ),
+            Ok(approval::Decision::Expired) => (
+                ErrorKind::ApprovalTimeout,
+                format!("the approval timed out: nobody answered within {}", host.patience),
+                "go on without it, or ask again when the user is back",
+            ),
+            Err(error) => (
+                ErrorKind::Internal,
+                format!("nobody could be asked: {error}"),
+                error.hint(),
+            ),
+        };
+        Err(ToolError::new(kind, message, hint))
+    }
+
+    /// Tells the person something. That it could not be kept is no reason to keep an answer back.
+    pub(crate) async fn notify(&self, text: &str) {
+        if let Some(Approvals { service, chat }) = &self.kernel.approvals {
+            let _ = service.notify(chat, text).await;
+        }
+    }
+
+    /// Runs a command with a runner.
     pub(crate) async fn command(
         &self,
+        runner: &Runner,
         mut request: Request,
         (command, args): (String, Vec<String>),
         working_directory: Option<&str>,
     ) -> Result<ShellOutput, ToolError> {
-        let runner = &self.kernel.shell;
         if matches!(runner, Runner::Container) {
             return Err(ToolError::new(
                 ErrorKind::RuntimeUnavailable,

@@ -1,6 +1,6 @@
 //! One use of a tool on its way into the audit log.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use serde_json::Value;
@@ -10,15 +10,31 @@ use crate::audit::{Arguments, Decision, Digest, Entry, Log, MAX_ATTEMPTS, Outcom
 use crate::egress::Attempt;
 use crate::redact::Redactor;
 
-/// What an invocation tried on its way out, for its record.
+/// What an invocation notes for its record.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Attempts(Arc<Mutex<Vec<String>>>);
+pub(super) struct Notes(Arc<Mutex<Noted>>);
 
-impl Attempts {
-    pub(super) fn add(&self, attempts: &[Attempt]) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+#[derive(Debug, Default)]
+struct Noted {
+    attempts: Vec<String>,
+    judgement: Option<String>,
+}
+
+impl Notes {
+    /// Hosts that it tried to reach.
+    pub(super) fn tried(&self, attempts: &[Attempt]) {
+        let all = &mut self.noted().attempts;
         let room = MAX_ATTEMPTS.saturating_sub(all.len());
         all.extend(attempts.iter().take(room).map(Attempt::with_address));
+    }
+
+    /// What the policy said of it.
+    pub(super) fn judged(&self, judgement: String) {
+        self.noted().judgement = Some(judgement);
+    }
+
+    fn noted(&self) -> MutexGuard<'_, Noted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -29,7 +45,7 @@ pub(super) struct Recording<'a> {
     tool: &'a str,
     arguments: Option<Arguments>,
     since: (SystemTime, Instant),
-    attempts: Attempts,
+    notes: Notes,
     pub(super) decision: Decision,
 }
 
@@ -46,14 +62,14 @@ impl<'a> Recording<'a> {
             tool,
             arguments: log.map(|_| Arguments::new(arguments, redactor)),
             since: (SystemTime::now(), Instant::now()),
-            attempts: Attempts::default(),
+            notes: Notes::default(),
             decision: Decision::Refused,
         }
     }
 
-    /// Where the invocation notes what it tries on its way out.
-    pub(super) fn attempts(&self) -> Attempts {
-        self.attempts.clone()
+    /// Where the invocation notes what belongs into its record.
+    pub(super) fn notes(&self) -> Notes {
+        self.notes.clone()
     }
 
     /// Records what came of it. An answer that could not be recorded does not go out.
@@ -93,9 +109,10 @@ impl<'a> Recording<'a> {
         let (Some(log), Some(arguments)) = (self.log, self.arguments.take()) else {
             return Ok(());
         };
-        let attempts = self.attempts.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let noted = self.notes.noted();
         let entry = Entry {
-            attempts: &attempts,
+            attempts: &noted.attempts,
+            judgement: noted.judgement.as_deref(),
             started: self.since.0,
             who: Who {
                 scope: self.caller.scope.as_str(),

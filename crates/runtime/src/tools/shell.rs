@@ -46,7 +46,7 @@ impl Tool for Shell {
         let request = call.request(Language::Command);
         Answer::value(
             &call
-                .command(request, (command, args), working_dir.as_deref())
+                .command(call.runner(), request, (command, args), working_dir.as_deref())
                 .await?,
         )
     }

@@ -81,6 +81,7 @@ fn kernel(place: &Place) -> anyhow::Result<Kernel> {
         },
         denied: Vec::new(),
         shell: Runner::Fenced,
+        host: None,
         workspaces: Workspaces::none(files::Rules::standard()),
         fetcher: Fetcher::new(
             Arc::new(Guard::new(EgressPolicy::default(), Resolver::system())),

@@ -1,0 +1,262 @@
+//! Commands on the host: what runs at once, what is asked about, and that nothing else runs than what was approved.
+
+use std::fs;
+use std::io::Read;
+use std::process::{Child, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::eventually;
+use crate::tools::Tools;
+
+const LISTS: &str = "[hostExecution]\nenabled = true\nallowList = ['@read-only']\nnotifyList = ['touch *']\n";
+
+/// What a tool says in the end, while the test answers its question.
+struct Asking<'a> {
+    tools: &'a Tools,
+    child: Child,
+}
+
+impl<'a> Asking<'a> {
+    fn of(tools: &'a Tools, command: &str) -> Self {
+        let arguments = json!({ "command": command }).to_string();
+        let mut tool = tools.dir.command(["tool", "host_exec", &arguments, "--json"]);
+        let child = tool.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        Self { tools, child }
+    }
+
+    /// The question, once it is there.
+    fn question(&self) -> Value {
+        let mut found = Value::Null;
+        eventually("a question", || {
+            let listed = self.tools.dir.run(["approvals", "ls", "--json"]);
+            let listed: Value = serde_json::from_str(listed.ok()).unwrap();
+            found = listed[0].clone();
+            found.is_object()
+        });
+        found
+    }
+
+    fn answer(&self, verdict: &str) {
+        let id = self.question()["id"].as_str().unwrap().to_owned();
+        self.tools.dir.run(["approvals", verdict, &id]).ok();
+    }
+
+    fn end(mut self) -> Value {
+        let mut printed = String::new();
+        self.child
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut printed)
+            .unwrap();
+        self.child.wait().unwrap();
+        serde_json::from_str(&printed).unwrap()
+    }
+}
+
+#[test]
+fn it_is_neither_offered_nor_used_unless_switched_on() {
+    for config in ["", "[hostExecution]\nenabled = false\nallowList = ['*']"] {
+        let tools = Tools::new(config);
+        assert!(!tools.dir.run(["tool", "--list"]).ok().contains("host_exec"));
+        let refused = tools.refused("host_exec", json!({"command": "true"}));
+        assert_eq!(
+            (refused.kind.as_str(), refused.status),
+            ("permission_denied", 125)
+        );
+        assert!(refused.message.contains("switched off"), "{}", refused.message);
+    }
+    // Nor by a project's own file.
+    let tools = Tools::new("");
+    tools.dir.write("work/ringfence.toml", LISTS);
+    assert_eq!(
+        tools.refused("host_exec", json!({"command": "true"})).kind,
+        "permission_denied"
+    );
+}
+
+#[test]
+fn what_the_lists_allow_runs_at_once_on_the_host() {
+    let tools = Tools::new(LISTS);
+    let secret = tools.dir.write("home/seen", "on the host");
+    let ask = |command: &str| tools.ask("host_exec", json!({ "command": command }));
+    assert_eq!(ask(&format!("cat {}", secret.display())), "on the host");
+    // A line of several parts runs in a bare bash, in the directory that we were started in.
+    assert_eq!(ask("pwd | wc -l"), "1\n");
+    assert_eq!(ask("basename \"$PWD\" | tr a-z A-Z"), "WORK\n");
+    assert_eq!(ask("touch made"), "");
+    assert!(tools.dir.path("work/made").exists());
+    let log = tools.dir.run(["audit", "tail", "--json"]);
+    let told = |words: &str| log.ok().contains(words);
+    assert!(
+        told("\"judgement\":\"allow (allowList), risk at least 0\""),
+        "{log:?}"
+    );
+    assert!(
+        told("\"judgement\":\"notify (notifyList), risk at least "),
+        "{log:?}"
+    );
+}
+
+#[test]
+fn output_is_told_in_sections_and_cut() {
+    let tools = Tools::new(LISTS);
+    let ask = |command: &str| {
+        tools
+            .ask("host_exec", json!({ "command": command }))
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let failed = ask("ls /no-such-file");
+    assert!(
+        failed.starts_with("[stderr]\n") && failed.ends_with("[exit code 2]"),
+        "{failed}"
+    );
+    let long = ask("seq 1 100000");
+    assert!(
+        long.ends_with("[output truncated at 10000 characters]"),
+        "{}",
+        long.len()
+    );
+    let limited = Tools::new(&format!(
+        "{LISTS}[permissions.tool_limits]\nhost_exec_timeout_secs = 0.5"
+    ));
+    let endless = limited.ask("host_exec", json!({"command": "tail -f /dev/null"}));
+    assert!(endless.as_str().unwrap().contains("[timed out]"), "{endless}");
+}
+
+#[test]
+fn the_commands_are_those_of_the_system_whatever_the_workspace_holds() {
+    let tools = Tools::new(LISTS);
+    let evil = tools.dir.write("work/ls", "#!/bin/sh\necho EVIL");
+    fs::set_permissions(&evil, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let rc = tools.dir.write("work/rc", "echo EVIL");
+    let mut command = tools
+        .dir
+        .command(["tool", "host_exec", r#"{"command": "ls; ls | cat"}"#]);
+    let path = format!("{}:/usr/bin", tools.dir.path("work").display());
+    let output = command
+        .env("PATH", path)
+        .env("BASH_ENV", &rc)
+        .env("ENV", &rc)
+        .output()
+        .unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(printed, "ls\nrc\nls\nrc\n");
+}
+
+#[test]
+fn what_no_list_allows_waits_for_a_person() {
+    let tools = Tools::new(LISTS);
+    tools.dir.write("work/old", "x");
+    let asking = Asking::of(&tools, "rm old");
+    let question = asking.question();
+    assert_eq!(
+        (&question["text"], &question["kind"]),
+        (&json!("rm old"), &json!("command")),
+        "{question}"
+    );
+    assert!(question["risk"].as_u64().unwrap() >= 9, "{question}");
+    assert!(tools.dir.path("work/old").exists());
+    asking.answer("deny");
+    let denied = asking.end();
+    assert_eq!(denied["error"]["type"], "rejected", "{denied}");
+    assert!(tools.dir.path("work/old").exists());
+
+    let asking = Asking::of(&tools, "rm old");
+    asking.answer("approve");
+    assert_eq!(asking.end(), json!(""));
+    assert!(!tools.dir.path("work/old").exists());
+    // An approval is for once: the next is asked again.
+    tools.dir.write("work/old", "x");
+    let asking = Asking::of(&tools, "rm old");
+    asking.answer("deny");
+    assert_eq!(asking.end()["error"]["type"], "rejected");
+    assert!(tools.dir.path("work/old").exists());
+}
+
+#[test]
+fn nobody_answering_is_told_apart_from_no() {
+    let tools = Tools::new(&format!("{LISTS}askTimeoutMin = '300ms'"));
+    tools.dir.write("work/old", "x");
+    let refused = tools.refused("host_exec", json!({"command": "rm old"}));
+    assert_eq!(refused.kind, "approval_timeout");
+    assert!(
+        refused.message.contains("nobody answered within 300ms"),
+        "{}",
+        refused.message
+    );
+    assert!(tools.dir.path("work/old").exists());
+}
+
+#[test]
+fn what_was_changed_while_it_waited_does_not_run() {
+    let tools = Tools::new(LISTS);
+    tools.dir.write("work/job.sh", "touch approved");
+    let asking = Asking::of(&tools, "bash job.sh");
+    asking.question();
+    tools.dir.write("work/job.sh", "touch swapped");
+    asking.answer("approve");
+    let changed = asking.end();
+    assert_eq!(changed["error"]["type"], "permission_denied", "{changed}");
+    assert!(
+        changed["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("job.sh changed"),
+        "{changed}"
+    );
+    assert!(!tools.dir.path("work/swapped").exists() && !tools.dir.path("work/approved").exists());
+    // Unchanged, it runs.
+    tools.dir.write("work/job.sh", "touch approved");
+    let asking = Asking::of(&tools, "bash job.sh");
+    asking.answer("approve");
+    asking.end();
+    assert!(tools.dir.path("work/approved").exists());
+}
+
+#[test]
+fn an_asker_that_was_killed_runs_nothing_later() {
+    let tools = Tools::new(LISTS);
+    tools.dir.write("work/old", "x");
+    let mut asking = Asking::of(&tools, "rm old");
+    let id = asking.question()["id"].as_str().unwrap().to_owned();
+    asking.child.kill().unwrap();
+    asking.child.wait().unwrap();
+    let late = tools.dir.run(["approvals", "approve", &id]);
+    assert_ne!(late.status, 0, "{late:?}");
+    assert!(tools.dir.path("work/old").exists());
+}
+
+#[test]
+fn what_hides_in_a_command_is_asked_about() {
+    let tools = Tools::new(&format!("{LISTS}askTimeoutMin = '100ms'"));
+    let trap = tools.dir.path("work/trap");
+    for command in [
+        "ls; touch trap".to_owned() + " x; rm trap",
+        "ls `rm -f trap`".to_owned(),
+        "ls $(rm -f trap)".to_owned(),
+        "ls\nrm -f trap".to_owned(),
+        "cat <(rm -f trap)".to_owned(),
+        "find . -delete".to_owned(),
+        "find . -name trap -exec rm {} +".to_owned(),
+        "sort -o trap /dev/null".to_owned(),
+        "env rm trap".to_owned(),
+        "xargs rm < names".to_owned(),
+        "PATH=. ls".to_owned(),
+        "ls > trap".to_owned(),
+        "sed -i d trap".to_owned(),
+        "awk 'BEGIN { system(\"rm trap\") }'".to_owned(),
+        "git -c core.pager='rm trap' log".to_owned(),
+        "bash -c 'rm trap'".to_owned(),
+        "timeout 5 rm trap".to_owned(),
+        "nohup rm trap".to_owned(),
+    ] {
+        fs::write(&trap, "whole").unwrap();
+        let refused = tools.refused("host_exec", json!({ "command": command }));
+        assert_eq!(refused.kind, "approval_timeout", "{command}");
+        assert_eq!(fs::read_to_string(&trap).unwrap(), "whole", "{command}");
+    }
+}

@@ -1,0 +1,67 @@
+//! `host_exec`: a command on this machine itself, as far as the policy or a person allows it.
+
+use ringfence_policy::Language;
+use ringfence_policy::cascade::{Verdict, decide};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::host::{Named, program, told};
+use crate::kernel::{Answer, Call, Clock, Effects, ErrorKind, Tool, ToolError};
+
+pub(super) struct HostExec;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Arguments {
+    /// The command, as it would be typed into bash.
+    #[schemars(length(min = 1, max = 10_000))]
+    command: String,
+}
+
+impl Tool for HostExec {
+    const NAME: &'static str = "host_exec";
+    const TITLE: &'static str = "Run a command on the host";
+    const DESCRIPTION: &'static str = "Runs a command on the user's machine itself, without a sandbox. What the user's lists allow runs at once; \
+        anything else waits until the user approves or rejects it. Ask for one plain command rather than a long line: its \
+        user has to read it. Prefer the sandboxed tools for everything that does not need the machine itself.";
+    const EFFECTS: Effects = Effects::Destroys;
+    const CLOCK: Clock = Clock::Runner;
+    type Arguments = Arguments;
+    type Output = ();
+
+    async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
+        let host = call.host()?;
+        let line = arguments.command;
+        let decision = decide(&line, &host.rules);
+        call.judged(&decision);
+        let directory = call.directory(host);
+        if decision.verdict == Verdict::Review {
+            let named = Named::by(&line, &directory);
+            call.ask_about(&line, &decision).await?;
+            // The person has seen the line; what it names must be the same still.
+            if let Some(path) = Named::by(&line, &directory).changed_since(&named) {
+                return Err(changed(&path));
+            }
+        }
+        let mut request = call.request(Language::Command);
+        request.env.clear();
+        request.limits.timeout = request.limits.timeout.min(host.timeout);
+        let command = program(&line, &decision);
+        let output = call.command(&host.runner(), request, command, None).await?;
+        if decision.verdict == Verdict::Notify {
+            call.notify(&format!("ran on the host: {line}")).await;
+        }
+        Ok(Answer::text(told(&output)))
+    }
+}
+
+fn changed(path: &std::path::Path) -> ToolError {
+    ToolError::new(
+        ErrorKind::PermissionDenied,
+        format!(
+            "{} changed while the command waited for its approval",
+            path.display()
+        ),
+        "ask again: what would run now is not what was approved",
+    )
+}
