@@ -17,6 +17,9 @@ use super::{
 /// How often another process's changes are looked for, while something is awaited.
 const INTERVAL: Duration = Duration::from_millis(100);
 
+/// After so many looks the store may have changed, whatever its version says: nobody waits on that alone.
+const LOOKS: usize = 10;
+
 /// A directory's questions and answers. Clones are the same service.
 #[derive(Debug, Clone)]
 pub struct Service(Arc<Shared>);
@@ -257,7 +260,7 @@ impl Changes {
     /// # Errors
     /// If the store cannot be read.
     pub async fn next(&mut self) -> Result<(), Error> {
-        loop {
+        for _ in 0..LOOKS {
             self.own.mark_unchanged();
             let version = self.service.with(|store| store.data_version()).await?;
             if self.seen.replace(version) != Some(version) {
@@ -269,6 +272,7 @@ impl Changes {
                 () = tokio::time::sleep(INTERVAL) => {}
             }
         }
+        Ok(())
     }
 }
 
