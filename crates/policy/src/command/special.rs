@@ -34,6 +34,7 @@ pub(super) fn handle(handler: &str, args: &[Word], title: &str, scanned: &Scanne
         "curl" => fetch::check(args, scanned, found),
         "interface" => interface(args, scanned, found),
         "ps" => ps(args, found),
+        "fzf" => fzf(scanned, found),
         "no-address" => no_address(args, title, found),
         "dry-run" => dry_run(scanned, title, found),
         "remote-name" => remote_name(args, scanned, title, found),
@@ -303,6 +304,30 @@ fn remote_name(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found)
     }
 }
 
+/// `fzf --bind`: keys that move about, and none that run something.
+fn fzf(scanned: &Scanned, found: &mut Found) {
+    let runs = [
+        "execute",
+        "become",
+        "reload",
+        "transform",
+        "preview",
+        "search",
+        "put",
+        "print",
+    ];
+    for (name, value) in &scanned.values {
+        let plain = |text: &str| {
+            let simple =
+                |sign: char| sign.is_ascii_lowercase() || sign.is_ascii_digit() || "-+:,".contains(sign);
+            text.chars().all(simple) && !runs.iter().any(|action| text.contains(action))
+        };
+        if *name == "--bind" && !value.as_deref().is_some_and(plain) {
+            found.add(Effect::Code, "fzf --bind: a key may run a command");
+        }
+    }
+}
+
 /// `ps e`: the environment of every process.
 fn ps(args: &[Word], found: &mut Found) {
     let shows = |word: &Word| !word.text.starts_with('-') && word.text.len() < 8 && word.text.contains('e');
@@ -391,7 +416,6 @@ fn needs(scanned: &Scanned, title: &str, found: &mut Found) {
         "spctl" => &["-a", "--assess", "--status", "--list"],
         "dscl" => &["-read", "-list", "-search", "-readall", "-readpl"],
         "compression_tool" => &["-decode", "-encode"],
-        "fzf" => &["-f", "--filter"],
         "ruff format" => &["--check", "--diff"],
         "mdimport" => &["-L", "-A", "-X"],
         _ => &[],
