@@ -51,9 +51,13 @@ impl HostSettings {
 }
 
 /// The program and the arguments that a line becomes: the command's own where no shell is needed, else a bash that reads
-/// nothing but the line.
+/// nothing but the line. A word that no program has, such as `type`, may be one of the shell's own.
 pub(crate) fn program(line: &str, decision: &Decision) -> (String, Vec<String>) {
-    let words = decision.argv.clone().unwrap_or_else(|| {
+    let has_program = |words: &Vec<String>| {
+        let name = words.first().map_or("", String::as_str);
+        name.contains('/') || std::env::split_paths(PATH).any(|folder| folder.join(name).is_file())
+    };
+    let words = decision.argv.clone().filter(has_program).unwrap_or_else(|| {
         ["/bin/bash", "--noprofile", "--norc", "-c", line]
             .map(str::to_owned)
             .into()
@@ -204,7 +208,7 @@ mod tests {
         check("df -h", &["df", "-h"]);
         check("echo 'a b' c", &["echo", "a b", "c"]);
         let bash = ["/bin/bash", "--noprofile", "--norc", "-c"];
-        for line in ["df -h | head", "echo $HOME", "X=1 env", "ls > out"] {
+        for line in ["df -h | head", "echo $HOME", "X=1 env", "ls > out", "type ls"] {
             check(line, &[&bash[..], &[line]].concat());
         }
     }
