@@ -281,7 +281,10 @@ fn gateway_lines(bytes: &[u8]) {
         assert_eq!((id.as_str(), id.as_str().len()), (&*text, 36));
     }
     if let Ok(chat) = text.parse::<approval::Chat>() {
-        assert!(chat.as_str().bytes().all(|byte| byte.is_ascii_graphic()), "{chat:?}");
+        assert!(
+            chat.as_str().bytes().all(|byte| byte.is_ascii_graphic()),
+            "{chat:?}"
+        );
     }
 }
 
