@@ -16,3 +16,5 @@ pub mod gateway;
 pub mod listener;
 pub mod mcp;
 pub mod wire;
+
+mod socket;

@@ -1,21 +1,19 @@
 //! The engine's side of its socket.
 
-use std::fs::{self, Permissions};
 use std::future::Future;
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_policy::Scope;
 use ringfence_runtime::local::{Chunk, Connection, Error, Fence, Local, SessionInfo, Stream};
+use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
 
 use crate::frame::{self, Frame, Kind, Receiver};
+use crate::socket::Socket;
 use crate::wire::{Reason, Refusal, Run, SessionAction, SessionRequest};
 
 /// Connections at once.
@@ -27,14 +25,9 @@ const IN_FLIGHT: usize = 16;
 /// How long a client may take to read its result.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A socket that is listened on, and removed when this is dropped.
+/// The engine's socket, removed when this is dropped.
 #[derive(Debug)]
-pub struct Listener {
-    socket: UnixListener,
-    path: PathBuf,
-    /// The only user who may connect.
-    uid: u32,
-}
+pub struct Listener(Socket);
 
 impl Listener {
     /// Listens at `path`, in place of a socket that was left there. The caller must hold the engine's lock.
@@ -42,45 +35,16 @@ impl Listener {
     /// # Errors
     /// If the socket cannot be made.
     pub fn bind(path: &Path) -> io::Result<Self> {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let socket = UnixListener::bind(path)?;
-        fs::set_permissions(path, Permissions::from_mode(0o600))?;
-        let uid = fs::symlink_metadata(path)?.uid();
-        Ok(Self {
-            socket,
-            path: path.to_path_buf(),
-            uid,
-        })
+        Socket::bind(path).map(Self)
     }
 
     /// Serves requests until `stop` ends; then takes back all that are under way.
     pub async fn serve(&self, local: Arc<Local>, stop: impl Future<Output = ()>) {
-        let mut connections = JoinSet::new();
-        tokio::pin!(stop);
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut stop => break,
-                _ = connections.join_next(), if !connections.is_empty() => {}
-                accepted = self.socket.accept(), if connections.len() < MAX_CONNECTIONS => {
-                    let Ok((stream, _)) = accepted else { continue };
-                    if stream.peer_cred().is_ok_and(|peer| peer.uid() == self.uid) {
-                        let local = Arc::clone(&local);
-                        connections.spawn(async move { attend(stream, &local).await });
-                    }
-                }
-            }
-        }
-        connections.shutdown().await;
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        let attend = |stream| {
+            let local = Arc::clone(&local);
+            async move { attend(stream, &local).await }
+        };
+        self.0.serve(MAX_CONNECTIONS, attend, stop).await;
     }
 }
 
