@@ -1,7 +1,8 @@
 //! The only place that writes to the terminal.
 
-use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
+
+pub(crate) use ringfence_server::gateway::{decidable, visible};
 
 use crate::args::ColorChoice;
 use crate::env::Environment;
@@ -106,64 +107,6 @@ impl Ui {
     }
 }
 
-/// `text` on one line and without terminal control sequences: messages quote names that others chose.
-pub(crate) fn visible(text: &str) -> String {
-    let hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
-            || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
-    };
-    text.chars()
-        .map(|c| {
-            if hidden(c) {
-                c.escape_unicode().to_string()
-            } else {
-                c.to_string()
-            }
-        })
-        .collect()
-}
-
-/// The lines of a text that a person decides about, each visible, and a note of what only looks like plain letters.
-pub(crate) fn decidable(text: &str) -> Vec<String> {
-    let blank = |c: char| {
-        matches!(
-            c,
-            '\u{a0}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{2000}'
-                ..='\u{200a}'
-        ) || matches!(
-            c,
-            '\u{202f}' | '\u{205f}' | '\u{2800}' | '\u{3000}' | '\u{3164}' | '\u{ffa0}'
-        ) || matches!(c, '\u{180b}'..='\u{180f}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0080}'..='\u{e0fff}')
-    };
-    let escaped = |c: char| match c {
-        c if blank(c) => c.escape_unicode().to_string(),
-        c => visible(c.encode_utf8(&mut [0; 4])),
-    };
-    let mut lines: Vec<String> = text
-        .split('\n')
-        .map(|line| line.chars().map(escaped).collect())
-        .collect();
-    let foreign: BTreeSet<char> = text.chars().filter(|c| !c.is_ascii()).collect();
-    if !foreign.is_empty() {
-        let shown = foreign.iter().take(MAX_FOREIGN);
-        let named: Vec<String> = shown
-            .map(|c| format!("{} U+{:04X}", escaped(*c), u32::from(*c)))
-            .collect();
-        let more = foreign.len().saturating_sub(MAX_FOREIGN);
-        let more = if more > 0 {
-            format!(" and {more} more")
-        } else {
-            String::new()
-        };
-        lines.push(format!("(not plain ASCII: {}{more})", named.join(", ")));
-    }
-    lines
-}
-
-/// How many characters beyond ASCII are named.
-const MAX_FOREIGN: usize = 8;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,31 +118,5 @@ mod tests {
         assert_eq!(painted(ColorChoice::Always, &no_color), Color::On);
         assert_eq!(painted(ColorChoice::Auto, &no_color), Color::Off);
         assert_eq!(painted(ColorChoice::Never, &Environment::default()), Color::Off);
-    }
-
-    #[test]
-    fn nothing_in_a_text_to_decide_about_is_invisible_or_passes_for_something_else() {
-        let check = |text: &str, expected: &[&str]| assert_eq!(decidable(text), expected, "{text:?}");
-        check("ls -l", &["ls -l"]);
-        check("a\nb\r", &["a", "b\\u{d}"]);
-        check("rm\u{a0}x", &["rm\\u{a0}x", "(not plain ASCII: \\u{a0} U+00A0)"]);
-        check(
-            "\u{202e}x",
-            &["\\u{202e}x", "(not plain ASCII: \\u{202e} U+202E)"],
-        );
-        check("l\u{455}", &["l\u{455}", "(not plain ASCII: \u{455} U+0455)"]);
-        check(
-            "\u{3164}\u{fe0f}",
-            &[
-                "\\u{3164}\\u{fe0f}",
-                "(not plain ASCII: \\u{3164} U+3164, \\u{fe0f} U+FE0F)",
-            ],
-        );
-    }
-
-    #[test]
-    fn control_characters_are_shown_not_sent() {
-        assert_eq!(visible("a\u{1b}[2Jb\nc"), "a\\u{1b}[2Jb\\u{a}c");
-        assert_eq!(visible("naïve"), "naïve");
     }
 }

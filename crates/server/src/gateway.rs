@@ -2,16 +2,27 @@
 //!
 //! One JSON object a line, in both directions; `docs/protocol/gateway.md` specifies it. Everything that matters
 //! is decided in the store ([`ringfence_runtime::approval`]): a connection shows what is there and passes answers on.
+//!
+//! A gateway has a [`Link`] to the engine and, if it asks by buttons in chats, a [`Desk`] that knows which questions
+//! are on show and what a press means.
 
+mod card;
 mod client;
 mod connection;
+mod desk;
 mod lines;
+mod link;
 mod listener;
+mod shown;
 mod words;
 
+pub use card::{Card, Choice};
 pub use client::Client;
+pub use desk::{Desk, Due, Ignored, Notice, Press};
 pub use lines::{Lines, MAX_LINE, Next};
+pub use link::{Link, News};
 pub use listener::{Listener, Patience};
+pub use shown::{decidable, foreign, lines, remaining, visible};
 pub use words::{
     FromEngine, FromGateway, Refusal, RequestWords, VERSION, parse_from_engine, parse_from_gateway,
 };

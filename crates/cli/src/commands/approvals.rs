@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ringfence_runtime::approval::{Answer, Error, Kind, Remember, Request, Service, State, Verdict};
+use ringfence_server::gateway::remaining;
 
 use crate::args::ApprovalsCommand;
 use crate::context::Context;
@@ -148,14 +149,6 @@ fn indented(text: &str) -> String {
         .collect()
 }
 
-/// A time as a person reads it: `4m 59s`.
-pub(super) fn remaining(seconds: u64) -> String {
-    match (seconds / 60, seconds % 60) {
-        (0, seconds) => format!("{seconds}s"),
-        (minutes, seconds) => format!("{minutes}m {seconds:02}s"),
-    }
-}
-
 fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
@@ -170,11 +163,6 @@ fn failure(error: Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_read_at_a_glance() {
-        assert_eq!([0, 59, 60, 299].map(remaining), ["0s", "59s", "1m 00s", "4m 59s"]);
-    }
 
     #[test]
     fn a_text_of_many_lines_stays_indented_and_steers_nothing() {

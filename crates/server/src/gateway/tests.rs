@@ -10,7 +10,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
-use super::{Client, FromEngine, FromGateway, Listener, Patience};
+use super::{Client, FromEngine, FromGateway, Link, Listener, News, Patience};
 
 /// A listener that serves for as long as this is there.
 struct Served {
@@ -141,4 +141,32 @@ async fn a_notice_is_told_to_one_who_comes_later_and_not_twice() {
     assert_eq!(request(&mut later).await.command, "x");
     drop(asking);
     assert_eq!(served.tasks.len(), 1);
+}
+
+#[tokio::test]
+async fn a_link_finds_the_next_engine_and_is_told_what_waits() {
+    let mut served = Served::new(Duration::from_secs(10));
+    let mut link = Link::new(served.socket(), &["local".to_owned()].into(), "phone");
+    assert!(matches!(link.next().await, News::Connected));
+    let _asking = served.ask("x".to_owned(), 0);
+    assert!(matches!(link.next().await, News::Said(_)));
+    served.tasks.shutdown().await;
+    assert!(matches!(link.next().await, News::Gone));
+    let hello = FromGateway::Hello {
+        version: 1,
+        chats: None,
+        name: None,
+    };
+    assert!(!link.say(&hello).await);
+    assert!(matches!(link.next().await, News::Unreachable(_)));
+    let listener = Listener::bind(&served.socket(), Patience::default()).unwrap();
+    let service = served.service.clone();
+    served
+        .tasks
+        .spawn(async move { listener.serve(&service, std::future::pending()).await });
+    assert!(matches!(link.next().await, News::Connected));
+    let News::Said(said) = link.next().await else {
+        panic!("nothing is said");
+    };
+    assert!(matches!(*said, FromEngine::ApprovalRequest(words) if words.command == "x"));
 }

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ringfence_runtime::approval::Remember;
-use ringfence_server::gateway::{FromEngine, FromGateway, RequestWords};
+use ringfence_server::gateway::{FromEngine, FromGateway, RequestWords, remaining};
 
-use crate::commands::approvals::remaining;
 use crate::ui::{decidable, visible};
 
 /// How long a question must have been on show before a word without its number approves it: what is typed while a

@@ -1,0 +1,335 @@
+//! One question as a chat shows it.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use ringfence_runtime::approval::Remember;
+
+use super::{FromGateway, RequestWords, foreign, lines, remaining, visible};
+
+const TOO_LONG: &str = "The text is too long to be shown in full here, so it cannot be approved here. \
+                        `ringfence approvals ls` on the machine shows all of it.";
+
+/// One question as a chat shows it.
+#[derive(Debug)]
+pub struct Card {
+    number: u64,
+    words: RequestWords,
+    token: String,
+    standing: Standing,
+    /// The last time that the engine sent it.
+    heard: Instant,
+    expires: Instant,
+    /// The same moment, for people.
+    expires_at: SystemTime,
+    /// Messages of it that are on show.
+    parts: usize,
+    /// The one with the buttons, and since when it is there.
+    message: Option<(u64, Instant)>,
+    /// Whether it can be posted at all.
+    postable: bool,
+    /// The most of its text that can be shown, in UTF-16 units.
+    room: usize,
+    whole: bool,
+}
+
+/// Where a question stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Nobody has answered here.
+    Waiting,
+    /// Somebody has, and the engine has not told what became of it.
+    Answered,
+    /// It no longer waits.
+    Over(Ending),
+}
+
+/// What became of a question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// As the engine told.
+    Told {
+        /// `approved`, `rejected`, `expired` or `abandoned`.
+        outcome: String,
+        /// Who answered.
+        by: Option<String>,
+    },
+    /// Its time is up, and no engine told more.
+    TimeUp,
+    /// It ended while there was no engine.
+    Unknown,
+}
+
+/// A button.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// Yes, for this question.
+    Approve,
+    /// Yes, for the same in the session.
+    Session,
+    /// Yes, for the same text from now on.
+    Always,
+    /// No.
+    Deny,
+}
+
+impl Choice {
+    const ALL: [Self; 4] = [Self::Approve, Self::Deny, Self::Session, Self::Always];
+
+    /// What stands on the button.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Approve => "Approve",
+            Self::Session => "Approve for the session",
+            Self::Always => "Always approve this text",
+            Self::Deny => "Reject",
+        }
+    }
+
+    const fn code(self) -> char {
+        match self {
+            Self::Approve => 'a',
+            Self::Session => 's',
+            Self::Always => 'w',
+            Self::Deny => 'd',
+        }
+    }
+
+    const fn remember(self) -> Remember {
+        match self {
+            Self::Approve | Self::Deny => Remember::Once,
+            Self::Session => Remember::Session,
+            Self::Always => Remember::Always,
+        }
+    }
+
+    /// What a button's data says: which choice, and of which question the token.
+    pub(super) fn split(data: &str) -> Option<(Self, &str)> {
+        let mut rest = data.chars();
+        let code = rest.next()?;
+        let choice = Self::ALL.into_iter().find(|choice| choice.code() == code)?;
+        Some((choice, rest.as_str()))
+    }
+}
+
+impl Card {
+    pub(super) fn new(number: u64, token: String, words: RequestWords, room: usize, now: Instant) -> Self {
+        let left = Duration::from_secs(words.timeout);
+        let units: usize = lines(&words.command).iter().map(|line| 1 + utf16_len(line)).sum();
+        Self {
+            room,
+            whole: units <= room + 1,
+            number,
+            words,
+            token,
+            standing: Standing::Waiting,
+            heard: now,
+            expires: now + left,
+            expires_at: SystemTime::now() + left,
+            parts: 0,
+            message: None,
+            postable: true,
+        }
+    }
+
+    /// What it is called at the [desk](super::Desk).
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The question as the engine sent it.
+    pub fn words(&self) -> &RequestWords {
+        &self.words
+    }
+
+    /// How many messages of it are on show.
+    pub fn parts(&self) -> usize {
+        self.parts
+    }
+
+    /// The message with the buttons.
+    pub fn message(&self) -> Option<u64> {
+        self.message.map(|(message, _)| message)
+    }
+
+    /// The first line: what is asked, and how grave it is.
+    pub fn headline(&self) -> String {
+        let kind = match self.words.kind.as_str() {
+            "command" => "A command asks to run on the host".to_owned(),
+            "soft_timeout" => "A tool has reached its time limit".to_owned(),
+            other => visible(other),
+        };
+        match self.words.risk_score {
+            Some(risk) => format!("{kind} (risk {risk} of 10)"),
+            None => kind,
+        }
+    }
+
+    /// The text that is asked about, with nothing in it that cannot be seen; its beginning if it is too long.
+    pub fn body(&self) -> String {
+        let mut body = lines(&self.words.command).join("\n");
+        let mut units = 0;
+        let fits = |(_, c): &(usize, char)| {
+            units += c.len_utf16();
+            units <= self.room
+        };
+        let end = body.char_indices().take_while(fits).last();
+        body.truncate(end.map_or(0, |(at, c)| at + c.len_utf8()));
+        body
+    }
+
+    /// What is to be known about it: reasons, odd characters, for whom, until when. A line each.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes: Vec<String> = Vec::new();
+        if !self.whole {
+            notes.push(TOO_LONG.to_owned());
+        }
+        notes.extend(foreign(&self.words.command));
+        let reasons = self.words.reasons.iter();
+        notes.extend(reasons.map(|reason| format!("\u{2022} {}", visible(reason))));
+        let session = self.words.session.as_deref().map(visible);
+        let session = session.map(|id| format!(", session {id}")).unwrap_or_default();
+        notes.push(format!(
+            "For {}{session} ({})",
+            visible(&self.words.scope),
+            visible(&self.words.id)
+        ));
+        notes.push(format!(
+            "Open until {} ({})",
+            clock(self.expires_at),
+            remaining(self.words.timeout)
+        ));
+        notes
+    }
+
+    /// The buttons, in order.
+    pub fn choices(&self) -> Vec<Choice> {
+        let offered = |name: &str| self.words.remember.iter().any(|remember| remember == name);
+        // Nobody approves here what they cannot read here.
+        let fits = |choice: &Choice| match choice {
+            Choice::Deny => true,
+            Choice::Approve => self.whole,
+            Choice::Session => self.whole && offered("session"),
+            Choice::Always => self.whole && offered("always"),
+        };
+        Choice::ALL.into_iter().filter(fits).collect()
+    }
+
+    /// What a button carries: 33 plain characters that nobody can guess.
+    pub fn data(&self, choice: Choice) -> String {
+        format!("{}{}", choice.code(), self.token)
+    }
+
+    /// What became of it, in a line; nothing while it waits.
+    pub fn ending(&self) -> Option<String> {
+        match &self.standing {
+            Standing::Waiting | Standing::Answered => None,
+            Standing::Over(ending) => Some(ending.line()),
+        }
+    }
+
+    pub(super) fn token(&self) -> &str {
+        &self.token
+    }
+
+    pub(super) fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    pub(super) fn heard(&self) -> Instant {
+        self.heard
+    }
+
+    pub(super) fn expires(&self) -> Instant {
+        self.expires
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.standing, Standing::Over(_))
+    }
+
+    /// Whether a person has seen any of it.
+    pub(super) fn is_on_show(&self) -> bool {
+        self.parts > 0
+    }
+
+    pub(super) fn is_to_be_posted(&self) -> bool {
+        self.postable && self.message.is_none() && !self.is_over()
+    }
+
+    pub(super) fn shown_for(&self, now: Instant) -> Duration {
+        self.message
+            .map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(since))
+    }
+
+    pub(super) fn sent_again(&mut self, now: Instant) {
+        self.heard = now;
+        self.ask_again();
+    }
+
+    pub(super) fn ask_again(&mut self) {
+        if self.standing == Standing::Answered {
+            self.standing = Standing::Waiting;
+        }
+    }
+
+    /// The first ending counts.
+    pub(super) fn end(&mut self, ending: Ending) {
+        if !self.is_over() {
+            self.standing = Standing::Over(ending);
+        }
+    }
+
+    pub(super) fn posted(&mut self, with_buttons: Option<u64>, now: Instant) {
+        self.parts += 1;
+        self.message = with_buttons.map(|message| (message, now));
+    }
+
+    pub(super) fn give_up(&mut self) {
+        self.postable = false;
+    }
+
+    pub(super) fn answer(&mut self, choice: Choice, by: &str) -> FromGateway {
+        self.standing = Standing::Answered;
+        FromGateway::ApprovalResponse {
+            id: self.words.id.clone(),
+            approved: choice != Choice::Deny,
+            chat_id: Some(self.words.chat_id.clone()),
+            digest: Some(self.words.digest),
+            remember: choice.remember(),
+            by: Some(by.to_owned()),
+        }
+    }
+}
+
+impl Ending {
+    fn line(&self) -> String {
+        match self {
+            Self::Told { outcome, by } => {
+                let by = by
+                    .as_deref()
+                    .map(|by| format!(" by {}", visible(by)))
+                    .unwrap_or_default();
+                match outcome.as_str() {
+                    "approved" => format!("Approved{by}"),
+                    "rejected" => format!("Rejected{by}"),
+                    "expired" => "Expired: nobody answered in time".to_owned(),
+                    "abandoned" => "Withdrawn: whoever asked no longer waits".to_owned(),
+                    other => format!("{}{by}", visible(other)),
+                }
+            }
+            Self::TimeUp => "Its time is up".to_owned(),
+            Self::Unknown => "It no longer waits; it ended while the engine was away".to_owned(),
+        }
+    }
+}
+
+fn utf16_len(text: &str) -> usize {
+    text.chars().map(char::len_utf16).sum()
+}
+
+/// The time of day, for people in any place.
+fn clock(moment: SystemTime) -> String {
+    let seconds = moment.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() % (24 * 60 * 60);
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    format!("{hours:02}:{minutes:02}:{:02} UTC", seconds % 60)
+}

@@ -1,0 +1,118 @@
+//! Text that strangers wrote, as a person may be shown it.
+
+use std::collections::BTreeSet;
+
+/// How many characters beyond ASCII are named.
+const MAX_FOREIGN: usize = 8;
+
+/// `text` on one line and without control sequences, invisible and bidirectional characters: messages quote names
+/// that others chose.
+pub fn visible(text: &str) -> String {
+    text.chars().map(escaped_if(hidden)).collect()
+}
+
+/// The lines of a text that a person decides about, each visible, and a note of what only looks like plain letters.
+pub fn decidable(text: &str) -> Vec<String> {
+    let mut shown = lines(text);
+    shown.extend(foreign(text));
+    shown
+}
+
+/// The lines of a text that a person decides about, with nothing in them that cannot be seen.
+pub fn lines(text: &str) -> Vec<String> {
+    text.split('\n')
+        .map(|line| line.chars().map(escaped_if(unseen)).collect())
+        .collect()
+}
+
+/// A note of the characters that are not plain ASCII, if there are any: some look like letters and are not.
+pub fn foreign(text: &str) -> Option<String> {
+    let foreign: BTreeSet<char> = text.chars().filter(|c| !c.is_ascii()).collect();
+    let escape = escaped_if(unseen);
+    let named: Vec<String> = foreign
+        .iter()
+        .take(MAX_FOREIGN)
+        .map(|c| format!("{} U+{:04X}", escape(*c), u32::from(*c)))
+        .collect();
+    let more = match foreign.len().saturating_sub(MAX_FOREIGN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    (!named.is_empty()).then(|| format!("(not plain ASCII: {}{more})", named.join(", ")))
+}
+
+/// A time that is left, as a person reads it: `4m 59s`.
+pub fn remaining(seconds: u64) -> String {
+    match (seconds / 60, seconds % 60) {
+        (0, seconds) => format!("{seconds}s"),
+        (minutes, seconds) => format!("{minutes}m {seconds:02}s"),
+    }
+}
+
+fn escaped_if(hides: fn(char) -> bool) -> impl Fn(char) -> String {
+    move |c| {
+        if hides(c) {
+            c.escape_unicode().to_string()
+        } else {
+            c.to_string()
+        }
+    }
+}
+
+/// What steers a terminal, reorders text or is not there to be seen.
+fn hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// What is hidden, or looks like a space or like nothing.
+fn unseen(c: char) -> bool {
+    hidden(c)
+        || matches!(
+            c,
+            '\u{a0}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{2000}'
+                ..='\u{200a}'
+        )
+        || matches!(
+            c,
+            '\u{202f}' | '\u{205f}' | '\u{2800}' | '\u{3000}' | '\u{3164}' | '\u{ffa0}'
+        )
+        || matches!(c, '\u{180b}'..='\u{180f}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0080}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_text_to_decide_about_is_invisible_or_passes_for_something_else() {
+        let check = |text: &str, expected: &[&str]| assert_eq!(decidable(text), expected, "{text:?}");
+        check("ls -l", &["ls -l"]);
+        check("a\nb\r", &["a", "b\\u{d}"]);
+        check("rm\u{a0}x", &["rm\\u{a0}x", "(not plain ASCII: \\u{a0} U+00A0)"]);
+        check(
+            "\u{202e}x",
+            &["\\u{202e}x", "(not plain ASCII: \\u{202e} U+202E)"],
+        );
+        check("l\u{455}", &["l\u{455}", "(not plain ASCII: \u{455} U+0455)"]);
+        check(
+            "\u{3164}\u{fe0f}",
+            &[
+                "\\u{3164}\\u{fe0f}",
+                "(not plain ASCII: \\u{3164} U+3164, \\u{fe0f} U+FE0F)",
+            ],
+        );
+    }
+
+    #[test]
+    fn control_characters_are_shown_not_sent() {
+        assert_eq!(visible("a\u{1b}[2Jb\nc"), "a\\u{1b}[2Jb\\u{a}c");
+        assert_eq!(visible("naïve"), "naïve");
+    }
+
+    #[test]
+    fn times_are_read_at_a_glance() {
+        assert_eq!([0, 59, 60, 299].map(remaining), ["0s", "59s", "1m 00s", "4m 59s"]);
+    }
+}
