@@ -5,7 +5,9 @@ mod cloud;
 mod effect;
 mod fetch;
 mod find;
+mod modes;
 mod nested;
+mod operands;
 mod options;
 mod secrets;
 mod sed;
@@ -189,7 +191,7 @@ fn conclude(entry: &Entry, args: &[Word], title: &str, scanned: &Scanned, found:
         let what = entry.reason.unwrap_or_else(|| entry.effect.describe());
         found.add(entry.effect, format!("{title}: {what}"));
     }
-    if scanned.operands.len() > entry.operands {
+    if scanned.operands.len() > entry.operands || may_be_more(entry, args, scanned) {
         found.add(
             Effect::Write,
             format!("{title}: with these operands it changes something"),
@@ -213,6 +215,12 @@ fn conclude(entry: &Entry, args: &[Word], title: &str, scanned: &Scanned, found:
             inner(&args[*first..], found);
         }
     }
+}
+
+/// Whether what looks like one operand may become several: `uniq a*` overwrites the second file.
+fn may_be_more(entry: &Entry, args: &[Word], scanned: &Scanned) -> bool {
+    let one = |word: &Word| word.literal().is_some_and(|text| !text.contains("{}"));
+    entry.operands != usize::MAX && scanned.operands.iter().any(|index| !one(&args[*index]))
 }
 
 fn is_wrapper(entry: &Entry) -> bool {

@@ -136,6 +136,7 @@ pub(super) fn aws(args: &[Word], title: &str, found: &mut Found) {
             "--ca-bundle",
             "--cli-input-*",
             "--debug",
+            "--cli-auto-prompt",
             "--include-value*",
         ],
         found,
@@ -179,7 +180,9 @@ pub(super) fn kubectl(args: &[Word], title: &str, found: &mut Found) {
                 .is_some_and(|kind| matches!(kind, "secret" | "secrets" | "all-secrets"))
         })
     };
-    if args.iter().any(secret) {
+    // A file by the name of `secrets` may lie there.
+    let becomes = |word: &Word| word.is_glob() && !word.text.contains(['=', '{']);
+    if args.iter().any(|word| secret(word) || becomes(word)) {
         found.add(Effect::Secret, format!("{title}: shows secrets"));
     }
     if args
@@ -191,7 +194,14 @@ pub(super) fn kubectl(args: &[Word], title: &str, found: &mut Found) {
 }
 
 /// `gh api`: a request that asks, unless fields or a method say otherwise.
-pub(super) fn gh_api(scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn gh_api(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+    let elsewhere = args.iter().any(|word| word.text.contains("://"));
+    if elsewhere || scanned.values.iter().any(|(name, _)| *name == "--hostname") {
+        found.add(
+            Effect::Network,
+            format!("{title}: asks a host that is named in the command"),
+        );
+    }
     for (name, value) in &scanned.values {
         let asks = value
             .as_deref()

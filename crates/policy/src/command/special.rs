@@ -2,7 +2,7 @@
 
 use super::effect::{Effect, Found};
 use super::options::Scanned;
-use super::{awk, cloud, fetch, inner, nested, secrets, sed, sql};
+use super::{awk, cloud, fetch, inner, modes, nested, operands, secrets, sed, sql};
 use crate::shell::{self, Piece, Word};
 
 /// How a word is written that stands for whatever is read from standard input.
@@ -30,7 +30,7 @@ pub(super) fn handle(handler: &str, args: &[Word], title: &str, scanned: &Scanne
         "noun" => cloud::gcloud(args, title, found),
         "aws" => cloud::aws(args, title, found),
         "kubectl" => cloud::kubectl(args, title, found),
-        "api" => cloud::gh_api(scanned, title, found),
+        "api" => cloud::gh_api(args, scanned, title, found),
         "curl" => fetch::check(args, scanned, found),
         "interface" => interface(args, scanned, found),
         "ps" => ps(args, found),
@@ -40,7 +40,9 @@ pub(super) fn handle(handler: &str, args: &[Word], title: &str, scanned: &Scanne
         "remote-name" => remote_name(args, scanned, title, found),
         "sensitive" => cloud::sensitive(args, title, found),
         "ip" => cloud::ip(args, title, found),
-        "needs" => needs(scanned, title, found),
+        "needs" => modes::needs(scanned, title, found),
+        "printf" => operands::printf(args, scanned, found),
+        "response" => operands::response(args, title, found),
         "command" => command(args, scanned, found),
         _ => found.add(
             Effect::Unknown,
@@ -172,13 +174,17 @@ fn rm(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// `dd`: harmless only as long as it writes to standard output.
+/// `dd`: harmless only as long as it writes to standard output. A word that is not known could say `of=`.
 fn dd(args: &[Word], found: &mut Found) {
     for word in args {
-        match word.shape() {
+        match word.literal() {
             Some(text) if text.starts_with("of=/dev/") => found.add(Effect::Ruin, "dd: overwrites a device"),
             Some(text) if text.starts_with("of=") => found.add(Effect::Destroy, "dd: overwrites a file"),
-            Some(_) | None => {}
+            Some(text) if !text.contains("{}") => {}
+            _ => found.add(
+                Effect::Unknown,
+                format!("dd: `{}` may become the name of what is overwritten", word.text),
+            ),
         }
     }
 }
@@ -212,13 +218,14 @@ fn tar(args: &[Word], title: &str, found: &mut Found) {
             format!("{title}: makes, changes or unpacks an archive"),
         );
     }
-    if words.iter().any(|word| word.contains(':')) {
+    let names = |word: &Word| word.text.contains(':') || word.is_glob();
+    if args.iter().any(names) {
         found.add(Effect::Network, format!("{title}: an archive on another machine"));
     }
 }
 
 fn assigning(args: &[Word], title: &str, found: &mut Found) {
-    if args.iter().any(|word| word.text.contains('=')) {
+    if args.iter().any(|word| word.text.contains('=') || word.is_glob()) {
         found.add(Effect::Privilege, format!("{title}: sets a value of the kernel"));
     }
 }
@@ -331,7 +338,7 @@ fn fzf(scanned: &Scanned, found: &mut Found) {
 /// `ps e`: the environment of every process.
 fn ps(args: &[Word], found: &mut Found) {
     let shows = |word: &Word| !word.text.starts_with('-') && word.text.len() < 8 && word.text.contains('e');
-    if args.first().is_some_and(shows) {
+    if args.iter().any(shows) {
         found.add(Effect::Secret, "ps: shows the environment of processes");
     }
 }
@@ -375,62 +382,5 @@ fn command(args: &[Word], scanned: &Scanned, found: &mut Found) {
     found.wraps = true;
     if let Some(first) = scanned.operands.first() {
         inner(&args[*first..], found);
-    }
-}
-
-/// Programs that change something unless an option says that they shall only tell.
-fn needs(scanned: &Scanned, title: &str, found: &mut Found) {
-    let asks: &[&str] = match title {
-        "unzip" => &["-l", "-v", "-Z", "-t", "-p", "-c", "-z"],
-        "gzip" | "gunzip" | "bzip2" | "bunzip2" | "xz" | "unxz" => {
-            &["-c", "-t", "-l", "--stdout", "--to-stdout", "--test", "--list"]
-        }
-        "top" => &["-b", "-l"],
-        "crontab" => &["-l"],
-        "dpkg" => &[
-            "-l",
-            "-L",
-            "-s",
-            "-S",
-            "-p",
-            "-V",
-            "-C",
-            "--list",
-            "--listfiles",
-            "--status",
-            "--search",
-            "--print-avail",
-            "--verify",
-            "--audit",
-            "--print-architecture",
-            "--get-selections",
-        ],
-        "cargo fmt" => &["--check"],
-        "black" | "isort" => &["--check", "--check-only", "-c", "--version", "--diff"],
-        "packer fmt" => &["-check", "-write=false"],
-        "terraform fmt" | "tofu fmt" => &["-check", "-write=false"],
-        "sips" => &["-g", "--getProperty"],
-        "xattr" => &["-p", "-l"],
-        "codesign" => &["-d", "--display", "-v", "--verify", "-h"],
-        "textutil" => &["-info", "-stdout"],
-        "spctl" => &["-a", "--assess", "--status", "--list"],
-        "dscl" => &["-read", "-list", "-search", "-readall", "-readpl"],
-        "compression_tool" => &["-decode", "-encode"],
-        "ruff format" => &["--check", "--diff"],
-        "mdimport" => &["-L", "-A", "-X"],
-        _ => &[],
-    };
-    let named = |option: &&str| match option.split_once('=') {
-        Some((name, wanted)) => scanned
-            .values
-            .iter()
-            .any(|(option, value)| *option == name && value.as_deref() == Some(wanted)),
-        None => scanned.options.contains(option),
-    };
-    if !asks.iter().any(named) {
-        found.add(
-            Effect::Write,
-            format!("{title}: changes something, unless an option says otherwise"),
-        );
     }
 }
