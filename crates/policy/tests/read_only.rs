@@ -4,7 +4,7 @@ use ringfence_policy::cascade::{Decision, Rules, Verdict, decide};
 
 fn reading(line: &str) -> Decision {
     let rules = Rules {
-        allow: vec!["@read-only".parse().expect("the preset exists")],
+        allow: "@read-only".parse().into_iter().collect(),
         ..Rules::default()
     };
     decide(line, &rules)
