@@ -13,7 +13,9 @@ mod desk;
 mod lines;
 mod link;
 mod listener;
+mod secret;
 mod shown;
+pub mod telegram;
 mod words;
 
 pub use card::{Card, Choice};
@@ -22,6 +24,7 @@ pub use desk::{Desk, Due, Ignored, Notice, Press};
 pub use lines::{Lines, MAX_LINE, Next};
 pub use link::{Link, News};
 pub use listener::{Listener, Patience};
+pub use secret::{NotASecret, Secret};
 pub use shown::{decidable, foreign, lines, remaining, visible};
 pub use words::{
     FromEngine, FromGateway, Refusal, RequestWords, VERSION, parse_from_engine, parse_from_gateway,

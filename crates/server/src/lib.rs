@@ -18,3 +18,4 @@ pub mod mcp;
 pub mod wire;
 
 mod socket;
+mod tls;

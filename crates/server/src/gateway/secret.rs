@@ -1,0 +1,69 @@
+//! A chat service's token.
+
+use std::fmt;
+
+/// The longest token, in characters.
+const MAX: usize = 256;
+
+/// What lets a program speak as a bot. It is in no message and no log.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+/// A text that is no token. It does not say what it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it is not a token: one has up to {MAX} letters, digits and `:._-`")]
+pub struct NotASecret;
+
+impl Secret {
+    /// A token with white space around it, as files and variables hold it.
+    ///
+    /// # Errors
+    /// If it has characters that no token has: it becomes part of addresses and headers.
+    pub fn new(text: &str) -> Result<Self, NotASecret> {
+        let text = text.trim();
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '.' | '_' | '-');
+        let fits = (1..=MAX).contains(&text.len()) && text.chars().all(plain);
+        fits.then(|| Self(text.to_owned())).ok_or(NotASecret)
+    }
+
+    /// The token itself, for the service that it is for.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// A text from elsewhere without this token.
+    pub fn scrub(&self, text: &str) -> String {
+        text.replace(&self.0, "[token]")
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_plain_and_is_not_shown() {
+        let secret = Secret::new(" 12:Ab_c-d\n").unwrap();
+        assert_eq!(secret.expose(), "12:Ab_c-d");
+        assert_eq!(format!("{secret:?}"), "Secret");
+        assert_eq!(secret.scrub("at /bot12:Ab_c-d/x"), "at /bot[token]/x");
+        for text in [
+            "",
+            " ",
+            "1/2",
+            "a b",
+            "a\u{0}",
+            "é",
+            "../x?",
+            &"a".repeat(MAX + 1),
+        ] {
+            assert_eq!(Secret::new(text), Err(NotASecret), "{text}");
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! The gateway at work: one call for presses, one for what is to be posted, and short ones that answer presses.
+
+use std::convert::Infallible;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use frankenstein::methods::{AnswerCallbackQueryParams, EditMessageTextParams, SendMessageParams};
+use frankenstein::types::{LinkPreviewOptions, ReplyMarkup};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use super::api::{Api, Fault, Query};
+use super::page::{self, Page};
+use super::{Error, Settings, chat_name};
+use crate::gateway::{Card, Desk, Due, FromGateway, Ignored, Link, Press, decidable, visible};
+
+/// The first pause after a call that came to nothing, and the longest.
+const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(60)];
+/// The pause after a call for presses that brought none.
+const BREATH: Duration = Duration::from_millis(100);
+/// Answers to presses that are under way at once; a press beyond them counts, and is not told so.
+const MAX_REPLIES: usize = 16;
+/// Conflicts in a row that are taken for an earlier call of ours that Telegram has not let go.
+const MAX_CONFLICTS: u32 = 3;
+
+impl Settings {
+    /// Passes questions on until it cannot go on; `log` is told what happens, a line at a time.
+    ///
+    /// # Errors
+    /// Why it cannot go on.
+    pub async fn attend(self, engine: &Path, log: impl Fn(&str)) -> Result<Infallible, Error> {
+        let api = Api::new(self.base.clone(), self.token.clone(), self.patience)?;
+        introduce(&api, &log).await?;
+        let chats = self.chat_names();
+        let link = Link::new(engine.to_path_buf(), &chats, "telegram");
+        let desk = Desk::new(chats, page::ROOM).map_err(|error| Error::Setup(error.to_string()))?;
+        let gateway = Gateway {
+            settings: self,
+            api,
+            link,
+            desk,
+            log,
+            calls: JoinSet::new(),
+            posts: Pace::new(),
+            polls: Pace::new(),
+            posting: false,
+            conflicts: 0,
+            replies: 0,
+            next: 0,
+        };
+        gateway.work().await
+    }
+}
+
+/// Asks Telegram who we are, until it can be reached.
+async fn introduce(api: &Api, log: &impl Fn(&str)) -> Result<(), Error> {
+    let mut pace = Pace::new();
+    loop {
+        match api.get_me().await {
+            Ok(me) => {
+                let name = visible(&me.username.unwrap_or_default());
+                log(&format!("telegram knows this bot as @{name}"));
+                return Ok(());
+            }
+            Err(Fault::Token) => return Err(Error::Token),
+            Err(fault) => {
+                log(&format!("{fault}; trying again"));
+                tokio::time::sleep(pace.after(&fault)).await;
+            }
+        }
+    }
+}
+
+/// How soon a call is tried again.
+#[derive(Debug)]
+struct Pace {
+    pause: Duration,
+    /// Before this, nothing is tried.
+    due: Instant,
+}
+
+impl Pace {
+    fn new() -> Self {
+        Self {
+            pause: PAUSES[0],
+            due: Instant::now(),
+        }
+    }
+
+    fn after(&mut self, fault: &Fault) -> Duration {
+        let pause = match fault {
+            Fault::Busy(wait) => *wait,
+            _ => {
+                let longer = (self.pause * 2).min(PAUSES[1]);
+                std::mem::replace(&mut self.pause, longer)
+            }
+        };
+        self.due = Instant::now() + pause;
+        pause
+    }
+
+    fn went_well(&mut self) {
+        self.pause = PAUSES[0];
+    }
+}
+
+/// What became of a call.
+enum Done {
+    Polled(Result<(Vec<Query>, i64), Fault>),
+    Posted(Post, Result<Option<u64>, Fault>),
+    Replied,
+}
+
+/// What a call that posts is about.
+#[derive(Debug, Clone, Copy)]
+enum Post {
+    Ask { number: u64, last: bool },
+    Settle(u64),
+    Tell,
+}
+
+struct Gateway<L> {
+    settings: Settings,
+    api: Api,
+    link: Link,
+    desk: Desk,
+    log: L,
+    calls: JoinSet<Done>,
+    posts: Pace,
+    polls: Pace,
+    /// Whether something is being posted.
+    posting: bool,
+    conflicts: u32,
+    replies: usize,
+    /// The number from which on presses are asked for.
+    next: i64,
+}
+
+impl<L: Fn(&str)> Gateway<L> {
+    async fn work(mut self) -> Result<Infallible, Error> {
+        let mut looks = tokio::time::interval(Duration::from_secs(1));
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.poll(Duration::ZERO);
+        loop {
+            self.post();
+            tokio::select! {
+                news = self.link.next() => {
+                    if let Some(line) = self.desk.hear(news, Instant::now()) {
+                        (self.log)(&line);
+                    }
+                }
+                done = self.calls.join_next() => match done {
+                    Some(Ok(done)) => self.take(done).await?,
+                    Some(Err(_)) | None => return Err(Error::Broken),
+                },
+                () = tokio::time::sleep_until(self.posts.due.into()), if self.is_held_up() => {}
+                _ = looks.tick() => self.desk.look(Instant::now()),
+            }
+        }
+    }
+
+    fn is_held_up(&self) -> bool {
+        !self.posting && self.posts.due > Instant::now()
+    }
+
+    fn poll(&mut self, pause: Duration) {
+        let (api, next) = (self.api.clone(), self.next);
+        self.calls.spawn(async move {
+            tokio::time::sleep(pause).await;
+            Done::Polled(api.get_updates(next).await)
+        });
+    }
+
+    /// Begins to post what is due, one thing at a time.
+    fn post(&mut self) {
+        if self.posting || self.posts.due > Instant::now() {
+            return;
+        }
+        let Some(due) = self.desk.due() else { return };
+        let (post, call) = match due {
+            Due::Ask(card) => ask(card),
+            Due::Settle(card) => settle(card),
+            Due::Tell(notice) => {
+                let page = page::notice(&decidable(&notice.text).join("\n"));
+                (
+                    Post::Tell,
+                    chat_id(&notice.chat).map(|chat| Call::send(chat, page)),
+                )
+            }
+        };
+        let Some(call) = call else {
+            return self.drop_post(post);
+        };
+        self.posting = true;
+        let api = self.api.clone();
+        self.calls
+            .spawn(async move { Done::Posted(post, call.make(&api).await) });
+    }
+
+    async fn take(&mut self, done: Done) -> Result<(), Error> {
+        match done {
+            Done::Polled(polled) => return self.polled(polled).await,
+            Done::Posted(post, result) => {
+                self.posting = false;
+                self.posted(post, result)?;
+            }
+            Done::Replied => self.replies -= 1,
+        }
+        Ok(())
+    }
+
+    fn posted(&mut self, post: Post, result: Result<Option<u64>, Fault>) -> Result<(), Error> {
+        match result {
+            Ok(message) => {
+                self.posts.went_well();
+                match post {
+                    Post::Ask { number, last } => {
+                        self.desk.posted(number, message.filter(|_| last), Instant::now());
+                    }
+                    Post::Settle(number) => self.desk.settled(number),
+                    Post::Tell => self.desk.told(),
+                }
+            }
+            Err(Fault::Token) => return Err(Error::Token),
+            Err(fault @ (Fault::Refused(_) | Fault::Conflict(_))) => {
+                (self.log)(&format!("a message is not posted: {fault}"));
+                self.drop_post(post);
+            }
+            Err(fault @ (Fault::Unreachable(_) | Fault::Busy(_))) => {
+                (self.log)(&format!("a message is not posted yet: {fault}"));
+                self.posts.after(&fault);
+            }
+        }
+        Ok(())
+    }
+
+    fn drop_post(&mut self, post: Post) {
+        match post {
+            Post::Ask { number, .. } => self.desk.unpostable(number),
+            Post::Settle(number) => self.desk.settled(number),
+            Post::Tell => self.desk.told(),
+        }
+    }
+
+    async fn polled(&mut self, polled: Result<(Vec<Query>, i64), Fault>) -> Result<(), Error> {
+        let pause = match polled {
+            Ok((queries, next)) => {
+                self.polls.went_well();
+                (self.conflicts, self.next) = (0, next);
+                // A server that does not hold requests must not be asked without end.
+                let pause = if queries.is_empty() {
+                    BREATH
+                } else {
+                    Duration::ZERO
+                };
+                for query in queries {
+                    self.pressed(query).await;
+                }
+                pause
+            }
+            Err(Fault::Token) => return Err(Error::Token),
+            Err(Fault::Conflict(words)) if self.conflicts >= MAX_CONFLICTS => {
+                return Err(Error::Conflict(words));
+            }
+            Err(fault) => {
+                self.conflicts += u32::from(matches!(fault, Fault::Conflict(_)));
+                (self.log)(&format!("{fault}; trying again"));
+                self.polls.after(&fault)
+            }
+        };
+        self.poll(pause);
+        Ok(())
+    }
+
+    async fn pressed(&mut self, query: Query) {
+        let by = who(&query);
+        let Some((chat, message)) = self.place(&query) else {
+            (self.log)(&format!(
+                "a press of {by} is ignored: not a chat or a user of ours"
+            ));
+            return self.reply(query.id, "You may not answer here.");
+        };
+        let press = Press {
+            data: &query.data,
+            chat: &chat,
+            message,
+            by: &by,
+        };
+        let said = match self.desk.press(press, Instant::now()) {
+            Ok(answer) => self.pass_on(&answer).await,
+            Err(ignored) => Err(ignored),
+        };
+        match said {
+            Ok(words) => self.reply(query.id, words),
+            Err(ignored) => {
+                (self.log)(&format!("a press of {by} in {chat} has no effect: {ignored}"));
+                self.reply(query.id, &ignored.to_string());
+            }
+        }
+    }
+
+    /// The chat and the message of a press, if both it and the person are ours.
+    fn place(&self, query: &Query) -> Option<(String, u64)> {
+        let message = query.message.as_ref()?;
+        let ours =
+            self.settings.users.contains(&query.from.id) && self.settings.chats.contains(&message.chat.id);
+        let number = u64::try_from(message.message_id).ok()?;
+        ours.then(|| (chat_name(message.chat.id), number))
+    }
+
+    async fn pass_on(&mut self, answer: &FromGateway) -> Result<&'static str, Ignored> {
+        let FromGateway::ApprovalResponse { id, approved, .. } = answer else {
+            return Err(Ignored::Unknown);
+        };
+        if !self.link.say(answer).await {
+            self.desk.undelivered(id);
+            return Err(Ignored::NoEngine);
+        }
+        Ok(if *approved { "Approving" } else { "Rejecting" })
+    }
+
+    /// Tells whoever pressed what became of it, if there is room for that; what counts does not hang on it.
+    fn reply(&mut self, query: String, words: &str) {
+        if self.replies >= MAX_REPLIES {
+            return;
+        }
+        self.replies += 1;
+        let params = AnswerCallbackQueryParams::builder()
+            .callback_query_id(query)
+            .text(words)
+            .build();
+        let api = self.api.clone();
+        self.calls.spawn(async move {
+            // It may be too old to be answered.
+            let _ = api.answer(&params).await;
+            Done::Replied
+        });
+    }
+}
+
+/// Who pressed, as others are told. A number cannot be chosen, and a user name is plain.
+fn who(query: &Query) -> String {
+    let name = query.from.username.as_deref().unwrap_or_default();
+    let name: String = name
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || *c == '_')
+        .take(32)
+        .collect();
+    let name = if name.is_empty() {
+        name
+    } else {
+        format!(" (@{name})")
+    };
+    format!("telegram user {}{name}", query.from.id)
+}
+
+/// A call that posts something.
+enum Call {
+    Send(Box<SendMessageParams>),
+    Edit(Box<EditMessageTextParams>),
+}
+
+impl Call {
+    fn send(chat: i64, page: Page) -> Self {
+        let params = SendMessageParams::builder()
+            .chat_id(chat)
+            .text(page.text)
+            .entities(page.entities)
+            .link_preview_options(LinkPreviewOptions::DISABLED)
+            .build();
+        Self::Send(Box::new(params))
+    }
+
+    async fn make(self, api: &Api) -> Result<Option<u64>, Fault> {
+        match self {
+            Self::Send(params) => Ok(u64::try_from(api.send(&params).await?).ok()),
+            Self::Edit(params) => match api.edit(&params).await {
+                // An earlier try went through, though we were not told.
+                Err(Fault::Refused(words)) if words.contains("not modified") => Ok(None),
+                done => done.map(|()| None),
+            },
+        }
+    }
+}
+
+/// The next part of a question; the last one with its buttons.
+fn ask(card: &Card) -> (Post, Option<Call>) {
+    let pages = page::pages(card);
+    let last = card.parts() + 1 >= pages.len();
+    let post = Post::Ask {
+        number: card.number(),
+        last,
+    };
+    let page = pages.into_iter().nth(card.parts());
+    let call = chat_id(&card.words().chat_id).zip(page).map(|(chat, page)| {
+        let mut call = Call::send(chat, page);
+        if let (true, Call::Send(params)) = (last, &mut call) {
+            params.reply_markup = Some(ReplyMarkup::InlineKeyboardMarkup(page::keyboard(card)));
+        }
+        call
+    });
+    (post, call)
+}
+
+/// A question's end, in the place of its buttons.
+fn settle(card: &Card) -> (Post, Option<Call>) {
+    let ending = card.ending().unwrap_or_default();
+    let page = page::pages(card).pop().map(|page| page::ended(&page, &ending));
+    let call = chat_id(&card.words().chat_id).zip(page).map(|(chat, page)| {
+        let Some(message) = card.message().and_then(|message| i32::try_from(message).ok()) else {
+            return Call::send(chat, page);
+        };
+        let params = EditMessageTextParams::builder()
+            .chat_id(chat)
+            .message_id(message)
+            .text(page.text)
+            .entities(page.entities)
+            .link_preview_options(LinkPreviewOptions::DISABLED)
+            .build();
+        Call::Edit(Box::new(params))
+    });
+    (Post::Settle(card.number()), call)
+}
+
+/// The chat of Telegram that a chat of the engine is.
+fn chat_id(name: &str) -> Option<i64> {
+    name.strip_prefix("telegram_")?.parse().ok()
+}
