@@ -112,7 +112,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Approvals(ApprovalsCommand),
     /// Pass the engine's questions on to a person, and the answers back.
-    #[command(subcommand, after_help = approvals::GATEWAY_HELP)]
+    #[command(subcommand)]
     Gateway(GatewayCommand),
     /// Look at stored runs.
     #[command(subcommand)]

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use ringfence_runtime::approval::{Chat, MAX_USES};
 
-pub(super) const GATEWAY_HELP: &str = "\
+const TERMINAL_HELP: &str = "\
 Answers, each ended with Enter:
   a, a 2    approve the only question, or question 2, once
   s, s 2    approve it for the rest of the session
@@ -56,9 +56,12 @@ pub(crate) struct DenyArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum GatewayCommand {
     /// Ask the person at this terminal, or the program on standard input.
+    #[command(after_help = TERMINAL_HELP)]
     Terminal {
         /// Ask only what is addressed to this chat; it may be given again (default: everything).
         #[arg(long = "chat", value_name = "ID")]
         chats: Vec<Chat>,
     },
+    /// Ask in chats of Telegram, as `gateway.telegram` in the configuration says.
+    Telegram,
 }

@@ -1,7 +1,9 @@
 //! `ringfence gateway`: programs that pass the engine's questions on to people.
 
 mod board;
+mod telegram;
 mod terminal;
+mod token;
 
 use std::process::ExitCode;
 
@@ -11,5 +13,6 @@ use crate::context::Context;
 pub(crate) fn run(command: &GatewayCommand, context: &Context) -> anyhow::Result<ExitCode> {
     match command {
         GatewayCommand::Terminal { chats } => terminal::run(chats, context),
+        GatewayCommand::Telegram => telegram::run(context),
     }
 }

@@ -4,6 +4,7 @@
 //! command line is applied by `high`, which knows the options of each command.
 
 mod file;
+mod gateways;
 mod keys;
 mod layers;
 mod lines;

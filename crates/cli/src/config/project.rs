@@ -160,7 +160,7 @@ fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static s
             "it would hand variables of yours to programs",
         ),
         "artifacts.dir" => (false, "it names a place that is written to with your rights"),
-        "gateway.chats" => (false, "it would have others answer what you are asked"),
+        key if key.starts_with("gateway.") => (false, "it would have others answer what you are asked"),
         "audit.dir" => (false, "it names a place that is written to with your rights"),
         "audit.max_file" | "audit.max_files" => (
             false,
@@ -242,6 +242,11 @@ mod tests {
         assert!(!allowed("artifacts.dir", json!("/home/ann/.ssh")));
         assert!(!allowed("audit.dir", json!("/home/ann/.ssh")));
         assert!(!allowed("gateway.chats", json!(["telegram_666"])));
+        assert!(!allowed("gateway.telegram.users", json!([666])));
+        assert!(!allowed(
+            "gateway.telegram.base_url",
+            json!("https://evil.example")
+        ));
         assert!(!allowed("audit.max_file", json!("1GiB")));
         assert!(!allowed("audit.max_files", json!(2)));
         assert!(!allowed("artifacts.keep", json!(1)));

@@ -12,6 +12,7 @@ use ringfence_runtime::artifact::{DEFAULT_KEEP, StorePolicy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use super::gateways::Gateway;
 use super::values;
 
 /// Configuration of Ringfence.
@@ -523,13 +524,4 @@ impl Default for Engine {
             session_lifetime_minutes: values::Minutes(Timeout::seconds(480 * 60)),
         }
     }
-}
-
-/// Where people are asked for approval.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Gateway {
-    /// The only chats that may be asked, such as `telegram_123456`; the first one is. Without any, the person at this
-    /// machine is asked, in the chat `local`.
-    pub(crate) chats: Vec<String>,
 }

@@ -1,0 +1,44 @@
+//! `ringfence gateway telegram`.
+
+use std::process::ExitCode;
+
+use ringfence_server::gateway::telegram::{Error, Settings};
+
+use super::token::token;
+use crate::commands::run::interrupted;
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::ui::visible;
+
+pub(crate) fn run(context: &Context) -> anyhow::Result<ExitCode> {
+    let config = &context.config()?.gateway.telegram;
+    let token = token(&config.token_env, config.token_file.as_deref(), context)?;
+    let (chats, users) = (config.chats.iter().copied(), config.users.iter().copied());
+    let settings = Settings::new(&config.base_url, token, chats, users).map_err(failure)?;
+    // It may be there before the first engine is.
+    context.paths.make_runtime()?;
+    let socket = context.paths.gateway_socket();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let log = |line: &str| {
+        // There is nobody left to tell if standard error is closed.
+        let _ = context.ui.err(format!("{}\n", visible(line)));
+    };
+    let ended = runtime.block_on(async {
+        tokio::select! {
+            ended = settings.attend(&socket, log) => match ended {
+                Ok(never) => match never {},
+                Err(error) => Err(failure(error)),
+            },
+            () = interrupted() => Ok(()),
+        }
+    });
+    // A look-up of a name may take longer than anybody waits.
+    runtime.shutdown_background();
+    ended.map(|()| ExitCode::SUCCESS).map_err(Into::into)
+}
+
+fn failure(error: Error) -> Failure {
+    Failure::refused(error.to_string(), error.hint())
+}

@@ -1,0 +1,60 @@
+//! Where a gateway's token comes from.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use ringfence_server::gateway::Secret;
+
+use crate::context::Context;
+use crate::exit::Failure;
+
+/// The longest file that is read as a token.
+const MAX: u64 = 4096;
+
+/// The token in `file`, or in the environment variable `variable` where no file is named.
+pub(super) fn token(variable: &str, file: Option<&Path>, context: &Context) -> Result<Secret, Failure> {
+    let (text, place) = match file {
+        Some(file) => (of_file(file, context)?, file.display().to_string()),
+        None => {
+            let text = context.environment.text(variable).ok_or_else(|| {
+                Failure::refused(
+                    format!("no token: the environment variable {variable} is not set"),
+                    "set it to the bot's token, or name a file that holds it with `token_file`",
+                )
+            })?;
+            (text.to_owned(), variable.to_owned())
+        }
+    };
+    Secret::new(&text)
+        .map_err(|error| Failure::refused(format!("{place}: {error}"), "copy the bot's token again"))
+}
+
+fn of_file(file: &Path, context: &Context) -> Result<String, Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::refused(
+            format!("cannot read the token in {}: {error}", file.display()),
+            "check `token_file` and the file's permissions",
+        )
+    };
+    let open = File::open(file).map_err(failed)?;
+    let mode = open.metadata().map_err(failed)?.permissions().mode();
+    if mode & 0o022 != 0 {
+        return Err(Failure::refused(
+            format!("{} holds a token and others may write to it", file.display()),
+            format!("run `chmod 600 {}`", file.display()),
+        ));
+    }
+    if mode & 0o004 != 0 {
+        // Not refused: secrets that are mounted into a container are like that.
+        let what = format!(
+            "{} holds a token and everybody on this machine may read it",
+            file.display()
+        );
+        context.ui.warn(&what);
+    }
+    let mut text = String::new();
+    open.take(MAX).read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
+}
