@@ -78,6 +78,15 @@ impl Unanswerable {
 }
 
 impl Error {
+    /// Whether the store could not be used because another uses it.
+    pub(super) fn is_busy(&self) -> bool {
+        let Self::Store(error) = self else { return false };
+        matches!(
+            error.sqlite_error_code(),
+            Some(rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked)
+        )
+    }
+
     /// What the reader can do about it.
     pub const fn hint(&self) -> &'static str {
         match self {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rusqlite::{OptionalExtension, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::store::{Store, now};
 use super::{Error, Question, Remember, Request};
@@ -31,7 +31,7 @@ pub(super) fn give(change: &Transaction<'_>, request: &Request, remember: Rememb
          ON CONFLICT DO UPDATE SET remaining = excluded.remaining, expires = excluded.expires",
         params![
             request.scope,
-            request.session.as_deref().unwrap_or(&request.asker),
+            conversation(request.session.as_deref(), &request.asker),
             request.kind.subject(&request.text),
             remaining,
             now().saturating_add(u64::try_from(LIFETIME.as_millis()).unwrap_or(u64::MAX)),
@@ -40,28 +40,41 @@ pub(super) fn give(change: &Transaction<'_>, request: &Request, remember: Rememb
     Ok(())
 }
 
+/// What an answer for the session is kept under. Without a conversation, a process is one: nothing else tells where it
+/// ends. None goes on when the machine has started anew: the last uses that were spent before may not be on its disk.
+fn conversation(session: Option<&str>, process: &str) -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let boot = boot.trim();
+    match session {
+        // No name of a session can make it a process's: the words between tell.
+        Some(session) => format!("{boot} session {session}"),
+        None => format!("{boot} process {process}"),
+    }
+}
+
+/// Whether an answer holds, and for how many uses if they are counted.
+fn left(
+    connection: &Connection,
+    (scope, conversation, subject): (&str, &str, &str),
+) -> Result<Option<Option<u32>>, Error> {
+    let sql = "SELECT remaining FROM grants WHERE scope = ? AND session = ? AND subject = ? AND expires > ?";
+    let values = params![scope, conversation, subject, now()];
+    Ok(connection.query_row(sql, values, |row| row.get(0)).optional()?)
+}
+
 impl Store {
     /// Whether a person has allowed this before, for the session; one use of it is then spent.
     pub(super) fn spend(&mut self, question: &Question) -> Result<bool, Error> {
-        // Without a conversation, a process is one: nothing else tells where it ends.
-        let process = owner_name();
-        let session = question
-            .session
-            .as_ref()
-            .map_or(process.as_str(), |session| session.as_str());
-        let key = (
-            question.scope.as_str(),
-            session,
-            question.kind.subject(&question.text),
-        );
+        let session = question.session.as_ref().map(|session| session.as_str());
+        let conversation = conversation(session, &owner_name());
+        let subject = question.kind.subject(&question.text);
+        let key = (question.scope.as_str(), conversation.as_str(), subject.as_str());
+        // Mostly there is none, and then nobody has to wait.
+        if left(&self.connection, key)?.is_none() {
+            return Ok(false);
+        }
         let change = self.change()?;
-        let found: Option<Option<u32>> = change
-            .query_row(
-                "SELECT remaining FROM grants WHERE scope = ? AND session = ? AND subject = ? AND expires > ?",
-                params![key.0, key.1, key.2, now()],
-                |row| row.get(0),
-            )
-            .optional()?;
+        let found = left(&change, key)?;
         let sql = match found {
             None => return Ok(false),
             Some(None) => return Ok(true),

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
@@ -18,6 +18,10 @@ static OPENING: Mutex<()> = Mutex::new(());
 
 /// How long a statement waits for another process's.
 const BUSY: Duration = Duration::from_secs(5);
+
+/// How often it looks whether the other is done. SQLite's own handler waits longer each time, so that of many writers
+/// the one that has waited longest has the least chance.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// What this version reads and writes.
 const VERSION: i64 = 1;
@@ -57,26 +61,40 @@ pub(super) fn now() -> u64 {
 impl Store {
     /// Opens the store, which is made if it is not there. `path` must lie in a directory of ours alone.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
+        let deadline = Instant::now() + BUSY;
+        loop {
+            match Self::try_open(path) {
+                // While another makes the store, SQLite says so at once: it cannot know that both want the same.
+                Err(error) if error.is_busy() && Instant::now() < deadline => std::thread::sleep(PAUSE),
+                result => return result,
+            }
+        }
+    }
+
+    fn try_open(path: &Path) -> Result<Self, Error> {
         // Nobody here may hold a lock on a file that is being made.
         let opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
         make_private(path)?;
         let mut connection = Connection::open(path)?;
         drop(opening);
-        connection.busy_timeout(BUSY)?;
+        connection.busy_handler(Some(wait))?;
         connection.pragma_update(None, "journal_mode", "wal")?;
-        // An answer that was given must survive the machine's end.
-        connection.pragma_update(None, "synchronous", "full")?;
-        let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        match change.query_row("PRAGMA user_version", [], |row| row.get(0))? {
-            0 => {
+        // What is written survives the end of every process, not the machine's: nobody who asked does either. To wait
+        // for a disk would have all others wait, for seconds where it is busy.
+        connection.pragma_update(None, "synchronous", "normal")?;
+        // Mostly it is there: then to look is enough, and nobody waits for whoever writes.
+        if version(&connection)? == 0 {
+            let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            if version(&change)? == 0 {
                 change.execute_batch(SCHEMA)?;
                 change.pragma_update(None, "user_version", VERSION)?;
             }
-            VERSION => {}
-            other => return Err(Error::Foreign(format!("version {other}"))),
+            change.commit()?;
         }
-        change.commit()?;
-        Ok(Self { connection })
+        match version(&connection)? {
+            VERSION => Ok(Self { connection }),
+            other => Err(Error::Foreign(format!("version {other}"))),
+        }
     }
 
     pub(super) fn change(&mut self) -> Result<Transaction<'_>, Error> {
@@ -151,32 +169,16 @@ impl Store {
     pub(super) fn answer(&mut self, answer: &Answer) -> Result<Request, Error> {
         // A yes to somebody who has gone would be told as one that counts.
         self.sweep()?;
+        // Whoever is late keeps nobody from writing.
+        answerable(&self.connection, answer)?;
         let change = self.change()?;
-        let found = find(&change, &answer.id)?.ok_or(Unanswerable::Unknown)?;
-        // One who is not asked is not told that there is a question.
-        if found.chat != answer.chat {
-            return Err(Unanswerable::Unknown.into());
-        }
-        let late = |state| Err(Unanswerable::Late(state).into());
-        if found.state != State::Pending {
-            return late(found.state);
-        }
-        if found.expires <= now() {
-            return late(State::Expired);
-        }
-        if answer.digest != found.digest() {
-            return Err(Unanswerable::OtherText.into());
-        }
+        let found = answerable(&change, answer)?;
         let event = match answer.verdict {
             Verdict::Approve => Event::Approve,
             Verdict::Reject => Event::Reject,
         };
-        let remembered = matches!(answer.verdict, Verdict::Reject) || found.kind.allows(answer.remember);
-        if !remembered {
-            return Err(Unanswerable::NotRemembered.into());
-        }
         if !advance(&change, &found.id, event, Some(&answer.by))? {
-            return late(found.state);
+            return Err(Unanswerable::Late(found.state).into());
         }
         if event == Event::Approve && !matches!(answer.remember, Remember::Once | Remember::Always) {
             grants::give(&change, &found, answer.remember)?;
@@ -220,6 +222,16 @@ impl Store {
         }
         Ok(())
     }
+}
+
+fn version(connection: &Connection) -> Result<i64, Error> {
+    Ok(connection.query_row("PRAGMA user_version", [], |row| row.get(0))?)
+}
+
+/// Whether a statement that found the store in use shall try again.
+fn wait(tries: i32) -> bool {
+    std::thread::sleep(PAUSE);
+    PAUSE * u32::try_from(tries).unwrap_or(u32::MAX) < BUSY
 }
 
 /// Makes the file for us alone, before anything is in it. One that is there is not touched: to close a descriptor of it
@@ -275,6 +287,29 @@ fn prune(change: &Transaction<'_>) -> Result<(), Error> {
         [MAX_HISTORY as i64],
     )?;
     Ok(())
+}
+
+/// The request that an answer is about, if it can be taken.
+fn answerable(connection: &Connection, answer: &Answer) -> Result<Request, Error> {
+    let found = find(connection, &answer.id)?.ok_or(Unanswerable::Unknown)?;
+    // One who is not asked is not told that there is a question.
+    if found.chat != answer.chat {
+        return Err(Unanswerable::Unknown.into());
+    }
+    let late = |state| Err(Unanswerable::Late(state).into());
+    if found.state != State::Pending {
+        return late(found.state);
+    }
+    if found.expires <= now() {
+        return late(State::Expired);
+    }
+    if answer.digest != found.digest() {
+        return Err(Unanswerable::OtherText.into());
+    }
+    if answer.verdict == Verdict::Approve && !found.kind.allows(answer.remember) {
+        return Err(Unanswerable::NotRemembered.into());
+    }
+    Ok(found)
 }
 
 /// The one place that changes a state: along `State::next`, and only if it is still what was read.

@@ -316,6 +316,56 @@ async fn so_many_uses_are_so_many() {
 }
 
 #[tokio::test]
+async fn uses_are_neither_spent_twice_nor_by_a_namesake_nor_after_the_machine_has_started_anew() {
+    let pair = Pair::new();
+    let asking = pair.ask(command("x"));
+    let request = pair.only().await;
+    let many = Answer {
+        remember: Remember::Uses(100),
+        ..yes(&request)
+    };
+    pair.answers.answer(many).await.unwrap();
+    decided(asking).await;
+    let path = pair.dir.path().join("approvals.db");
+    let spent: usize = std::thread::scope(|scope| {
+        let spenders: Vec<_> = (0..16)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut store = Store::open(&path).unwrap();
+                    (0..20).filter(|_| store.spend(&command("x")).unwrap()).count()
+                })
+            })
+            .collect();
+        spenders.into_iter().map(|spender| spender.join().unwrap()).sum()
+    });
+    assert_eq!(spent, 100);
+
+    // What a process may do without a session, a session of that name may not.
+    let namesake = Question {
+        session: Some(crate::owner::owner_name().parse().unwrap()),
+        ..command("y")
+    };
+    let process = Question {
+        session: None,
+        ..command("y")
+    };
+    let asking = pair.ask(process.clone());
+    let request = pair.only().await;
+    let session = Answer {
+        remember: Remember::Session,
+        ..yes(&request)
+    };
+    pair.answers.answer(session).await.unwrap();
+    decided(asking).await;
+    let mut store = pair.store();
+    assert!(store.spend(&process).unwrap() && !store.spend(&namesake).unwrap());
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let set = "UPDATE grants SET session = replace(session, ?, 'before')";
+    assert_eq!(store.connection.execute(set, [boot.trim()]).unwrap(), 1);
+    assert!(!store.spend(&process).unwrap());
+}
+
+#[tokio::test]
 async fn a_lasting_approval_is_a_line_that_a_person_can_revoke() {
     let pair = Pair::new();
     let asking = pair.ask(command("echo \"a\"\nb"));
@@ -510,4 +560,24 @@ fn the_store_is_ours_alone_and_one_of_another_version_is_refused() {
     store.connection.pragma_update(None, "user_version", 2).unwrap();
     drop(store);
     assert!(matches!(Store::open(&path), Err(Error::Foreign(_))));
+}
+
+#[test]
+fn a_store_that_another_makes_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("approvals.db");
+    let other = rusqlite::Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    // SQLite refuses at once: it has no wait for a change of the journal.
+    let refused = rusqlite::Connection::open(&path)
+        .unwrap()
+        .pragma_update(None, "journal_mode", "wal");
+    assert!(refused.is_err());
+    std::thread::scope(|scope| {
+        let opening = scope.spawn(|| Store::open(&path).map(drop));
+        // Most likely it has tried by then.
+        std::thread::park_timeout(std::time::Duration::from_millis(50));
+        other.execute_batch("COMMIT").unwrap();
+        opening.join().unwrap().unwrap();
+    });
 }
