@@ -1,5 +1,6 @@
 //! What becomes of a command line: it runs, it runs and is told, or it is reviewed.
 
+mod expand;
 mod parts;
 mod pattern;
 

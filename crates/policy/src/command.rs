@@ -9,14 +9,18 @@ mod modes;
 mod nested;
 mod operands;
 mod options;
+mod place;
 mod secrets;
 mod sed;
 mod special;
 mod sql;
 mod table;
+mod test;
 
 pub use effect::{Effect, Finding};
-pub(crate) use nested::{redirect_findings, simple_findings};
+pub(crate) use nested::{Around, Judged, redirect_findings, simple_findings, variable_findings};
+pub(crate) use place::{directory, prints_names};
+pub(crate) use special::INPUT;
 pub(crate) use table::within_word;
 
 use effect::Found;
@@ -59,6 +63,12 @@ fn judge(words: &[Word], found: &mut Found) {
             format!("`{program}` is not in the table of commands"),
         );
     };
+    if root.settings && found.directory.is_some() {
+        found.add(
+            Effect::Unknown,
+            format!("{program}: takes settings, which can run programs, from the directory it runs in"),
+        );
+    }
     if asks_for_help(args, root.helps) && root.wraps.is_none() && !root.local {
         return;
     }

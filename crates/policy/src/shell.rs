@@ -5,12 +5,15 @@
 
 mod ast;
 mod characters;
+mod condition;
 mod cursor;
 mod grammar;
 mod here;
 mod word;
 
-pub use ast::{Assignment, Compound, Node, Piece, Redirect, RedirectKind, Script, Simple, Word};
+pub use ast::{
+    Assignment, Compound, Form, Node, Piece, Redirect, RedirectKind, Script, Simple, Variable, Word,
+};
 pub use characters::visible;
 
 /// The longest line that is read; a longer one is for a person.

@@ -1,8 +1,9 @@
 //! The parts of a line, each judged on its own.
 
+use super::expand::Scope;
 use super::{Pattern, Rules, Verdict, floor};
-use crate::command::{self, Finding};
-use crate::shell::{Node, Piece, Redirect, Script, Simple, Word, visible};
+use crate::command::{self, Around, Finding, Judged, variable_findings};
+use crate::shell::{Compound, Node, Piece, Redirect, Script, Simple, Word, visible};
 
 /// One command of a line, or the control flow around others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,27 +40,31 @@ impl Part {
 
 /// All parts of a line, in the order in which they are written.
 pub(super) fn parts(script: &Script, rules: &Rules) -> Vec<Part> {
+    let around = Around {
+        feeds: feeds(&script.nodes),
+        directory: None,
+    };
     let mut walk = Walk {
         rules,
         parts: Vec::new(),
-        feeds: feeds(&script.nodes),
+        around,
+        readings: MAX_READINGS,
     };
-    walk.nodes(&script.nodes, 0, None);
+    let place = Place::default();
+    walk.nodes(&script.nodes, &place);
     for word in &script.here {
-        walk.word(word, 0, None);
+        walk.word(word, &place);
     }
     walk.parts
 }
 
 /// Whether what one command prints becomes the arguments of another.
 fn feeds(nodes: &[Node]) -> bool {
+    let feeding = |word: &Word| word.text.contains("xargs") || word.pieces.iter().any(is_commands);
     nodes.iter().any(|node| match node {
-        Node::Simple(simple) => simple
-            .words
-            .iter()
-            .any(|word| word.text.contains("xargs") || word.pieces.iter().any(is_commands)),
+        Node::Simple(simple) => simple.words.iter().any(feeding),
         Node::Pipe(nodes) => feeds(nodes),
-        Node::Compound { body, .. } => feeds(body),
+        Node::Compound { words, body, .. } => words.iter().any(feeding) || feeds(body),
     })
 }
 
@@ -67,80 +72,186 @@ fn is_commands(piece: &Piece) -> bool {
     matches!(piece, Piece::Commands(_))
 }
 
+/// Where a command stands.
+#[derive(Debug, Clone, Default)]
+struct Place {
+    /// How deep it is nested.
+    depth: usize,
+    /// What it stands in, if no list may let that run.
+    inside: Option<&'static str>,
+    /// Whether it stands in control flow, where only the preset lets anything run.
+    flow: bool,
+    scope: Scope,
+}
+
+impl Place {
+    fn deeper(&self) -> Self {
+        Self {
+            depth: self.depth + 1,
+            ..self.clone()
+        }
+    }
+}
+
+/// How many readings all commands of a line may have together. Beyond it the variables of loops count as not known.
+const MAX_READINGS: usize = 200;
+
 struct Walk<'a> {
     rules: &'a Rules,
     parts: Vec<Part>,
-    feeds: bool,
+    around: Around,
+    readings: usize,
+}
+
+/// Control flow that does nothing by itself: it decides which of its parts run, and how often. Each part is judged on its
+/// own, in whatever order they run. A subshell, a group and a function could be added; a job in the background outlives the line.
+fn is_plain_flow(kind: Compound) -> bool {
+    match kind {
+        Compound::For | Compound::While | Compound::If | Compound::Case | Compound::Test => true,
+        Compound::Subshell | Compound::Group | Compound::Background | Compound::Function => false,
+    }
 }
 
 impl Walk<'_> {
-    fn nodes(&mut self, nodes: &[Node], depth: usize, inside: Option<&'static str>) {
+    fn nodes(&mut self, nodes: &[Node], place: &Place) {
         for node in nodes {
             match node {
-                Node::Simple(simple) => self.simple(simple, depth, inside),
-                Node::Pipe(parts) => self.nodes(parts, depth, inside),
-                Node::Compound {
-                    kind,
-                    words,
-                    body,
-                    redirects,
-                } => {
-                    let name = kind.name();
-                    let mut findings = Vec::new();
-                    for redirect in redirects {
-                        findings.extend(command::redirect_findings(redirect));
-                    }
-                    let part = self.part(name.to_owned(), depth, findings);
-                    self.settle(part, Some(format!("{name} is not matched by lists")), None);
-                    for word in words
-                        .iter()
-                        .chain(redirects.iter().map(|redirect| &redirect.target))
-                    {
-                        self.word(word, depth + 1, Some(name));
-                    }
-                    self.nodes(body, depth + 1, Some(name));
-                }
+                Node::Simple(simple) => self.simple(simple, place),
+                Node::Pipe(parts) => self.nodes(parts, place),
+                Node::Compound { .. } => self.compound(node, place),
             }
         }
     }
 
-    fn simple(&mut self, simple: &Simple, depth: usize, inside: Option<&'static str>) {
-        let judged = command::simple_findings(simple, self.feeds);
+    fn compound(&mut self, node: &Node, place: &Place) {
+        let Node::Compound {
+            kind,
+            variable,
+            words,
+            body,
+            redirects,
+        } = node
+        else {
+            return;
+        };
+        let name = kind.name();
+        let mut findings: Vec<Finding> = variable.iter().flat_map(|name| variable_findings(name)).collect();
+        for redirect in redirects {
+            findings.extend(command::redirect_findings(redirect, &self.around));
+        }
+        let flow = is_plain_flow(*kind) && place.inside.is_none();
+        let part = self.part(name.to_owned(), place.depth, findings);
+        let blocked = (!flow).then(|| format!("{name} is not matched by lists"));
+        self.settle(part, blocked, None);
+        let mut within = place.deeper();
+        within.flow = true;
+        if !flow {
+            within.inside = Some(name);
+        }
+        for word in words
+            .iter()
+            .chain(redirects.iter().map(|redirect| &redirect.target))
+        {
+            self.word(word, &within);
+        }
+        if let Some(variable) = variable {
+            within.scope = place.scope.with(variable, words, body);
+        }
+        self.nodes(body, &within);
+    }
+
+    fn simple(&mut self, simple: &Simple, place: &Place) {
+        if let Some(directory) = self.changes_directory(simple, place) {
+            let part = self.part(visible(&simple.text), place.depth, Vec::new());
+            self.settle(part, None, None);
+            self.around.directory = Some(directory);
+            return;
+        }
+        let judged = self.judge(simple, place);
         let mut findings = judged.findings;
         let own = findings.len();
         for redirect in &simple.redirects {
-            findings.extend(command::redirect_findings(redirect));
+            findings.extend(command::redirect_findings(redirect, &self.around));
         }
-        let mut blocked = blocked(simple, inside);
+        let mut blocked = blocked(simple, place.inside);
         if judged.assigns {
             blocked.get_or_insert("variables are set for it".to_owned());
         }
         if findings.len() > own {
             blocked.get_or_insert("its redirections do more than read".to_owned());
         }
-        let words = (!judged.wraps).then_some(simple.words.as_slice());
-        let part = self.part(visible(&simple.text), depth, findings);
+        let only_preset = judged.wraps || place.flow || self.around.directory.is_some();
+        let words = (!only_preset).then_some(simple.words.as_slice());
+        let part = self.part(visible(&simple.text), place.depth, findings);
         self.settle(part, blocked, words);
         let assigned = simple.assignments.iter().map(|assignment| &assignment.value);
         let targets = simple
             .redirects
             .iter()
             .map(|redirect: &Redirect| &redirect.target);
+        let within = place.deeper();
         for word in simple.words.iter().chain(assigned).chain(targets) {
-            self.word(word, depth + 1, inside);
+            self.word(word, &within);
         }
     }
 
+    /// Once in a line, and not in control flow, so that there are two directories at most in which a command may run.
+    fn changes_directory(&self, simple: &Simple, place: &Place) -> Option<String> {
+        let first = place.depth == 0 && self.around.directory.is_none();
+        command::directory(simple).filter(|_| first)
+    }
+
+    /// Judges a command in all of its readings.
+    fn judge(&mut self, simple: &Simple, place: &Place) -> Judged {
+        let variants = place.scope.variants(&simple.words);
+        let variants = match self.readings.checked_sub(variants.len()) {
+            Some(left) => {
+                self.readings = left;
+                variants
+            }
+            None => vec![simple.words.clone()],
+        };
+        let mut variants = variants.into_iter();
+        let reading = |words: Vec<Word>| {
+            let simple = Simple {
+                words,
+                ..simple.clone()
+            };
+            command::simple_findings(&simple, &self.around)
+        };
+        let mut judged = reading(variants.next().unwrap_or_default());
+        for words in variants {
+            let other = reading(words);
+            judged.wraps |= other.wraps;
+            for finding in other.findings {
+                if !judged.findings.contains(&finding) {
+                    judged.findings.push(finding);
+                }
+            }
+        }
+        judged
+    }
+
     /// The commands in a word are parts of their own.
-    fn word(&mut self, word: &Word, depth: usize, inside: Option<&'static str>) {
+    fn word(&mut self, word: &Word, place: &Place) {
         for piece in &word.pieces {
             match piece {
-                Piece::Commands(body) => self.nodes(body, depth, inside),
-                Piece::Process { output: false, body } => self.nodes(body, depth, inside),
+                Piece::Commands(body) | Piece::Process { output: false, body } => self.nodes(body, place),
                 Piece::Process { output: true, body } => {
-                    self.nodes(body, depth, Some("a command that is written to"));
+                    let inside = Some("a command that is written to");
+                    self.nodes(
+                        body,
+                        &Place {
+                            inside,
+                            ..place.clone()
+                        },
+                    );
                 }
-                Piece::Literal(_) | Piece::Glob(_) | Piece::Home(_) | Piece::Variable(_) | Piece::Braces => {}
+                Piece::Literal(_)
+                | Piece::Glob(_)
+                | Piece::Home(_)
+                | Piece::Variable(_)
+                | Piece::Braces(_) => {}
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::command::{self, Effect, Finding, within_word};
+use crate::command::{self, Around, Effect, Finding, within_word};
 use crate::shell::{self, Node, Piece, Simple, Word};
 
 /// A pattern of `allowList` or `notifyList`.
@@ -113,7 +113,7 @@ fn part(word: &Word) -> Result<Part, String> {
             | Piece::Variable(_)
             | Piece::Commands(_)
             | Piece::Process { .. }
-            | Piece::Braces => return Err(format!("`{}` is more than text and stars", word.text)),
+            | Piece::Braces(_) => return Err(format!("`{}` is more than text and stars", word.text)),
         }
     }
     let quoted_star = pattern.matches('*').count()
@@ -148,7 +148,7 @@ fn effects(words: &[Part]) -> Vec<Effect> {
         words: words.iter().map(literal).collect(),
         ..Simple::default()
     };
-    let found = command::simple_findings(&simple, false).findings;
+    let found = command::simple_findings(&simple, &Around::default()).findings;
     found.iter().map(|finding| finding.effect).collect()
 }
 

@@ -254,7 +254,6 @@ fn the_preset_allows_pipelines_of_harmless_commands() {
             "cd x && git status",
             "ls &",
             "(ls)",
-            "while ls; do ls; done",
             "PATH=. ls",
             "PAGER=x git log",
             "GIT_DIR=x git log",
@@ -278,6 +277,27 @@ fn the_preset_allows_pipelines_of_harmless_commands() {
             " ",
             "# ls",
         ],
+    );
+}
+
+#[test]
+fn patterns_count_for_nothing_in_control_flow() {
+    let rules = rules(&["@read-only", "python3 x.py"], &[]);
+    all(
+        &rules,
+        Verdict::Review,
+        &[
+            "for f in a; do python3 x.py; done",
+            "if python3 x.py; then ls; fi",
+            "case a in a) python3 x.py;; esac",
+            "[[ -n $(python3 x.py) ]]",
+            "cd x && python3 x.py",
+        ],
+    );
+    all(
+        &rules,
+        Verdict::Allow,
+        &["python3 x.py; for f in a; do ls $f; done"],
     );
 }
 
@@ -411,6 +431,26 @@ proptest! {
             prop_assert!(decision.verdict >= alone.verdict, "{longer}");
             prop_assert!(decision.floor >= alone.floor, "{longer}");
         }
+    }
+
+    /// What is refused for itself is refused in control flow, and what is allowed there is allowed for itself.
+    #[test]
+    fn control_flow_never_lowers_the_verdict(
+        line in prop::sample::select(PARTS),
+        other in prop::sample::select(PARTS),
+        flow in prop::sample::select(&[
+            "for v in a b; do %; done", "while %; do ls; done", "until ls; do %; done", "if %; then ls; fi", "if ls; then %; else ls; fi",
+            "if ls; then ls; elif ls; then @; %; fi", "case a in a) %;; *) @;; esac", "cd d && %", "cd d; @; %", "for v in $(%); do @; done",
+            "[[ -f x ]] && %", "[[ -n $(%) ]]", "while read -r v; do %; done", "for v in a; do for w in b; do %; @; done; done",
+            "case $(%) in *) @;; esac", "for v in a; do @; done; %", "for v in a; do @; done < <(%)",
+        ][..]),
+    ) {
+        let rules = lists();
+        let alone = decide(line, &rules);
+        let longer = flow.replace('%', line).replace('@', other);
+        let decision = decide(&longer, &rules);
+        prop_assert!(decision.verdict >= alone.verdict, "{longer}");
+        prop_assert!(decision.floor >= alone.floor, "{longer}");
     }
 
     /// No write, no unknown word and no computed program is ever allowed.

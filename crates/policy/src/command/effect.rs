@@ -119,6 +119,8 @@ pub(super) struct Found {
     pub(super) templated: bool,
     /// Whether what is printed becomes somebody's arguments.
     pub(super) feeds: bool,
+    /// Where it may run instead of where the line begins.
+    pub(super) directory: Option<String>,
 }
 
 impl Found {

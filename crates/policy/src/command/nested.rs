@@ -1,7 +1,7 @@
 //! Commands inside words, scripts and redirections.
 
 use super::effect::{Effect, Finding, Found};
-use super::{judge, secrets};
+use super::{judge, secrets, special::INPUT};
 use crate::shell::{Assignment, Node, Piece, Redirect, RedirectKind, Simple, Word};
 
 /// What is known of a simple command.
@@ -14,15 +14,31 @@ pub(crate) struct Judged {
     pub(crate) assigns: bool,
 }
 
-/// Judges a simple command. `feeds` says that names which are printed become arguments.
-pub(crate) fn simple_findings(simple: &Simple, feeds: bool) -> Judged {
-    let mut found = Found {
-        feeds,
-        ..Found::default()
-    };
+/// What surrounds a command.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Around {
+    /// Whether names that are printed become arguments.
+    pub(crate) feeds: bool,
+    /// Where it may run instead of where the line begins.
+    pub(crate) directory: Option<String>,
+}
+
+impl Around {
+    fn found(&self) -> Found {
+        Found {
+            feeds: self.feeds,
+            directory: self.directory.clone(),
+            ..Found::default()
+        }
+    }
+}
+
+/// Judges a simple command.
+pub(crate) fn simple_findings(simple: &Simple, around: &Around) -> Judged {
+    let mut found = around.found();
     assignments(simple, &mut found);
     let assigns = !found.findings.is_empty();
-    judge(&simple.words, &mut found);
+    judge(&unquoted(&simple.words), &mut found);
     Judged {
         findings: found.findings,
         wraps: found.wraps,
@@ -30,9 +46,43 @@ pub(crate) fn simple_findings(simple: &Simple, feeds: bool) -> Judged {
     }
 }
 
-/// What a redirection does.
-pub(crate) fn redirect_findings(redirect: &Redirect) -> Vec<Finding> {
+/// The words with their text as the program will see it, where that is known: `'--x'` is `--x`.
+fn unquoted(words: &[Word]) -> Vec<Word> {
+    let mut words = words.to_vec();
+    for word in &mut words {
+        if let Some(text) = word.shape().filter(|_| word.text != INPUT) {
+            word.text = text;
+        }
+    }
+    words
+}
+
+/// What the shell does by setting a variable, if that is more than to remember a value.
+pub(crate) fn variable_findings(name: &str) -> Vec<Finding> {
     let mut found = Found::default();
+    if !is_own(name) {
+        variable(name, &mut found);
+    }
+    found.findings
+}
+
+/// Whether a variable is the line's own: neither the shell nor a program looks at it.
+///
+/// Those that bash looks at are in capitals, but for these two. Programs take settings from names in small letters as well.
+pub(super) fn is_own(name: &str) -> bool {
+    let small = |sign: char| sign.is_ascii_lowercase() || sign.is_ascii_digit() || sign == '_';
+    let settings = ["proxy", "npm_", "histchars", "auto_resume"];
+    let letter = name.len() == 1 && name != "_";
+    letter
+        || name.starts_with(|sign: char| sign.is_ascii_lowercase())
+            && name.len() <= 20
+            && name.chars().all(small)
+            && !settings.iter().any(|setting| name.contains(setting))
+}
+
+/// What a redirection does.
+pub(crate) fn redirect_findings(redirect: &Redirect, around: &Around) -> Vec<Finding> {
+    let mut found = around.found();
     redirection(redirect, &mut found);
     found.findings
 }
@@ -43,7 +93,7 @@ pub(super) fn nodes(nodes: &[Node], found: &mut Found) {
         match node {
             Node::Simple(simple) => {
                 assignments(simple, found);
-                super::inner(&simple.words, found);
+                super::inner(&unquoted(&simple.words), found);
                 simple.words.iter().for_each(|word| substitutions(word, found));
                 simple
                     .redirects
@@ -56,6 +106,7 @@ pub(super) fn nodes(nodes: &[Node], found: &mut Found) {
                 words,
                 body,
                 redirects,
+                ..
             } => {
                 found.add(
                     Effect::Shell,
@@ -77,7 +128,7 @@ fn substitutions(word: &Word, found: &mut Found) {
     for piece in &word.pieces {
         match piece {
             Piece::Commands(body) | Piece::Process { body, .. } => nodes(body, found),
-            Piece::Literal(_) | Piece::Glob(_) | Piece::Home(_) | Piece::Variable(_) | Piece::Braces => {}
+            Piece::Literal(_) | Piece::Glob(_) | Piece::Home(_) | Piece::Variable(_) | Piece::Braces(_) => {}
         }
     }
 }
@@ -150,6 +201,8 @@ fn assignments(simple: &Simple, found: &mut Found) {
         let plain = value.literal().is_some_and(|value| value.len() < 40);
         match simple.words.is_empty() {
             false if plain && HARMLESS.contains(&name.as_str()) => {}
+            // How one line is taken apart, and nothing after it.
+            false if plain && name == "IFS" && simple.words[0].text == "read" => {}
             _ => variable(name, found),
         }
         substitutions(value, found);

@@ -1,6 +1,7 @@
 //! Operands that do more than name a file.
 
 use super::effect::{Effect, Found};
+use super::nested;
 use super::options::Scanned;
 use crate::shell::Word;
 
@@ -13,6 +14,85 @@ pub(super) fn printf(args: &[Word], scanned: &Scanned, found: &mut Found) {
         Some(format) if !sets(&format) => {}
         Some(_) => found.add(Effect::Shell, "printf: `%n` sets a variable"),
         None => found.add(Effect::Unknown, "printf: the format is not known beforehand"),
+    }
+}
+
+/// `read` of bash: an index of an array would be computed, and other names than the line's own mean something.
+pub(super) fn read(args: &[Word], scanned: &Scanned, found: &mut Found) {
+    for index in &scanned.operands {
+        if !args[*index].literal().is_some_and(|name| nested::is_own(&name)) {
+            found.add(
+                Effect::Shell,
+                format!("read: `{}` is no variable of the line's own", args[*index].text),
+            );
+        }
+    }
+}
+
+/// `ss` asks name servers about names in its filter, and a name can carry whatever is written into it.
+pub(super) fn sockets(args: &[Word], scanned: &Scanned, found: &mut Found) {
+    const WORDS: &[&str] = &[
+        "state",
+        "exclude",
+        "all",
+        "connected",
+        "synchronized",
+        "bucket",
+        "big",
+        "established",
+        "syn-sent",
+        "syn-recv",
+        "fin-wait-1",
+        "fin-wait-2",
+        "time-wait",
+        "closed",
+        "close-wait",
+        "last-ack",
+        "listening",
+        "listen",
+        "closing",
+        "and",
+        "or",
+        "not",
+        "sport",
+        "dport",
+        "src",
+        "dst",
+        "eq",
+        "ne",
+        "gt",
+        "lt",
+        "ge",
+        "le",
+    ];
+    let plain = |sign: char| sign.is_ascii_digit() || " .:/()=!<>[]".contains(sign);
+    for index in &scanned.operands {
+        let known = args[*index].literal().is_some_and(|text| {
+            let mut words = text.split_whitespace();
+            words.all(|word| {
+                WORDS.contains(&word) || word.starts_with(':') && word.len() < 16 || word.chars().all(plain)
+            })
+        });
+        if !known {
+            found.add(
+                Effect::Network,
+                format!("ss: `{}` may be looked up as a name", args[*index].text),
+            );
+        }
+    }
+}
+
+/// `lsof -i @name` asks name servers about the name.
+pub(super) fn open_files(args: &[Word], found: &mut Found) {
+    for word in args {
+        let host = word.text.split_once('@').map(|(_, host)| host);
+        let named = |host: &str| host.contains(|sign: char| !sign.is_ascii_digit() && !".:,".contains(sign));
+        if host.is_some_and(named) && word.text != "@localhost" {
+            found.add(
+                Effect::Network,
+                format!("lsof: `{}` may be looked up as a name", word.text),
+            );
+        }
     }
 }
 

@@ -206,7 +206,12 @@ const SAMPLES: &[&str] = &[
 /// in full.
 pub(super) fn check_names(args: &[Word], title: &str, found: &mut Found) {
     for word in args {
-        if word.shape().is_some_and(|text| names_secret(&text, false)) {
+        let secret = |text: String| {
+            readings(&text, found)
+                .iter()
+                .any(|text| names_secret(text, false))
+        };
+        if word.shape().is_some_and(secret) {
             found.add(
                 Effect::Secret,
                 format!("{title}: `{}` may name a secret", word.text),
@@ -224,13 +229,23 @@ pub(super) fn check(args: &[Word], title: &str, found: &mut Found) {
         let Some(text) = word.shape() else { continue };
         // These read patterns themselves.
         let pattern = title == "find" || title.starts_with("git ") || is_filter(&text);
-        if names_secret(&text, pattern || word.is_glob()) {
+        let glob = pattern || word.is_glob();
+        if readings(&text, found).iter().any(|text| names_secret(text, glob)) {
             found.add(
                 Effect::Secret,
                 format!("{title}: `{}` may name a secret", word.text),
             );
         }
     }
+}
+
+/// The name as it is, and below the directory to which the line may have changed.
+fn readings(text: &str, found: &Found) -> Vec<String> {
+    let below = found
+        .directory
+        .as_ref()
+        .map(|directory| format!("{directory}/{text}"));
+    std::iter::once(text.to_owned()).chain(below).collect()
 }
 
 /// An option of `rg` or `grep` that chooses files by a pattern.
@@ -243,16 +258,38 @@ fn is_filter(text: &str) -> bool {
 /// Whether a place below which the secrets of a user or of the system lie.
 pub(super) fn is_broad(word: &Word) -> bool {
     let Some(text) = word.shape() else { return true };
-    let text = text.trim_end_matches('/');
+    let text = plain_path(&text);
+    let text = text.as_str();
     let above = text.split('/').filter(|part| !part.is_empty());
     text.is_empty()
-        || text.starts_with('~') && !text.contains('/')
+        || text == "/"
+        || text.starts_with('~') && (!text.contains('/') || text.contains("/.."))
         || [
             "/root", "/home", "/etc", "/Users", "/proc", "/var", "/run", "/dev",
         ]
         .contains(&text)
         || (text.starts_with("/home/") || text.starts_with("/Users/")) && above.clone().count() < 3
         || above.clone().count() > 0 && above.clone().all(|part| part == "..")
+}
+
+/// The path without `.`, and without a name that the `..` behind it takes back.
+fn plain_path(text: &str) -> String {
+    let rooted = text.starts_with('/');
+    let mut parts: Vec<&str> = Vec::new();
+    for part in text.split('/').filter(|part| !part.is_empty() && *part != ".") {
+        match parts.last() {
+            Some(last) if part == ".." && *last != ".." && !last.starts_with('~') => {
+                parts.pop();
+            }
+            None if part == ".." && rooted => {}
+            _ => parts.push(part),
+        }
+    }
+    match (rooted, parts.as_slice()) {
+        (true, parts) => format!("/{}", parts.join("/")),
+        (false, []) if !text.is_empty() => ".".to_owned(),
+        (false, parts) => parts.join("/"),
+    }
 }
 
 /// Whether a text names a place of secrets; with `glob`, also as a pattern.

@@ -2,11 +2,11 @@
 
 use super::effect::{Effect, Found};
 use super::options::Scanned;
-use super::{awk, cloud, fetch, inner, modes, nested, operands, secrets, sed, sql};
+use super::{awk, cloud, fetch, inner, modes, nested, operands, secrets, sed, sql, test};
 use crate::shell::{self, Piece, Word};
 
 /// How a word is written that stands for whatever is read from standard input.
-pub(super) const INPUT: &str = "(input)";
+pub(crate) const INPUT: &str = "(input)";
 
 /// The entry names the handler; a name that is not here counts as unknown.
 pub(super) fn handle(handler: &str, args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
@@ -43,6 +43,10 @@ pub(super) fn handle(handler: &str, args: &[Word], title: &str, scanned: &Scanne
         "needs" => modes::needs(scanned, title, found),
         "printf" => operands::printf(args, scanned, found),
         "response" => operands::response(args, title, found),
+        "ss" => operands::sockets(args, scanned, found),
+        "lsof" => operands::open_files(args, found),
+        "read" => operands::read(args, scanned, found),
+        "test" => test::check(args, title, found),
         "command" => command(args, scanned, found),
         _ => found.add(
             Effect::Unknown,

@@ -12,14 +12,18 @@ const FILES: &[&str] = &[
     include_str!("table/files.txt"),
     include_str!("table/text.txt"),
     include_str!("table/system.txt"),
+    include_str!("table/macos.txt"),
+];
+
+/// Of programs that look for settings in the directory where they run.
+const WITH_SETTINGS: &[&str] = &[
     include_str!("table/git.txt"),
     include_str!("table/development.txt"),
     include_str!("table/containers.txt"),
     include_str!("table/cloud.txt"),
-    include_str!("table/macos.txt"),
 ];
 
-static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(FILES));
+static TABLE: LazyLock<Table> = LazyLock::new(Table::read);
 
 /// Every entry, by the name of its program.
 pub(super) struct Table {
@@ -62,6 +66,8 @@ pub(super) struct Entry {
     pub(super) operands: usize,
     /// It runs the command that follows these many operands.
     pub(super) wraps: Option<usize>,
+    /// It takes settings from the directory where it runs.
+    pub(super) settings: bool,
     /// The code that knows more.
     pub(super) handler: Option<&'static str>,
 }
@@ -177,12 +183,13 @@ pub(crate) fn within_word(pattern: &str, word: &str) -> bool {
 }
 
 impl Table {
-    fn read(files: &[&'static str]) -> Self {
+    fn read() -> Self {
         let mut table = Self {
             entries: HashMap::new(),
             broken: Vec::new(),
         };
-        for file in files {
+        for file in FILES.iter().chain(WITH_SETTINGS) {
+            let settings = WITH_SETTINGS.contains(file);
             let mut open: Vec<Entry> = Vec::new();
             for line in file.lines() {
                 if line.trim().is_empty() || line.starts_with('#') {
@@ -191,7 +198,7 @@ impl Table {
                 let read = match line.starts_with(' ') {
                     true => options(line, &mut open),
                     false => {
-                        table.store(&mut open);
+                        table.store(&mut open, settings);
                         header(line).map(|entries| open = entries)
                     }
                 };
@@ -199,7 +206,7 @@ impl Table {
                     table.broken.push(line);
                 }
             }
-            table.store(&mut open);
+            table.store(&mut open, settings);
         }
         table.spread();
         table
@@ -224,8 +231,9 @@ impl Table {
         }
     }
 
-    fn store(&mut self, open: &mut Vec<Entry>) {
-        for entry in open.drain(..) {
+    fn store(&mut self, open: &mut Vec<Entry>, settings: bool) {
+        for mut entry in open.drain(..) {
+            entry.settings = settings;
             self.entries.entry(entry.path[0]).or_default().push(entry);
         }
     }
@@ -257,6 +265,7 @@ fn header(line: &'static str) -> Option<Vec<Entry>> {
         everywhere: false,
         operands: usize::MAX,
         wraps: None,
+        settings: false,
         handler: None,
     };
     for attribute in attributes {
@@ -293,7 +302,10 @@ fn set(entry: &mut Entry, attribute: &'static str) -> Option<()> {
             entry.wraps = Some(skip.parse().ok()?);
             entry.ordered = true;
         }
-        Some(("else", effect)) => entry.other = Effect::parse(effect)?,
+        Some(("else", effect)) => {
+            entry.other = Effect::parse(effect)?;
+            entry.sub = true;
+        }
         Some(("by", name)) => entry.handler = Some(name),
         Some(_) => return None,
     }

@@ -9,7 +9,7 @@ fn effect(line: &str) -> Effect {
     let [shell::Node::Simple(simple)] = script.nodes.as_slice() else {
         panic!("{line}")
     };
-    let findings = super::simple_findings(simple, false).findings;
+    let findings = super::simple_findings(simple, &super::Around::default()).findings;
     let worst = findings.iter().map(|finding| finding.effect).max();
     worst.unwrap_or(Effect::Read)
 }
@@ -206,7 +206,7 @@ fn what_runs_code_that_is_not_seen_or_changes_the_shell_is_told() {
             "env -C x ls",
             "env A=b ls",
             "set -x",
-            "read x",
+            "read PATH",
             "mapfile -C rm x",
         ],
     );

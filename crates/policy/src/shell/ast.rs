@@ -20,6 +20,8 @@ pub enum Node {
     Compound {
         /// Which.
         kind: Compound,
+        /// The variable that a loop sets.
+        variable: Option<String>,
         /// Words that it looks at: what is looped over, what is matched.
         words: Vec<Word>,
         /// What it runs, perhaps.
@@ -46,6 +48,8 @@ pub enum Compound {
     If,
     /// `case`
     Case,
+    /// `[[ … ]]`
+    Test,
     /// A function that is defined.
     Function,
 }
@@ -61,6 +65,7 @@ impl Compound {
             Self::While => "a `while` loop",
             Self::If => "an `if`",
             Self::Case => "a `case`",
+            Self::Test => "a `[[` test",
             Self::Function => "a function",
         }
     }
@@ -131,7 +136,7 @@ pub enum Piece {
     /// `~` or `~name`.
     Home(String),
     /// A variable or a number that is computed.
-    Variable(String),
+    Variable(Variable),
     /// `$( … )`, or backquotes.
     Commands(Vec<Node>),
     /// `<( … )`, or `>( … )` if it is written to.
@@ -141,8 +146,35 @@ pub enum Piece {
         /// The commands at its other end.
         body: Vec<Node>,
     },
-    /// `{a,b}`, which becomes several words.
-    Braces,
+    /// `{a,b}`, which becomes several words; nothing where they are not read.
+    Braces(Vec<String>),
+}
+
+/// A variable whose value stands in a word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Variable {
+    /// Its name, or what is computed.
+    pub name: String,
+    /// How its value gets into the word.
+    pub form: Form,
+}
+
+impl Variable {
+    /// Whether its value is a number, whatever happens.
+    pub fn is_number(&self) -> bool {
+        self.form != Form::Changed && matches!(self.name.as_str(), "?" | "#" | "$")
+    }
+}
+
+/// How the value of a variable gets into a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// As it is: `"$x"`.
+    Quoted,
+    /// Split at blanks, and read as file patterns: `$x`.
+    Split,
+    /// Changed on the way: `${x%y}`, or computed.
+    Changed,
 }
 
 impl Word {
@@ -164,7 +196,9 @@ impl Word {
                 Piece::Literal(part) | Piece::Home(part) => text.push_str(part),
                 Piece::Glob(sign) => text.push(*sign),
                 Piece::Process { output: false, .. } => text.push_str("/dev/fd/63"),
-                Piece::Variable(_) | Piece::Commands(_) | Piece::Process { .. } | Piece::Braces => {
+                // A number.
+                Piece::Variable(variable) if variable.is_number() => text.push('0'),
+                Piece::Variable(_) | Piece::Commands(_) | Piece::Process { .. } | Piece::Braces(_) => {
                     return None;
                 }
             }

@@ -1,7 +1,9 @@
 //! Commands, lists and control flow.
 
 use super::cursor::{Cursor, in_name, is_boundary, starts_name};
-use super::{Assignment, Compound, Node, Redirect, RedirectKind, Script, Simple, Unclear, Word, here, word};
+use super::{
+    Assignment, Compound, Node, Redirect, RedirectKind, Script, Simple, Unclear, Word, condition, here, word,
+};
 
 /// A whole line.
 pub(super) fn script(line: &str) -> Result<Script, Unclear> {
@@ -21,13 +23,13 @@ pub(super) fn script(line: &str) -> Result<Script, Unclear> {
 
 /// Words that mean something else where a command begins.
 const RESERVED: &[&str] = &[
-    "then", "elif", "else", "fi", "do", "done", "esac", "in", "!", "}", "]]", "select", "coproc", "[[",
+    "then", "elif", "else", "fi", "do", "done", "esac", "in", "!", "}", "]]", "select", "coproc",
 ];
 
 /// Whether the word means something else where a command begins.
 pub(super) fn is_reserved(word: &str) -> bool {
     let openers = [
-        "if", "while", "until", "for", "case", "function", "time", "!", "{",
+        "if", "while", "until", "for", "case", "function", "time", "!", "{", "[[",
     ];
     RESERVED.contains(&word) || openers.contains(&word)
 }
@@ -146,6 +148,7 @@ fn command(cursor: &mut Cursor) -> Result<Node, Unclear> {
         }
         "for" => each(cursor)?,
         "case" => case(cursor)?,
+        "[[" => compound(Compound::Test, condition::condition(cursor)?, Vec::new()),
         "function" => {
             cursor.at += 8;
             cursor.skip_blanks();
@@ -157,16 +160,18 @@ fn command(cursor: &mut Cursor) -> Result<Node, Unclear> {
     };
     let node = match node {
         Node::Compound {
-            kind, words, body, ..
-        } => {
-            let redirects = redirects(cursor)?;
-            Node::Compound {
-                kind,
-                words,
-                body,
-                redirects,
-            }
-        }
+            kind,
+            variable,
+            words,
+            body,
+            ..
+        } => Node::Compound {
+            kind,
+            variable,
+            words,
+            body,
+            redirects: redirects(cursor)?,
+        },
         node @ (Node::Simple(_) | Node::Pipe(_)) => node,
     };
     cursor.depth -= 1;
@@ -176,6 +181,7 @@ fn command(cursor: &mut Cursor) -> Result<Node, Unclear> {
 fn compound(kind: Compound, words: Vec<Word>, body: Vec<Node>) -> Node {
     Node::Compound {
         kind,
+        variable: None,
         words,
         body,
         redirects: Vec::new(),
@@ -232,11 +238,8 @@ fn each(cursor: &mut Cursor) -> Result<Node, Unclear> {
     if cursor.peek() == Some('(') {
         return Err(cursor.unsupported("a loop over numbers"));
     }
-    let name = word::word(cursor)?;
-    if !name
-        .literal()
-        .is_some_and(|name| name.chars().all(in_name) && !name.is_empty())
-    {
+    let name = word::word(cursor)?.text;
+    if name.is_empty() || !name.chars().all(in_name) {
         return Err(cursor.syntax("the name of a variable"));
     }
     skip_lines(cursor)?;
@@ -250,7 +253,13 @@ fn each(cursor: &mut Cursor) -> Result<Node, Unclear> {
         skip_lines(cursor)?;
     }
     let body = block(cursor, "do", "done")?;
-    Ok(compound(Compound::For, words, body))
+    Ok(Node::Compound {
+        kind: Compound::For,
+        variable: Some(name),
+        words,
+        body,
+        redirects: Vec::new(),
+    })
 }
 
 fn plain_words(cursor: &mut Cursor) -> Result<Vec<Word>, Unclear> {
@@ -354,7 +363,7 @@ fn is_process(cursor: &Cursor) -> bool {
 }
 
 /// A word behind which no descriptor is opened in its name: `{name}>file`.
-fn checked_word(cursor: &mut Cursor) -> Result<Word, Unclear> {
+pub(super) fn checked_word(cursor: &mut Cursor) -> Result<Word, Unclear> {
     let word = word::word(cursor)?;
     if word.text.is_empty() {
         return Err(cursor.syntax("a word is missing"));

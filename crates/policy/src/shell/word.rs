@@ -1,7 +1,7 @@
 //! Words: quoting, and what bash puts in their place.
 
 use super::cursor::{Cursor, in_name, is_boundary, starts_name};
-use super::{Node, Piece, Unclear, Word, grammar};
+use super::{Form, Node, Piece, Unclear, Variable, Word, grammar};
 
 /// One word, which is not empty: the reader stands at its first character.
 pub(super) fn word(cursor: &mut Cursor) -> Result<Word, Unclear> {
@@ -63,6 +63,10 @@ impl Pieces {
         }
     }
 
+    fn variable(&mut self, name: String, form: Form) {
+        self.0.push(Piece::Variable(Variable { name, form }));
+    }
+
     fn text(&mut self, text: &str) {
         match self.0.last_mut() {
             Some(Piece::Literal(before)) => before.push_str(text),
@@ -80,8 +84,11 @@ fn piece(cursor: &mut Cursor, pieces: &mut Pieces, start: usize) -> Result<(), U
         Some('`') => backquotes(cursor, pieces)?,
         Some('~') if cursor.at == start || matches!(cursor.before(), Some('=' | ':')) => home(cursor, pieces),
         Some('{') if expands(cursor) => {
-            cursor.at += 1;
-            pieces.0.push(Piece::Braces);
+            let words = alternatives(cursor).unwrap_or_default();
+            if words.is_empty() {
+                cursor.at += 1;
+            }
+            pieces.0.push(Piece::Braces(words));
         }
         Some(sign @ ('*' | '?' | '[')) => {
             cursor.at += 1;
@@ -152,6 +159,41 @@ fn home(cursor: &mut Cursor, pieces: &mut Pieces) {
         cursor.at += 1;
     }
     pieces.0.push(Piece::Home(cursor.since(start)));
+}
+
+/// `{a,b}` of plain characters, read to its end. Ranges, quotes and braces within braces are left alone.
+fn alternatives(cursor: &mut Cursor) -> Option<Vec<String>> {
+    let (start, mut ahead) = (cursor.at, 1);
+    let plain = |sign: char| sign.is_ascii_alphanumeric() || "_-./,@%+".contains(sign);
+    while cursor.look(ahead).is_some_and(plain) {
+        ahead += 1;
+    }
+    if cursor.look(ahead) != Some('}') || ahead > FAR {
+        return None;
+    }
+    cursor.at += ahead + 1;
+    let text = cursor.since(start);
+    let inner = text.trim_matches(['{', '}']);
+    let words = range(inner).or_else(|| {
+        let listed = inner.contains(',') && !inner.contains("..");
+        listed.then(|| inner.split(',').map(str::to_owned).collect())
+    });
+    if words.is_none() {
+        cursor.at = start;
+    }
+    words
+}
+
+/// `1..5`, upwards and short.
+fn range(text: &str) -> Option<Vec<String>> {
+    let (first, last) = text.split_once("..")?;
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+    if !digits(first) || !digits(last) {
+        return None;
+    }
+    let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+    let numbers = first..=last.min(first.saturating_add(32));
+    (first <= last && numbers.contains(&last)).then(|| numbers.map(|number| number.to_string()).collect())
 }
 
 /// How far a closing brace is looked for.
@@ -227,6 +269,13 @@ fn backquotes(cursor: &mut Cursor, pieces: &mut Pieces) -> Result<(), Unclear> {
     Ok(())
 }
 
+fn as_is(quoted: bool) -> Form {
+    match quoted {
+        true => Form::Quoted,
+        false => Form::Split,
+    }
+}
+
 fn dollar(cursor: &mut Cursor, pieces: &mut Pieces, quoted: bool) -> Result<(), Unclear> {
     match cursor.look(1) {
         Some('(') if cursor.look(2) == Some('(') => arithmetic(cursor, pieces),
@@ -236,19 +285,19 @@ fn dollar(cursor: &mut Cursor, pieces: &mut Pieces, quoted: bool) -> Result<(), 
             pieces.0.push(Piece::Commands(nodes));
             Ok(())
         }
-        Some('{') => parameter(cursor, pieces),
+        Some('{') => parameter(cursor, pieces, quoted),
         Some('[') => Err(cursor.unsupported("arithmetic in square brackets")),
         Some('\'') if !quoted => ansi(cursor, pieces),
         Some('"') if !quoted => Err(cursor.unsupported("a translated text")),
         Some(character) if starts_name(character) => {
             cursor.at += 1;
             let name = name(cursor);
-            pieces.0.push(Piece::Variable(name));
+            pieces.variable(name, as_is(quoted));
             Ok(())
         }
         Some(sign) if sign.is_ascii_digit() || "?#$!@*-".contains(sign) => {
             cursor.at += 2;
-            pieces.0.push(Piece::Variable(sign.into()));
+            pieces.variable(sign.into(), as_is(quoted));
             Ok(())
         }
         _ => {
@@ -273,7 +322,7 @@ fn arithmetic(cursor: &mut Cursor, pieces: &mut Pieces) -> Result<(), Unclear> {
     while let Some(character) = cursor.peek() {
         if character == ')' && cursor.look(1) == Some(')') {
             cursor.at += 2;
-            pieces.0.push(Piece::Variable(cursor.since(start)));
+            pieces.variable(cursor.since(start), Form::Changed);
             return Ok(());
         }
         if !character.is_ascii_digit() && !" +-*/%<>=!&|^~".contains(character) {
@@ -285,9 +334,10 @@ fn arithmetic(cursor: &mut Cursor, pieces: &mut Pieces) -> Result<(), Unclear> {
 }
 
 /// `${name}`, `${#name}`, and the operators that neither assign nor evaluate.
-fn parameter(cursor: &mut Cursor, pieces: &mut Pieces) -> Result<(), Unclear> {
+fn parameter(cursor: &mut Cursor, pieces: &mut Pieces, quoted: bool) -> Result<(), Unclear> {
     cursor.at += 2;
-    if cursor.peek() == Some('#') && cursor.look(1).is_some_and(starts_name) {
+    let counts = cursor.peek() == Some('#') && cursor.look(1).is_some_and(starts_name);
+    if counts {
         cursor.at += 1;
     }
     let name = match cursor.peek() {
@@ -298,10 +348,12 @@ fn parameter(cursor: &mut Cursor, pieces: &mut Pieces) -> Result<(), Unclear> {
         }
         _ => return Err(cursor.unsupported("this expansion of a variable")),
     };
-    pieces.0.push(Piece::Variable(name));
     if cursor.take('}') {
+        let form = if counts { Form::Changed } else { as_is(quoted) };
+        pieces.variable(name, form);
         return Ok(());
     }
+    pieces.variable(name, Form::Changed);
     let harmless = [":-", ":+", ":?", "-", "+", "?", "##", "#", "%%", "%", "/"];
     if !harmless.iter().any(|operator| cursor.take_text(operator)) {
         return Err(cursor.unsupported("this expansion of a variable"));

@@ -1,0 +1,85 @@
+//! `[[ … ]]`: tests that only look.
+//!
+//! Of its operators, those that compute are left out: `-eq` and the like take a text for arithmetic, and an index in it
+//! (`a[$(id)]`) runs a command; so do `-v` and `-R`. What is left compares texts or asks about files.
+
+use super::cursor::{Cursor, is_boundary};
+use super::{Piece, Unclear, Word, grammar};
+
+const UNARY: &str = "abcdefghknprstuwxzGLNOS";
+const BINARY: &[&str] = &["=", "==", "!=", "=~", "-nt", "-ot", "-ef"];
+const COMPUTING: &[&str] = &["-eq", "-ne", "-lt", "-le", "-gt", "-ge"];
+
+/// The words of the test; the reader stands before `[[`.
+pub(super) fn condition(cursor: &mut Cursor) -> Result<Vec<Word>, Unclear> {
+    cursor.at += 2;
+    let mut words = Vec::new();
+    loop {
+        term(cursor, &mut words)?;
+        cursor.skip_blanks();
+        if cursor.take_text("&&") || cursor.take_text("||") {
+            continue;
+        }
+        return match cursor.run() == "]]" && cursor.take_text("]]") {
+            true => Ok(words),
+            false => Err(cursor.unsupported("this test")),
+        };
+    }
+}
+
+/// `word`, `-f word` or `word == word`, perhaps with `!` before it.
+fn term(cursor: &mut Cursor, words: &mut Vec<Word>) -> Result<(), Unclear> {
+    let mut first = next(cursor)?;
+    while first.text == "!" {
+        first = next(cursor)?;
+    }
+    if is_unary(&first.text) {
+        words.push(next(cursor)?);
+        return Ok(());
+    }
+    if first.text.starts_with('-') {
+        return Err(cursor.unsupported("this test"));
+    }
+    cursor.skip_blanks();
+    let operator = cursor.run();
+    let computes = COMPUTING.contains(&operator.as_str());
+    if !computes && !BINARY.contains(&operator.as_str()) {
+        words.push(first);
+        return Ok(());
+    }
+    cursor.at += operator.chars().count();
+    let second = next(cursor)?;
+    if computes && !(is_number(&first) && is_number(&second)) {
+        return Err(cursor.unsupported("arithmetic with more than numbers"));
+    }
+    words.extend([first, second]);
+    Ok(())
+}
+
+fn is_unary(text: &str) -> bool {
+    text.strip_prefix('-')
+        .is_some_and(|letter| letter.len() == 1 && UNARY.contains(letter))
+}
+
+fn is_number(word: &Word) -> bool {
+    let number =
+        |text: &str| !text.is_empty() && text.len() < 10 && text.bytes().all(|byte| byte.is_ascii_digit());
+    match word.pieces.as_slice() {
+        [Piece::Literal(text)] => number(text),
+        [Piece::Variable(variable)] => variable.is_number(),
+        _ => false,
+    }
+}
+
+/// A word with a blank or the end behind it: brackets and `<` mean something else in here.
+fn next(cursor: &mut Cursor) -> Result<Word, Unclear> {
+    cursor.skip_blanks();
+    if cursor.run() == "]]" || cursor.peek().is_none_or(is_boundary) || cursor.peek() == Some('#') {
+        return Err(cursor.unsupported("this test"));
+    }
+    let word = grammar::checked_word(cursor)?;
+    match cursor.peek() {
+        Some(' ' | '\t' | ';' | '\n' | '&' | '|') | None => Ok(word),
+        Some(_) => Err(cursor.unsupported("this test")),
+    }
+}
