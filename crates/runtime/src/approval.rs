@@ -5,6 +5,7 @@
 //! the end of one loses nothing. A request leaves the state `pending` once, and an approval is used once.
 
 mod approved;
+mod asked;
 mod error;
 mod grants;
 mod listeners;
@@ -14,6 +15,7 @@ mod state;
 mod store;
 
 pub use approved::{Approved, Entry};
+pub use asked::Asked;
 pub use error::{Error, Unanswerable};
 pub use listeners::{Listener, Notice};
 pub use request::{Answer, Chat, Id, Kind, Lasting, Malformed, Question, Remember, Request, Verdict};

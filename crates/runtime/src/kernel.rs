@@ -31,6 +31,7 @@ pub use limits::{Allowance, AtLimit, Extension, ToolLimits};
 pub use overtime::Approvals;
 pub use tool::{Answer, Clock, Definition, Effects, Tool};
 
+use crate::approval::Asked;
 use crate::audit::{self, Decision};
 use crate::backend::Backend;
 use crate::execute::Rules;
@@ -93,6 +94,10 @@ pub struct Attention {
     pub cancelled: Option<watch::Receiver<bool>>,
     /// Where output goes while a program runs.
     pub output: Option<mpsc::Sender<Chunk>>,
+    /// Where questions go that the invocation raises, if the caller has a person who can be asked.
+    pub questions: Option<mpsc::Sender<Asked>>,
+    /// Where it goes what a person shall know of the invocation.
+    pub notices: Option<mpsc::Sender<String>>,
 }
 
 /// The single enforcement point.
@@ -204,6 +209,8 @@ impl Kernel {
             cancelled: overtime.cancelled(),
             overtime: &overtime,
             output: attention.output,
+            questions: attention.questions,
+            notices: attention.notices,
         };
         let asking = overtime.end(&call, definition.name);
         let running = definition.call(&call, arguments);

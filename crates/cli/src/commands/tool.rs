@@ -74,7 +74,7 @@ async fn invoke(kernel: &Kernel, caller: &Caller, name: &str, arguments: Value) 
     let (cancel, cancelled) = watch::channel(false);
     let attention = Attention {
         cancelled: Some(cancelled),
-        output: None,
+        ..Attention::default()
     };
     let invoking = kernel.invoke(caller, name, arguments, attention);
     tokio::pin!(invoking);

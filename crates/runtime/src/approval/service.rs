@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::store::Store;
 use super::{
-    Answer, Approved, Chat, Error, Event, Id, Listener, Notice, Question, Remember, Request, State,
+    Answer, Approved, Asked, Chat, Error, Event, Id, Listener, Notice, Question, Remember, Request, State,
     Unanswerable, Verdict,
 };
 
@@ -48,6 +48,11 @@ pub enum Decision {
     },
     /// Nobody answered in time.
     Expired,
+    /// The only one who was there gave no answer.
+    Dismissed {
+        /// Who.
+        by: String,
+    },
 }
 
 /// Looks out for changes of the store.
@@ -79,6 +84,18 @@ impl Service {
     /// # Errors
     /// If the question cannot be asked. Then nobody has said yes.
     pub async fn ask(&self, question: Question) -> Result<Decision, Error> {
+        self.ask_with(question, None).await
+    }
+
+    /// Asks as [`Service::ask`] does, and tells the caller of the question, so that its own person may answer it.
+    ///
+    /// # Errors
+    /// If the question cannot be asked. Then nobody has said yes.
+    pub async fn ask_with(
+        &self,
+        question: Question,
+        caller: Option<&mpsc::Sender<Asked>>,
+    ) -> Result<Decision, Error> {
         if let Some(by) = self.known(question.clone()).await? {
             return Ok(Decision::Approved { by });
         }
@@ -97,6 +114,14 @@ impl Service {
             store.insert(&id, &question)
         })
         .await?;
+        // Dropped with this call, however it ends.
+        let (_waits, over) = oneshot::channel();
+        if let Some(caller) = caller
+            && let Some(request) = self.request(&waiting.id).await?
+        {
+            // One who does not listen is not asked; the question waits for the others.
+            let _ = caller.try_send(Asked::new(self.clone(), request, over));
+        }
         waiting.wait(deadline).await
     }
 
@@ -132,6 +157,16 @@ impl Service {
                 approved.add(&request.scope, &request.text, &answer.by)?;
             }
             Ok(request)
+        })
+        .await
+    }
+
+    /// Notes that one who was asked gives no answer; the question ends if no gateway is connected that would ask.
+    pub(super) async fn dismiss(&self, request: &Request, by: &str) -> Result<(), Error> {
+        let (id, chat, by) = (request.id.clone(), request.chat.clone(), by.to_owned());
+        self.with(move |store| match store.is_heard(&chat)? {
+            true => Ok(()),
+            false => store.dismiss(&id, &by),
         })
         .await
     }
@@ -305,6 +340,7 @@ impl Waiting {
                 // Between the answer and the deed there is nothing but this step.
                 State::Approved if self.happen(Event::Consume).await? => break Decision::Approved { by },
                 State::Rejected => break Decision::Rejected { by },
+                State::Expired if !by.is_empty() => break Decision::Dismissed { by },
                 State::Approved | State::Expired | State::Abandoned | State::Consumed => {
                     break Decision::Expired;
                 }

@@ -195,6 +195,14 @@ impl Store {
         Ok(changed)
     }
 
+    /// Ends a request before its time, if it still waits, because of one who gave no answer.
+    pub(super) fn dismiss(&mut self, id: &Id, by: &str) -> Result<(), Error> {
+        let change = self.change()?;
+        advance(&change, id, Event::Expire, Some(by))?;
+        change.commit()?;
+        Ok(())
+    }
+
     /// Ends requests whose time is up, or whose asker has died.
     fn sweep(&mut self) -> Result<(), Error> {
         let mut statement = self.connection.prepare(

@@ -173,7 +173,7 @@ async fn exactly_one_answer_counts_whoever_gives_it() {
     let state = match decided(asking).await {
         Decision::Approved { .. } => State::Consumed,
         Decision::Rejected { .. } => State::Rejected,
-        Decision::Expired => panic!("answered"),
+        Decision::Expired | Decision::Dismissed { .. } => panic!("answered"),
     };
     assert_eq!(pair.state(&request.id).await, state);
     // Again, and again the other way: a replay changes nothing.

@@ -42,6 +42,8 @@ pub struct Call<'a> {
     pub(super) cancelled: Option<watch::Receiver<bool>>,
     pub(super) overtime: &'a Overtime,
     pub(super) output: Option<mpsc::Sender<Chunk>>,
+    pub(super) questions: Option<mpsc::Sender<approval::Asked>>,
+    pub(super) notices: Option<mpsc::Sender<String>>,
 }
 
 impl Call<'_> {
@@ -276,7 +278,7 @@ impl Call<'_> {
             patience: host.patience,
         };
         let asked = tokio::select! {
-            asked = service.ask(question) => asked,
+            asked = service.ask_with(question, self.questions.as_ref()) => asked,
             () = taken_back(self.cancelled.clone()) => return Err(ToolError::cancelled()),
         };
         let (kind, message, hint) = match asked {
@@ -291,6 +293,13 @@ impl Call<'_> {
                 format!("the approval timed out: nobody answered within {}", host.patience),
                 "go on without it, or ask again when the user is back",
             ),
+            Ok(approval::Decision::Dismissed { by }) => (
+                ErrorKind::ApprovalTimeout,
+                format!(
+                    "the approval timed out: {by} was asked and gave no answer, and nobody else is there to ask"
+                ),
+                "go on without it, or ask again when the user is back",
+            ),
             Err(error) => (
                 ErrorKind::Internal,
                 format!("nobody could be asked: {error}"),
@@ -302,6 +311,10 @@ impl Call<'_> {
 
     /// Tells the person something. That it could not be kept is no reason to keep an answer back.
     pub(crate) async fn notify(&self, text: &str) {
+        if let Some(notices) = &self.notices {
+            // A caller that does not listen is told nothing.
+            let _ = notices.try_send(text.to_owned());
+        }
         if let Some(Approvals { service, chat }) = &self.kernel.approvals {
             let _ = service.notify(chat, text).await;
         }

@@ -114,7 +114,7 @@ impl ToolError {
                 "rejected by the user",
                 "do not try it again in other words; ask the user what to do instead",
             )),
-            Decision::Expired => Err(Self::new(
+            Decision::Expired | Decision::Dismissed { .. } => Err(Self::new(
                 ErrorKind::ApprovalTimeout,
                 "approval timed out: nobody answered, and nothing was done",
                 "go on without it, or ask again when somebody is there",

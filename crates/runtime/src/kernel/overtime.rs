@@ -100,7 +100,8 @@ impl Overtime {
         let approvals = call.kernel.approvals.as_ref().ok_or(NOBODY)?;
         let failed = |error: crate::approval::Error| format!("nobody could be asked to extend it: {error}");
         let Approvals { service, chat } = approvals;
-        if !service.is_heard(chat).await.map_err(failed)? {
+        let questions = call.questions.as_ref();
+        if questions.is_none() && !service.is_heard(chat).await.map_err(failed)? {
             return Err(NOBODY.to_owned());
         }
         let Allowance { limit, hard, .. } = self.allowance;
@@ -119,10 +120,11 @@ impl Overtime {
             chat: chat.clone(),
             patience,
         };
-        match service.ask(question).await.map_err(failed)? {
+        match service.ask_with(question, questions).await.map_err(failed)? {
             Decision::Approved { by } => Ok(by),
             Decision::Rejected { by } => Err(format!("{by} was asked to extend it and said no")),
             Decision::Expired => Err(format!("nobody answered within {patience} whether to extend it")),
+            Decision::Dismissed { by } => Err(format!("{by} was asked to extend it and gave no answer")),
         }
     }
 

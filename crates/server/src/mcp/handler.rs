@@ -213,7 +213,7 @@ impl Server {
         let (cancel, cancelled) = watch::channel(false);
         let mut attention = Attention {
             cancelled: Some(cancelled),
-            output: None,
+            ..Attention::default()
         };
         let token = context.meta.get_progress_token();
         let reporting = token.map(|token| {
