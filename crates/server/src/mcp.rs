@@ -8,9 +8,12 @@
 )]
 
 mod calls;
+mod elicitation;
 mod handler;
+mod invocation;
 mod lines;
 mod log;
+mod parked;
 mod progress;
 mod roots;
 mod tools;
@@ -50,6 +53,17 @@ pub struct Settings {
     pub kernel: Arc<Kernel>,
     /// Where to send what the client says of its directories; `None` where a person has chosen one.
     pub wishes: Option<mpsc::Sender<Wish>>,
+    /// Whether the client may be asked what a person has to decide.
+    pub elicitation: Elicitation,
+}
+
+/// Whether a client may be asked what a person has to decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Elicitation {
+    /// If it says that it can.
+    Allowed,
+    /// Never: the questions are for other gateways.
+    Off,
 }
 
 /// What a client says of the directories that it works in.

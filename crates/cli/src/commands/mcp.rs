@@ -10,7 +10,7 @@ use std::time::Duration;
 use ringfence_policy::{Scope, SessionId};
 use ringfence_runtime::kernel::Kernel;
 use ringfence_runtime::local::{Local, Warmth};
-use ringfence_server::mcp::{self, Settings, Wish};
+use ringfence_server::mcp::{self, Elicitation, Settings, Wish};
 use tokio::sync::mpsc;
 
 use crate::args::McpArgs;
@@ -94,6 +94,10 @@ impl Server<'_> {
             session,
             kernel: Arc::new(kernel),
             wishes: self.private.is_some().then_some(wishes),
+            elicitation: match self.context.config()?.gateway.mcp_elicitation {
+                true => Elicitation::Allowed,
+                false => Elicitation::Off,
+            },
         };
         let (reader, writer) = mcp::stdio_pipes();
         tokio::select! {

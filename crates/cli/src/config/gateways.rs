@@ -6,14 +6,27 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Where people are asked for approval.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Gateway {
     /// The only chats that may be asked, such as `telegram_123456`; the first one is. Without any, the person at this
     /// machine is asked, in the chat `local`.
     pub(crate) chats: Vec<String>,
+    /// Whether `ringfence mcp` asks the client for approval, too, if that can show its user a form. Such a client answers
+    /// for its user.
+    pub(crate) mcp_elicitation: bool,
     /// The gateway of Telegram.
     pub(crate) telegram: Telegram,
+}
+
+impl Default for Gateway {
+    fn default() -> Self {
+        Self {
+            chats: Vec::new(),
+            mcp_elicitation: true,
+            telegram: Telegram::default(),
+        }
+    }
 }
 
 /// The gateway of Telegram.

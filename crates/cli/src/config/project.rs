@@ -160,6 +160,7 @@ fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static s
             "it would hand variables of yours to programs",
         ),
         "artifacts.dir" => (false, "it names a place that is written to with your rights"),
+        "gateway.mcp_elicitation" => (value == false, "it would have others answer what you are asked"),
         key if key.starts_with("gateway.") => (false, "it would have others answer what you are asked"),
         "audit.dir" => (false, "it names a place that is written to with your rights"),
         "audit.max_file" | "audit.max_files" => (
@@ -247,6 +248,8 @@ mod tests {
             "gateway.telegram.base_url",
             json!("https://evil.example")
         ));
+        assert!(allowed("gateway.mcp_elicitation", json!(false)));
+        assert!(!allowed("gateway.mcp_elicitation", json!("on")));
         assert!(!allowed("audit.max_file", json!("1GiB")));
         assert!(!allowed("audit.max_files", json!(2)));
         assert!(!allowed("artifacts.keep", json!(1)));

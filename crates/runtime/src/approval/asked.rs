@@ -51,6 +51,11 @@ impl Asked {
         self.service.dismiss(&self.request, by).await
     }
 
+    /// Whether nobody waits for an answer any more.
+    pub fn is_over(&mut self) -> bool {
+        matches!(self.over.try_recv(), Err(oneshot::error::TryRecvError::Closed))
+    }
+
     /// Ends when nobody waits for an answer any more.
     pub async fn over(&mut self) {
         // Nothing is ever sent.
@@ -121,6 +126,7 @@ mod tests {
         let mut waiting = Waiting::new().await;
         let all = waiting.service.waiting().await.unwrap();
         assert_eq!(all, [waiting.asked.request().clone()]);
+        assert!(!waiting.asked.is_over());
         let lasting = waiting
             .asked
             .answer(Verdict::Approve, Remember::Always, "client")
@@ -135,6 +141,7 @@ mod tests {
         let by = "client".to_owned();
         assert_eq!(waiting.decided().await, Decision::Approved { by });
         waiting.asked.over().await;
+        assert!(waiting.asked.is_over());
         let again = waiting
             .asked
             .answer(Verdict::Approve, Remember::Once, "client")

@@ -207,7 +207,7 @@ impl FromEngine {
 
 impl RequestWords {
     /// A request that waits, at a moment in milliseconds since 1970.
-    pub(super) fn of(request: &Request, now: u64) -> Self {
+    pub(crate) fn of(request: &Request, now: u64) -> Self {
         let (kind, risk_score, reasons) = match &request.kind {
             Kind::Command { reasons, risk, .. } => ("command", *risk, reasons.clone()),
             Kind::SoftTimeout { .. } => ("soft_timeout", None, Vec::new()),

@@ -1,9 +1,11 @@
 //! How many calls there may be: some run, some wait their turn, the rest are refused at once.
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Calls that run at once.
-const RUNNING: usize = 16;
+pub(super) const RUNNING: usize = 16;
 
 /// Calls that wait for those.
 const WAITING: usize = 112;
@@ -16,35 +18,35 @@ const HELD_KIB: usize = 64 * 1024;
 /// The calls of one connection.
 #[derive(Debug)]
 pub(super) struct Calls {
-    seats: Semaphore,
-    held: Semaphore,
-    turns: Semaphore,
+    seats: Arc<Semaphore>,
+    held: Arc<Semaphore>,
+    turns: Arc<Semaphore>,
 }
 
 /// A call that was taken on, running or not.
 #[derive(Debug)]
-pub(super) struct Seat<'a> {
-    calls: &'a Calls,
-    _seat: SemaphorePermit<'a>,
-    _held: SemaphorePermit<'a>,
+pub(super) struct Seat {
+    turns: Arc<Semaphore>,
+    _seat: OwnedSemaphorePermit,
+    _held: OwnedSemaphorePermit,
 }
 
 impl Calls {
     pub(super) fn new() -> Self {
         Self {
-            seats: Semaphore::new(SEATS as usize),
-            held: Semaphore::new(HELD_KIB),
-            turns: Semaphore::new(RUNNING),
+            seats: Arc::new(Semaphore::new(SEATS as usize)),
+            held: Arc::new(Semaphore::new(HELD_KIB)),
+            turns: Arc::new(Semaphore::new(RUNNING)),
         }
     }
 
     /// Takes a call on whose message was `length` bytes long, if there is room.
-    pub(super) fn enter(&self, length: usize) -> Option<Seat<'_>> {
+    pub(super) fn enter(&self, length: usize) -> Option<Seat> {
         let kib = u32::try_from(length / 1024 + 1).ok()?;
         Some(Seat {
-            calls: self,
-            _seat: self.seats.try_acquire().ok()?,
-            _held: self.held.try_acquire_many(kib).ok()?,
+            turns: Arc::clone(&self.turns),
+            _seat: Arc::clone(&self.seats).try_acquire_owned().ok()?,
+            _held: Arc::clone(&self.held).try_acquire_many_owned(kib).ok()?,
         })
     }
 
@@ -55,10 +57,10 @@ impl Calls {
     }
 }
 
-impl Seat<'_> {
+impl Seat {
     /// Waits for its turn, which lasts until the permit is dropped. Turns come in the order of the calls.
-    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        self.calls.turns.acquire().await.ok()
+    pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.turns).acquire_owned().await.ok()
     }
 }
 

@@ -1,24 +1,27 @@
 //! What the server does about each kind of message.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence_policy::{Scope, SessionId};
-use ringfence_runtime::kernel::{Answer, Attention, Caller, ErrorKind, Kernel, Surface, ToolError};
+use ringfence_runtime::kernel::{Answer, Caller, Surface, ToolError};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult, Implementation,
-    InitializeResult, ListToolsResult, LoggingLevel, PaginatedRequestParams, ServerCapabilities,
-    ServerConfig, SetLevelRequestParams,
+    InitializeResult, InputRequiredResult, ListToolsResult, LoggingLevel, PaginatedRequestParams,
+    ServerCapabilities, ServerConfig, SetLevelRequestParams,
 };
 use rmcp::service::{NotificationContext, RequestContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::Value;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use super::calls::{Calls, Seat};
+use super::invocation::{Client, Event, Invocation, Named, Use};
 use super::lines::Length;
-use super::log::Log;
+use super::log::{Log, is_stateless};
+use super::parked::{self, Parked, Waiting};
 use super::roots::{Adopted, Roots};
-use super::{Settings, progress, tools};
+use super::{Elicitation, Settings, elicitation, progress, tools};
 
 /// What a model is told about all tools together.
 const INSTRUCTIONS: &str = "\
@@ -36,9 +39,6 @@ unchanged; permission_denied does not go away by trying.
 /// How much of what a client says about itself is kept.
 const MAX_CLIENT: usize = 100;
 
-/// Pieces of output on their way into progress notifications.
-const OUTPUT_UNDER_WAY: usize = 16;
-
 /// One connection's server. Clones are the same server.
 #[derive(Debug, Clone)]
 pub(super) struct Handler(Arc<Server>);
@@ -49,6 +49,10 @@ struct Server {
     session: Option<SessionId>,
     roots: Roots,
     calls: Calls,
+    /// The work of invocations, no more than there are calls.
+    work: Mutex<JoinSet<()>>,
+    parked: Parked,
+    elicitation: Elicitation,
     log: Log,
     gone: watch::Receiver<bool>,
 }
@@ -61,6 +65,9 @@ impl Handler {
             session: settings.session,
             roots: Roots::new(settings.kernel, settings.wishes),
             calls: Calls::new(),
+            work: Mutex::default(),
+            parked: Parked::default(),
+            elicitation: settings.elicitation,
             log: Log::new(),
             gone,
         }))
@@ -105,11 +112,14 @@ impl ServerHandler for Handler {
         let Some(seat) = server.calls.enter(length) else {
             return Ok(tools::failed(&tools::too_many()).into());
         };
+        if request.request_state.is_some() {
+            return server.go_on(request, &context).await;
+        }
         match server.roots.question(&request, &context).await {
             Ok(adopted) => server.tell_about(&context, &adopted).await,
             Err(question) => return Ok(question.into()),
         }
-        Ok(server.call(&seat, request, &context).await?.into())
+        server.call(seat, request, &context).await
     }
 
     async fn set_level(
@@ -170,23 +180,134 @@ impl Server {
     /// Makes a call in its turn.
     async fn call(
         &self,
-        seat: &Seat<'_>,
+        seat: Seat,
         request: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
-    ) -> Result<CallToolResult, ErrorData> {
-        let kernel = self.roots.kernel();
-        let name = request.name.into_owned();
+    ) -> Result<CallToolResponse, ErrorData> {
         let turn = tokio::select! {
             biased;
             () = self.taken_back(context) => None,
             turn = seat.turn() => turn,
         };
-        if turn.is_none() {
+        let Some(turn) = turn else {
             // Nobody waits for it, and nothing has begun.
             return Err(ErrorData::internal_error("taken back", None));
-        }
+        };
+        let used = Use {
+            kernel: self.roots.kernel(),
+            caller: self.caller(context),
+            tool: request.name.into_owned(),
+            arguments: Value::Object(request.arguments.unwrap_or_default()),
+        };
+        let client = Client {
+            answers: self.elicitation == Elicitation::Allowed && elicitation::is_offered(context),
+            listens: context.meta.get_progress_token().is_some(),
+        };
+        let (invocation, work) = Invocation::new(used, client, self.gone.clone());
+        self.see_to(async move {
+            work.await;
+            drop((turn, seat));
+        });
+        self.attend(invocation, context).await
+    }
+
+    /// Has work done that does not end with the request.
+    fn see_to(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut all = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        while all.try_join_next().is_some() {}
+        all.spawn(work);
+    }
+
+    /// Goes on with a call whose question the client has been given, with its answer to that.
+    async fn go_on(
+        &self,
+        request: CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
         let arguments = Value::Object(request.arguments.unwrap_or_default());
-        match self.invoke(&kernel, &name, arguments, context).await {
+        let named = Named::new(&request.name, &arguments);
+        drop(arguments);
+        let state = request.request_state.unwrap_or_default();
+        let Some(Waiting { invocation, asked }) = self.parked.take(&state, named) else {
+            return Ok(tools::failed(&tools::not_waiting()).into());
+        };
+        let answers = request.input_responses.unwrap_or_default();
+        let answer = elicitation::read(answers.get(elicitation::QUESTION), asked.request());
+        elicitation::settle(&asked, answer, &elicitation::client_name(context)).await;
+        self.attend(invocation, context).await
+    }
+
+    /// Looks after whoever waits for an invocation, until it has ended or needs another request.
+    async fn attend(
+        &self,
+        invocation: Invocation,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let (unwanted, recent, since) = (
+            invocation.unwanted(),
+            Arc::clone(&invocation.recent),
+            invocation.since,
+        );
+        let reporting = async {
+            if let Some(token) = context.meta.get_progress_token() {
+                progress::tell(&context.peer, token, since, &recent).await;
+            }
+        };
+        let taking_back = async {
+            self.taken_back(context).await;
+            unwanted.send_replace(true);
+        };
+        let beside = async {
+            tokio::join!(taking_back, reporting);
+            std::future::pending().await
+        };
+        tokio::select! {
+            biased;
+            response = self.follow(invocation, context) => response,
+            never = beside => never,
+        }
+    }
+
+    /// Passes on what an invocation comes to.
+    async fn follow(
+        &self,
+        mut invocation: Invocation,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        loop {
+            match invocation.next().await {
+                Event::Told(text) => self.log.tell_about(context, LoggingLevel::Notice, &text).await,
+                Event::Asked(mut asked) => {
+                    if asked.is_over() {
+                        continue;
+                    }
+                    if is_stateless(context) {
+                        return Ok(self.put_off(Waiting { invocation, asked }).into());
+                    }
+                    let by = elicitation::client_name(context);
+                    elicitation::ask(&context.peer, &mut asked, &by).await;
+                }
+                Event::Done(answer) => return Ok(self.result(&invocation, answer, context).await?.into()),
+            }
+        }
+    }
+
+    /// Has the client ask its person, and come back with another request.
+    fn put_off(&self, waiting: Waiting) -> InputRequiredResult {
+        let request = waiting.asked.request();
+        let (questions, state) = (elicitation::input(request), parked::state(request));
+        self.parked.put(waiting);
+        InputRequiredResult::new(Some(questions), Some(state))
+    }
+
+    /// The end of an invocation as the protocol tells it.
+    async fn result(
+        &self,
+        invocation: &Invocation,
+        answer: Result<Answer, ToolError>,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResult, ErrorData> {
+        match answer {
             Ok(answer) => {
                 for warning in tools::warnings(&answer) {
                     self.log
@@ -195,50 +316,8 @@ impl Server {
                 }
                 Ok(tools::answered(answer))
             }
-            Err(error) if error.kind == ErrorKind::NotFound && !has(&kernel, &name) => {
-                Err(tools::unknown(&error))
-            }
+            Err(error) if !invocation.is_known => Err(tools::unknown(&error)),
             Err(error) => Ok(tools::failed(&error)),
-        }
-    }
-
-    /// Invokes the tool, and looks after whoever waits for it meanwhile.
-    async fn invoke(
-        &self,
-        kernel: &Kernel,
-        tool: &str,
-        arguments: Value,
-        context: &RequestContext<RoleServer>,
-    ) -> Result<Answer, ToolError> {
-        let (cancel, cancelled) = watch::channel(false);
-        let mut attention = Attention {
-            cancelled: Some(cancelled),
-            ..Attention::default()
-        };
-        let token = context.meta.get_progress_token();
-        let reporting = token.map(|token| {
-            let (output, chunks) = mpsc::channel(OUTPUT_UNDER_WAY);
-            attention.output = Some(output);
-            progress::report(&context.peer, token, chunks)
-        });
-        let caller = self.caller(context);
-        let invoking = kernel.invoke(&caller, tool, arguments, attention);
-        // Whatever else is going on, the invocation comes to its end: it kills what it started, and is recorded.
-        let beside = async {
-            let taking_back = async {
-                self.taken_back(context).await;
-                cancel.send_replace(true);
-            };
-            match reporting {
-                Some(reporting) => drop(tokio::join!(taking_back, reporting)),
-                None => taking_back.await,
-            }
-            std::future::pending().await
-        };
-        tokio::select! {
-            biased;
-            answer = invoking => answer,
-            never = beside => never,
         }
     }
 
@@ -263,8 +342,4 @@ impl Server {
                 .map(|client| format!("{}/{}", kept(&client.name), kept(&client.version))),
         }
     }
-}
-
-fn has(kernel: &Kernel, name: &str) -> bool {
-    kernel.tools().any(|tool| tool.name == name)
 }

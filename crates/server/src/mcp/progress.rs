@@ -16,54 +16,54 @@ const EVERY: Duration = Duration::from_millis(500);
 const MAX_TOLD: usize = 2048;
 
 /// Tells `peer` every now and then how long it has taken, and what was printed since. Ends when nobody listens.
-pub(super) async fn report(peer: &Peer<RoleServer>, token: ProgressToken, mut output: mpsc::Receiver<Chunk>) {
-    let recent = Mutex::new(Recent::default());
-    let hearing = async {
-        while let Some(chunk) = output.recv().await {
-            recent
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(&chunk.bytes);
-        }
-    };
-    let telling = async {
-        let started = Instant::now();
-        let mut ticks = tokio::time::interval(EVERY);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        // The first tick comes at once.
+pub(super) async fn tell(peer: &Peer<RoleServer>, token: ProgressToken, since: Instant, recent: &Recent) {
+    let mut ticks = tokio::time::interval(EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // The first tick comes at once.
+    ticks.tick().await;
+    loop {
         ticks.tick().await;
-        loop {
-            ticks.tick().await;
-            let elapsed = started.elapsed().as_secs_f64();
-            let printed = recent.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let message = printed.unwrap_or_else(|| format!("running for {elapsed:.1} s"));
-            let told = ProgressNotificationParam::new(token.clone(), elapsed).with_message(message);
-            if peer.notify_progress(told).await.is_err() {
-                return;
-            }
+        let elapsed = since.elapsed().as_secs_f64();
+        let message = recent
+            .take()
+            .unwrap_or_else(|| format!("running for {elapsed:.1} s"));
+        let told = ProgressNotificationParam::new(token.clone(), elapsed).with_message(message);
+        if peer.notify_progress(told).await.is_err() {
+            return;
         }
-    };
-    tokio::join!(hearing, telling);
+    }
 }
 
 /// The end of what was printed since it was last told.
 #[derive(Debug, Default)]
-struct Recent {
+pub(super) struct Recent(Mutex<Printed>);
+
+#[derive(Debug, Default)]
+struct Printed {
     bytes: Vec<u8>,
     cut: bool,
 }
 
 impl Recent {
-    fn push(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
-        let over = self.bytes.len().saturating_sub(MAX_TOLD);
-        self.bytes.drain(..over);
-        self.cut |= over > 0;
+    /// Takes in what is printed, until nothing more is.
+    pub(super) async fn hear(&self, mut output: mpsc::Receiver<Chunk>) {
+        while let Some(chunk) = output.recv().await {
+            self.push(&chunk.bytes);
+        }
     }
 
-    fn take(&mut self) -> Option<String> {
-        let bytes = std::mem::take(&mut self.bytes);
-        let mark = if std::mem::take(&mut self.cut) { "… " } else { "" };
+    fn push(&self, bytes: &[u8]) {
+        let mut printed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        printed.bytes.extend_from_slice(bytes);
+        let over = printed.bytes.len().saturating_sub(MAX_TOLD);
+        printed.bytes.drain(..over);
+        printed.cut |= over > 0;
+    }
+
+    fn take(&self) -> Option<String> {
+        let Printed { bytes, cut } =
+            std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let mark = if cut { "… " } else { "" };
         (!bytes.is_empty()).then(|| format!("{mark}{}", String::from_utf8_lossy(&bytes)))
     }
 }
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn the_end_of_recent_output_is_told_once() {
-        let mut recent = Recent::default();
+        let recent = Recent::default();
         assert_eq!(recent.take(), None);
         recent.push(b"one\n");
         recent.push(b"two\n");
@@ -83,7 +83,7 @@ mod tests {
         for _ in 0..100 {
             recent.push(&[b'x'; 1000]);
         }
-        assert!(recent.bytes.capacity() < 10 * MAX_TOLD);
+        assert!(recent.0.lock().unwrap().bytes.capacity() < 10 * MAX_TOLD);
         assert_eq!(recent.take().unwrap(), format!("… {}", "x".repeat(MAX_TOLD)));
     }
 }

@@ -112,6 +112,15 @@ pub(super) fn too_many() -> ToolError {
     )
 }
 
+/// The error for a request that goes on with a call which does not wait for it.
+pub(super) fn not_waiting() -> ToolError {
+    ToolError::new(
+        ErrorKind::InvalidArguments,
+        "no call waits for an answer with this request state, these arguments and this tool",
+        "make the call anew, without a request state",
+    )
+}
+
 /// What a person should know about an answer.
 pub(super) fn warnings(answer: &Answer) -> Vec<String> {
     let warnings = answer

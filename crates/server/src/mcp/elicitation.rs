@@ -1,0 +1,151 @@
+//! Questions that the client asks its own person: what is shown, and what an answer means.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ringfence_runtime::approval::{Asked, Remember, Request, Verdict};
+use rmcp::RoleServer;
+use rmcp::model::{
+    ClientResult, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,
+    EnumSchema, InputRequest, InputRequests, ServerRequest,
+};
+use rmcp::service::{Peer, PeerRequestOptions, RequestContext};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::gateway::{RequestWords, decidable, remaining, visible};
+
+/// The name of our question in a result that asks for input.
+pub(super) const QUESTION: &str = "approval";
+
+/// The only member of the form.
+const DECISION: &str = "decision";
+
+/// What can be chosen, and what it means. A no is first: clients preselect the first, and a person presses Enter.
+const CHOICES: [(&str, Verdict, Remember); 4] = [
+    ("reject", Verdict::Reject, Remember::Once),
+    ("approve once", Verdict::Approve, Remember::Once),
+    ("approve for the session", Verdict::Approve, Remember::Session),
+    ("always approve exactly this", Verdict::Approve, Remember::Always),
+];
+
+/// How much of a client's name others are told.
+const MAX_NAME: usize = 60;
+
+/// Whether the client says that it can show its person a form.
+pub(super) fn is_offered(context: &RequestContext<RoleServer>) -> bool {
+    let capabilities = context.client_capabilities();
+    let elicitation = capabilities.and_then(|capabilities| capabilities.elicitation);
+    // Before there were two modes, forms were the only one and went without saying.
+    elicitation.is_some_and(|modes| modes.form.is_some() || modes.url.is_none())
+}
+
+/// What others are told about who answered.
+pub(super) fn client_name(context: &RequestContext<RoleServer>) -> String {
+    let name = context.client_info().map(|client| client.name.clone());
+    let name: String = visible(&name.unwrap_or_default())
+        .chars()
+        .take(MAX_NAME)
+        .collect();
+    format!("MCP client {name}").trim_end().to_owned()
+}
+
+/// The question in a result that requires input.
+pub(super) fn input(request: &Request) -> InputRequests {
+    let form = InputRequest::Elicitation(ElicitRequest::new(form(request)));
+    BTreeMap::from([(QUESTION.to_owned(), form)])
+}
+
+/// Asks the client by a request, in versions in which a server may, until it answers or nobody waits for that.
+pub(super) async fn ask(peer: &Peer<RoleServer>, asked: &mut Asked, by: &str) {
+    let request = ServerRequest::ElicitRequest(ElicitRequest::new(form(asked.request())));
+    let options = PeerRequestOptions::no_options();
+    let Ok(mut handle) = peer.send_cancellable_request(request, options).await else {
+        return settle(asked, None, by).await;
+    };
+    let answer = tokio::select! {
+        biased;
+        () = asked.over() => None,
+        answer = &mut handle.rx => Some(answer),
+    };
+    match answer {
+        Some(Ok(Ok(ClientResult::ElicitResult(result)))) => {
+            settle(asked, meaning(&result, asked.request()), by).await;
+        }
+        Some(_) => settle(asked, None, by).await,
+        None => {
+            // A client that has gone shows nothing any more.
+            let _ = handle.cancel(Some("the question is settled".to_owned())).await;
+        }
+    }
+}
+
+/// Has an answer to the question count, or none.
+pub(super) async fn settle(asked: &Asked, answer: Option<(Verdict, Remember)>, by: &str) {
+    // Where another was first, that counts. Where the store fails, nobody has said yes, and the question ends in time.
+    let _ = match answer {
+        Some((verdict, remember)) => asked.answer(verdict, remember, by).await,
+        None => asked.dismiss(by).await,
+    };
+}
+
+/// What a client's words mean, which came with another request.
+pub(super) fn read(answer: Option<&Value>, request: &Request) -> Option<(Verdict, Remember)> {
+    meaning(&ElicitResult::deserialize(answer?).ok()?, request)
+}
+
+/// What an answer means. One that is not as the form has it is none.
+fn meaning(result: &ElicitResult, request: &Request) -> Option<(Verdict, Remember)> {
+    match result.action {
+        ElicitationAction::Accept => {}
+        ElicitationAction::Decline => return Some((Verdict::Reject, Remember::Once)),
+        _ => return None,
+    }
+    let content = result.content.as_ref()?.as_object()?;
+    let said = content.get(DECISION)?.as_str()?;
+    let (_, verdict, remember) = offered(request).find(|(choice, ..)| *choice == said)?;
+    (content.len() == 1).then_some((verdict, remember))
+}
+
+/// The form that asks the question.
+fn form(request: &Request) -> ElicitRequestParams {
+    let choices = offered(request).map(|(choice, ..)| choice.to_owned()).collect();
+    let schema = ElicitationSchema::builder()
+        .required_enum_schema(DECISION, EnumSchema::builder(choices).build())
+        .build_unchecked();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    ElicitRequestParams::FormElicitationParams {
+        meta: None,
+        message: message(&RequestWords::of(request, now)),
+        requested_schema: schema,
+    }
+}
+
+/// A question in full. What strangers wrote is indented, which clients that read Markdown show as it is.
+fn message(words: &RequestWords) -> String {
+    let what = match &words.kind[..] {
+        "command" => "A command asks to run on this machine, outside of the sandbox",
+        _ => "A tool has reached its time limit",
+    };
+    let risk = words.risk_score.map(|risk| format!(", risk {risk} of 10"));
+    let mut text = format!("{what}{}:\n\n", risk.unwrap_or_default());
+    for line in decidable(&words.command) {
+        text.push_str(&format!("    | {line}\n"));
+    }
+    for reason in &words.reasons {
+        text.push_str(&format!("    - {}\n", decidable(reason).join(" ")));
+    }
+    text.push_str(&format!(
+        "\nFor {}. Expires in {}.",
+        visible(&words.scope),
+        remaining(words.timeout)
+    ));
+    text
+}
+
+fn offered(request: &Request) -> impl Iterator<Item = (&'static str, Verdict, Remember)> {
+    CHOICES
+        .into_iter()
+        .filter(|(_, _, remember)| request.kind.allows(*remember))
+}
