@@ -161,10 +161,9 @@ impl ServerHandler for Handler {
 
 impl Server {
     async fn ask_for_roots(&self, context: &NotificationContext<RoleServer>) {
-        let mut gone = self.gone.clone();
         let adopted = tokio::select! {
             adopted = self.roots.ask(&context.peer) => adopted,
-            _ = gone.wait_for(|gone| *gone) => return,
+            () = self.left() => return,
         };
         if let Some((level, what)) = adopted.told() {
             self.log.tell(&context.peer, level, &what).await;
@@ -254,7 +253,7 @@ impl Server {
             }
         };
         let taking_back = async {
-            self.taken_back(context).await;
+            context.ct.cancelled().await;
             unwanted.send_replace(true);
         };
         let beside = async {
@@ -264,6 +263,8 @@ impl Server {
         tokio::select! {
             biased;
             response = self.follow(invocation, context) => response,
+            // The library has stopped passing messages on, and would wait for whoever waits for that.
+            () = self.left() => Err(ErrorData::internal_error("taken back", None)),
             never = beside => never,
         }
     }
@@ -323,12 +324,16 @@ impl Server {
 
     /// Ends when the client wants no answer any more, or is gone.
     async fn taken_back(&self, context: &RequestContext<RoleServer>) {
-        let mut gone = self.gone.clone();
         tokio::select! {
             () = context.ct.cancelled() => {}
-            // An error means that the connection has ended.
-            _ = gone.wait_for(|gone| *gone) => {}
+            () = self.left() => {}
         }
+    }
+
+    /// Ends when the client is gone.
+    async fn left(&self) {
+        // An error means that the connection has ended.
+        let _ = self.gone.clone().wait_for(|gone| *gone).await;
     }
 
     fn caller(&self, context: &RequestContext<RoleServer>) -> Caller {

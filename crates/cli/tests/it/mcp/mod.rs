@@ -1,8 +1,11 @@
 //! `ringfence mcp`: the protocol by hand, and as the official clients speak it.
 
+mod asking;
 mod connection;
+mod elicitation;
 mod frames;
 mod official;
+mod stateless;
 mod workspace;
 
 use std::collections::VecDeque;

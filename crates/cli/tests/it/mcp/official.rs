@@ -71,11 +71,11 @@ fn calls() -> Value {
 }
 
 /// What a client told, by the name of the check.
-struct Told(BTreeMap<String, Value>);
+pub(super) struct Told(BTreeMap<String, Value>);
 
 impl Told {
     #[track_caller]
-    fn get(&self, check: &str) -> &Value {
+    pub(super) fn get(&self, check: &str) -> &Value {
         assert!(self.0.contains_key(check), "the client did not come to `{check}`");
         &self.0[check]
     }
@@ -93,7 +93,7 @@ impl Told {
 
     /// That a call failed with an error of this type, for a program and for a model.
     #[track_caller]
-    fn failed(&self, check: &str, kind: &str) {
+    pub(super) fn failed(&self, check: &str, kind: &str) {
         let told = self.get(check);
         assert_eq!(told["error"], true, "{check}: {told}");
         let error = &told["structured"]["error"];
@@ -106,9 +106,9 @@ impl Told {
     }
 }
 
-/// Runs a client's program to its end.
-fn told(mut client: Command) -> Told {
-    let output = finish(&mut client, calls().to_string().as_bytes());
+/// Runs a client's program to its end, with what it shall do.
+pub(super) fn told(mut client: Command, calls: &Value) -> Told {
+    let output = finish(&mut client, calls.to_string().as_bytes());
     assert_eq!(output.status, 0, "{}", output.stderr);
     let lines = output.stdout.lines();
     let told = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -116,7 +116,7 @@ fn told(mut client: Command) -> Told {
     Told(told.collect())
 }
 
-fn installed(path: &str) -> PathBuf {
+pub(super) fn installed(path: &str) -> PathBuf {
     let place = repository(path);
     assert!(place.exists(), "no {path} (`cargo xtask setup` makes it)");
     // The directory is resolved, a link in it is not.
@@ -132,7 +132,7 @@ fn check(protocol: Option<&str>, command: impl FnOnce(&World, &Path, &Path) -> C
         fs::create_dir_all(offered.join(name)).unwrap();
     }
     let client = command(&world, &world.dir.path("ringfence"), &offered);
-    let told = told(client);
+    let told = told(client, &calls());
     greeting(&told, protocol);
     tools(&told);
     answers(&told);
