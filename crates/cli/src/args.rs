@@ -108,6 +108,8 @@ pub(crate) enum Command {
     Session(SessionCommand),
     /// Keep workers warm behind a Unix socket, so that runs start at once.
     Serve(ServeArgs),
+    /// Print the link to the engine's web console. Whoever has it can answer in your place.
+    Console,
     /// Answer questions that wait for a person's approval, and look at those that were answered.
     #[command(subcommand)]
     Approvals(ApprovalsCommand),

@@ -18,7 +18,7 @@ pub use arguments::Arguments;
 pub(crate) use entry::MAX_ATTEMPTS;
 pub use entry::{Decision, Entry, Outcome, Who};
 pub use error::{Broken, Error};
-pub use follow::{Follow, tail};
+pub use follow::{Follow, Mark, mark, tail};
 pub use line::{Digest, Link, ParseLinkError};
 pub use log::{Limits, Log};
 pub use verify::{Verified, verify};

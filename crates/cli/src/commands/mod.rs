@@ -6,6 +6,7 @@ pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod console;
 pub(crate) mod doctor;
 pub(crate) mod gateway;
 pub(crate) mod man;

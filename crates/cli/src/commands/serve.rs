@@ -15,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::args::ServeArgs;
+use crate::commands::console::Served;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::{high, kernel, local};
@@ -44,6 +45,7 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
         let gateways = gateway::Listener::bind(&for_gateways, gateway::Patience::default())
             .map_err(|error| deaf(&for_gateways, &error))?;
         let approvals = kernel::approvals(context)?;
+        let console = Served::open(approvals.clone(), context).await?;
         let mut terminate = signal(SignalKind::terminate())?;
         let backend = Arc::new(Local::new(settings));
         backend
@@ -51,6 +53,9 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
             .await
             .map_err(|error| Failure::refused(error.explain(), error.hint()))?;
         context.ui.err(format!("listening at {}\n", socket.display()))?;
+        if let Some(console) = &console {
+            console.announce(context)?;
+        }
         let (stopping, stopped) = watch::channel(false);
         let stop = async {
             tokio::select! {
@@ -61,7 +66,12 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
         };
         tokio::join!(
             listener.serve(Arc::clone(&backend), stop),
-            gateways.serve(&approvals, until(stopped)),
+            gateways.serve(&approvals, until(stopped.clone())),
+            async {
+                if let Some(console) = console {
+                    console.serve(until(stopped)).await;
+                }
+            },
         );
         drop((listener, gateways));
         if let Some(backend) = Arc::into_inner(backend) {

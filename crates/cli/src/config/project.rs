@@ -141,6 +141,7 @@ fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static s
         | "engine.session_idle_minutes"
         | "engine.session_lifetime_minutes"
         | "artifacts.store" => return None,
+        "engine.console" | "engine.listen" => (false, "it would decide where you are asked"),
         key if key.starts_with("sandbox.docker.") => return None,
         // Another runtime than `local` answers that it is not available.
         "sandbox.type" => (value != "local", "you asked for another runtime"),
@@ -242,6 +243,8 @@ mod tests {
         assert!(!allowed("sandbox.blocked_imports", json!([])));
         assert!(!allowed("artifacts.dir", json!("/home/ann/.ssh")));
         assert!(!allowed("audit.dir", json!("/home/ann/.ssh")));
+        assert!(!allowed("engine.console", json!(false)));
+        assert!(!allowed("engine.listen", json!("127.0.0.1:1")));
         assert!(!allowed("gateway.chats", json!(["telegram_666"])));
         assert!(!allowed("gateway.telegram.users", json!([666])));
         assert!(!allowed(

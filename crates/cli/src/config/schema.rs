@@ -509,6 +509,12 @@ pub(crate) struct Engine {
     pub(crate) session_idle_minutes: values::Minutes,
     /// Minutes, or a duration with its unit, after which any session is ended.
     pub(crate) session_lifetime_minutes: values::Minutes,
+    /// Serve the web console, on which a person answers questions.
+    pub(crate) console: bool,
+    /// The console's address on this machine; the kernel chooses port 0. Unset: `127.0.0.1:8737`, or another port where
+    /// that one is taken.
+    #[schemars(with = "Option<String>")]
+    pub(crate) listen: Option<values::Listen>,
 }
 
 impl Default for Engine {
@@ -522,6 +528,8 @@ impl Default for Engine {
             max_sessions: 16,
             session_idle_minutes: values::Minutes(Timeout::seconds(30 * 60)),
             session_lifetime_minutes: values::Minutes(Timeout::seconds(480 * 60)),
+            console: true,
+            listen: None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The types of single values that only the configuration knows.
 
 use std::fmt::Display;
+use std::net::SocketAddr;
 
 use ringfence_policy::{Cpus, EnvName, Mount, Timeout};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -167,6 +168,30 @@ impl JsonSchema for Minutes {
             "description": "minutes, or a text such as `30s`, `5m` or `2h`, up to 24h",
             "type": ["integer", "string"],
         })
+    }
+}
+
+/// An address that only this machine reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Listen(pub(crate) SocketAddr);
+
+impl<'de> Deserialize<'de> for Listen {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let address: SocketAddr = text.parse().map_err(|_| {
+            serde::de::Error::custom(format!(
+                "`{text}` is no address with a port, such as `127.0.0.1:8737` or `[::1]:8737`"
+            ))
+        })?;
+        if address.ip().is_loopback() {
+            return Ok(Self(address));
+        }
+        Err(serde::de::Error::custom(format!(
+            "other machines could reach `{text}`; listen at 127.0.0.1 or [::1], and come from afar through \
+             `ssh -L {port}:127.0.0.1:{port} THIS_MACHINE`",
+            port = address.port()
+        )))
     }
 }
 

@@ -176,7 +176,7 @@ impl Service {
     /// # Errors
     /// If the store cannot be read.
     pub async fn waiting(&self) -> Result<Vec<Request>, Error> {
-        self.with(|store| store.list(true)).await
+        self.with(|store| store.waiting()).await
     }
 
     /// The newest requests, whatever became of them, oldest first.
@@ -184,7 +184,15 @@ impl Service {
     /// # Errors
     /// If the store cannot be read.
     pub async fn history(&self) -> Result<Vec<Request>, Error> {
-        self.with(|store| store.list(false)).await
+        self.newest(super::MAX_HISTORY).await
+    }
+
+    /// So many of the newest requests, whatever became of them, oldest first.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn newest(&self, count: usize) -> Result<Vec<Request>, Error> {
+        self.with(move |store| store.newest(count)).await
     }
 
     /// One request.

@@ -148,20 +148,25 @@ impl Store {
         find(&self.connection, id)
     }
 
-    /// Requests, oldest first: those that wait, or the newest of all.
-    pub(super) fn list(&mut self, waiting_only: bool) -> Result<Vec<Request>, Error> {
+    /// The requests that wait, oldest first.
+    pub(super) fn waiting(&mut self) -> Result<Vec<Request>, Error> {
+        let sql = format!("SELECT {COLUMNS} FROM requests WHERE state = 'pending' ORDER BY number LIMIT ?");
+        self.list(&sql, MAX_PENDING)
+    }
+
+    /// The newest requests, oldest first.
+    pub(super) fn newest(&mut self, count: usize) -> Result<Vec<Request>, Error> {
+        let newest = "SELECT * FROM requests ORDER BY number DESC LIMIT ?";
+        self.list(
+            &format!("SELECT {COLUMNS} FROM ({newest}) ORDER BY number"),
+            count.min(MAX_HISTORY),
+        )
+    }
+
+    fn list(&mut self, sql: &str, count: usize) -> Result<Vec<Request>, Error> {
         self.sweep()?;
-        let sql = if waiting_only {
-            format!(
-                "SELECT {COLUMNS} FROM requests WHERE state = 'pending' ORDER BY number LIMIT {MAX_PENDING}"
-            )
-        } else {
-            format!(
-                "SELECT {COLUMNS} FROM (SELECT * FROM requests ORDER BY number DESC LIMIT {MAX_HISTORY}) ORDER BY number"
-            )
-        };
-        let mut statement = self.connection.prepare(&sql)?;
-        let rows = statement.query_map([], columns)?;
+        let mut statement = self.connection.prepare(sql)?;
+        let rows = statement.query_map([count as i64], columns)?;
         rows.map(|row| request(row?)).collect()
     }
 

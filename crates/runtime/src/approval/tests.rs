@@ -505,7 +505,7 @@ async fn texts_and_questions_are_bounded_and_a_thousand_requests_leave_their_his
         .query_row("SELECT count(*) FROM requests", [], |row| row.get(0))
         .unwrap();
     assert!(kept <= MAX_HISTORY + MAX_PENDING, "{kept}");
-    assert_eq!(store.list(true).unwrap().len(), MAX_PENDING);
+    assert_eq!(store.waiting().unwrap().len(), MAX_PENDING);
 }
 
 #[tokio::test]

@@ -30,6 +30,22 @@ pub fn tail(directory: &Path, count: usize) -> Result<Vec<String>, Error> {
     Ok(newest.into())
 }
 
+/// Where a log stood at a moment. Another mark means that something was appended, or that a file was closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    file: (u64, u64),
+    length: u64,
+}
+
+/// Where the log in `directory` stands; `None` if it has no file that is appended to.
+pub fn mark(directory: &Path) -> Option<Mark> {
+    let meta = std::fs::symlink_metadata(files::current(directory)).ok()?;
+    Some(Mark {
+        file: files::identity(&meta),
+        length: meta.len(),
+    })
+}
+
 fn last_lines(piece: Piece, wanted: usize) -> Result<VecDeque<String>, Error> {
     let mut last = VecDeque::new();
     let mut lines = Lines::new(piece.file, 0, piece.length).map_err(failed("read", &piece.path))?;

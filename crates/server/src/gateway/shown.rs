@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
+
 /// How many characters beyond ASCII are named.
 const MAX_FOREIGN: usize = 8;
 
@@ -23,6 +25,29 @@ pub fn lines(text: &str) -> Vec<String> {
     text.split('\n')
         .map(|line| line.chars().map(escaped_if(unseen)).collect())
         .collect()
+}
+
+/// Part of a text that a person decides about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Piece {
+    /// As it was written; lines end with `\n`.
+    Plain(String),
+    /// The escape of a character that would not be seen.
+    Escape(String),
+}
+
+/// A text that a person decides about, taken apart into what can be seen and what stands for what cannot.
+pub fn pieces(text: &str) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    for c in text.chars() {
+        match pieces.last_mut() {
+            _ if unseen(c) && c != '\n' => pieces.push(Piece::Escape(c.escape_unicode().to_string())),
+            Some(Piece::Plain(plain)) => plain.push(c),
+            Some(Piece::Escape(_)) | None => pieces.push(Piece::Plain(c.to_string())),
+        }
+    }
+    pieces
 }
 
 /// A note of the characters that are not plain ASCII, if there are any: some look like letters and are not.
@@ -103,6 +128,33 @@ mod tests {
                 "(not plain ASCII: \\u{3164} U+3164, \\u{fe0f} U+FE0F)",
             ],
         );
+    }
+
+    #[test]
+    fn the_pieces_of_a_text_are_its_lines() {
+        let escape = |text: &str| Piece::Escape(text.to_owned());
+        let plain = |text: &str| Piece::Plain(text.to_owned());
+        for (text, expected) in [
+            ("", vec![]),
+            ("a\nb", vec![plain("a\nb")]),
+            (
+                "\u{202e}a\r\u{200b}\n",
+                vec![
+                    escape("\\u{202e}"),
+                    plain("a"),
+                    escape("\\u{d}"),
+                    escape("\\u{200b}"),
+                    plain("\n"),
+                ],
+            ),
+        ] {
+            assert_eq!(pieces(text), expected, "{text:?}");
+            let joined: String = expected
+                .iter()
+                .map(|(Piece::Plain(text) | Piece::Escape(text))| text.as_str())
+                .collect();
+            assert_eq!(joined, lines(text).join("\n"));
+        }
     }
 
     #[test]

@@ -1,0 +1,147 @@
+//! What pages are told of changes: one look-out for all of them, and none while no page is open.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use ringfence_runtime::approval::{Error, Id, State};
+use ringfence_runtime::audit::{self, Mark};
+use tokio::sync::watch;
+
+use super::Sources;
+use super::approvals::MAX_SHOWN;
+
+/// Pages at once.
+pub(super) const MAX_VIEWERS: usize = 16;
+
+/// How long to wait after the store could not be read.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What has changed how often.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct News {
+    /// Goes up when a question comes, or something becomes of one.
+    pub(super) approvals: u64,
+    /// The questions that wait.
+    pub(super) waiting: Vec<Id>,
+    /// Goes up when a tool was used.
+    pub(super) runs: u64,
+}
+
+/// What was seen at the last look.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    waiting: Vec<Id>,
+    newest: Vec<(Id, State)>,
+    log: Option<Mark>,
+}
+
+/// The look-out.
+#[derive(Debug)]
+pub(super) struct Hub {
+    sources: Sources,
+    viewers: watch::Sender<usize>,
+    news: watch::Sender<News>,
+}
+
+/// A page that is open, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Viewer {
+    viewers: watch::Sender<usize>,
+    /// What the page is told.
+    pub(super) news: watch::Receiver<News>,
+}
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        self.viewers.send_modify(|count| *count = count.saturating_sub(1));
+    }
+}
+
+impl Hub {
+    pub(super) fn new(sources: Sources) -> Self {
+        Self {
+            sources,
+            viewers: watch::Sender::new(0),
+            news: watch::Sender::default(),
+        }
+    }
+
+    /// Another page, unless there are too many.
+    pub(super) fn enter(&self) -> Option<Viewer> {
+        let entered = self.viewers.send_if_modified(|count| {
+            let free = *count < MAX_VIEWERS;
+            *count += usize::from(free);
+            free
+        });
+        entered.then(|| Viewer {
+            viewers: self.viewers.clone(),
+            news: self.news.subscribe(),
+        })
+    }
+
+    /// Looks out for changes whenever a page is open.
+    pub(super) async fn watch(&self) -> Infallible {
+        let mut viewers = self.viewers.subscribe();
+        loop {
+            // The sender is held by this value, so that the channel stays open.
+            let _ = viewers.wait_for(|count| *count > 0).await;
+            // An open page is a person who can be asked.
+            let listener = self.sources.approvals.listen(None, None).await;
+            let last_has_gone = viewers.wait_for(|count| *count == 0);
+            tokio::select! {
+                _ = last_has_gone => {}
+                never = self.look_out() => match never {},
+            }
+            if let Ok(listener) = listener {
+                // Where this fails, the engine's own end tells.
+                let _ = self.sources.approvals.leave(listener).await;
+            }
+        }
+    }
+
+    async fn look_out(&self) -> Infallible {
+        let mut changes = self.sources.approvals.changes();
+        let mut seen = None;
+        loop {
+            let looked = match changes.next().await {
+                Ok(()) => self.look().await,
+                Err(error) => Err(error),
+            };
+            match looked {
+                Ok(now) => {
+                    self.tell(seen.as_ref(), &now);
+                    seen = Some(now);
+                }
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    }
+
+    async fn look(&self) -> Result<Seen, Error> {
+        let service = &self.sources.approvals;
+        let waiting = service.waiting().await?;
+        let newest = service.newest(MAX_SHOWN).await?;
+        Ok(Seen {
+            waiting: waiting.into_iter().map(|request| request.id).collect(),
+            newest: newest
+                .into_iter()
+                .map(|request| (request.id, request.state))
+                .collect(),
+            log: audit::mark(&self.sources.audit),
+        })
+    }
+
+    fn tell(&self, before: Option<&Seen>, now: &Seen) {
+        // A page that came before the first look may have seen less.
+        let asked =
+            before.is_none_or(|before| (&before.waiting, &before.newest) != (&now.waiting, &now.newest));
+        let used = before.is_none_or(|before| before.log != now.log);
+        if asked || used {
+            self.news.send_modify(|news| {
+                news.approvals += u64::from(asked);
+                news.runs += u64::from(used);
+                news.waiting.clone_from(&now.waiting);
+            });
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Questions and records as the page is told them.
+
+use ringfence_runtime::approval::{Kind, Remember, Request, State};
+use ringfence_runtime::audit::Digest;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::gateway::{Piece, foreign, pieces, visible};
+
+/// How much of a record's arguments is shown, in characters.
+const MAX_ARGUMENTS: usize = 2_000;
+
+/// A question, or what became of it.
+#[derive(Debug, Serialize)]
+pub(super) struct Question {
+    id: String,
+    kind: &'static str,
+    /// The text that is asked about, taken apart.
+    text: Vec<Piece>,
+    /// A note of characters that only look like plain letters.
+    foreign: Option<String>,
+    risk: Option<u8>,
+    reasons: Vec<String>,
+    /// How an approval may be remembered.
+    remember: Vec<&'static str>,
+    digest: Digest,
+    scope: String,
+    session: Option<String>,
+    chat: String,
+    created: u64,
+    expires: u64,
+    state: &'static str,
+    by: Option<String>,
+    ended: Option<u64>,
+}
+
+impl From<&Request> for Question {
+    fn from(request: &Request) -> Self {
+        let (kind, risk, reasons) = match &request.kind {
+            Kind::Command { reasons, risk, .. } => ("command", *risk, reasons.as_slice()),
+            Kind::SoftTimeout { .. } => ("soft_timeout", None, &[][..]),
+        };
+        let offers = [
+            (Remember::Once, "once"),
+            (Remember::Session, "session"),
+            (Remember::Always, "always"),
+        ];
+        // The asker's taking it is of no interest to a person.
+        let state = match request.state {
+            State::Consumed => State::Approved,
+            other => other,
+        };
+        Self {
+            id: request.id.to_string(),
+            kind,
+            text: pieces(&request.text),
+            foreign: foreign(&request.text),
+            risk,
+            reasons: reasons.iter().map(|reason| visible(reason)).collect(),
+            remember: offers
+                .iter()
+                .filter(|(remember, _)| request.kind.allows(*remember))
+                .map(|(_, name)| *name)
+                .collect(),
+            digest: request.digest(),
+            scope: visible(&request.scope),
+            session: request.session.as_deref().map(visible),
+            chat: visible(request.chat.as_str()),
+            created: request.created,
+            expires: request.expires,
+            state: state.as_str(),
+            by: request.by.as_deref().map(visible),
+            ended: request.ended,
+        }
+    }
+}
+
+/// One use of a tool.
+#[derive(Debug, Serialize)]
+pub(super) struct Run {
+    sequence: Option<u64>,
+    time: Option<String>,
+    scope: Option<String>,
+    session: Option<String>,
+    surface: Option<String>,
+    client: Option<String>,
+    tool: Option<String>,
+    arguments: Vec<Piece>,
+    attempts: Vec<String>,
+    judgement: Option<String>,
+    decision: Option<String>,
+    outcome: Option<String>,
+    error: Option<String>,
+    duration_micros: Option<u64>,
+}
+
+impl Run {
+    /// What a line of the audit log says, if it is about the use of a tool.
+    pub(super) fn read(line: &str) -> Option<Self> {
+        let record: Value = serde_json::from_str(line).ok()?;
+        let who = record.get("who")?;
+        let text = |value: &Value| value.as_str().map(visible);
+        let attempts = record["attempts"].as_array().into_iter().flatten();
+        Some(Self {
+            sequence: record["sequence"].as_u64(),
+            time: text(&record["time"]),
+            scope: text(&who["scope"]),
+            session: text(&who["session"]),
+            surface: text(&who["surface"]),
+            client: text(&who["client"]),
+            tool: text(&record["tool"]),
+            arguments: pieces(&arguments(&record["arguments"])),
+            attempts: attempts.filter_map(text).collect(),
+            judgement: text(&record["judgement"]),
+            decision: text(&record["decision"]),
+            outcome: text(&record["outcome"]),
+            error: text(&record["error"]),
+            duration_micros: record["duration_micros"].as_u64(),
+        })
+    }
+}
+
+/// Arguments as they are read best: one that is alone by its value, others by their names.
+fn arguments(arguments: &Value) -> String {
+    let shown = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let text = match arguments {
+        Value::Object(map) if map.len() == 1 => map.values().map(shown).collect(),
+        Value::Object(map) => {
+            let lines: Vec<String> = map
+                .iter()
+                .map(|(name, value)| format!("{name}: {}", shown(value)))
+                .collect();
+            lines.join("\n")
+        }
+        Value::Null => String::new(),
+        other => shown(other),
+    };
+    match text.char_indices().nth(MAX_ARGUMENTS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}

@@ -1,0 +1,170 @@
+//! The layer in front of every route: who may ask, from where, and what every answer carries.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::refusal::RETRY_AFTER;
+use super::session::{self, Credentials, single};
+use super::{Refusal, Token, TokenError};
+
+/// How long a request may take, but for what is streamed afterwards.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Requests without the right token in [`RETRY_AFTER`] seconds, before such requests are only told to wait.
+const MAX_FAILURES: u32 = 30;
+
+/// What every answer says of itself: it runs nothing but our own files, and nobody else may show or keep it.
+const HEADERS: [(&str, &str); 8] = [
+    (
+        "content-security-policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
+         frame-ancestors 'none'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+    ),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cache-control", "no-store"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("x-frame-options", "DENY"),
+    (
+        "permissions-policy",
+        "camera=(), geolocation=(), microphone=(), usb=(), serial=(), payment=()",
+    ),
+];
+
+/// Who may ask.
+#[derive(Debug)]
+pub(super) struct Guard {
+    /// The names that this machine has for itself, with our port.
+    hosts: Vec<String>,
+    credentials: Credentials,
+    /// Paths that show nothing and need no credentials.
+    open: &'static [&'static str],
+    failures: Mutex<Failures>,
+}
+
+/// Failures since a moment.
+#[derive(Debug)]
+struct Failures {
+    since: Instant,
+    count: u32,
+}
+
+impl Guard {
+    /// The guard of the interface at `address`.
+    pub(super) fn new(
+        address: SocketAddr,
+        token: Token,
+        open: &'static [&'static str],
+    ) -> Result<Self, TokenError> {
+        let port = address.port();
+        let own = match address.ip() {
+            IpAddr::V4(ip) => ip.to_string(),
+            IpAddr::V6(ip) => format!("[{ip}]"),
+        };
+        Ok(Self {
+            hosts: ["127.0.0.1", "localhost", "[::1]", &own]
+                .iter()
+                .map(|host| format!("{host}:{port}"))
+                .collect(),
+            credentials: Credentials::new(token, port)?,
+            open,
+            failures: Mutex::new(Failures {
+                since: Instant::now(),
+                count: 0,
+            }),
+        })
+    }
+
+    pub(super) fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+
+    /// What somebody without the right token is told. Whoever has it is never kept waiting because of others.
+    pub(super) fn failed(&self) -> Refusal {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        if failures.since.elapsed() >= Duration::from_secs(RETRY_AFTER) {
+            *failures = Failures {
+                since: Instant::now(),
+                count: 0,
+            };
+        }
+        failures.count = failures.count.saturating_add(1);
+        if failures.count > MAX_FAILURES {
+            Refusal::TOO_MANY
+        } else {
+            Refusal::CREDENTIALS
+        }
+    }
+
+    fn check(&self, request: &Request) -> Result<(), Refusal> {
+        let (method, headers, uri) = (request.method(), request.headers(), request.uri());
+        if ![Method::GET, Method::HEAD, Method::POST].contains(method) {
+            return Err(Refusal::METHOD);
+        }
+        // A name that somebody else has pointed at this machine is not ours.
+        let host = single(headers, "host").filter(|host| self.is_ours(host));
+        let target = uri.authority().is_none_or(|target| Some(target.as_str()) == host);
+        if host.is_none() || !target {
+            return Err(Refusal::HOST);
+        }
+        let changes = *method == Method::POST;
+        if !changes && self.open.contains(&uri.path()) {
+            return Ok(());
+        }
+        self.check_origin(headers, host)?;
+        let by_browser = changes && headers.contains_key(header::ORIGIN);
+        if uri.path() == session::PATH && by_browser {
+            return Ok(());
+        }
+        if self.credentials.has_token(headers) {
+            return Ok(());
+        }
+        if !self.credentials.has_session(headers) {
+            return Err(self.failed());
+        }
+        // A browser says where a request that changes something comes from.
+        if changes && !by_browser {
+            return Err(Refusal::ORIGIN);
+        }
+        Ok(())
+    }
+
+    fn is_ours(&self, host: &str) -> bool {
+        self.hosts.iter().any(|own| own.eq_ignore_ascii_case(host))
+    }
+
+    /// That a browser which says where the request comes from says: from this very page.
+    fn check_origin(&self, headers: &HeaderMap, host: Option<&str>) -> Result<(), Refusal> {
+        let origin = !headers.contains_key(header::ORIGIN)
+            || single(headers, "origin").and_then(|origin| origin.strip_prefix("http://")) == host;
+        let site = !headers.contains_key("sec-fetch-site")
+            || single(headers, "sec-fetch-site").is_some_and(|site| matches!(site, "same-origin" | "none"));
+        if origin && site {
+            Ok(())
+        } else {
+            Err(Refusal::ORIGIN)
+        }
+    }
+}
+
+/// Lets a request through to its route, or answers it.
+pub(super) async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    let mut response = match guard.check(&request) {
+        Ok(()) => tokio::time::timeout(PATIENCE, next.run(request))
+            .await
+            .unwrap_or_else(|_| Refusal::SLOW.into_response()),
+        Err(refusal) => refusal.into_response(),
+    };
+    let headers = response.headers_mut();
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
