@@ -59,7 +59,7 @@ pub(crate) fn none_in_container(dir: &Dir, container: &str) {
 }
 
 /// What may be in the state directory: artifacts, the audit log, what was found out about interpreters, the
-/// compiled worker, questions and answers.
+/// compiled worker, questions and answers, what opens the console.
 #[track_caller]
 fn files(dir: &Dir) {
     let state = dir.path("state/ringfence");
@@ -80,6 +80,7 @@ fn files(dir: &Dir) {
                 "approvals.db",
                 "approvals.db-wal",
                 "approvals.db-shm",
+                "console.token",
             ]
             .contains(&name.as_str())
     };
@@ -89,7 +90,7 @@ fn files(dir: &Dir) {
         let left = entries(&state.join("workspaces"));
         assert_eq!(left, [""; 0], "private workspaces are left");
     }
-    for socket in ["engine.sock", "gateway.sock"] {
+    for socket in ["engine.sock", "gateway.sock", "console.address"] {
         let path = dir.path("run/ringfence").join(socket);
         assert!(!path.exists(), "{socket} is left");
     }
