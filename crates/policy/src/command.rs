@@ -19,7 +19,7 @@ mod test;
 
 pub use effect::{Effect, Finding};
 pub(crate) use nested::{Around, Judged, redirect_findings, simple_findings, variable_findings};
-pub(crate) use place::{directory, prints_names};
+pub(crate) use place::{directory, prints_ids, prints_names};
 pub(crate) use special::INPUT;
 pub(crate) use table::within_word;
 
@@ -69,7 +69,8 @@ fn judge(words: &[Word], found: &mut Found) {
             format!("{program}: takes settings, which can run programs, from the directory it runs in"),
         );
     }
-    if asks_for_help(args, root.helps) && root.wraps.is_none() && !root.local {
+    let version = root.version && matches!(args, [only] if only.text == "-v");
+    if (version || asks_for_help(args, root.helps)) && root.wraps.is_none() && !root.local {
         return;
     }
     match root.sub {

@@ -2,7 +2,7 @@
 //!
 //! Only arguments are expanded. A program whose name is computed stays unknown.
 
-use crate::command::{INPUT, prints_names};
+use crate::command::{INPUT, prints_ids, prints_names};
 use crate::shell::{Form, Node, Piece, Simple, Variable, Word};
 
 /// How many readings of one command are looked at, and how many words one word may become.
@@ -95,13 +95,14 @@ impl Scope {
         }
         let mut all: Vec<Vec<Piece>> = vec![Vec::new()];
         let mut splits = false;
-        for (index, piece) in word.pieces.iter().enumerate() {
+        for piece in &word.pieces {
+            let first = all.iter().all(|before| before.iter().all(is_empty));
             let alternatives = match piece {
                 Piece::Braces(words) if !words.is_empty() && all.len() * words.len() <= MAX_VARIANTS => words
                     .iter()
                     .map(|text| vec![Piece::Literal(text.clone())])
                     .collect(),
-                Piece::Variable(variable) => match self.variable(variable, choice, index == 0) {
+                Piece::Variable(variable) => match self.variable(variable, choice, first) {
                     Known::Pieces(pieces) => vec![pieces],
                     Known::Split(pieces) => {
                         splits = true;
@@ -109,6 +110,9 @@ impl Scope {
                     }
                 },
                 Piece::Commands(body) if prints_here(body) => vec![vec![Piece::Literal(".".to_owned())]],
+                Piece::Commands(body) if prints_ids(body) => {
+                    vec![vec![Piece::Literal("0".to_owned()), Piece::Glob('*')]]
+                }
                 Piece::Commands(body) if prints_names(body) => {
                     splits = true;
                     vec![vec![Piece::Glob('*')]]
@@ -117,8 +121,7 @@ impl Scope {
             };
             all = product(&all, &alternatives);
         }
-        let empty = |piece: &Piece| matches!(piece, Piece::Literal(text) if text.is_empty());
-        if all.len() > 1 && all.iter().any(|pieces| pieces.iter().all(empty)) {
+        if all.len() > 1 && all.iter().any(|pieces| pieces.iter().all(is_empty)) {
             // Bash leaves such a word out.
             return vec![word.clone()];
         }
@@ -134,6 +137,9 @@ impl Scope {
         }
         match variable.name.as_str() {
             "HOME" if first => return Known::Pieces(vec![Piece::Home("~".to_owned())]),
+            "USER" | "LOGNAME" | "HOSTNAME" if variable.form == Form::Quoted => {
+                return Known::Pieces(vec![Piece::Literal("user".to_owned())]);
+            }
             "PWD" if first => return Known::Pieces(vec![Piece::Literal(".".to_owned())]),
             _ => {}
         }
@@ -175,6 +181,10 @@ fn product<T: Clone>(beginnings: &[Vec<T>], ends: &[Vec<T>]) -> Vec<Vec<T>> {
     all
 }
 
+fn is_empty(piece: &Piece) -> bool {
+    matches!(piece, Piece::Literal(text) if text.is_empty())
+}
+
 fn uses(word: &Word, name: &str) -> bool {
     let named = |piece: &Piece| matches!(piece, Piece::Variable(variable) if variable.name == name);
     word.pieces.iter().any(named)
@@ -191,9 +201,8 @@ fn rewritten(word: &Word, mut pieces: Vec<Piece>, splits: bool) -> Word {
     if pieces == word.pieces {
         return word.clone();
     }
-    let empty = |piece: &Piece| matches!(piece, Piece::Literal(text) if text.is_empty());
-    if !pieces.iter().all(empty) {
-        pieces.retain(|piece| !empty(piece));
+    if !pieces.iter().all(is_empty) {
+        pieces.retain(|piece| !is_empty(piece));
     }
     if splits && pieces != [Piece::Glob('*')] {
         pieces.insert(0, Piece::Glob('*'));

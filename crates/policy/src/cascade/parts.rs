@@ -62,9 +62,28 @@ pub(super) fn parts(script: &Script, rules: &Rules) -> Vec<Part> {
 fn feeds(nodes: &[Node]) -> bool {
     let feeding = |word: &Word| word.text.contains("xargs") || word.pieces.iter().any(is_commands);
     nodes.iter().any(|node| match node {
-        Node::Simple(simple) => simple.words.iter().any(feeding),
+        Node::Simple(simple) => match simple.words.first().map(|word| word.text.as_str()) {
+            // They show their arguments, or compare them, and open nothing by such a name but `test`, which tells no contents.
+            Some("echo" | "printf" | "[" | "test") => within(&simple.words),
+            _ => simple.words.iter().any(feeding),
+        },
         Node::Pipe(nodes) => feeds(nodes),
-        Node::Compound { words, body, .. } => words.iter().any(feeding) || feeds(body),
+        Node::Compound {
+            kind: Compound::For,
+            words,
+            body,
+            ..
+        } => words.iter().any(feeding) || feeds(body),
+        Node::Compound { words, body, .. } => within(words) || feeds(body),
+    })
+}
+
+/// Whether something in a substitution feeds.
+fn within(words: &[Word]) -> bool {
+    let pieces = words.iter().flat_map(|word| &word.pieces);
+    pieces.into_iter().any(|piece| match piece {
+        Piece::Commands(body) | Piece::Process { body, .. } => feeds(body),
+        Piece::Literal(_) | Piece::Glob(_) | Piece::Home(_) | Piece::Variable(_) | Piece::Braces(_) => false,
     })
 }
 

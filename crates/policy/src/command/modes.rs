@@ -2,12 +2,15 @@
 
 use super::effect::{Effect, Found};
 use super::options::Scanned;
+use crate::shell::Word;
 
 /// Looks for the option.
 pub(super) fn needs(scanned: &Scanned, title: &str, found: &mut Found) {
     let asks: &[&str] = match title {
         "unzip" => &["-l", "-v", "-Z", "-t", "-p", "-c", "-z"],
-        "gzip" | "gunzip" | "bzip2" | "bunzip2" | "xz" | "unxz" => return compressor(scanned, title, found),
+        "gzip" | "gunzip" | "bzip2" | "bunzip2" | "xz" | "unxz" | "zstd" | "unzstd" => {
+            return compressor(scanned, title, found);
+        }
         "top" => &["-b", "-l"],
         "crontab" => &["-l"],
         "dpkg" => &[
@@ -28,7 +31,7 @@ pub(super) fn needs(scanned: &Scanned, title: &str, found: &mut Found) {
             "--print-architecture",
             "--get-selections",
         ],
-        "cargo fmt" => &["--check"],
+        "cargo fmt" | "rustfmt" => &["--check", "--version", "-V"],
         "cargo metadata" => &["--locked", "--frozen", "--no-deps"],
         "cargo tree" => &["--locked", "--frozen"],
         "black" | "isort" => &["--check", "--check-only", "-c", "--version", "--diff"],
@@ -54,6 +57,48 @@ pub(super) fn needs(scanned: &Scanned, title: &str, found: &mut Found) {
     };
     if !asks.iter().any(named) {
         changes(title, found);
+    }
+}
+
+/// `rustc` compiles nothing that is not named; `--print kind=file` writes a file.
+pub(super) fn rustc(scanned: &Scanned, found: &mut Found) {
+    for (name, value) in &scanned.values {
+        if *name == "--print" && value.as_deref().is_none_or(|value| value.contains('=')) {
+            found.add(Effect::Write, "rustc --print: writes a file");
+        }
+    }
+}
+
+/// Package managers that ask if their first word says so; the letters behind it mean other things in other modes.
+pub(super) fn query(args: &[Word], title: &str, found: &mut Found) {
+    let (mode, letters): (&str, &str) = match title {
+        "rpm" => ("-q", "ailcdfpRv"),
+        _ => ("-Q", "cdegiklmnopqstu"),
+    };
+    let asks = |word: &Word| {
+        let rest = word
+            .literal()
+            .and_then(|text| text.strip_prefix(mode).map(str::to_owned));
+        rest.is_some_and(|rest| rest.chars().all(|letter| letters.contains(letter)))
+    };
+    let names = |word: &Word| {
+        let known = [
+            "--changelog",
+            "--scripts",
+            "--requires",
+            "--provides",
+            "--last",
+            "--info",
+            "--list",
+        ];
+        word.literal().is_some_and(|text| {
+            known.contains(&text.as_str()) && title == "rpm"
+                || !text.starts_with('-') && !text.contains("://")
+        })
+    };
+    match args.split_first() {
+        Some((first, rest)) if asks(first) && rest.iter().all(names) => {}
+        _ => found.add(Effect::Privilege, format!("{title}: changes packages")),
     }
 }
 

@@ -82,6 +82,22 @@ pub(super) fn sockets(args: &[Word], scanned: &Scanned, found: &mut Found) {
     }
 }
 
+/// `bat cache` is a subcommand; a pager is run where there is a terminal, or if it is told to.
+pub(super) fn bat(args: &[Word], scanned: &Scanned, found: &mut Found) {
+    if scanned
+        .operands
+        .first()
+        .is_some_and(|first| args[*first].text == "cache")
+    {
+        found.add(Effect::Write, "bat cache: builds a cache");
+    }
+    for (name, value) in &scanned.values {
+        if *name == "--paging" && value.as_deref() != Some("never") && value.as_deref() != Some("auto") {
+            found.add(Effect::Terminal, "bat --paging: runs a pager");
+        }
+    }
+}
+
 /// `lsof -i @name` asks name servers about the name.
 pub(super) fn open_files(args: &[Word], found: &mut Found) {
     for word in args {

@@ -1,7 +1,7 @@
 //! Where commands run, and which of them print names of files.
 
 use super::{secrets, table};
-use crate::shell::{Node, Simple, Word};
+use crate::shell::{Node, Piece, Simple, Word};
 
 /// The directory to which `cd` goes, if it is one whose files may be read like any others.
 ///
@@ -11,7 +11,9 @@ pub(crate) fn directory(simple: &Simple) -> Option<String> {
     let [program, target] = simple.words.as_slice() else {
         return None;
     };
-    let plain = simple.assignments.is_empty() && simple.redirects.is_empty() && !target.is_glob();
+    let text = |piece: &Piece| matches!(piece, Piece::Literal(_) | Piece::Home(_));
+    let plain =
+        simple.assignments.is_empty() && simple.redirects.is_empty() && target.pieces.iter().all(text);
     let text = target.shape().filter(|_| plain && program.text == "cd")?;
     // A blank in it would take `$PWD` apart.
     let odd = |sign: char| sign.is_whitespace() || "*?[\\".contains(sign);
@@ -31,7 +33,45 @@ const LISTS: &[(&str, &[&str])] = &[
     ("rg", &["-l", "--files", "--files-with-matches"]),
     ("command", &["-v"]),
     ("date", &[]),
+    ("pgrep", &[]),
+    ("pidof", &[]),
 ];
+
+/// Whether the commands print numbers or hashes only, none of which could become an option.
+pub(crate) fn prints_ids(nodes: &[Node]) -> bool {
+    let [Node::Simple(simple)] = nodes else {
+        return false;
+    };
+    let words: Option<Vec<String>> = simple.words.iter().map(Word::literal).collect();
+    let words = words.unwrap_or_default();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let plain = |word: &&str| !word.starts_with('-');
+    match words.as_slice() {
+        ["pgrep" | "pidof" | "seq", rest @ ..] => rest
+            .iter()
+            .all(|word| plain(word) || matches!(*word, "-f" | "-x" | "-o")),
+        ["docker" | "podman", "ps", rest @ ..] => {
+            let quiet = rest
+                .iter()
+                .any(|word| matches!(*word, "-q" | "-aq" | "-qa" | "--quiet"));
+            quiet && !rest.iter().any(|word| word.starts_with("--format"))
+        }
+        ["git", "merge-base", rest @ ..] => rest.iter().all(plain),
+        ["git", "rev-parse", rest @ ..] => rest
+            .iter()
+            .all(|word| plain(word) || matches!(*word, "--short" | "--verify")),
+        ["git", "rev-list", rest @ ..] => rest.iter().all(|word| {
+            let number = word.trim_start_matches("--max-count=").trim_start_matches('-');
+            plain(word)
+                || number.parse::<u32>().is_ok()
+                || matches!(
+                    *word,
+                    "-n" | "--all" | "--no-merges" | "--first-parent" | "--reverse"
+                )
+        }),
+        _ => false,
+    }
+}
 
 /// Whether the commands print names, and no contents from which anybody could choose names.
 pub(crate) fn prints_names(nodes: &[Node]) -> bool {
@@ -44,6 +84,8 @@ pub(crate) fn prints_names(nodes: &[Node]) -> bool {
         match listed {
             Some((_, [])) => true,
             Some((_, options)) => words.iter().any(|word| options.contains(&word.text.as_str())),
+            // What these print stands in the line.
+            None if ["echo", "printf", "test", "["].contains(&program) => false,
             None => table::root(program).is_some_and(|entry| entry.names),
         }
     };

@@ -61,8 +61,9 @@ pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut F
     {
         return found.add(Effect::Unknown, format!("{title}: waits for queries"));
     }
+    let dots = program == "sqlite3";
     for query in queries {
-        if !query.is_some_and(|query| only_asks(&query)) {
+        if !query.is_some_and(|query| only_asks(&query) || dots && only_shows(&query)) {
             found.add(Effect::Write, format!("{title}: the query may change data"));
         }
     }
@@ -166,6 +167,26 @@ const FUNCTIONS: &[&str] = &[
     "group_concat",
     "like",
 ];
+
+/// A command of the client that shows what there is.
+fn only_shows(query: &str) -> bool {
+    let mut words = query.split_whitespace();
+    let shows = [
+        ".tables",
+        ".schema",
+        ".indexes",
+        ".indices",
+        ".databases",
+        ".fullschema",
+        ".dbinfo",
+        ".show",
+    ];
+    let plain = |word: &str| {
+        word.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_%".contains(&byte))
+    };
+    !query.contains('\n') && words.next().is_some_and(|first| shows.contains(&first)) && words.all(plain)
+}
 
 /// One statement that selects or describes, with functions that are known. Anything odd counts as a change.
 fn only_asks(query: &str) -> bool {

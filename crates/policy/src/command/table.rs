@@ -44,6 +44,8 @@ pub(super) struct Entry {
     pub(super) any: bool,
     /// Files of the project decide which program runs, whatever its arguments are.
     pub(super) local: bool,
+    /// `-v` alone tells its version.
+    pub(super) version: bool,
     /// `-h`, `-help` and the like, alone, print help.
     pub(super) helps: bool,
     /// Its arguments may be anything, also what only the shell knows.
@@ -255,6 +257,7 @@ fn header(line: &'static str) -> Option<Vec<Entry>> {
         any: false,
         local: false,
         helps: false,
+        version: false,
         safe: false,
         names: false,
         single: false,
@@ -287,6 +290,7 @@ fn set(entry: &mut Entry, attribute: &'static str) -> Option<()> {
         None => match attribute {
             "any" => entry.any = true,
             "helps" => entry.helps = true,
+            "version" => entry.version = true,
             "local" => entry.local = true,
             "safe" => entry.safe = true,
             "names" => entry.names = true,
