@@ -15,6 +15,7 @@ mod doctor;
 mod engine;
 mod examples;
 mod fetch;
+mod gateways;
 mod host_exec;
 mod languages;
 mod leftovers;

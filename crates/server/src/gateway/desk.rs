@@ -274,8 +274,14 @@ impl Desk {
         let (choice, token) = Choice::split(press.data).ok_or(Ignored::Unknown)?;
         let card = self.cards.values_mut().find(|card| card.token() == token);
         let card = card.ok_or(Ignored::Unknown)?;
-        if card.words().chat_id != press.chat || card.message() != Some(press.message) {
+        if card.words().chat_id != press.chat {
             return Err(Ignored::Elsewhere);
+        }
+        match card.message() {
+            Some(message) if message == press.message => {}
+            Some(_) => return Err(Ignored::Elsewhere),
+            // It was posted, and we have not been told as which message.
+            None => return Err(Ignored::TooSoon),
         }
         match card.standing() {
             Standing::Waiting => {}

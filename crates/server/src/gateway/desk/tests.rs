@@ -162,6 +162,16 @@ fn a_press_that_is_not_the_questions_own_has_no_effect() {
 }
 
 #[test]
+fn a_press_that_is_faster_than_the_word_that_its_message_is_there_is_no_answer() {
+    let mut chats = Chats::new();
+    chats.says(FromEngine::ApprovalRequest(words("apr_1", "rm x")), 0);
+    let data = chats.data("apr_1", Choice::Deny);
+    assert_eq!(chats.press(&data, 5, 2), Err(Ignored::TooSoon));
+    chats.desk.posted(1, Some(5), chats.start);
+    assert!(chats.press(&data, 5, 2).is_ok());
+}
+
+#[test]
 fn an_answer_that_did_not_arrive_can_be_given_again() {
     let mut chats = Chats::new();
     chats.show("apr_1", 5);

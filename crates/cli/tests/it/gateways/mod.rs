@@ -1,0 +1,3 @@
+//! Gateways to chat services, each against its service as played on this machine.
+
+mod telegram;
