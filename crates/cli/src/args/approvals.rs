@@ -63,5 +63,9 @@ pub(crate) enum GatewayCommand {
         chats: Vec<Chat>,
     },
     /// Ask in chats of Telegram, as `gateway.telegram` in the configuration says.
-    Telegram,
+    Telegram {
+        /// Ask nothing; tell the ids of the people who write to the bot, and of the chats that they write in.
+        #[arg(long)]
+        ids: bool,
+    },
 }

@@ -13,6 +13,7 @@ use crate::context::Context;
 pub(crate) fn run(command: &GatewayCommand, context: &Context) -> anyhow::Result<ExitCode> {
     match command {
         GatewayCommand::Terminal { chats } => terminal::run(chats, context),
-        GatewayCommand::Telegram => telegram::run(context),
+        GatewayCommand::Telegram { ids: false } => telegram::run(context),
+        GatewayCommand::Telegram { ids: true } => telegram::tell_ids(context),
     }
 }

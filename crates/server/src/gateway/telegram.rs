@@ -5,9 +5,11 @@
 
 mod api;
 mod attend;
+mod contact;
 mod page;
 
 pub use api::Patience;
+pub use contact::tell_ids;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -1,8 +1,9 @@
 //! `ringfence gateway telegram`.
 
+use std::convert::Infallible;
 use std::process::ExitCode;
 
-use ringfence_server::gateway::telegram::{Error, Settings};
+use ringfence_server::gateway::telegram::{self, Error, Settings};
 
 use super::token::token;
 use crate::commands::run::interrupted;
@@ -18,16 +19,29 @@ pub(crate) fn run(context: &Context) -> anyhow::Result<ExitCode> {
     // It may be there before the first engine is.
     context.paths.make_runtime()?;
     let socket = context.paths.gateway_socket();
+    until_interrupted(settings.attend(&socket, |line| log(line, context)))
+}
+
+pub(crate) fn tell_ids(context: &Context) -> anyhow::Result<ExitCode> {
+    let config = &context.config()?.gateway.telegram;
+    let token = token(&config.token_env, config.token_file.as_deref(), context)?;
+    until_interrupted(telegram::tell_ids(&config.base_url, token, |line| {
+        log(line, context);
+    }))
+}
+
+fn log(line: &str, context: &Context) {
+    // There is nobody left to tell if standard error is closed.
+    let _ = context.ui.err(format!("{}\n", visible(line)));
+}
+
+fn until_interrupted(work: impl Future<Output = Result<Infallible, Error>>) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let log = |line: &str| {
-        // There is nobody left to tell if standard error is closed.
-        let _ = context.ui.err(format!("{}\n", visible(line)));
-    };
     let ended = runtime.block_on(async {
         tokio::select! {
-            ended = settings.attend(&socket, log) => match ended {
+            ended = work => match ended {
                 Ok(never) => match never {},
                 Err(error) => Err(failure(error)),
             },

@@ -85,6 +85,31 @@ struct Parameters {
     retry_after: Option<u64>,
 }
 
+/// What an update can be about.
+pub(super) trait Update: DeserializeOwned {
+    /// What Telegram calls it when it is asked for.
+    const KIND: AllowedUpdate;
+    /// The member of an update that holds it.
+    const MEMBER: &str;
+}
+
+impl Update for Query {
+    const KIND: AllowedUpdate = AllowedUpdate::CallbackQuery;
+    const MEMBER: &str = "callback_query";
+}
+
+impl Update for Written {
+    const KIND: AllowedUpdate = AllowedUpdate::Message;
+    const MEMBER: &str = "message";
+}
+
+/// Who wrote something, and where. Not what.
+#[derive(Debug, Deserialize)]
+pub(super) struct Written {
+    pub(super) from: From,
+    pub(super) chat: Chat,
+}
+
 /// What was pressed, of all that Telegram tells about it.
 #[derive(Debug, Deserialize)]
 pub(super) struct Query {
@@ -145,13 +170,13 @@ impl Api {
             .await
     }
 
-    /// Waits for presses: what is understood of them, and the number to go on from.
-    pub(super) async fn get_updates(&self, from: i64) -> Result<(Vec<Query>, i64), Fault> {
+    /// Waits for updates of a kind: what is understood of them, and the number to go on from.
+    pub(super) async fn get_updates<T: Update>(&self, from: i64) -> Result<(Vec<T>, i64), Fault> {
         let params = GetUpdatesParams::builder()
             .offset(from)
             .limit(MAX_UPDATES)
             .timeout(u32::try_from(self.patience.poll.as_secs()).unwrap_or(0))
-            .allowed_updates(vec![AllowedUpdate::CallbackQuery])
+            .allowed_updates(vec![T::KIND])
             .build();
         let deadline = self.patience.poll + self.patience.call;
         let updates: Vec<Value> = self.call("getUpdates", &params, deadline).await?;
@@ -249,18 +274,18 @@ fn judged<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, Fau
     })
 }
 
-/// The presses among updates. One that is not understood is passed over, or it would be sent again for ever.
-fn understood(updates: Vec<Value>, from: i64) -> (Vec<Query>, i64) {
+/// What is understood among updates. One that is not is passed over, or it would be sent again for ever.
+fn understood<T: Update>(updates: Vec<Value>, from: i64) -> (Vec<T>, i64) {
     let mut next = from;
-    let mut queries = Vec::new();
+    let mut found = Vec::new();
     for mut update in updates {
         if let Some(id) = update["update_id"].as_i64() {
             next = next.max(id.saturating_add(1));
         }
-        let query = update.get_mut("callback_query").map(Value::take);
-        queries.extend(query.and_then(|query| Query::deserialize(query).ok()));
+        let inner = update.get_mut(T::MEMBER).map(Value::take);
+        found.extend(inner.and_then(|inner| T::deserialize(inner).ok()));
     }
-    (queries, next)
+    (found, next)
 }
 
 /// What went wrong, with its causes and without the address: the token is in it.
@@ -330,8 +355,8 @@ mod tests {
             json!("odd"),
             json!({"update_id": i64::MAX}),
         ];
-        let (queries, next) = understood(updates, 3);
+        let (queries, next) = understood::<Query>(updates, 3);
         assert_eq!((queries.len(), next), (1, i64::MAX));
-        assert_eq!(understood(Vec::new(), 3).1, 3);
+        assert_eq!(understood::<Written>(Vec::new(), 3).1, 3);
     }
 }

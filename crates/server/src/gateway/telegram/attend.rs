@@ -10,14 +10,11 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use super::api::{Api, Fault, Query};
+use super::contact::{BREATH, Pace, introduce, name_of};
 use super::page::{self, Page};
 use super::{Error, Settings, chat_name};
-use crate::gateway::{Card, Desk, Due, FromGateway, Ignored, Link, Press, decidable, visible};
+use crate::gateway::{Card, Desk, Due, FromGateway, Ignored, Link, Press, decidable};
 
-/// The first pause after a call that came to nothing, and the longest.
-const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(60)];
-/// The pause after a call for presses that brought none.
-const BREATH: Duration = Duration::from_millis(100);
 /// Answers to presses that are under way at once; a press beyond them counts, and is not told so.
 const MAX_REPLIES: usize = 16;
 /// Conflicts in a row that are taken for an earlier call of ours that Telegram has not let go.
@@ -49,58 +46,6 @@ impl Settings {
             next: 0,
         };
         gateway.work().await
-    }
-}
-
-/// Asks Telegram who we are, until it can be reached.
-async fn introduce(api: &Api, log: &impl Fn(&str)) -> Result<(), Error> {
-    let mut pace = Pace::new();
-    loop {
-        match api.get_me().await {
-            Ok(me) => {
-                let name = visible(&me.username.unwrap_or_default());
-                log(&format!("telegram knows this bot as @{name}"));
-                return Ok(());
-            }
-            Err(Fault::Token) => return Err(Error::Token),
-            Err(fault) => {
-                log(&format!("{fault}; trying again"));
-                tokio::time::sleep(pace.after(&fault)).await;
-            }
-        }
-    }
-}
-
-/// How soon a call is tried again.
-#[derive(Debug)]
-struct Pace {
-    pause: Duration,
-    /// Before this, nothing is tried.
-    due: Instant,
-}
-
-impl Pace {
-    fn new() -> Self {
-        Self {
-            pause: PAUSES[0],
-            due: Instant::now(),
-        }
-    }
-
-    fn after(&mut self, fault: &Fault) -> Duration {
-        let pause = match fault {
-            Fault::Busy(wait) => *wait,
-            _ => {
-                let longer = (self.pause * 2).min(PAUSES[1]);
-                std::mem::replace(&mut self.pause, longer)
-            }
-        };
-        self.due = Instant::now() + pause;
-        pause
-    }
-
-    fn went_well(&mut self) {
-        self.pause = PAUSES[0];
     }
 }
 
@@ -273,7 +218,7 @@ impl<L: Fn(&str)> Gateway<L> {
     }
 
     async fn pressed(&mut self, query: Query) {
-        let by = who(&query);
+        let by = format!("telegram {}", name_of(&query.from));
         let Some((chat, message)) = self.place(&query) else {
             (self.log)(&format!(
                 "a press of {by} is ignored: not a chat or a user of ours"
@@ -336,22 +281,6 @@ impl<L: Fn(&str)> Gateway<L> {
             Done::Replied
         });
     }
-}
-
-/// Who pressed, as others are told. A number cannot be chosen, and a user name is plain.
-fn who(query: &Query) -> String {
-    let name = query.from.username.as_deref().unwrap_or_default();
-    let name: String = name
-        .chars()
-        .filter(|c| c.is_ascii_alphanumeric() || *c == '_')
-        .take(32)
-        .collect();
-    let name = if name.is_empty() {
-        name
-    } else {
-        format!(" (@{name})")
-    };
-    format!("telegram user {}{name}", query.from.id)
 }
 
 /// A call that posts something.

@@ -18,6 +18,7 @@ fn a_press_lets_the_command_run_and_the_message_tells_who() {
         assert!(message.text.contains(part), "{part}: {message:?}");
     }
     assert_eq!(message.marked("pre"), "touch made");
+    assert_eq!(setting.fake.world().wanted, json!(["callback_query"]));
     let labels: Vec<&str> = message.buttons.iter().map(|(label, _)| label.as_str()).collect();
     assert_eq!(
         labels[..3],

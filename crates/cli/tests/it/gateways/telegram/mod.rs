@@ -63,19 +63,16 @@ impl Setting {
     }
 
     fn bot(&self) -> Bot {
-        self.bot_with("", &[("TELEGRAM_BOT_TOKEN", TOKEN)])
+        self.bot_with(&[], &[("TELEGRAM_BOT_TOKEN", TOKEN)])
     }
 
-    /// With another configuration file, if it is named.
-    fn bot_with(&self, config: &str, env: &[(&str, &str)]) -> Bot {
+    /// With options, and a token from elsewhere.
+    fn bot_with(&self, options: &[&str], env: &[(&str, &str)]) -> Bot {
         let env: Vec<_> = env
             .iter()
             .map(|(name, value)| (name.into(), value.into()))
             .collect();
-        let mut args = vec!["gateway", "telegram"];
-        if !config.is_empty() {
-            args.extend(["--config", config]);
-        }
+        let args = [&["gateway", "telegram"], options].concat();
         let logs = || fs::read_dir(self.world.dir.path("home")).unwrap().count();
         let log = self.world.dir.path(&format!("home/bot{}.log", logs()));
         let file = File::create(&log).unwrap();

@@ -101,7 +101,7 @@ fn what_is_no_press_is_passed_over() {
         json!({"callback_query": {"id": "x", "from": {"id": ANN, "is_bot": false, "first_name": "A"}, "inline_message_id": "1"}}),
         json!({"something_later": {"deep": [1, 2, 3]}}),
     ] {
-        setting.fake.world().update(odd);
+        setting.fake.send(odd);
     }
     let asking = setting.ask("touch made");
     let message = setting.fake.message(0);

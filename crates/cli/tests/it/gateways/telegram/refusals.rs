@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use serde_json::json;
+
 use super::fake::TOKEN;
 use super::{ANN, GROUP, Setting};
 
@@ -37,7 +39,7 @@ fn a_gateway_that_anybody_could_answer_does_not_start() {
             .dir
             .write("home/other.toml", format!("[gateway.telegram]\n{config}\n"));
         setting
-            .bot_with(file.to_str().unwrap(), &env)
+            .bot_with(&["--config", file.to_str().unwrap()], &env)
             .ended(status, words);
     }
     // Nor does a project's file say who may answer.
@@ -58,13 +60,13 @@ fn a_token_comes_from_the_environment_or_a_file_and_is_never_shown() {
     setting.world.start_engine();
     let told = |words: &str| format!("{words}\n");
     setting
-        .bot_with("", &[])
+        .bot_with(&[], &[])
         .ended(125, "the environment variable TELEGRAM_BOT_TOKEN is not set");
     setting
-        .bot_with("", &[("TELEGRAM_BOT_TOKEN", "../getMe?")])
+        .bot_with(&[], &[("TELEGRAM_BOT_TOKEN", "../getMe?")])
         .ended(125, "is not a token");
     setting
-        .bot_with("", &[("TELEGRAM_BOT_TOKEN", "1:wrong")])
+        .bot_with(&[], &[("TELEGRAM_BOT_TOKEN", "1:wrong")])
         .ended(125, "does not accept the bot's token");
 
     let secret = tempfile::NamedTempFile::new().unwrap();
@@ -77,9 +79,11 @@ fn a_token_comes_from_the_environment_or_a_file_and_is_never_shown() {
     let file = setting.world.dir.write("home/other.toml", config);
     let file = file.to_str().unwrap();
     fs::set_permissions(secret.path(), fs::Permissions::from_mode(0o622)).unwrap();
-    setting.bot_with(file, &[]).ended(125, "others may write to it");
+    setting
+        .bot_with(&["--config", file], &[])
+        .ended(125, "others may write to it");
     fs::set_permissions(secret.path(), fs::Permissions::from_mode(0o644)).unwrap();
-    let bot = setting.bot_with(file, &[]);
+    let bot = setting.bot_with(&["--config", file], &[]);
     bot.until("everybody on this machine may read it");
     bot.until("connected to the engine");
     setting.stop(bot, "INT");
@@ -111,9 +115,36 @@ fn a_telegram_that_cannot_be_reached_is_tried_again_and_its_address_is_not_told(
         .unwrap();
     let config = format!("[gateway.telegram]\nchats = [1]\nusers = [1]\nbase_url = 'http://{closed}'\n");
     let file = setting.world.dir.write("home/other.toml", config);
-    let bot = setting.bot_with(file.to_str().unwrap(), &[("TELEGRAM_BOT_TOKEN", TOKEN)]);
+    let bot = setting.bot_with(
+        &["--config", file.to_str().unwrap()],
+        &[("TELEGRAM_BOT_TOKEN", TOKEN)],
+    );
     bot.until("telegram cannot be reached: ");
     assert!(!bot.said().contains("/bot"), "{}", bot.said());
     setting.stop(bot, "TERM");
+    setting.end();
+}
+
+#[test]
+fn the_ids_that_the_configuration_needs_are_told_and_nothing_is_asked() {
+    let setting = Setting::new("");
+    setting.world.start_engine();
+    let file = setting.world.dir.write(
+        "home/other.toml",
+        format!("[gateway.telegram]\nbase_url = '{}'\n", setting.fake.url()),
+    );
+    let options = ["--ids", "--config", file.to_str().unwrap()];
+    let bot = setting.bot_with(&options, &[("TELEGRAM_BOT_TOKEN", TOKEN)]);
+    setting.fake.called("getUpdates", 1);
+    assert_eq!(setting.fake.world().wanted, json!(["message"]));
+    let from = json!({"id": ANN, "is_bot": false, "first_name": "A\u{202e}", "username": "ann"});
+    let chat = json!({"id": GROUP, "type": "supergroup", "title": "\u{1b}[2J"});
+    setting
+        .fake
+        .send(json!({"message": {"message_id": 1, "date": 1, "from": from, "chat": chat, "text": "/start"}}));
+    bot.until(&format!("user {ANN} (@ann) writes in chat {GROUP}\n"));
+    let calls = setting.fake.world().calls.clone();
+    assert!(calls.iter().all(|call| call.starts_with("get")), "{calls:?}");
+    setting.stop(bot, "INT");
     setting.end();
 }

@@ -1,0 +1,111 @@
+//! What every program that talks to Telegram does: says who it is, bears outages, tells who people are.
+
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
+
+use super::api::{Api, Fault, From, Patience, Written};
+use super::{Error, base_url};
+use crate::gateway::{Secret, visible};
+
+/// The first pause after a call that came to nothing, and the longest.
+const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(60)];
+/// The pause after a call for presses that brought none.
+pub(super) const BREATH: Duration = Duration::from_millis(100);
+/// Tells `log` the ids of people who write to the bot, and of the chats that they write in.
+///
+/// # Errors
+/// Why it cannot go on.
+pub async fn tell_ids(base: &str, token: Secret, log: impl Fn(&str)) -> Result<Infallible, Error> {
+    let base = base_url(base).ok_or(Error::BaseUrl)?;
+    let api = Api::new(base, token, Patience::default())?;
+    introduce(&api, &log).await?;
+    let (mut next, mut pace) = (0, Pace::new());
+    loop {
+        let pause = match api.get_updates::<Written>(next).await {
+            Ok((written, from)) => {
+                next = from;
+                pace.went_well();
+                for Written { from, chat } in written {
+                    log(&format!("{} writes in chat {}", name_of(&from), chat.id));
+                }
+                BREATH
+            }
+            Err(Fault::Token) => return Err(Error::Token),
+            Err(Fault::Conflict(words)) => return Err(Error::Conflict(words)),
+            Err(fault) => {
+                log(&format!("{fault}; trying again"));
+                pace.after(&fault)
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Asks Telegram who we are, until it can be reached.
+pub(super) async fn introduce(api: &Api, log: &impl Fn(&str)) -> Result<(), Error> {
+    let mut pace = Pace::new();
+    loop {
+        match api.get_me().await {
+            Ok(me) => {
+                let name = visible(&me.username.unwrap_or_default());
+                log(&format!("telegram knows this bot as @{name}"));
+                return Ok(());
+            }
+            Err(Fault::Token) => return Err(Error::Token),
+            Err(fault) => {
+                log(&format!("{fault}; trying again"));
+                tokio::time::sleep(pace.after(&fault)).await;
+            }
+        }
+    }
+}
+
+/// How soon a call is tried again.
+#[derive(Debug)]
+pub(super) struct Pace {
+    pause: Duration,
+    /// Before this, nothing is tried.
+    pub(super) due: Instant,
+}
+
+impl Pace {
+    pub(super) fn new() -> Self {
+        Self {
+            pause: PAUSES[0],
+            due: Instant::now(),
+        }
+    }
+
+    /// How long to wait after this.
+    pub(super) fn after(&mut self, fault: &Fault) -> Duration {
+        let pause = match fault {
+            Fault::Busy(wait) => *wait,
+            _ => {
+                let longer = (self.pause * 2).min(PAUSES[1]);
+                std::mem::replace(&mut self.pause, longer)
+            }
+        };
+        self.due = Instant::now() + pause;
+        pause
+    }
+
+    pub(super) fn went_well(&mut self) {
+        self.pause = PAUSES[0];
+    }
+}
+
+/// A person, as others are told. A number cannot be chosen, and a user name is plain.
+pub(super) fn name_of(person: &From) -> String {
+    let name = person.username.as_deref().unwrap_or_default();
+    let name: String = name
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || *c == '_')
+        .take(32)
+        .collect();
+    let name = if name.is_empty() {
+        name
+    } else {
+        format!(" (@{name})")
+    };
+    format!("user {}{name}", person.id)
+}
