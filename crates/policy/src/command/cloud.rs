@@ -5,36 +5,12 @@ use super::options::Scanned;
 use super::table::within_word;
 use crate::shell::Word;
 
-/// Groups of `gcloud`. Behind them stands what is done.
-const GCLOUD: &str = "perimeters levels cloud-bindings supported-services managed-instance-groups rolling-action access-approval access-context-manager active-directory address-groups addresses ai ai-platform alloydb \
-    alpha anthos api-gateway api-keys apigee apis app apphub artifacts asset assured audit-manager auth authz-policies \
-    autoscalers backend-buckets backend-services backups batch beta bigtable billing billing-accounts bms bq buckets builds \
-    certificate-authority certificate-manager certificates clusters cloud-shell cloudlocationfinder commitments components \
-    composer compute config configurations container database-migration databases dataflow dataplex dataproc datastore \
-    datastream deploy deployment-manager deployments developer-connect diagnose disk-types disks dns docker domains \
-    edge-cache edge-cloud emulators endpoints environments essential-contacts eventarc events external-vpn-gateways \
-    filestore firebase firestore firewall-policies firewall-rules folders forwarding-rules functions gke-hub groups \
-    health-checks healthcare http-health-checks https-health-checks iam iam-policies iap identity ids image-families images \
-    immersive-stream infra-manager instance-groups instance-templates instances instant-snapshots interconnects jobs keyrings \
-    keys kms locations log-entries logging logs looker lustre machine-images machine-types managed managed-zones \
-    management-hub maps memcache metastore metrics migration ml ml-engine models monitoring netapp network-connectivity \
-    network-endpoint-groups network-firewall-policies network-management network-security network-services networks \
-    node-groups node-pools node-templates node-types notebooks observability operations org-policies org-security-policies \
-    organizations os-config oracle-database packages packet-mirrorings parametermanager peerings policies \
-    policy-intelligence policy-tags policy-troubleshoot privateca projects public-advertised-prefixes \
-    public-delegated-prefixes publicca pubsub quotas record-sets recaptcha recommender redis regions repositories \
-    reservations resource-config resource-manager resource-policies resource-settings resources revisions roles \
-    routers routes rollouts releases run runtime-config scc schemas scheduler security-policies service-accounts \
-    service-attachments service-directory service-extensions services sinks snapshots sole-tenancy source source-repos \
-    spanner sql ssl-certificates ssl-policies storage storage-pools subnets subscriptions tags target-grpc-proxies \
-    target-http-proxies target-https-proxies target-instances target-pools target-ssl-proxies target-tcp-proxies \
-    target-vpn-gateways tasks telco-automation tensorboards tiers topics tpus trace transcoder transfer triggers \
-    unmanaged url-maps users versions video-stitcher views vmware vpc-access vpn-gateways vpn-tunnels workbench worker-pools \
-    workflows workforce-pools workload-identity-pools workloads workspace-add-ons workstations zones accounts attestors \
-    binauthz endpoints instance-configs instance-partitions queues executions attached aws azure bare-metal \
-    certificate-map-entries maps entries dns-authorizations trust-configs import-jobs ekm-connections inventories \
-    flags databases charsets ssl-certs client-certs server-ca-certs server-certs tiers networks restores lite-reservations \
-    lite-topics lite-subscriptions acl default-sink-iam-policies scopes recent-queries links settings cmek-settings";
+/// Groups of `gcloud`. Behind them stands what is done. None is the name of something that is done, but for those that `gcloud` below
+/// looks at.
+const GCLOUD: &str = include_str!("table/gcloud-groups.txt");
+
+/// How deep groups are nested, and more.
+const MAX_GROUPS: usize = 12;
 
 /// What only asks.
 const GCLOUD_ASKS: &str = "list describe list-* describe-* get-iam-policy get-ancestors get-ancestors-iam-policy get-server-config \
@@ -57,6 +33,7 @@ pub(super) fn gcloud(args: &[Word], title: &str, found: &mut Found) {
     let groups = words
         .iter()
         .enumerate()
+        .take(MAX_GROUPS)
         .take_while(|(at, word)| is_group(*at, word))
         .count();
     let Some(verb) = words.get(groups).filter(|_| groups > 0) else {
@@ -71,10 +48,7 @@ pub(super) fn gcloud(args: &[Word], title: &str, found: &mut Found) {
     if !asks {
         return found.add(Effect::Write, format!("{title} … {verb}: may change something"));
     }
-    let secret = words[..groups]
-        .iter()
-        .any(|word| word == "secrets" && words.contains(&"versions".to_owned()));
-    if secret || matches!(words[0].as_str(), "auth" | "emulators") && verb != "list" {
+    if matches!(words[0].as_str(), "auth" | "emulators") && verb != "list" {
         found.add(Effect::Secret, format!("{title}: may show secrets"));
     }
     options(
@@ -95,9 +69,21 @@ pub(super) fn gcloud(args: &[Word], title: &str, found: &mut Found) {
 const TO_FILE: &[&str] = &[
     "get-object",
     "get-object-torrent",
+    "get-hosted-configuration-version",
+    "get-introspection-schema",
+    "get-connection-function",
+    "cloudfront get-function",
+    "codeguruprofiler get-profile",
+    "get-lineage-event",
+    "get-position-estimate",
+    "get-resource-position",
+    "get-work-unit-results",
+    "get-code-binding-source",
+    "get-sol-*-content",
+    "get-sol-*-descriptor",
     "get-job-output",
     "get-thing-shadow",
-    "get-export",
+    "apigateway get-export",
     "get-sdk",
     "get-package-version-asset",
     "get-media",
@@ -105,7 +91,7 @@ const TO_FILE: &[&str] = &[
     "get-clip",
     "get-images",
     "get-snapshot-block",
-    "get-configuration",
+    "appconfig get-configuration",
     "get-latest-configuration",
     "get-raw-message-content",
     "get-read-set",
@@ -158,9 +144,23 @@ pub(super) fn aws(args: &[Word], title: &str, found: &mut Found) {
         "*presigned*",
         "*decrypt*",
         "*private*",
+        "get-*-access",
+        "get-*-access-details",
+        "*-api-key",
+        "*client-secrets",
+        "describe-user-pool-client",
+        "*stream-key",
+        "get-ingest-configuration",
+        "*-job-details",
+        "*session-endpoint",
+        "get-oidc-info",
     ];
     let operation = title.rsplit(' ').next().unwrap_or_default();
-    if TO_FILE.contains(&operation) {
+    let writes = |pattern: &&str| match pattern.split_once(' ') {
+        Some(_) => title.ends_with(*pattern),
+        None => within_word(pattern, operation),
+    };
+    if TO_FILE.iter().any(writes) {
         found.add(Effect::Write, format!("{title}: writes its answer to a file"));
     }
     if secret.iter().any(|pattern| within_word(pattern, operation))
