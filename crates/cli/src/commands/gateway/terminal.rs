@@ -2,13 +2,13 @@
 //!
 //! Lines, and no single keys: a key that is pressed as a question appears must not approve it.
 
+use std::collections::BTreeSet;
 use std::io::BufRead;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use ringfence_runtime::approval::Chat;
-use ringfence_server::gateway::{Client, FromEngine, FromGateway, VERSION};
+use ringfence_server::gateway::{FromEngine, FromGateway, Link, News};
 use tokio::sync::mpsc;
 
 use super::board::{Board, Said};
@@ -16,11 +16,11 @@ use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::ui::{Ui, visible};
 
-/// The first pause before the engine is tried again, and the longest.
-const PAUSES: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(5)];
-
 /// The longest line that is read from a person.
 const MAX_WORDS: u64 = 4 * 1024;
+
+/// How long after connecting everything that waits has been sent again.
+const CONFIRMED_AFTER: Duration = Duration::from_secs(2);
 
 /// Lines that are read and not yet acted on.
 const IN_FLIGHT: usize = 16;
@@ -28,7 +28,10 @@ const IN_FLIGHT: usize = 16;
 /// The terminal as a gateway.
 struct Terminal {
     ui: Ui,
-    chats: Vec<Chat>,
+    chats: BTreeSet<String>,
+    link: Link,
+    /// Since when there is an engine, if there is one.
+    connected: Option<Instant>,
     board: Board,
     lines: mpsc::Receiver<String>,
     /// Whether standard input has ended.
@@ -37,21 +40,16 @@ struct Terminal {
     unsettled: Vec<String>,
 }
 
-/// Why a connection to the engine ended.
-enum Left {
-    /// The engine has gone, or the connection broke.
-    Engine,
-    /// There is no more to say, and everything said has been settled.
-    Done,
-}
-
 pub(crate) fn run(chats: &[Chat], context: &Context) -> anyhow::Result<ExitCode> {
     // It may be there before the first engine is.
     context.paths.make_runtime()?;
     let socket = context.paths.gateway_socket();
+    let chats: BTreeSet<String> = chats.iter().map(|chat| chat.as_str().to_owned()).collect();
     let mut terminal = Terminal {
         ui: context.ui,
-        chats: chats.to_vec(),
+        link: Link::new(socket, &chats, "terminal"),
+        chats,
+        connected: None,
         board: Board::default(),
         lines: stdin_lines(),
         silent: false,
@@ -62,7 +60,7 @@ pub(crate) fn run(chats: &[Chat], context: &Context) -> anyhow::Result<ExitCode>
         .build()?;
     let ended = runtime.block_on(async {
         tokio::select! {
-            ended = terminal.attend(&socket) => ended,
+            ended = terminal.attend() => ended,
             () = interrupted() => Ok(()),
         }
     });
@@ -90,81 +88,62 @@ fn stdin_lines() -> mpsc::Receiver<String> {
 
 impl Terminal {
     /// Attends the engine, and the next one after it, until there is no more to say.
-    async fn attend(&mut self, socket: &Path) -> anyhow::Result<()> {
-        let [shortest, longest] = PAUSES;
-        let (mut pause, mut told) = (shortest, false);
-        loop {
-            match Client::connect(socket).await {
-                Ok(client) => {
-                    (pause, told) = (shortest, false);
-                    self.say("connected to the engine; questions will appear here\n")?;
-                    if let Left::Done = self.converse(client).await? {
-                        return Ok(());
-                    }
-                    self.say("the engine has gone; what waits is kept and will be shown again\n")?;
-                    for id in std::mem::take(&mut self.unsettled) {
-                        self.say(&format!(
-                            "{}: the engine went before it told what became of the answer\n",
-                            visible(&id)
-                        ))?;
-                    }
-                }
-                Err(_) if self.silent => return Ok(()),
-                Err(error) if !told => {
-                    told = true;
-                    self.say(&format!(
-                        "no engine answers ({error}); trying again until one does\n"
-                    ))?;
-                }
-                Err(_) => {}
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(longest);
-        }
-    }
-
-    async fn converse(&mut self, mut client: Client) -> anyhow::Result<Left> {
-        let since = Instant::now();
-        if client.say(&self.hello()).await.is_err() {
-            return Ok(Left::Engine);
-        }
+    async fn attend(&mut self) -> anyhow::Result<()> {
         let mut looks = tokio::time::interval(Duration::from_secs(1));
-        let mut fresh = true;
         loop {
-            if self.silent && self.unsettled.is_empty() {
-                return Ok(Left::Done);
+            if self.silent && self.unsettled.is_empty() && self.connected.is_some() {
+                return Ok(());
             }
             tokio::select! {
                 biased;
-                message = client.next() => match message {
-                    Ok(Some(message)) => self.show(message)?,
-                    Ok(None) | Err(_) => return Ok(Left::Engine),
+                news = self.link.next() => match news {
+                    // Nobody is left who could answer what it will ask.
+                    News::Unreachable(_) if self.silent => return Ok(()),
+                    news => self.hear(news)?,
                 },
-                line = self.lines.recv(), if !self.silent => match line {
-                    Some(line) => if self.pass_on(&line, &mut client).await?.is_none() {
-                        return Ok(Left::Engine);
-                    },
+                line = self.lines.recv(), if !self.silent && self.connected.is_some() => match line {
+                    Some(line) => self.pass_on(&line).await?,
                     None => self.silent = true,
                 },
-                _ = looks.tick() => {
-                    // What waits has been sent again by the time of the second look.
-                    if !std::mem::take(&mut fresh) {
-                        self.board.forget_before(since);
-                    }
-                    let reminders = self.board.reminders(Instant::now());
-                    self.say(&reminders)?;
-                }
+                _ = looks.tick() => self.look()?,
             }
         }
     }
 
-    fn hello(&self) -> FromGateway {
-        let chats = self.chats.iter().map(|chat| chat.as_str().to_owned());
-        FromGateway::Hello {
-            version: VERSION,
-            chats: (!self.chats.is_empty()).then(|| chats.collect()),
-            name: Some("terminal".to_owned()),
+    fn hear(&mut self, news: News) -> anyhow::Result<()> {
+        match news {
+            News::Connected => {
+                self.connected = Some(Instant::now());
+                self.say("connected to the engine; questions will appear here\n")
+            }
+            News::Said(message) => self.show(*message),
+            News::Gone => {
+                self.connected = None;
+                self.say("the engine has gone; what waits is kept and will be shown again\n")?;
+                for id in std::mem::take(&mut self.unsettled) {
+                    self.say(&format!(
+                        "{}: the engine went before it told what became of the answer\n",
+                        visible(&id)
+                    ))?;
+                }
+                Ok(())
+            }
+            News::Unreachable(error) => self.say(&format!(
+                "no engine answers ({error}); trying again until one does\n"
+            )),
         }
+    }
+
+    /// Forgets what no longer waits, and reminds of what will not for long.
+    fn look(&mut self) -> anyhow::Result<()> {
+        let Some(since) = self.connected else {
+            return Ok(());
+        };
+        if since.elapsed() >= CONFIRMED_AFTER {
+            self.board.forget_before(since);
+        }
+        let reminders = self.board.reminders(Instant::now());
+        self.say(&reminders)
     }
 
     fn show(&mut self, message: FromEngine) -> anyhow::Result<()> {
@@ -185,11 +164,11 @@ impl Terminal {
     }
 
     fn serves(&self, chat: &str) -> bool {
-        self.chats.is_empty() || self.chats.iter().any(|served| served.as_str() == chat)
+        self.chats.is_empty() || self.chats.contains(chat)
     }
 
-    /// Passes a line on, if it is an answer; `None` if the engine has gone.
-    async fn pass_on(&mut self, line: &str, client: &mut Client) -> anyhow::Result<Option<()>> {
+    /// Passes a line on, if it is an answer. An engine that has gone is noticed by what it says next.
+    async fn pass_on(&mut self, line: &str) -> anyhow::Result<()> {
         match self.board.hear(line, Instant::now()) {
             None => {}
             Some(Said::Nothing(why)) => self.say(&format!("{why}\n"))?,
@@ -197,12 +176,10 @@ impl Terminal {
                 if let FromGateway::ApprovalResponse { id, .. } = &answer {
                     self.unsettled.push(id.clone());
                 }
-                if client.say(&answer).await.is_err() {
-                    return Ok(None);
-                }
+                self.link.say(&answer).await;
             }
         }
-        Ok(Some(()))
+        Ok(())
     }
 
     fn say(&self, text: &str) -> anyhow::Result<()> {

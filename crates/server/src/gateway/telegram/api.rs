@@ -304,6 +304,7 @@ fn chain(error: reqwest::Error) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[test]
     fn an_answer_is_told_from_what_stands_in_its_way() {
@@ -358,5 +359,53 @@ mod tests {
         let (queries, next) = understood::<Query>(updates, 3);
         assert_eq!((queries.len(), next), (1, i64::MAX));
         assert_eq!(understood::<Written>(Vec::new(), 3).1, 3);
+    }
+
+    fn api(base: &str) -> Api {
+        let patience = Patience {
+            poll: Duration::ZERO,
+            call: Duration::from_millis(500),
+        };
+        let token = Secret::new("1:hidden").unwrap();
+        Api::new(Url::parse(base).unwrap(), token, patience).unwrap()
+    }
+
+    #[track_caller]
+    fn unreachable(result: Result<Me, Fault>, words: &str) {
+        let fault = result.unwrap_err();
+        let text = fault.to_string();
+        assert!(
+            matches!(fault, Fault::Unreachable(_)) && text.contains(words),
+            "{text}"
+        );
+        assert!(!text.contains("hidden") && !text.contains("/bot"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_call_ends_whatever_the_other_side_does_and_tells_no_token() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        // It accepts, and says nothing.
+        unreachable(
+            api(&format!("http://{address}")).get_me().await,
+            "no answer in time",
+        );
+        let mut server = tokio::task::JoinSet::new();
+        server.spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let _ = stream.read(&mut [0; 1024]).await;
+                let head = "HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n";
+                // Whoever reads hangs up before the end.
+                let _ = stream.write_all(head.as_bytes()).await;
+                while stream.write_all(&[b' '; 4096]).await.is_ok() {}
+            }
+        });
+        unreachable(api(&format!("http://{address}")).get_me().await, "more than");
+        // Not the kind of conversation that was asked for.
+        unreachable(
+            api(&format!("https://{address}")).get_me().await,
+            "error sending request",
+        );
     }
 }
