@@ -11,12 +11,13 @@ mod trust;
 mod url;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use body::Body;
 pub use error::{Fault, FetchError, FetchErrorKind, TlsFault};
 pub use request::{FetchRequest, RequestError};
 pub use trust::{Trust, TrustError};
+pub(crate) use url::Scheme;
 pub use url::{ParseUrlError, Url};
 
 use std::mem;

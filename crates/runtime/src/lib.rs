@@ -8,7 +8,7 @@
 //! - [`local`]: the backend of fenced processes on this machine.
 //! - [`probe`]: what this machine offers, layer by layer.
 //! - [`kernel`]: the one door through which every tool is used; [`audit`]: what is kept of each use.
-//! - [`approval`]: questions that a person answers.
+//! - [`approval`]: questions that a person answers; [`assessor`]: one that a model answers.
 //! - [`files`]: the workspace that file tools and code share; [`egress`]: the guard of every way out;
 //!   [`fetch`]: pages through it.
 //! - [`imports`], [`output`], [`redact`], [`artifact`], [`interpreter`]: the parts of the work.
@@ -17,6 +17,7 @@
 
 pub mod approval;
 pub mod artifact;
+pub mod assessor;
 pub mod audit;
 pub mod backend;
 pub mod egress;

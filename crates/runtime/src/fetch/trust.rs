@@ -52,7 +52,8 @@ impl Trust {
         }
     }
 
-    pub(super) async fn config(&self) -> Result<Arc<ClientConfig>, TrustError> {
+    /// The settings of a connection.
+    pub(crate) async fn config(&self) -> Result<Arc<ClientConfig>, TrustError> {
         let load = async || {
             let own = self.own.clone();
             let loading = spawn_blocking(move || load(own.as_deref()));

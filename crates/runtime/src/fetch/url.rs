@@ -11,7 +11,7 @@ const MAX_URL: usize = 8 * 1024;
 
 /// How a page is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scheme {
+pub(crate) enum Scheme {
     Http,
     Https,
 }
@@ -37,11 +37,11 @@ impl Scheme {
 /// Lenient parsers read the same text differently, and whoever checks with one and connects with another is deceived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
-    pub(super) scheme: Scheme,
-    pub(super) host: Host,
-    pub(super) port: u16,
+    pub(crate) scheme: Scheme,
+    pub(crate) host: Host,
+    pub(crate) port: u16,
     /// Path and query, as they are sent.
-    pub(super) target: String,
+    pub(crate) target: String,
 }
 
 /// Why a URL could not be read. The URL is not repeated: it may hold a password.

@@ -97,7 +97,16 @@ impl PrivateDirectory {
     /// # Errors
     /// If it cannot be made.
     pub fn create(parent: &Path) -> io::Result<Self> {
-        let whole = Workdir::create(parent, owner_for_guests())?;
+        Self::owned_by(parent, owner_for_guests())
+    }
+
+    /// Makes one that no guest may enter.
+    pub(crate) fn closed(parent: &Path) -> io::Result<Self> {
+        Self::owned_by(parent, None)
+    }
+
+    fn owned_by(parent: &Path, owner: Option<u32>) -> io::Result<Self> {
+        let whole = Workdir::create(parent, owner)?;
         Ok(Self {
             path: whole.path().join("workspace"),
             _whole: whole,

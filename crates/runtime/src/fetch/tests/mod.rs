@@ -2,8 +2,8 @@
 
 mod bad;
 mod egress;
-mod secure;
-mod server;
+pub(crate) mod secure;
+pub(crate) mod server;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -12,13 +12,13 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use super::*;
 
 /// An authority of our own, with its certificate in a file.
-struct Authority {
+pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     folder: TempDir,
 }
 
 impl Authority {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -28,11 +28,11 @@ impl Authority {
         Self { issuer, folder }
     }
 
-    fn file(&self) -> PathBuf {
+    pub(crate) fn file(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
 
-    fn acceptor(&self, params: &CertificateParams) -> TlsAcceptor {
+    pub(crate) fn acceptor(&self, params: &CertificateParams) -> TlsAcceptor {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
@@ -50,7 +50,7 @@ impl Authority {
     }
 }
 
-fn leaf(names: &[&str]) -> CertificateParams {
+pub(crate) fn leaf(names: &[&str]) -> CertificateParams {
     CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap()
 }
 

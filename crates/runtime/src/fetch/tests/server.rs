@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 /// What a server does once it has read a request.
-pub(super) enum Reply {
+pub(crate) enum Reply {
     /// Sends this and hangs up.
     Whole(Vec<u8>),
     /// Sends the first, then the second for ever.
@@ -19,19 +19,19 @@ pub(super) enum Reply {
 }
 
 impl Reply {
-    pub(super) fn text(head: &str, body: &str) -> Self {
+    pub(crate) fn text(head: &str, body: &str) -> Self {
         let length = body.len();
         Self::Whole(format!("HTTP/1.1 {head}\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes())
     }
 
-    pub(super) fn redirect(location: &str) -> Self {
+    pub(crate) fn redirect(location: &str) -> Self {
         Self::text(&format!("302 Found\r\nLocation: {location}"), "")
     }
 }
 
 /// A server and what it was asked.
-pub(super) struct Server {
-    pub(super) port: u16,
+pub(crate) struct Server {
+    pub(crate) port: u16,
     requests: Arc<Mutex<Vec<String>>>,
     /// Ends the server when this is dropped.
     _tasks: JoinSet<()>,
@@ -39,18 +39,18 @@ pub(super) struct Server {
 
 impl Server {
     /// Answers each request by its text.
-    pub(super) async fn start(reply: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(reply: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Self {
         Self::listen(Ipv4Addr::LOCALHOST, None, Arc::new(reply)).await
     }
 
-    pub(super) async fn start_at(
+    pub(crate) async fn start_at(
         address: Ipv4Addr,
         reply: impl Fn(&str) -> Reply + Send + Sync + 'static,
     ) -> Self {
         Self::listen(address, None, Arc::new(reply)).await
     }
 
-    pub(super) async fn secure(
+    pub(crate) async fn secure(
         acceptor: TlsAcceptor,
         reply: impl Fn(&str) -> Reply + Send + Sync + 'static,
     ) -> Self {
@@ -84,7 +84,7 @@ impl Server {
         }
     }
 
-    pub(super) fn requests(&self) -> Vec<String> {
+    pub(crate) fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
 }

@@ -1,0 +1,185 @@
+//! The key that a model's server wants to see.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+/// Where the key comes from.
+#[derive(Debug, Clone)]
+pub enum Key {
+    /// From the environment.
+    Known(Secret),
+    /// From a file, which is read for each question: keys are changed.
+    File(PathBuf),
+    /// The server wants none.
+    Needless,
+    /// This variable is not set.
+    Missing(String),
+}
+
+/// A text that is shown to nobody but the server it is for.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+/// Why there is no key. What was read is not repeated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// The variable is not set.
+    #[error("there is no key for it: the variable `{0}` is not set")]
+    Missing(String),
+    /// The file cannot be read.
+    #[error("the file of its key cannot be read: {0}")]
+    Unreadable(io::ErrorKind),
+    /// Others than its owner have rights to the file.
+    #[error("the file of its key is open to others (mode {0:03o})")]
+    Open(u32),
+    /// What was found is none.
+    #[error("its key is empty, too long, or holds characters that no key has")]
+    Malformed,
+}
+
+impl KeyError {
+    /// What the reader can do about it.
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::Missing(_) => {
+                "set the variable, or name a file with the key in `hostExecution.preValidation.apiKeyFile`"
+            }
+            Self::Unreadable(_) => {
+                "name a file that you can read in `hostExecution.preValidation.apiKeyFile`"
+            }
+            Self::Open(_) => {
+                "take the others' rights away with `chmod 600`, and have the key replaced if they could read it"
+            }
+            Self::Malformed => {
+                "the key is one word of letters, digits and signs, and the file holds nothing else"
+            }
+        }
+    }
+}
+
+/// No provider's key comes near it.
+const MAX_KEY: usize = 1024;
+
+/// What is shown to a server that wants none: the formats have no place without one.
+const NONE: &str = "none";
+
+impl Key {
+    /// The key as it is at this moment.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub async fn read(&self) -> Result<Secret, KeyError> {
+        match self {
+            Self::Known(secret) => Ok(secret.clone()),
+            Self::File(path) => {
+                let path = path.clone();
+                let reading = tokio::task::spawn_blocking(move || Secret::of_file(&path));
+                let broken = |_| KeyError::Unreadable(io::ErrorKind::Other);
+                reading.await.map_err(broken)?
+            }
+            Self::Needless => Ok(Secret(NONE.to_owned())),
+            Self::Missing(variable) => Err(KeyError::Missing(variable.clone())),
+        }
+    }
+}
+
+impl Secret {
+    /// A key from a text, without the space around it.
+    ///
+    /// # Errors
+    /// If it cannot be one.
+    pub fn new(text: &str) -> Result<Self, KeyError> {
+        let key = text.trim();
+        let fits = (1..=MAX_KEY).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
+        fits.then(|| Self(key.to_owned())).ok_or(KeyError::Malformed)
+    }
+
+    /// The key in a file that nobody but its owner may use.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn of_file(path: &Path) -> Result<Self, KeyError> {
+        let unreadable = |error: io::Error| KeyError::Unreadable(error.kind());
+        // Whatever is there instead of a file must not keep us waiting.
+        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+        let mut options = File::options();
+        let file = options
+            .read(true)
+            .custom_flags(flags.bits().cast_signed())
+            .open(path)
+            .map_err(unreadable)?;
+        let found = file.metadata().map_err(unreadable)?;
+        if !found.is_file() {
+            return Err(KeyError::Unreadable(io::ErrorKind::InvalidInput));
+        }
+        if found.mode() & 0o077 != 0 {
+            return Err(KeyError::Open(found.mode() & 0o777));
+        }
+        let mut text = String::new();
+        let limit = MAX_KEY as u64 + 16;
+        file.take(limit).read_to_string(&mut text).map_err(unreadable)?;
+        Self::new(&text)
+    }
+
+    pub(super) fn into_text(self) -> String {
+        self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const KEY: &str = "sk-ant-0123456789";
+
+    #[test]
+    fn it_is_shown_nowhere() {
+        let known = Key::Known(Secret::new(KEY).unwrap());
+        assert_eq!(format!("{known:?}"), "Known(Secret)");
+        for wrong in ["", " \n", "two words", "a\nb", "k\u{e9}y", &"k".repeat(1025)] {
+            assert_eq!(Secret::new(wrong), Err(KeyError::Malformed), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_its_owners_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("key");
+        fs::write(&file, format!("{KEY}\n")).unwrap();
+        for mode in [0o644, 0o640, 0o604, 0o620, 0o601] {
+            fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+            assert_eq!(Secret::of_file(&file), Err(KeyError::Open(mode)));
+        }
+        for mode in [0o600, 0o400] {
+            fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+            assert_eq!(Secret::of_file(&file), Secret::new(KEY));
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_with_a_key_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = Secret::of_file(&folder.path().join("key"));
+        assert_eq!(missing, Err(KeyError::Unreadable(io::ErrorKind::NotFound)));
+        let directory = Secret::of_file(folder.path());
+        assert_eq!(directory, Err(KeyError::Unreadable(io::ErrorKind::InvalidInput)));
+        let long = folder.path().join("long");
+        fs::write(&long, "k".repeat(1 << 20)).unwrap();
+        fs::set_permissions(&long, Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(Secret::of_file(&long), Err(KeyError::Malformed));
+    }
+}

@@ -1,0 +1,151 @@
+//! Which model is asked, and in which format.
+
+use std::fmt;
+use std::str::FromStr;
+
+use genai::adapter::AdapterKind;
+
+use super::BaseUrl;
+
+/// A model, written `provider/model`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Model {
+    /// Whose format it is asked in.
+    pub provider: Provider,
+    /// What its server calls it.
+    pub name: String,
+}
+
+/// The format that a server speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provider {
+    /// Anthropic's Messages.
+    Anthropic,
+    /// OpenAI's chat completions, which many servers speak.
+    OpenAi,
+}
+
+/// Why a text names no model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ParseModelError {
+    /// Nothing before a slash, or nothing behind it.
+    #[error("a model is written `provider/model`")]
+    Form,
+    /// A format that we do not speak.
+    #[error("the provider is neither `anthropic` nor `openai`")]
+    Provider,
+    /// A name that no server has given.
+    #[error(
+        "the model's name is longer than 80 characters, or holds others than letters, digits and `._:/@+-`"
+    )]
+    Name,
+}
+
+impl ParseModelError {
+    /// What the reader can do about it.
+    pub const fn hint(self) -> &'static str {
+        "write `anthropic/MODEL` or `openai/MODEL`; any server that speaks OpenAI's chat format is `openai/MODEL` with a `baseUrl`"
+    }
+}
+
+/// A name stands in records and questions, beside other things.
+const MAX_NAME: usize = 80;
+
+impl FromStr for Model {
+    type Err = ParseModelError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (provider, name) = text.split_once('/').ok_or(ParseModelError::Form)?;
+        let provider = match provider {
+            "anthropic" => Provider::Anthropic,
+            "openai" => Provider::OpenAi,
+            "" => return Err(ParseModelError::Form),
+            _ => return Err(ParseModelError::Provider),
+        };
+        if name.is_empty() {
+            return Err(ParseModelError::Form);
+        }
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._:/@+-".contains(c);
+        // The library takes what stands before `::` for a name of its own.
+        if name.len() > MAX_NAME || !name.chars().all(plain) || name.contains("::") {
+            return Err(ParseModelError::Name);
+        }
+        Ok(Self {
+            provider,
+            name: name.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let provider = match self.provider {
+            Provider::Anthropic => "anthropic",
+            Provider::OpenAi => "openai",
+        };
+        write!(f, "{provider}/{}", self.name)
+    }
+}
+
+impl Provider {
+    /// The variable that usually holds the key.
+    pub const fn key_variable(self) -> &'static str {
+        match self {
+            Self::Anthropic => "ANTHROPIC_API_KEY",
+            Self::OpenAi => "OPENAI_API_KEY",
+        }
+    }
+
+    /// The provider's own server.
+    #[expect(clippy::expect_used, reason = "the tests read both")]
+    pub(super) fn base(self) -> BaseUrl {
+        let base = match self {
+            Self::Anthropic => "https://api.anthropic.com/v1/",
+            Self::OpenAi => "https://api.openai.com/v1/",
+        };
+        base.parse().expect("the address of a provider")
+    }
+
+    pub(super) const fn format(self) -> AdapterKind {
+        match self {
+            Self::Anthropic => AdapterKind::Anthropic,
+            Self::OpenAi => AdapterKind::OpenAI,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_provider_has_a_server() {
+        assert_eq!(
+            Provider::Anthropic.base().to_string(),
+            "https://api.anthropic.com/v1/"
+        );
+        assert_eq!(Provider::OpenAi.base().to_string(), "https://api.openai.com/v1/");
+    }
+
+    #[test]
+    fn a_model_is_a_provider_and_a_name() {
+        for text in [
+            "anthropic/claude-haiku-4-5",
+            "openai/gpt-5-mini",
+            "openai/meta-llama/Llama-3.1-8B-Instruct",
+            "openai/qwen3:8b",
+        ] {
+            assert_eq!(text.parse::<Model>().unwrap().to_string(), text);
+        }
+        let check = |text: &str, expected| assert_eq!(text.parse::<Model>(), Err(expected), "{text:?}");
+        check("", ParseModelError::Form);
+        check("claude-haiku", ParseModelError::Form);
+        check("/claude", ParseModelError::Form);
+        check("anthropic/", ParseModelError::Form);
+        check("mistral/small", ParseModelError::Provider);
+        check("Anthropic/claude", ParseModelError::Provider);
+        check("openai/a b", ParseModelError::Name);
+        check("openai/a\u{202e}b", ParseModelError::Name);
+        check("openai/groq::llama", ParseModelError::Name);
+        check(&format!("openai/{}", "a".repeat(81)), ParseModelError::Name);
+    }
+}
