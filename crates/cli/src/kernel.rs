@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringfence_policy::{EgressPolicy, EnvName, Scope, Timeout, UserRoot, UserScope};
 use ringfence_runtime::approval::{Chat, Service};
@@ -79,8 +80,13 @@ fn host(context: &Context) -> anyhow::Result<Option<HostSettings>> {
     if !config.host_execution.enabled {
         return Ok(None);
     }
+    let assessor = high::host::assessor(config, &context.environment)?;
+    if let Some(sentence) = assessor.as_ref().and_then(high::host::missing_key) {
+        context.ui.warn(&sentence);
+    }
     Ok(Some(HostSettings {
         rules: high::host::rules(config)?,
+        assessor: assessor.map(Arc::new),
         variables: host_variables(context),
         directory: std::env::current_dir()?,
         timeout: host_timeout(config),
@@ -211,8 +217,17 @@ fn limits(config: &Config) -> ToolLimits {
         let tool = name.strip_suffix("_timeout_secs").unwrap_or(name);
         timeouts.insert(tool.to_owned(), *timeout);
     }
-    // Waiting for an answer is no part of the command's own time.
-    let whole = host_timeout(config).as_duration() + config.host_execution.ask_timeout_min.0.as_duration();
+    // Waiting for an answer, of a model or a person, is no part of the command's own time.
+    let host = &config.host_execution;
+    let waiting = [
+        host.ask_timeout_min.0,
+        host.pre_validation.timeout_ms.0,
+        host_timeout(config),
+    ];
+    let whole = waiting
+        .iter()
+        .map(|timeout| timeout.as_duration())
+        .sum::<Duration>();
     let whole = whole.min(Timeout::MAX);
     timeouts.extend(Timeout::try_from(whole.as_secs_f64()).map(|whole| ("host_exec".to_owned(), whole)));
     ToolLimits {

@@ -3,15 +3,21 @@
 //! A line is judged by its parts. One that a person must approve can wait for minutes, and what it names may be changed
 //! meanwhile: so what stands behind each of its words is noted before the question, and looked at again after the answer.
 
+mod risk;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ringfence_policy::cascade::{Decision, Effect, Rules};
 use ringfence_policy::{EnvName, Timeout};
 
+pub(crate) use risk::Risk;
+
+use crate::assessor::Assessor;
 use crate::audit::Digest;
 use crate::shell::{Host, Runner, ShellOutput};
 
@@ -23,6 +29,8 @@ pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
 pub struct HostSettings {
     /// What runs at once, what is told, and what is asked about.
     pub rules: Rules,
+    /// What asks a model for a score, where `rules` have a threshold; `None`: a person is asked instead.
+    pub assessor: Option<Arc<Assessor>>,
     /// What commands see of the environment, but for `PATH`.
     pub variables: Vec<(EnvName, String)>,
     /// Where they start if there is no workspace; absolute.

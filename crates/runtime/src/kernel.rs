@@ -12,6 +12,7 @@ mod limits;
 mod overdue;
 mod overtime;
 mod record;
+mod review;
 mod room;
 mod schema;
 mod tool;

@@ -64,6 +64,10 @@ fn check(context: &Context) -> anyhow::Result<String> {
     // What a run would refuse later is refused here too.
     high::settings(None, context)?;
     high::host::rules(context.config()?)?;
+    let assessor = high::host::assessor(context.config()?, &context.environment)?;
+    if let Some(sentence) = assessor.as_ref().and_then(high::host::missing_key) {
+        context.ui.warn(&sentence);
+    }
     for sentence in &context.loaded()?.passed_over {
         context.ui.warn(sentence);
     }

@@ -3,11 +3,12 @@
 use std::io::{BufRead, Read};
 use std::process::ExitCode;
 
-use ringfence_policy::cascade::{Decision, Part, Rules, decide};
+use ringfence_policy::cascade::{Decision, Part, Rules, Stage, decide};
 use ringfence_policy::shell;
 use serde_json::json;
 
 use crate::args::{PolicyCheckArgs, PolicyCommand};
+use crate::config::Config;
 use crate::context::Context;
 use crate::high;
 use crate::ui::visible;
@@ -26,7 +27,11 @@ pub(crate) fn run(command: &PolicyCommand, context: &Context) -> anyhow::Result<
         PolicyCommand::Check(args) => context.ui.out(report(&line(&args.command), &rules, args.json))?,
         PolicyCommand::Explain { command } => {
             let line = line(command);
-            context.ui.out(explanation(&line, &decide(&line, &rules)))?;
+            let decision = decide(&line, &rules);
+            let review = review(&decision, &rules, &loaded.config);
+            context
+                .ui
+                .out(explanation(&line, &decision) + &review.unwrap_or_default())?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -107,6 +112,32 @@ fn explanation(line: &str, decision: &Decision) -> String {
         ));
     }
     text + &format!("\n{}\n", verdict(decision))
+}
+
+/// What the stages behind the lists would do.
+fn review(decision: &Decision, rules: &Rules, config: &Config) -> Option<String> {
+    let model = config
+        .host_execution
+        .pre_validation
+        .model
+        .as_deref()
+        .unwrap_or_default();
+    let sentence = match (decision.stage, rules.threshold) {
+        (Stage::AllowList | Stage::NotifyList, _) => return None,
+        (Stage::PreValidation, threshold) => format!(
+            "the model {model} would be asked for a score: below {} it would run, otherwise you would be asked",
+            threshold.unwrap_or_default()
+        ),
+        (Stage::Ask, None) => "you would be asked: no model is configured to score it".to_owned(),
+        (Stage::Ask, Some(_)) if decision.parts.is_empty() => {
+            "you would be asked, and no model: what cannot be read is not scored".to_owned()
+        }
+        (Stage::Ask, Some(threshold)) => format!(
+            "you would be asked, and no model: no score leads below the floor of {}, and you are asked from {threshold} on",
+            decision.floor
+        ),
+    };
+    Some(format!("{sentence}\n"))
 }
 
 fn drawn(part: &Part) -> String {

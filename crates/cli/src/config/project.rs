@@ -84,6 +84,13 @@ fn permission(key: &str, value: &Value, present: &Value) -> Option<&'static str>
             (value == false, "it would let a model decide instead of you")
         }
         "hostExecution.preValidation.model" => (value.is_null(), "it would choose the model that decides"),
+        "hostExecution.preValidation.baseUrl" | "hostExecution.preValidation.caFile" => (
+            false,
+            "it would choose who answers for the model, and gets its key",
+        ),
+        "hostExecution.preValidation.apiKeyEnv" | "hostExecution.preValidation.apiKeyFile" => {
+            (false, "it would choose what is sent as a key")
+        }
         "hostExecution.preValidation.riskThreshold" => (
             value.as_u64() <= present.as_u64(),
             "it would let a model wave through what you want to be asked about",
@@ -335,6 +342,11 @@ mod tests {
         let model = "hostExecution.preValidation.model";
         assert!(!allowed(model, json!("mine/always-zero")));
         assert!(allowed_over(json!("a/b"), model, json!(null)));
+        for key in ["baseUrl", "apiKeyEnv", "apiKeyFile", "caFile"] {
+            let key = format!("hostExecution.preValidation.{key}");
+            assert!(!allowed(&key, json!("HOME")), "{key}");
+            assert!(!allowed_over(json!("HOME"), &key, json!(null)), "{key}");
+        }
         let threshold = "hostExecution.preValidation.riskThreshold";
         assert!(allowed(threshold, json!(3)));
         assert!(!allowed(threshold, json!(10)));

@@ -344,12 +344,22 @@ impl Default for HostExecution {
 pub(crate) struct PreValidation {
     /// Ask the model; otherwise a person is always asked.
     pub(crate) enabled: bool,
-    /// The model. Unset: a person is always asked.
+    /// The model, as `anthropic/MODEL` or `openai/MODEL`. Unset: a person is always asked.
     pub(crate) model: Option<String>,
+    /// The server, as `https://models.example.com/v1`; plain http on this machine alone. Unset: the provider's own.
+    pub(crate) base_url: Option<String>,
+    /// The environment variable that holds the key; empty if the server wants none. Unset: `ANTHROPIC_API_KEY` or
+    /// `OPENAI_API_KEY`.
+    pub(crate) api_key_env: Option<String>,
+    /// A file that holds the key, instead of a variable; nobody but its owner may have rights to it.
+    pub(crate) api_key_file: Option<PathBuf>,
+    /// A PEM file with certificate authorities to trust for the server besides those of the system.
+    pub(crate) ca_file: Option<PathBuf>,
     /// Commands of a lower risk (0 to 10) run; the others are asked about.
     pub(crate) risk_threshold: values::Risk,
-    /// Milliseconds until the model counts as unreachable.
-    pub(crate) timeout_ms: u32,
+    /// Milliseconds until the model counts as unreachable, 1 to 60000.
+    #[schemars(with = "values::Milliseconds")]
+    pub(crate) timeout_ms: values::Milliseconds,
 }
 
 impl Default for PreValidation {
@@ -357,8 +367,12 @@ impl Default for PreValidation {
         Self {
             enabled: true,
             model: None,
+            base_url: None,
+            api_key_env: None,
+            api_key_file: None,
+            ca_file: None,
             risk_threshold: values::Risk::MIDDLE,
-            timeout_ms: 5_000,
+            timeout_ms: values::Milliseconds(Timeout::seconds(5)),
         }
     }
 }

@@ -12,13 +12,13 @@ use crate::tools::Tools;
 const LISTS: &str = "[hostExecution]\nenabled = true\nallowList = ['@read-only']\nnotifyList = ['touch *']\n";
 
 /// What a tool says in the end, while the test answers its question.
-struct Asking<'a> {
+pub(crate) struct Asking<'a> {
     tools: &'a Tools,
     child: Child,
 }
 
 impl<'a> Asking<'a> {
-    fn of(tools: &'a Tools, command: &str) -> Self {
+    pub(crate) fn of(tools: &'a Tools, command: &str) -> Self {
         let arguments = json!({ "command": command }).to_string();
         let mut tool = tools.dir.command(["tool", "host_exec", &arguments, "--json"]);
         let child = tool.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -26,7 +26,7 @@ impl<'a> Asking<'a> {
     }
 
     /// The question, once it is there.
-    fn question(&self) -> Value {
+    pub(crate) fn question(&self) -> Value {
         let mut found = Value::Null;
         eventually("a question", || {
             let listed = self.tools.dir.run(["approvals", "ls", "--json"]);
@@ -37,12 +37,12 @@ impl<'a> Asking<'a> {
         found
     }
 
-    fn answer(&self, verdict: &str) {
+    pub(crate) fn answer(&self, verdict: &str) {
         let id = self.question()["id"].as_str().unwrap().to_owned();
         self.tools.dir.run(["approvals", verdict, &id]).ok();
     }
 
-    fn end(mut self) -> Value {
+    pub(crate) fn end(mut self) -> Value {
         let mut printed = String::new();
         self.child
             .stdout

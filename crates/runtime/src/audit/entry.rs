@@ -10,6 +10,8 @@ use crate::clock;
 
 /// Names and identifiers are cut behind this many bytes.
 const MAX_NAME: usize = 256;
+/// It ends with who decided, whose name must not be lost behind that of a model.
+const MAX_JUDGEMENT: usize = 512;
 
 /// How many attempts to reach a host a record names.
 pub(crate) const MAX_ATTEMPTS: usize = 20;
@@ -91,7 +93,7 @@ pub(super) struct Written<'a> {
     arguments: &'a Arguments,
     #[serde(skip_serializing_if = "<[String]>::is_empty", serialize_with = "names")]
     attempts: &'a [String],
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "optional_name")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "judgement")]
     judgement: Option<&'a str>,
     decision: Decision,
     outcome: Outcome,
@@ -162,6 +164,11 @@ fn names<S: Serializer>(names: &[String], serializer: S) -> Result<S::Ok, S::Err
             .take(MAX_ATTEMPTS)
             .map(|name| arguments::fit(name, MAX_NAME)),
     )
+}
+
+fn judgement<S: Serializer>(judgement: &Option<&str>, serializer: S) -> Result<S::Ok, S::Error> {
+    let fit = judgement.map(|judgement| arguments::fit(judgement, MAX_JUDGEMENT));
+    fit.serialize(serializer)
 }
 
 fn optional_name<S: Serializer>(name: &Option<&str>, serializer: S) -> Result<S::Ok, S::Error> {

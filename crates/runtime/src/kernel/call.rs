@@ -5,23 +5,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringfence_policy::cascade::Decision;
 use ringfence_policy::{
     Access, ExecutionResult, Language, Limits, Mount, Network, Request, RuntimeKind, Timeout,
 };
 use tokio::sync::{mpsc, watch};
 
 use super::room::{Room, within};
-use super::{
-    Allowance, Approvals, Caller, ErrorKind, Extension, Notes, Overtime, Parts, ToolError, taken_back,
-};
-use crate::approval::{self, Kind, Lasting, Question};
+use super::{Allowance, Approvals, Caller, ErrorKind, Extension, Notes, Overtime, Parts, ToolError};
+use crate::approval;
 use crate::backend;
 use crate::egress::Attempt;
 use crate::execute::{Order, execute};
 use crate::fetch::Fetcher;
 use crate::files::{self, Root, WriteMode};
-use crate::host::{self, HostSettings};
+use crate::host::HostSettings;
 use crate::local::{Chunk, Connection, Fence, PrivateDirectory};
 use crate::shell::{self, Runner, ShellOutput};
 
@@ -235,78 +232,6 @@ impl Call<'_> {
     pub(crate) fn directory(&self, host: &HostSettings) -> PathBuf {
         let workspace = self.workspace.as_ref().map(|root| root.real().to_path_buf());
         workspace.unwrap_or_else(|| host.directory.clone())
-    }
-
-    /// Keeps what the policy said of a line for the audit log.
-    pub(crate) fn judged(&self, decision: &Decision) {
-        let Decision {
-            verdict,
-            stage,
-            floor,
-            ..
-        } = decision;
-        self.notes.judged(format!(
-            "{} ({}), risk at least {floor}",
-            verdict.name(),
-            stage.name()
-        ));
-    }
-
-    /// Asks the person whether a line may run on the host, and waits.
-    pub(crate) async fn ask_about(&self, line: &str, decision: &Decision) -> Result<(), ToolError> {
-        let (Some(Approvals { service, chat }), Ok(host)) = (&self.kernel.approvals, self.host()) else {
-            return Err(ToolError::new(
-                ErrorKind::PermissionDenied,
-                "the command needs a person's approval, and there is nobody to ask",
-                "use a command that the user's lists allow",
-            ));
-        };
-        let question = Question {
-            kind: Kind::Command {
-                reasons: decision.reasons.clone(),
-                risk: Some(decision.floor),
-                lasting: if host::may_last(decision) {
-                    Lasting::Offered
-                } else {
-                    Lasting::Never
-                },
-            },
-            text: line.to_owned(),
-            scope: self.caller.scope.clone(),
-            session: self.caller.session.clone(),
-            chat: chat.clone(),
-            patience: host.patience,
-        };
-        let asked = tokio::select! {
-            asked = service.ask_with(question, self.questions.as_ref()) => asked,
-            () = taken_back(self.cancelled.clone()) => return Err(ToolError::cancelled()),
-        };
-        let (kind, message, hint) = match asked {
-            Ok(approval::Decision::Approved { .. }) => return Ok(()),
-            Ok(approval::Decision::Rejected { by }) => (
-                ErrorKind::Rejected,
-                format!("the command was rejected by the user ({by})"),
-                "do not ask for it again; say what it was for, and go on without it",
-            ),
-            Ok(approval::Decision::Expired) => (
-                ErrorKind::ApprovalTimeout,
-                format!("the approval timed out: nobody answered within {}", host.patience),
-                "go on without it, or ask again when the user is back",
-            ),
-            Ok(approval::Decision::Dismissed { by }) => (
-                ErrorKind::ApprovalTimeout,
-                format!(
-                    "the approval timed out: {by} was asked and gave no answer, and nobody else is there to ask"
-                ),
-                "go on without it, or ask again when the user is back",
-            ),
-            Err(error) => (
-                ErrorKind::Internal,
-                format!("nobody could be asked: {error}"),
-                error.hint(),
-            ),
-        };
-        Err(ToolError::new(kind, message, hint))
     }
 
     /// Tells the person something. That it could not be kept is no reason to keep an answer back.

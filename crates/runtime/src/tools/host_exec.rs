@@ -37,8 +37,8 @@ impl Tool for HostExec {
         let directory = call.directory(host);
         if decision.verdict == Verdict::Review {
             let named = Named::by(&line, &directory);
-            call.ask_about(&line, &decision).await?;
-            // The person has seen the line; what it names must be the same still.
+            call.review(&line, &decision).await?;
+            // A model or a person has seen the line; what it names must be the same still.
             if let Some(path) = Named::by(&line, &directory).changed_since(&named) {
                 return Err(changed(&path));
             }
@@ -58,10 +58,7 @@ impl Tool for HostExec {
 fn changed(path: &std::path::Path) -> ToolError {
     ToolError::new(
         ErrorKind::PermissionDenied,
-        format!(
-            "{} changed while the command waited for its approval",
-            path.display()
-        ),
+        format!("{} changed while the command was reviewed", path.display()),
         "ask again: what would run now is not what was approved",
     )
 }

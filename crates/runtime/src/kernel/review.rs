@@ -1,0 +1,124 @@
+//! The review of a line that no list allows: a model scores it, and a person is asked.
+
+use ringfence_policy::cascade::{Decision, Stage};
+
+use super::{Approvals, Call, ErrorKind, ToolError, taken_back};
+use crate::approval::{self, Kind, Lasting, Question};
+use crate::egress::AttemptLog;
+use crate::host::{HostSettings, Risk, may_last};
+
+impl Call<'_> {
+    /// Keeps what the policy said of a line for the audit log.
+    pub(crate) fn judged(&self, decision: &Decision) {
+        self.notes.judged(Risk::of(decision, None).recorded(decision));
+    }
+
+    /// Returns once a model or a person lets the line run.
+    pub(crate) async fn review(&self, line: &str, decision: &Decision) -> Result<(), ToolError> {
+        let host = self.host()?;
+        let risk = self.risk(host, line, decision).await?;
+        let record = risk.recorded(decision);
+        let note = |by: &str| self.notes.judged(format!("{record}; {by}"));
+        if risk.is_let_run() {
+            note("let run by the model");
+            return Ok(());
+        }
+        note("nobody has answered");
+        let (said, result) = told(self.ask_about(host, line, decision, &risk).await?, host);
+        note(&said);
+        result
+    }
+
+    /// Asks the model where its score can make a difference. Where the floor decides, the command is not sent anywhere.
+    async fn risk(&self, host: &HostSettings, line: &str, decision: &Decision) -> Result<Risk, ToolError> {
+        let mut risk = Risk::of(decision, host.rules.threshold);
+        if let (Stage::PreValidation, Some(assessor)) = (decision.stage, &host.assessor) {
+            let log = AttemptLog::default();
+            let score = tokio::select! {
+                score = assessor.score(line, decision, &log) => score,
+                () = taken_back(self.cancelled.clone()) => return Err(ToolError::cancelled()),
+            };
+            self.tried(&log.attempts());
+            risk.assessed(assessor.model(), score);
+        }
+        Ok(risk)
+    }
+
+    /// Asks the person whether a line may run on the host, and waits.
+    async fn ask_about(
+        &self,
+        host: &HostSettings,
+        line: &str,
+        decision: &Decision,
+        risk: &Risk,
+    ) -> Result<approval::Decision, ToolError> {
+        let Some(Approvals { service, chat }) = &self.kernel.approvals else {
+            return Err(ToolError::new(
+                ErrorKind::PermissionDenied,
+                "the command needs a person's approval, and there is nobody to ask",
+                "use a command that the user's lists allow",
+            ));
+        };
+        let question = Question {
+            kind: Kind::Command {
+                reasons: risk
+                    .reason()
+                    .into_iter()
+                    .chain(decision.reasons.clone())
+                    .collect(),
+                risk: Some(risk.value()),
+                lasting: if may_last(decision) {
+                    Lasting::Offered
+                } else {
+                    Lasting::Never
+                },
+            },
+            text: line.to_owned(),
+            scope: self.caller.scope.clone(),
+            session: self.caller.session.clone(),
+            chat: chat.clone(),
+            patience: host.patience,
+        };
+        let asked = tokio::select! {
+            asked = service.ask_with(question, self.questions.as_ref()) => asked,
+            () = taken_back(self.cancelled.clone()) => return Err(ToolError::cancelled()),
+        };
+        asked.map_err(|error| {
+            let message = format!("nobody could be asked: {error}");
+            ToolError::new(ErrorKind::Internal, message, error.hint())
+        })
+    }
+}
+
+/// What a person's answer means: for the audit log, and for the tool.
+fn told(answer: approval::Decision, host: &HostSettings) -> (String, Result<(), ToolError>) {
+    match answer {
+        approval::Decision::Approved { by } => (format!("approved by {by}"), Ok(())),
+        approval::Decision::Rejected { by } => (
+            format!("rejected by {by}"),
+            Err(ToolError::new(
+                ErrorKind::Rejected,
+                format!("the command was rejected by the user ({by})"),
+                "do not ask for it again; say what it was for, and go on without it",
+            )),
+        ),
+        approval::Decision::Dismissed { by } => (
+            format!("{by} gave no answer"),
+            Err(ToolError::new(
+                ErrorKind::ApprovalTimeout,
+                format!(
+                    "the approval timed out: {by} was asked and gave no answer, and nobody else is there to ask"
+                ),
+                "go on without it, or ask again when the user is back",
+            )),
+        ),
+        approval::Decision::Expired => (
+            "nobody answered".to_owned(),
+            Err(ToolError::new(
+                ErrorKind::ApprovalTimeout,
+                format!("the approval timed out: nobody answered within {}", host.patience),
+                "go on without it, or ask again when the user is back",
+            )),
+        ),
+    }
+}
