@@ -1,8 +1,9 @@
 //! A tool's arguments as the log may show them: without credentials, and short.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::line::{self, Digest};
@@ -40,13 +41,34 @@ impl Arguments {
         };
         Self {
             shown: walk.value(arguments, MAX_DEPTH),
-            digest: Digest::of(arguments.to_string().as_bytes()),
+            digest: Digest::of(&serde_json::to_vec(&Sorted(arguments)).unwrap_or_default()),
         }
     }
 
     /// What the log shows.
     pub fn shown(&self) -> &Value {
         &self.shown
+    }
+}
+
+/// A value with the members of its objects by name, whatever order they came in and `serde_json` was built to keep.
+struct Sorted<'a>(&'a Value);
+
+impl Serialize for Sorted<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::Array(list) => serializer.collect_seq(list.iter().map(Sorted)),
+            Value::Object(members) => {
+                let sorted: BTreeMap<_, _> = members
+                    .iter()
+                    .map(|(name, value)| (name, Sorted(value)))
+                    .collect();
+                serializer.collect_map(sorted)
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+                self.0.serialize(serializer)
+            }
+        }
     }
 }
 
