@@ -74,7 +74,8 @@ async fn a_server_with_a_certificate_is_asked_and_no_other() {
         let bad = of(authority, &params).await;
         let refused = scored(&Assessor::new(settings(&base(&bad), trust()))).await;
         assert_eq!(refused, Err(NoScore::Tls(fault)));
-        assert_eq!(bad.requests(), ["no tls"], "no key went out");
+        let has_key = |request: &String| request.contains("sk-");
+        assert!(!bad.requests().iter().any(has_key));
     }
 }
 
