@@ -5,7 +5,6 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::PYTHON;
 use crate::process::program;
 use crate::report;
 
@@ -20,25 +19,8 @@ pub(super) fn setup(root: &Path) -> Result<()> {
 }
 
 fn python(root: &Path) -> Result<()> {
-    let wanted = list(root, "requirements.txt")?;
-    if is_there(root, VENV, &wanted) {
-        report::line("MCP client for Python: there");
-        return Ok(());
-    }
-    report::line("MCP client for Python: installing");
-    program(root, PYTHON, &["-m", "venv", "--clear", VENV]).run()?;
-    let pip = root.join(VENV).join("bin/pip");
-    let requirements = root.join(LISTS).join("requirements.txt");
-    let requirements = requirements.to_string_lossy();
-    let arguments = [
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--requirement",
-        &requirements,
-    ];
-    program(root, &pip.to_string_lossy(), &arguments).run()?;
-    stamp(root, VENV, &wanted)
+    let list = format!("{LISTS}/requirements.txt");
+    super::environment(root, "MCP client for Python", VENV, &list)
 }
 
 fn node(root: &Path) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Installs what the tests need on a bare Debian machine, as root; quick where it is there already.
 
+mod browser;
 mod docker;
 mod mcp;
 
@@ -23,6 +24,7 @@ const PACKAGES: &[(&str, &str, &[&str])] = &[
     ("docker.io", "dockerd", &["--version"]),
     ("docker-cli", "docker", &["--version"]),
     ("iptables", "iptables", &["--version"]),
+    ("chromium", "chromium", &["--version"]),
 ];
 
 /// Cargo's own tools, at the versions that the gate was written against.
@@ -43,6 +45,7 @@ pub(crate) fn setup(root: &Path) -> Result<()> {
     tools(root)?;
     venv(root).context("make the virtual environment of the tests")?;
     mcp::setup(root)?;
+    browser::setup(root).context("install what drives the browser of the tests")?;
     docker::setup(root).context("make the Docker container of the tests")
 }
 
@@ -109,19 +112,24 @@ fn tools(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// numpy, pandas and matplotlib at exact versions. The list that was installed is kept beside them.
+/// numpy, pandas and matplotlib at exact versions.
 fn venv(root: &Path) -> Result<()> {
-    let requirements = root.join("xtask/test-requirements.txt");
-    let wanted = fs::read_to_string(&requirements).context("read xtask/test-requirements.txt")?;
-    let stamp = root.join(VENV).join("installed.txt");
+    environment(root, "virtual environment", VENV, "xtask/test-requirements.txt")
+}
+
+/// A virtual environment at `place` with what the list says. The list that was installed is kept beside it.
+fn environment(root: &Path, what: &str, place: &str, list: &str) -> Result<()> {
+    let list = root.join(list);
+    let wanted = fs::read_to_string(&list).with_context(|| format!("read {}", list.display()))?;
+    let stamp = root.join(place).join("installed.txt");
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
-        report::line("virtual environment: there");
+        report::line(&format!("{what}: there"));
         return Ok(());
     }
-    report::line("virtual environment: installing numpy, pandas and matplotlib");
-    program(root, PYTHON, &["-m", "venv", "--clear", VENV]).run()?;
-    let pip = root.join(VENV).join("bin/pip");
-    let list = requirements.to_string_lossy();
+    report::line(&format!("{what}: installing"));
+    program(root, PYTHON, &["-m", "venv", "--clear", place]).run()?;
+    let pip = root.join(place).join("bin/pip");
+    let list = list.to_string_lossy();
     let arguments = [
         "install",
         "--quiet",

@@ -10,6 +10,7 @@ mod audit_kill;
 mod bad_input;
 mod bench;
 mod config;
+mod console;
 mod corpus;
 mod doctor;
 mod engine;

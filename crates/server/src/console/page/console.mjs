@@ -363,7 +363,7 @@ function used(run) {
       ["Tried to reach", bullets(run.attempts), true],
     ]),
   ];
-  const shown = [make("b", null, run.tool ?? "unknown"), gist(run.arguments)];
+  const shown = [make("b", null, run.tool ?? "unknown"), " ", gist(run.arguments)];
   return row(word, shown, run.time ? moment(run.time) : "", more);
 }
 

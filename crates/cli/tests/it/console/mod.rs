@@ -1,0 +1,60 @@
+//! The web console of the built binary.
+
+mod browser;
+mod requests;
+
+use std::io::Read;
+use std::process::{Child, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::eventually;
+use crate::world::World;
+
+/// Commands on the host, all but reading ones asked about, and a console wherever there is room.
+const CONFIG: &str = "[hostExecution]\nenabled = true\nallowList = ['@read-only']\n[engine]\nlisten = '127.0.0.1:0'\npool_size = 1\n";
+
+fn world() -> World {
+    let world = World::before_engine();
+    world.dir.write("config/ringfence/ringfence.toml", CONFIG);
+    world.start_engine();
+    world
+}
+
+/// The link that opens the console.
+#[track_caller]
+fn link(world: &World) -> String {
+    let mut link = String::new();
+    eventually("the console is open", || {
+        let output = world.dir.run(["console"]);
+        link = output.stdout.trim().to_owned();
+        output.status == 0
+    });
+    link
+}
+
+/// A command of an agent's that waits for a person.
+struct Asking(Child);
+
+impl Asking {
+    fn of(world: &World, command: &str) -> Self {
+        let arguments = json!({ "command": command }).to_string();
+        let mut tool = world.command(&[], ["tool", "host_exec", &arguments, "--json"]);
+        let child = tool.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        world.watch(child.id());
+        Self(child)
+    }
+
+    /// What the tool says in the end.
+    fn end(mut self) -> Value {
+        let mut printed = String::new();
+        self.0
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut printed)
+            .unwrap();
+        self.0.wait().unwrap();
+        serde_json::from_str(&printed).unwrap()
+    }
+}
