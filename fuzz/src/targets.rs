@@ -146,6 +146,8 @@ pub(crate) const TARGETS: &[Target] = &[
             b"env -i nice timeout 5 xargs -0 bash -c 'sed -n 1p'",
             b"git -c a=b log --outp x; awk '{print > \"x\"}'",
             b"sed 's/[/]/x/;e' ${x:-$(y)} $'\\x41' <(ls) 2>&1 &>x",
+            b"for f in *.txt src/{a,b}.rs $(git ls-files); do [[ -f $f && ! $f == a* ]] && cat \"$f\"; done",
+            b"cd src && while IFS= read -r x y; do [ -n \"$x\" ] || break; sort ${x%y} $HOME/{1..3}; done < a",
         ],
     },
     Target {

@@ -60,6 +60,10 @@ pub(super) fn gcloud(args: &[Word], title: &str, found: &mut Found) {
             "--access-token-file",
             "--configuration",
             "--log-http",
+            "--output-file",
+            "--attestation-file",
+            "--bigquery-*",
+            "--write-disposition",
         ],
         found,
     );
