@@ -10,6 +10,7 @@ mod card;
 mod client;
 mod connection;
 mod desk;
+pub mod discord;
 mod lines;
 mod link;
 mod listener;

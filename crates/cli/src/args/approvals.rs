@@ -68,4 +68,6 @@ pub(crate) enum GatewayCommand {
         #[arg(long)]
         ids: bool,
     },
+    /// Ask in channels of Discord, as `gateway.discord` in the configuration says.
+    Discord,
 }

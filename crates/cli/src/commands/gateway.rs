@@ -1,6 +1,7 @@
 //! `ringfence gateway`: programs that pass the engine's questions on to people.
 
 mod board;
+mod discord;
 mod telegram;
 mod terminal;
 mod token;
@@ -15,5 +16,6 @@ pub(crate) fn run(command: &GatewayCommand, context: &Context) -> anyhow::Result
         GatewayCommand::Terminal { chats } => terminal::run(chats, context),
         GatewayCommand::Telegram { ids: false } => telegram::run(context),
         GatewayCommand::Telegram { ids: true } => telegram::tell_ids(context),
+        GatewayCommand::Discord => discord::run(context),
     }
 }

@@ -260,6 +260,16 @@ mod tests {
         ));
         assert!(allowed("gateway.mcp_elicitation", json!(false)));
         assert!(!allowed("gateway.mcp_elicitation", json!("on")));
+        for (key, value) in [
+            ("token_env", json!("MINE")),
+            ("token_file", json!("token")),
+            ("channels", json!(["1"])),
+            ("users", json!(["1"])),
+            ("base_url", json!("https://evil.example")),
+            ("gateway_url", json!("wss://evil.example")),
+        ] {
+            assert!(!allowed(&format!("gateway.discord.{key}"), value), "{key}");
+        }
         assert!(!allowed("audit.max_file", json!("1GiB")));
         assert!(!allowed("audit.max_files", json!(2)));
         assert!(!allowed("artifacts.keep", json!(1)));

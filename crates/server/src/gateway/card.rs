@@ -227,6 +227,11 @@ impl Card {
         }
     }
 
+    /// Whether a person here sees all that is asked about.
+    pub fn is_whole(&self) -> bool {
+        self.whole
+    }
+
     pub(super) fn token(&self) -> &str {
         &self.token
     }
@@ -282,6 +287,10 @@ impl Card {
     pub(super) fn posted(&mut self, with_buttons: Option<u64>, now: Instant) {
         self.parts += 1;
         self.message = with_buttons.map(|message| (message, now));
+    }
+
+    pub(super) fn withhold(&mut self) {
+        self.whole = false;
     }
 
     pub(super) fn give_up(&mut self) {

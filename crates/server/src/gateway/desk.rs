@@ -249,6 +249,13 @@ impl Desk {
         }
     }
 
+    /// A question can be posted, but not all of its text: nobody can approve it here.
+    pub fn withhold(&mut self, number: u64) {
+        if let Some(card) = self.cards.get_mut(&number) {
+            card.withhold();
+        }
+    }
+
     /// A question cannot be posted, whatever is tried.
     pub fn unpostable(&mut self, number: u64) {
         if let Some(card) = self.cards.get_mut(&number) {

@@ -1,3 +1,4 @@
 //! Gateways to chat services, each against its service as played on this machine.
 
+mod discord;
 mod telegram;

@@ -304,3 +304,22 @@ fn a_question_is_shown_in_full_or_cannot_be_approved() {
         assert_eq!(choices, [Choice::Deny], "{text}");
     }
 }
+
+#[test]
+fn what_turns_out_not_to_be_shown_in_full_can_only_be_rejected() {
+    let mut chats = Chats::new();
+    chats.says(FromEngine::ApprovalRequest(words("apr_1", "rm x")), 0);
+    let Some(Due::Ask(card)) = chats.desk.due() else {
+        panic!("nothing to ask");
+    };
+    let number = card.number();
+    assert!(card.is_whole());
+    chats.desk.withhold(number);
+    let Some(Due::Ask(card)) = chats.desk.due() else {
+        panic!("nothing to ask");
+    };
+    assert_eq!((card.is_whole(), card.choices()), (false, vec![Choice::Deny]));
+    chats.desk.posted(number, Some(5), chats.start);
+    let data = chats.data("apr_1", Choice::Approve);
+    assert_eq!(chats.press(&data, 5, 2), Err(Ignored::NotOffered));
+}

@@ -1,0 +1,63 @@
+//! `ringfence gateway discord`.
+
+use std::process::ExitCode;
+
+use ringfence_server::gateway::discord::{Address, BadAddress, Bot, Error, Setup};
+
+use super::token::token;
+use crate::commands::run::interrupted;
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::ui::visible;
+
+pub(crate) fn run(context: &Context) -> anyhow::Result<ExitCode> {
+    let setup = setup(context)?;
+    // It may be there before the first engine is.
+    context.paths.make_runtime()?;
+    let engine = context.paths.gateway_socket();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let mut log = |line: &str| {
+        // There is nobody left to tell if standard error is closed.
+        let _ = context.ui.err(format!("{}\n", visible(line)));
+    };
+    let ended = runtime.block_on(async {
+        let mut bot = Bot::new(setup, engine).map_err(failure)?;
+        tokio::select! {
+            ended = bot.attend(&mut log) => match ended {
+                Ok(never) => match never {},
+                Err(error) => Err(failure(error)),
+            },
+            () = interrupted() => Ok(()),
+        }
+    });
+    // A look-up of a name may take longer than anybody waits.
+    runtime.shutdown_background();
+    ended.map(|()| ExitCode::SUCCESS).map_err(Into::into)
+}
+
+/// What the bot needs to know, from the configuration.
+fn setup(context: &Context) -> anyhow::Result<Setup> {
+    let config = &context.config()?.gateway.discord;
+    let setup = Setup {
+        token: token(&config.token_env, config.token_file.as_deref(), context)?,
+        channels: config.channels.iter().map(|id| id.0.into()).collect(),
+        users: config.users.iter().map(|id| id.0.into()).collect(),
+        rest: Address::http(&config.base_url).map_err(|error| misplaced("base_url", &error))?,
+        gateway: Address::websocket(&config.gateway_url).map_err(|error| misplaced("gateway_url", &error))?,
+    };
+    Ok(setup)
+}
+
+fn misplaced(key: &str, error: &BadAddress) -> Failure {
+    Failure::refused(
+        format!("`gateway.discord.{key}` cannot be used: {error}"),
+        "correct it, or leave it out for Discord's own",
+    )
+}
+
+fn failure(error: Error) -> Failure {
+    let hint = error.hint();
+    Failure::refused(error.to_string(), hint)
+}

@@ -1,0 +1,351 @@
+//! The bot: brings what the engine asks to channels, and presses of buttons back.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::rand::{GetRandomFlags, getrandom};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+use twilight_model::http::interaction::InteractionResponse;
+use twilight_model::id::Id;
+use twilight_model::id::marker::{ChannelMarker, MessageMarker};
+
+use super::page::{self, Edit, Form, Post};
+use super::press::{Button, Press};
+use super::rest::Rest;
+use super::socket::{Said, Socket};
+use super::{Error, Setup};
+use crate::gateway::{self, Card, Desk, Due, FromGateway, Ignored, Link, visible};
+
+/// What chats of Discord are called, before the channel.
+const CHAT: &str = "discord_";
+/// How much of a question's text can be shown, in UTF-16 units: a file holds the longest, with each character escaped.
+const ROOM: usize = 128 * 1024;
+/// How long one post or change is tried before others get a turn.
+const TURN: Duration = Duration::from_secs(60);
+/// The pause after a turn that came to nothing.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How long Discord waits for the answer to a press.
+const PRESS: Duration = Duration::from_secs(3);
+/// Answers to presses that are on their way; whoever presses beyond that hears nothing.
+const MAX_ANSWERS: usize = 32;
+
+/// A bot on Discord that brings questions to channels and answers back.
+#[derive(Debug)]
+pub struct Bot {
+    setup: Setup,
+    rest: Arc<Rest>,
+    socket: Socket,
+    link: Link,
+    desk: Desk,
+    /// What this bot's posts are known by.
+    name: String,
+    /// Notices so far.
+    notices: u64,
+    /// What is being posted or changed: one thing at a time, in order.
+    work: JoinSet<Done>,
+    not_before: Instant,
+    answers: JoinSet<Result<(), Error>>,
+}
+
+/// What came of a piece of work.
+#[derive(Debug)]
+enum Done {
+    Asked(u64, Form, Result<Id<MessageMarker>, Error>),
+    Settled(u64, Result<(), Error>),
+    Told(Result<(), Error>),
+}
+
+impl Bot {
+    /// A bot that will serve the engine whose socket this is.
+    ///
+    /// # Errors
+    /// If nobody is to be asked, this machine trusts no authority, or the kernel gives no random bytes.
+    pub fn new(setup: Setup, engine: PathBuf) -> Result<Self, Error> {
+        if setup.channels.is_empty() {
+            return Err(Error::NoChannels);
+        }
+        // Else each member of a channel could approve.
+        if setup.users.is_empty() {
+            return Err(Error::NoUsers);
+        }
+        let chats = setup
+            .channels
+            .iter()
+            .map(|channel| format!("{CHAT}{channel}"))
+            .collect();
+        Ok(Self {
+            rest: Arc::new(Rest::new(setup.rest.as_str(), &setup.token)?),
+            socket: Socket::new(&setup.token, &setup.gateway)?,
+            link: Link::new(engine, &chats, "discord"),
+            desk: Desk::new(chats, ROOM).map_err(Error::Random)?,
+            name: random_name()?,
+            notices: 0,
+            work: JoinSet::new(),
+            not_before: Instant::now(),
+            answers: JoinSet::new(),
+            setup,
+        })
+    }
+
+    /// Serves until Discord refuses for good. Lines for the log go to `log`.
+    ///
+    /// # Errors
+    /// If the token, a channel or a request is refused.
+    pub async fn attend(&mut self, log: &mut dyn FnMut(&str)) -> Result<Infallible, Error> {
+        self.introduce(log).await?;
+        let mut looks = tokio::time::interval(Duration::from_secs(1));
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Buttons are shown once somebody listens to them.
+        let mut listening = false;
+        loop {
+            tokio::select! {
+                said = self.socket.next() => match said? {
+                    Said::Ready => {
+                        listening = true;
+                        log("connected to Discord");
+                    }
+                    Said::Trouble(what) => log(&what),
+                    Said::Press(press) => self.pressed(&press, log).await,
+                },
+                news = self.link.next() => {
+                    if let Some(line) = self.desk.hear(news, Instant::now()) {
+                        log(&line);
+                    }
+                }
+                Some(done) = self.work.join_next(), if !self.work.is_empty() => {
+                    if let Ok(done) = done {
+                        self.done(done, log)?;
+                    }
+                }
+                Some(answered) = self.answers.join_next(), if !self.answers.is_empty() => {
+                    if let Ok(Err(error)) = answered {
+                        log(&format!("a press was not answered: {error}"));
+                    }
+                }
+                _ = looks.tick() => self.desk.look(Instant::now()),
+            }
+            if listening && self.work.is_empty() && Instant::now() >= self.not_before {
+                self.work_on();
+            }
+        }
+    }
+
+    /// Makes sure that the token and the channels are good, as soon as Discord can be reached.
+    async fn introduce(&self, log: &mut dyn FnMut(&str)) -> Result<(), Error> {
+        let me = patiently(log, || self.rest.me(soon())).await?;
+        for channel in &self.setup.channels {
+            patiently(log, || self.rest.channel(*channel, soon()))
+                .await
+                .map_err(|error| match error {
+                    Error::Refused { .. } => Error::Channel(*channel),
+                    other => other,
+                })?;
+        }
+        log(&format!("Discord knows this bot as {}", visible(&me.username)));
+        Ok(())
+    }
+
+    /// Begins what is due.
+    fn work_on(&mut self) {
+        let rest = Arc::clone(&self.rest);
+        match self.desk.due() {
+            Some(Due::Ask(card)) => {
+                let number = card.number();
+                let form = Form::of(card);
+                let nonce = format!("{}-{number}-{}", self.name, u8::from(form == Form::Withheld));
+                let post = Post::question(card, expires(card), nonce);
+                let until = soon().min(card.expires().into());
+                let channel = channel(&card.words().chat_id);
+                self.work.spawn(async move {
+                    let asked = match channel {
+                        Some(channel) => rest.post(channel, &post, until).await,
+                        None => Err(unknown_chat()),
+                    };
+                    Done::Asked(number, form, asked)
+                });
+            }
+            Some(Due::Settle(card)) => {
+                let number = card.number();
+                let edit = Edit::settled(card, &card.ending().unwrap_or_default());
+                let place = channel(&card.words().chat_id).zip(card.message().and_then(Id::new_checked));
+                self.work.spawn(async move {
+                    let settled = match place {
+                        Some(place) => rest.edit(place, &edit, soon()).await,
+                        None => Ok(()),
+                    };
+                    Done::Settled(number, settled)
+                });
+            }
+            Some(Due::Tell(notice)) => {
+                let post = Post::notice(&notice.text, format!("{}-n-{}", self.name, self.notices));
+                let channel = channel(&notice.chat);
+                self.work.spawn(async move {
+                    let told = match channel {
+                        Some(channel) => rest.post(channel, &post, soon()).await.map(drop),
+                        None => Err(unknown_chat()),
+                    };
+                    Done::Told(told)
+                });
+            }
+            None => {}
+        }
+    }
+
+    /// Takes note of what has been done, or will never be.
+    fn done(&mut self, done: Done, log: &mut dyn FnMut(&str)) -> Result<(), Error> {
+        let failed = match done {
+            Done::Asked(number, _, Ok(message)) => {
+                self.desk.posted(number, Some(message.get()), Instant::now());
+                None
+            }
+            Done::Asked(number, form, Err(error)) => {
+                match (&error, form) {
+                    // Without the file it may be posted, and then it cannot be approved.
+                    (Error::Refused { .. }, Form::File) => self.desk.withhold(number),
+                    (error, _) if is_for_good(error) => self.desk.unpostable(number),
+                    _ => {}
+                }
+                Some(error)
+            }
+            Done::Settled(number, settled) => {
+                let failed = settled.err();
+                if failed.as_ref().is_none_or(is_for_good) {
+                    self.desk.settled(number);
+                }
+                failed
+            }
+            Done::Told(told) => {
+                let failed = told.err();
+                if failed.as_ref().is_none_or(is_for_good) {
+                    self.desk.told();
+                    self.notices += 1;
+                }
+                failed
+            }
+        };
+        match failed {
+            Some(Error::Token) => Err(Error::Token),
+            Some(error) => {
+                self.not_before = Instant::now() + PAUSE;
+                log(&error.to_string());
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Passes a press on to the engine, or tells why it counts for nothing.
+    async fn pressed(&mut self, press: &Press, log: &mut dyn FnMut(&str)) {
+        let Some(button) = &press.button else {
+            return self.answer(press, page::whisper("this bot knows no such thing"));
+        };
+        let response = match self.judge(button) {
+            Ok(answer) => {
+                let delivered = self.link.say(&answer).await;
+                if delivered {
+                    log(&format!("user {} answers", button.user.id));
+                    page::taken()
+                } else {
+                    if let FromGateway::ApprovalResponse { id, .. } = &answer {
+                        self.desk.undelivered(id);
+                    }
+                    page::whisper(&Ignored::NoEngine.to_string())
+                }
+            }
+            Err(why) => {
+                log(&format!(
+                    "a press of user {} counts for nothing: {why}",
+                    button.user.id
+                ));
+                page::whisper(&why)
+            }
+        };
+        self.answer(press, response);
+    }
+
+    /// The answer that a press is.
+    fn judge(&mut self, button: &Button) -> Result<FromGateway, String> {
+        if !self.setup.channels.contains(&button.channel) {
+            return Err("nobody is asked in this channel".to_owned());
+        }
+        if !self.setup.users.contains(&button.user.id) {
+            return Err("you are not one of those who may answer".to_owned());
+        }
+        let by = format!("{} on Discord", visible(&button.user.username));
+        let press = gateway::Press {
+            data: &button.data,
+            chat: &format!("{CHAT}{}", button.channel),
+            message: button.message.get(),
+            by: &by,
+        };
+        self.desk
+            .press(press, Instant::now())
+            .map_err(|ignored| ignored.to_string())
+    }
+
+    fn answer(&mut self, press: &Press, response: InteractionResponse) {
+        if self.answers.len() >= MAX_ANSWERS {
+            return;
+        }
+        let (rest, id, token) = (Arc::clone(&self.rest), press.id, press.token.0.clone());
+        let until = tokio::time::Instant::now() + PRESS;
+        self.answers
+            .spawn(async move { rest.answer((id, &token), &response, until).await });
+    }
+}
+
+/// Tries until Discord can be reached; that it cannot is told once.
+async fn patiently<T, F: Future<Output = Result<T, Error>>>(
+    log: &mut dyn FnMut(&str),
+    mut attempt: impl FnMut() -> F,
+) -> Result<T, Error> {
+    let mut told = false;
+    loop {
+        match attempt().await {
+            Err(error @ (Error::Unreachable(_) | Error::Limited)) => {
+                if !std::mem::replace(&mut told, true) {
+                    log(&format!("{error}; trying again"));
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Whether trying again would come to the same.
+fn is_for_good(error: &Error) -> bool {
+    !matches!(error, Error::Unreachable(_) | Error::Limited)
+}
+
+fn unknown_chat() -> Error {
+    Error::Odd("the engine names a chat that is no channel".to_owned())
+}
+
+fn channel(chat: &str) -> Option<Id<ChannelMarker>> {
+    chat.strip_prefix(CHAT)?.parse().ok()
+}
+
+fn soon() -> tokio::time::Instant {
+    tokio::time::Instant::now() + TURN
+}
+
+/// When a card's time is up, in seconds since 1970.
+fn expires(card: &Card) -> u64 {
+    let left = card.expires().saturating_duration_since(Instant::now());
+    let at = SystemTime::now() + left;
+    at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn random_name() -> Result<String, Error> {
+    let mut bytes = [0; 6];
+    match getrandom(&mut bytes, GetRandomFlags::empty()) {
+        Ok(6) => Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+        Ok(_) => Err(Error::Random(std::io::ErrorKind::UnexpectedEof.into())),
+        Err(error) => Err(Error::Random(error.into())),
+    }
+}

@@ -1,0 +1,170 @@
+//! A press of a button as Discord tells it, as far as it matters: what Discord adds some day does no harm.
+
+use serde::Deserialize;
+use serde_json::Value;
+use twilight_model::id::Id;
+use twilight_model::id::marker::{ChannelMarker, InteractionMarker, MessageMarker, UserMarker};
+
+/// The type of an interaction that is a use of a message's component.
+const COMPONENT: u8 = 3;
+/// The type of a component that is a button.
+const BUTTON: u8 = 2;
+
+/// Somebody pressed something, or used the bot in another way.
+#[derive(Debug)]
+pub(super) struct Press {
+    pub(super) id: Id<InteractionMarker>,
+    /// What it takes to answer it.
+    pub(super) token: Token,
+    /// Which button; none if it is something else.
+    pub(super) button: Option<Button>,
+}
+
+/// A secret of Discord's that lasts for minutes.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(super) struct Token(pub(super) String);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+/// Who pressed which button, where.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Button {
+    pub(super) data: String,
+    pub(super) channel: Id<ChannelMarker>,
+    pub(super) message: Id<MessageMarker>,
+    pub(super) user: User,
+}
+
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+pub(super) struct User {
+    pub(super) id: Id<UserMarker>,
+    pub(super) username: String,
+}
+
+#[derive(Deserialize)]
+struct Interaction {
+    id: Id<InteractionMarker>,
+    token: Token,
+    #[serde(rename = "type")]
+    kind: u8,
+    data: Option<Value>,
+    channel_id: Option<Id<ChannelMarker>>,
+    channel: Option<Of<ChannelMarker>>,
+    message: Option<Of<MessageMarker>>,
+    /// In a server.
+    member: Option<Member>,
+    /// In a conversation of two.
+    user: Option<User>,
+}
+
+#[derive(Deserialize)]
+#[serde(bound = "")]
+struct Of<T> {
+    id: Id<T>,
+}
+
+#[derive(Deserialize)]
+struct Member {
+    user: User,
+}
+
+#[derive(Deserialize)]
+struct Component {
+    component_type: u8,
+    custom_id: String,
+}
+
+impl Press {
+    /// What an event says; nothing if it says too little to be answered.
+    pub(super) fn of(event: Value) -> Option<Self> {
+        let mut interaction: Interaction = serde_json::from_value(event).ok()?;
+        let button = interaction.button();
+        Some(Self {
+            id: interaction.id,
+            token: interaction.token,
+            button,
+        })
+    }
+}
+
+impl Interaction {
+    fn button(&mut self) -> Option<Button> {
+        let component: Component = serde_json::from_value(self.data.take()?).ok()?;
+        let member = self.member.take().map(|member| member.user);
+        (self.kind == COMPONENT && component.component_type == BUTTON).then_some(())?;
+        Some(Button {
+            data: component.custom_id,
+            channel: self
+                .channel
+                .as_ref()
+                .map(|channel| channel.id)
+                .or(self.channel_id)?,
+            message: self.message.as_ref()?.id,
+            user: member.or_else(|| self.user.take())?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn event() -> Value {
+        json!({
+            "id": "1", "token": "t", "type": 3, "version": 1, "new": {"from": "next year"},
+            "channel": {"id": "2", "type": 99}, "channel_id": "2", "message": {"id": "3", "components": "?"},
+            "member": {"user": {"id": "4", "username": "ann"}},
+            "data": {"component_type": 2, "custom_id": "a0"},
+        })
+    }
+
+    #[test]
+    fn a_press_is_understood_in_a_server_and_in_private() {
+        let expected = || Button {
+            data: "a0".to_owned(),
+            channel: Id::new(2),
+            message: Id::new(3),
+            user: User {
+                id: Id::new(4),
+                username: "ann".to_owned(),
+            },
+        };
+        let press = Press::of(event()).unwrap();
+        assert_eq!((press.id, press.token.0.as_str()), (Id::new(1), "t"));
+        assert_eq!(press.button, Some(expected()));
+        assert!(!format!("{press:?}").contains("\"t\""));
+        let mut private = event();
+        private["user"] = private["member"]["user"].take();
+        private["member"] = Value::Null;
+        private["channel"] = Value::Null;
+        assert_eq!(Press::of(private).unwrap().button, Some(expected()));
+    }
+
+    #[test]
+    fn what_is_no_press_of_a_button_is_none() {
+        for (name, value) in [
+            ("type", json!(2)),
+            (
+                "data",
+                json!({"component_type": 3, "custom_id": "a0", "values": []}),
+            ),
+            ("data", json!({"id": "5", "name": "approve"})),
+            ("data", Value::Null),
+            ("message", Value::Null),
+            ("member", Value::Null),
+        ] {
+            let mut event = event();
+            event[name] = value;
+            let press = Press::of(event).unwrap();
+            assert_eq!(press.button, None, "{name}");
+        }
+        assert!(Press::of(json!({"id": "0"})).is_none());
+        assert!(Press::of(json!("x")).is_none());
+    }
+}

@@ -1,0 +1,384 @@
+//! Discord's REST interface: obedient to its limits, bounded, and silent about the token.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER, USER_AGENT};
+use reqwest::{Client, Method, Response, StatusCode};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::time::{Instant, sleep_until, timeout_at};
+use twilight_model::http::interaction::InteractionResponse;
+use twilight_model::id::Id;
+use twilight_model::id::marker::{ChannelMarker, InteractionMarker, MessageMarker};
+
+use super::super::visible;
+use super::page::{Edit, Post};
+use super::{Error, Secret};
+use crate::tls;
+
+const AGENT: &str = concat!("DiscordBot (ringfence, ", env!("CARGO_PKG_VERSION"), ")");
+const VERSION: &str = "v10";
+
+/// The longest answer that is read.
+const MAX_BODY: usize = 256 * 1024;
+/// How long one try may take.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// The first pause after a failure, and the longest.
+const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
+/// The longest that Discord may make us wait at once, whatever it says.
+const MAX_WAIT: Duration = Duration::from_secs(60 * 60);
+
+/// The code that Discord gives an answer to what has been answered.
+const ALREADY_ANSWERED: u64 = 40_060;
+
+/// A client of Discord's REST interface for one bot.
+#[derive(Debug)]
+pub(super) struct Rest {
+    http: Client,
+    base: String,
+    gates: Mutex<Gates>,
+}
+
+/// When which requests may be sent again.
+#[derive(Debug, Default)]
+struct Gates {
+    all: Option<Instant>,
+    /// By method and channel; there are no more than the configuration names.
+    routes: BTreeMap<String, Instant>,
+}
+
+/// One thing that Discord is asked to do.
+struct Call {
+    method: Method,
+    path: String,
+    body: Body,
+    /// Which limit it counts towards; none for answers to presses, which have no limit in common with others.
+    route: Option<String>,
+    /// When it is too late.
+    until: Instant,
+}
+
+enum Body {
+    None,
+    Json(Vec<u8>),
+    Form { boundary: String, bytes: Vec<u8> },
+}
+
+/// Why a try came to nothing.
+enum Failed {
+    For(Error),
+    /// The gate says until when.
+    Limited,
+    Now(String),
+}
+
+/// Who the bot is.
+#[derive(Debug, Deserialize)]
+pub(super) struct Me {
+    /// Its name.
+    pub(super) username: String,
+}
+
+#[derive(Deserialize)]
+struct Created {
+    id: Id<MessageMarker>,
+}
+
+impl Rest {
+    /// A client for the interface at `base`.
+    pub(super) fn new(base: &str, token: &Secret) -> Result<Self, Error> {
+        tls::use_ring();
+        let mut headers = HeaderMap::new();
+        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        let mut authorization =
+            HeaderValue::from_str(&format!("Bot {}", token.expose())).map_err(|_| Error::Token)?;
+        authorization.set_sensitive(true);
+        headers.insert(AUTHORIZATION, authorization);
+        let http = Client::builder()
+            .default_headers(headers)
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .connect_timeout(PATIENCE)
+            .timeout(PATIENCE)
+            .build()
+            .map_err(|error| Error::Unreachable(cause(error)))?;
+        Ok(Self {
+            http,
+            base: format!("{}/{VERSION}", base.trim_end_matches('/')),
+            gates: Mutex::default(),
+        })
+    }
+
+    /// Who we are: the token's test.
+    pub(super) async fn me(&self, until: Instant) -> Result<Me, Error> {
+        let call = Call::get("users/@me".to_owned(), until);
+        read(self.send(&call).await?)
+    }
+
+    /// That a channel exists and the bot sees it.
+    pub(super) async fn channel(&self, channel: Id<ChannelMarker>, until: Instant) -> Result<(), Error> {
+        self.send(&Call::get(format!("channels/{channel}"), until))
+            .await
+            .map(drop)
+    }
+
+    /// Posts a message. Its nonce makes Discord take a repeated post for the same one.
+    pub(super) async fn post(
+        &self,
+        channel: Id<ChannelMarker>,
+        post: &Post,
+        until: Instant,
+    ) -> Result<Id<MessageMarker>, Error> {
+        let json = words(post)?;
+        let call = Call {
+            method: Method::POST,
+            path: format!("channels/{channel}/messages"),
+            body: match &post.file {
+                Some(file) => form(&post.nonce, &json, file),
+                None => Body::Json(json),
+            },
+            route: Some(format!("post {channel}")),
+            until,
+        };
+        read::<Created>(self.send(&call).await?).map(|created| created.id)
+    }
+
+    /// Changes a message.
+    pub(super) async fn edit(
+        &self,
+        place: (Id<ChannelMarker>, Id<MessageMarker>),
+        edit: &Edit,
+        until: Instant,
+    ) -> Result<(), Error> {
+        let (channel, message) = place;
+        let call = Call {
+            method: Method::PATCH,
+            path: format!("channels/{channel}/messages/{message}"),
+            body: Body::Json(words(edit)?),
+            route: Some(format!("edit {channel}")),
+            until,
+        };
+        self.send(&call).await.map(drop)
+    }
+
+    /// Answers a press, within the three seconds that Discord waits.
+    pub(super) async fn answer(
+        &self,
+        press: (Id<InteractionMarker>, &str),
+        response: &InteractionResponse,
+        until: Instant,
+    ) -> Result<(), Error> {
+        let (id, token) = press;
+        let call = Call {
+            method: Method::POST,
+            path: format!("interactions/{id}/{token}/callback"),
+            body: Body::Json(words(response)?),
+            route: None,
+            until,
+        };
+        match self.send(&call).await {
+            Err(Error::Refused {
+                code: ALREADY_ANSWERED,
+                ..
+            }) => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// Sends until it is done, refused or too late.
+    async fn send(&self, call: &Call) -> Result<Value, Error> {
+        let [mut pause, longest] = PAUSES;
+        loop {
+            let gate = self.gate(call);
+            if gate > call.until {
+                return Err(Error::Limited);
+            }
+            sleep_until(gate).await;
+            match self.attempt(call).await {
+                Ok(value) => return Ok(value),
+                Err(Failed::For(error)) => return Err(error),
+                Err(Failed::Limited) => {}
+                Err(Failed::Now(why)) => {
+                    let again = Instant::now() + pause;
+                    if again > call.until {
+                        return Err(Error::Unreachable(why));
+                    }
+                    sleep_until(again).await;
+                    pause = (pause * 2).min(longest);
+                }
+            }
+        }
+    }
+
+    async fn attempt(&self, call: &Call) -> Result<Value, Failed> {
+        let url = format!("{}/{}", self.base, call.path);
+        let request = self.http.request(call.method.clone(), url);
+        let request = match &call.body {
+            Body::None => request,
+            Body::Json(json) => request
+                .header(CONTENT_TYPE, "application/json")
+                .body(json.clone()),
+            Body::Form { boundary, bytes } => request
+                .header(CONTENT_TYPE, format!("multipart/form-data; boundary={boundary}"))
+                .body(bytes.clone()),
+        };
+        let exchange = async {
+            let response = request.send().await.map_err(|error| Failed::Now(cause(error)))?;
+            let (status, headers) = (response.status(), response.headers().clone());
+            Ok((status, headers, body(response).await?))
+        };
+        let (status, headers, body) = timeout_at(call.until, exchange)
+            .await
+            .map_err(|_| Failed::Now("it does not answer in time".to_owned()))??;
+        self.mind(call, &headers);
+        match status {
+            StatusCode::TOO_MANY_REQUESTS => {
+                self.limited(call, &headers, &body);
+                Err(Failed::Limited)
+            }
+            StatusCode::UNAUTHORIZED if call.route.is_some() || call.method == Method::GET => {
+                Err(Failed::For(Error::Token))
+            }
+            status if status.is_server_error() => {
+                Err(Failed::Now(format!("it answers with status {status}")))
+            }
+            status if status.is_success() => Ok(body),
+            status => Err(Failed::For(refused(status, &body))),
+        }
+    }
+
+    fn gate(&self, call: &Call) -> Instant {
+        let now = Instant::now();
+        let Some(route) = &call.route else { return now };
+        let gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        let gate = gates.routes.get(route).copied().max(gates.all);
+        gate.map_or(now, |gate| gate.max(now))
+    }
+
+    fn shut(&self, route: Option<&String>, wait: Duration) {
+        let until = Instant::now() + wait.min(MAX_WAIT);
+        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        match route {
+            Some(route) => {
+                gates.routes.insert(route.clone(), until);
+            }
+            None => gates.all = Some(until),
+        }
+    }
+
+    /// Waits beforehand where the next request would be too many.
+    fn mind(&self, call: &Call, headers: &HeaderMap) {
+        let spent = headers
+            .get("x-ratelimit-remaining")
+            .is_some_and(|left| left == "0");
+        if let (true, Some(wait), Some(route)) = (
+            spent,
+            seconds(headers.get("x-ratelimit-reset-after")),
+            &call.route,
+        ) {
+            self.shut(Some(route), wait);
+        }
+    }
+
+    /// Waits as long as Discord says, with this route or, if it says so, with all.
+    fn limited(&self, call: &Call, headers: &HeaderMap, body: &Value) {
+        let told = body.get("retry_after").and_then(Value::as_f64).and_then(wait);
+        let wait = told
+            .or_else(|| seconds(headers.get(RETRY_AFTER)))
+            .unwrap_or(PAUSES[1]);
+        let global = body.get("global") == Some(&Value::Bool(true))
+            || headers.contains_key("x-ratelimit-global")
+            || headers
+                .get("x-ratelimit-scope")
+                .is_some_and(|scope| scope == "global");
+        self.shut(call.route.as_ref().filter(|_| !global), wait);
+    }
+}
+
+impl Call {
+    fn get(path: String, until: Instant) -> Self {
+        Self {
+            method: Method::GET,
+            route: Some("get".to_owned()),
+            path,
+            body: Body::None,
+            until,
+        }
+    }
+}
+
+fn words(value: &impl serde::Serialize) -> Result<Vec<u8>, Error> {
+    serde_json::to_vec(value).map_err(|error| Error::Odd(error.to_string()))
+}
+
+fn read<T: for<'de> Deserialize<'de>>(value: Value) -> Result<T, Error> {
+    T::deserialize(value).map_err(|error| Error::Odd(error.to_string()))
+}
+
+/// A message with a file, as a form.
+fn form(nonce: &str, json: &[u8], file: &str) -> Body {
+    // Random, and of characters that end no line.
+    let boundary = format!("ringfence-{nonce}");
+    let mut bytes = Vec::with_capacity(json.len() + file.len() + 512);
+    for piece in [
+        format!("--{boundary}\r\ncontent-disposition: form-data; name=\"payload_json\"\r\n").as_bytes(),
+        b"content-type: application/json\r\n\r\n",
+        json,
+        format!("\r\n--{boundary}\r\ncontent-disposition: form-data; name=\"files[0]\"; ").as_bytes(),
+        b"filename=\"question.txt\"\r\ncontent-type: text/plain; charset=utf-8\r\n\r\n",
+        file.as_bytes(),
+        format!("\r\n--{boundary}--\r\n").as_bytes(),
+    ] {
+        bytes.extend_from_slice(piece);
+    }
+    Body::Form { boundary, bytes }
+}
+
+/// The answer's JSON; null if it has none, for errors may be pages.
+async fn body(mut response: Response) -> Result<Value, Failed> {
+    let mut bytes = Vec::new();
+    while let Some(chunk) = response
+        .chunk()
+        .await
+        .map_err(|error| Failed::Now(cause(error)))?
+    {
+        if bytes.len() + chunk.len() > MAX_BODY {
+            return Err(Failed::For(Error::Odd(format!(
+                "it is longer than {MAX_BODY} bytes"
+            ))));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(serde_json::from_slice(&bytes).unwrap_or_default())
+}
+
+fn refused(status: StatusCode, body: &Value) -> Error {
+    let message = body.get("message").and_then(Value::as_str).unwrap_or_default();
+    Error::Refused {
+        status: status.as_u16(),
+        code: body.get("code").and_then(Value::as_u64).unwrap_or_default(),
+        message: visible(&message.chars().take(200).collect::<String>()),
+    }
+}
+
+fn seconds(value: Option<&HeaderValue>) -> Option<Duration> {
+    wait(value?.to_str().ok()?.parse().ok()?)
+}
+
+fn wait(seconds: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// What went wrong, without the address: those of answers to presses are secret.
+fn cause(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(&error);
+    while let Some(deeper) = source {
+        text = deeper.to_string();
+        source = deeper.source();
+    }
+    visible(&text)
+}

@@ -1,0 +1,190 @@
+//! Discord's gateway: the connection on which presses arrive, made again whenever it ends.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::time::{Instant, sleep_until};
+use tokio_rustls::rustls::RootCertStore;
+use twilight_gateway::error::{ReceiveMessageError, ReceiveMessageErrorType};
+use twilight_gateway::{ConfigBuilder, Intents, Message, Shard, ShardId, ShardState, StreamExt};
+use twilight_model::gateway::CloseCode;
+
+use super::press::Press;
+use super::{Address, Error, Secret};
+use crate::tls;
+
+/// Failures in a row after which the pause between tries grows no more.
+const MAX_FAILURES: u8 = 5;
+/// That pause.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// Discord's gateway as one bot is connected to it.
+#[derive(Debug)]
+pub(super) struct Socket {
+    shard: Shard,
+    /// When it may be tried again.
+    due: Option<Instant>,
+    /// Whether it has been told that there is no connection.
+    told: bool,
+}
+
+/// What there is to know about the gateway.
+#[derive(Debug)]
+pub(super) enum Said {
+    /// It listens to us, and presses arrive.
+    Ready,
+    /// Somebody pressed something.
+    Press(Press),
+    /// Something is wrong; told once until it is well again.
+    Trouble(String),
+}
+
+impl Socket {
+    /// A connection that is still to be made.
+    pub(super) fn new(token: &Secret, gateway: &Address) -> Result<Self, Error> {
+        usable_roots()?;
+        tls::use_ring();
+        // Presses need no intent; all other events are nobody's business here.
+        let config = ConfigBuilder::new(token.expose().to_owned(), Intents::empty())
+            .proxy_url(gateway.as_str().to_owned())
+            .build();
+        Ok(Self {
+            shard: Shard::with_config(ShardId::ONE, config),
+            due: None,
+            told: false,
+        })
+    }
+
+    /// Waits until there is something to know. Dropping a call and calling again loses nothing.
+    pub(super) async fn next(&mut self) -> Result<Said, Error> {
+        loop {
+            if let Some(due) = self.due {
+                sleep_until(due).await;
+                self.due = None;
+            }
+            let said = match next(&mut self.shard).await {
+                Some(Ok(Message::Text(event))) => self.take(&event),
+                Some(Ok(Message::Close(frame))) => self.closed(frame.map(|frame| frame.code))?,
+                Some(Err(error)) => self.failed(&error),
+                None => return Err(closed(None)),
+            };
+            self.restrain();
+            if let Some(said) = said {
+                return Ok(said);
+            }
+        }
+    }
+
+    fn take(&mut self, event: &str) -> Option<Said> {
+        let event: Event = serde_json::from_str(event).ok()?;
+        match event.kind.as_deref() {
+            Some("READY" | "RESUMED") => {
+                self.told = false;
+                Some(Said::Ready)
+            }
+            Some("INTERACTION_CREATE") => {
+                Some(Press::of(event.data).map_or_else(not_understood, Said::Press))
+            }
+            _ => None,
+        }
+    }
+
+    fn closed(&mut self, code: Option<u16>) -> Result<Option<Said>, Error> {
+        if self.shard.state() == ShardState::FatallyClosed {
+            return Err(closed(code));
+        }
+        let code = code.map(|code| format!(" (code {code})")).unwrap_or_default();
+        Ok(self.trouble(&format!("it ended the connection{code}")))
+    }
+
+    fn failed(&mut self, error: &ReceiveMessageError) -> Option<Said> {
+        match error.kind() {
+            ReceiveMessageErrorType::Reconnect => {
+                let source = std::error::Error::source(error).map(ToString::to_string);
+                self.trouble(source.as_deref().unwrap_or("it cannot be reached"))
+            }
+            _ => Some(not_understood()),
+        }
+    }
+
+    fn trouble(&mut self, what: &str) -> Option<Said> {
+        let first = !std::mem::replace(&mut self.told, true);
+        first.then(|| {
+            Said::Trouble(format!(
+                "no connection to Discord's gateway: {what}; connecting again"
+            ))
+        })
+    }
+
+    /// Keeps pauses short enough for people who wait, and the token from places that it does not belong to.
+    fn restrain(&mut self) {
+        let ShardState::Disconnected { reconnect_attempts } = self.shard.state() else {
+            return;
+        };
+        let stray = self
+            .shard
+            .resume_url()
+            .is_some_and(|url| Address::websocket(url).is_err());
+        if reconnect_attempts < MAX_FAILURES && !stray {
+            return;
+        }
+        let mut config = ConfigBuilder::from(self.shard.config().clone());
+        if let Some(session) = self.shard.session() {
+            config = config.session(session.clone());
+        }
+        self.shard = Shard::with_config(ShardId::ONE, config.build());
+        self.due = Some(Instant::now() + PAUSE);
+    }
+}
+
+/// What the gateway sends.
+#[derive(Deserialize)]
+struct Event {
+    #[serde(rename = "t")]
+    kind: Option<String>,
+    #[serde(default, rename = "d")]
+    data: Value,
+}
+
+/// The next message, as it came. (The library's trait has this of one that is nobody's dependency here.)
+async fn next<S: StreamExt + Unpin>(stream: &mut S) -> Option<S::Item> {
+    poll_fn(|context| Pin::new(&mut *stream).poll_next(context)).await
+}
+
+/// Without its words: a press comes with what it takes to answer it.
+fn not_understood() -> Said {
+    Said::Trouble("Discord's gateway says something that cannot be understood".to_owned())
+}
+
+/// That the library will not end the process over the machine's root certificates.
+fn usable_roots() -> Result<(), Error> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    if found.certs.is_empty() {
+        let why = found.errors.first().map(ToString::to_string);
+        return Err(Error::Roots(why.unwrap_or_else(|| "there are none".to_owned())));
+    }
+    for certificate in found.certs {
+        roots
+            .add(certificate)
+            .map_err(|error| Error::Roots(error.to_string()))?;
+    }
+    Ok(())
+}
+
+fn closed(code: Option<u16>) -> Error {
+    let known = code.and_then(|code| CloseCode::try_from(code).ok());
+    match known {
+        Some(CloseCode::AuthenticationFailed) => Error::Token,
+        _ => Error::Closed {
+            reason: known.map_or_else(
+                || "no reason".to_owned(),
+                |known| known.to_string().to_lowercase(),
+            ),
+            code: code.unwrap_or_default(),
+        },
+    }
+}
