@@ -113,7 +113,7 @@ pub fn decide(line: &str, rules: &Rules) -> Decision {
     let Some(worst) = parts.iter().max_by_key(|part| part.verdict) else {
         return unread("there is no command in it".to_owned());
     };
-    let floor = parts.iter().map(|part| part.floor).max().unwrap_or_default();
+    let mut floor = parts.iter().map(|part| part.floor).max().unwrap_or_default();
     let verdict = worst.verdict;
     let mut reasons = Vec::new();
     for part in &parts {
@@ -122,6 +122,11 @@ pub fn decide(line: &str, rules: &Rules) -> Decision {
                 reasons.push(reason);
             }
         }
+    }
+    let mut effects = parts.iter().flat_map(|part| &part.findings);
+    if effects.any(|finding| finding.effect == Effect::Code) && says_deletion(line) {
+        floor = floor.max(Effect::Destroy.floor(rules.unknown_floor));
+        reasons.push("it runs code, and in it stands what deletes".to_owned());
     }
     Decision {
         verdict,
@@ -154,6 +159,34 @@ fn unread(reason: String) -> Decision {
         parts: Vec::new(),
         argv: None,
     }
+}
+
+/// Whether a text names what deletes, in a shell or in another language. It can only make a line that runs code look worse.
+fn says_deletion(line: &str) -> bool {
+    let words = [
+        "rm -",
+        "rmdir",
+        "rmtree",
+        "removedirs",
+        "os.remove",
+        "unlink",
+        "rmSync",
+        "fs.rm",
+        "rm_r",
+        "File.delete",
+        "remove_dir",
+        "truncate",
+        "mkfs",
+        "dd of=",
+        "shred",
+        "reset --hard",
+        "clean -f",
+        "DROP ",
+        "drop table",
+        "DELETE FROM",
+        "delete from",
+    ];
+    words.iter().any(|word| line.contains(word))
 }
 
 /// The floor of a set of findings.

@@ -53,6 +53,31 @@ fn nothing_forbidden_is_allowed_and_most_that_is_harmless_is() {
     assert!(share >= 80, "{share} %");
 }
 
+#[test]
+fn floors_are_those_of_the_labels() {
+    let Some(file) = beside("shell_commands.jsonl") else {
+        return;
+    };
+    let content = std::fs::read_to_string(file).expect("it can be read");
+    let mut low = Vec::new();
+    for line in content.lines() {
+        let row: Value = serde_json::from_str(line).expect("each line is an object");
+        let least = match text(&row, "label") {
+            "destructive" | "bypass-destructive" => 9,
+            "must-not-auto-run" | "needs-approval" => 5,
+            _ => 0,
+        };
+        let command = text(&row, "command");
+        let floor = decide(command, &Rules::default()).floor;
+        // One label calls a search destructive.
+        let searches = command.ends_with("| xargs grep pattern");
+        if floor < least && !searches {
+            low.push(format!("{floor} < {least}: {command}"));
+        }
+    }
+    assert_eq!(low, Vec::<String>::new());
+}
+
 fn is_listed(list: &str, command: &str) -> bool {
     let shown = command.replace('\n', "\\n");
     list.lines()

@@ -342,6 +342,9 @@ fn floors_are_those_of_the_worst_part() {
         ("bash -c 'echo; rm x'", 9),
         ("env -i nice rm x", 9),
         ("rm -rf /", 10),
+        ("python3 -c 'import shutil; shutil.rmtree(\"x\")'", 9),
+        ("echo 'rm -rf x' | sh", 9),
+        ("python3 -c 'print(1)'", 7),
     ] {
         assert!(floor(line) >= least, "{line}: {}", floor(line));
     }

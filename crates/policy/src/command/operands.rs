@@ -70,7 +70,8 @@ pub(super) fn sockets(args: &[Word], scanned: &Scanned, found: &mut Found) {
         let known = args[*index].literal().is_some_and(|text| {
             let mut words = text.split_whitespace();
             words.all(|word| {
-                WORDS.contains(&word) || word.starts_with(':') && word.len() < 16 || word.chars().all(plain)
+                let address = word.chars().all(plain) && word != ".";
+                WORDS.contains(&word) || word.starts_with(':') && word.len() < 16 || address
             })
         });
         if !known {
