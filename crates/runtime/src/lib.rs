@@ -5,7 +5,7 @@
 //!
 //! - [`execute`]: one request from check to artifact, whatever the backend.
 //! - [`backend`]: where code runs; [`shell`]: what runs a command.
-//! - [`local`]: the backend of fenced processes on this machine.
+//! - [`local`]: the backend of fenced processes on this machine; [`container`]: containers of Docker and Podman.
 //! - [`probe`]: what this machine offers, layer by layer.
 //! - [`kernel`]: the one door through which every tool is used; [`audit`]: what is kept of each use.
 //! - [`approval`]: questions that a person answers; [`assessor`]: one that a model answers.
@@ -20,8 +20,10 @@ pub mod artifact;
 pub mod assessor;
 pub mod audit;
 pub mod backend;
+pub mod container;
 pub mod egress;
 pub mod execute;
+pub mod exposure;
 pub mod fetch;
 pub mod files;
 pub mod host;
@@ -37,7 +39,7 @@ pub mod workspaces;
 
 mod clock;
 mod filter;
-mod owner;
+pub mod owner;
 mod tools;
 
 pub use filter::{UnknownFilter, filter_document};

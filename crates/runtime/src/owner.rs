@@ -1,5 +1,11 @@
 //! The name of this process, which tells whether what it left behind has lost its owner.
 
+use std::fmt;
+use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::unix::fs::MetadataExt;
+use std::str::FromStr;
+
 /// The name under which this process leaves things that outlive it if it is killed: `ringfence-<pid>-<start>`.
 /// The start time tells it from a later process with the same id.
 pub(crate) fn owner_name() -> String {
@@ -18,9 +24,163 @@ pub(crate) fn owner_is_dead(owner: &str) -> bool {
     start_time(pid) != Some(start)
 }
 
+/// Who owns things that can outlast even the machine's own run: a process, told from every other one, and which of its
+/// parts.
+///
+/// Written `<machine>.<boot>.<pid namespace>.<uid>.<pid>.<start>.<part>`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Owner {
+    machine: String,
+    boot: String,
+    namespace: u64,
+    uid: u32,
+    pid: u32,
+    start: u64,
+    part: u64,
+}
+
+impl Owner {
+    /// A part of this process that is like no other; `None` where `/proc` does not tell who we are.
+    pub fn new() -> Option<Self> {
+        let pid = std::process::id();
+        Some(Self {
+            machine: plain(&fs::read_to_string("/etc/machine-id").unwrap_or_default()),
+            boot: plain(&fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?),
+            namespace: fs::metadata("/proc/self/ns/pid").ok()?.ino(),
+            uid: fs::metadata("/proc/self").ok()?.uid(),
+            pid,
+            start: start_time(pid)?,
+            // The standard library's hash keys are random.
+            part: RandomState::new().build_hasher().finish(),
+        })
+    }
+
+    /// Whether the process has gone, as far as this process can be sure: of another machine's it never is, nor of one whose
+    /// processes it cannot see.
+    pub fn is_dead(&self) -> bool {
+        Self::new().is_some_and(|us| self.is_dead_for(&us))
+    }
+
+    fn is_dead_for(&self, us: &Self) -> bool {
+        let visible = us.uid == 0 || us.uid == self.uid;
+        if self.boot == us.boot {
+            let gone = self.namespace == us.namespace && start_time(self.pid) != Some(self.start);
+            return visible && gone;
+        }
+        // Another boot of this machine, and not another machine on the same engine.
+        visible && self.machine == us.machine && !self.machine.is_empty()
+    }
+}
+
+fn plain(text: &str) -> String {
+    text.chars().filter(char::is_ascii_hexdigit).take(64).collect()
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            machine,
+            boot,
+            namespace,
+            uid,
+            pid,
+            start,
+            part,
+        } = self;
+        write!(f, "{machine}.{boot}.{namespace}.{uid}.{pid}.{start}.{part:016x}")
+    }
+}
+
+/// A text that names no owner.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` names no owner")]
+pub struct ParseOwnerError(String);
+
+impl FromStr for Owner {
+    type Err = ParseOwnerError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parse = || {
+            let mut parts = text.split('.');
+            let owner = Self {
+                machine: parts.next()?.to_owned(),
+                boot: parts.next()?.to_owned(),
+                namespace: parts.next()?.parse().ok()?,
+                uid: parts.next()?.parse().ok()?,
+                pid: parts.next()?.parse().ok()?,
+                start: parts.next()?.parse().ok()?,
+                part: u64::from_str_radix(parts.next()?, 16).ok()?,
+            };
+            parts.next().is_none().then_some(owner)
+        };
+        parse().ok_or_else(|| ParseOwnerError(text.chars().take(200).collect()))
+    }
+}
+
 /// When a process started, in clock ticks since boot (proc_pid_stat(5), field 22).
 fn start_time(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The command's name may hold spaces and parentheses; it ends at the last one.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_those_are_dead_whose_end_is_certain() {
+        let us = Owner {
+            machine: "a".to_owned(),
+            boot: "b".to_owned(),
+            ..Owner::new().unwrap()
+        };
+        let check = |owner: Owner, dead: bool| assert_eq!(owner.is_dead_for(&us), dead, "{owner}");
+        check(us.clone(), false);
+        let gone = Owner {
+            start: us.start + 1,
+            ..us.clone()
+        };
+        check(gone.clone(), true);
+        let rebooted = Owner {
+            boot: "c".to_owned(),
+            ..us.clone()
+        };
+        check(rebooted.clone(), true);
+        check(
+            Owner {
+                machine: "z".to_owned(),
+                ..rebooted.clone()
+            },
+            false,
+        );
+        check(
+            Owner {
+                machine: String::new(),
+                ..rebooted
+            },
+            false,
+        );
+        check(
+            Owner {
+                namespace: us.namespace + 1,
+                ..gone.clone()
+            },
+            false,
+        );
+        let other_user = Owner {
+            uid: us.uid + 1,
+            ..gone
+        };
+        assert!(!other_user.is_dead_for(&Owner { uid: 7, ..us.clone() }));
+        assert!(other_user.is_dead_for(&Owner { uid: 0, ..us }));
+    }
+
+    #[test]
+    fn an_owner_is_read_as_it_is_written() {
+        let us = Owner::new().unwrap();
+        assert_eq!(us.to_string().parse(), Ok(us));
+        for bad in ["", "a.b.c", "a.b.1.2.3.4.5.6", "a.b.1.2.3.4.x"] {
+            assert!(bad.parse::<Owner>().is_err(), "{bad}");
+        }
+    }
 }

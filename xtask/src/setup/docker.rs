@@ -12,7 +12,7 @@ use crate::process::program;
 use crate::report;
 
 /// The tests ask for this name.
-const IMAGE: &str = "ringfence-test:latest";
+pub(super) const IMAGE: &str = "ringfence-test:latest";
 
 /// Debian packages whose files, with those of all they depend on, make the image.
 const CONTENTS: &[&str] = &["bash", "coreutils", "python3", "util-linux", "procps"];
@@ -26,7 +26,7 @@ const WRITTEN: &[&str] = &[
     "etc/ld.so.conf",
 ];
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Starts the daemon where it does not answer, and makes the image where it is missing.
 pub(crate) fn setup(root: &Path) -> Result<()> {

@@ -3,6 +3,7 @@
 mod browser;
 mod docker;
 mod mcp;
+mod podman;
 
 use std::fs;
 use std::path::Path;
@@ -25,6 +26,9 @@ const PACKAGES: &[(&str, &str, &[&str])] = &[
     ("docker-cli", "docker", &["--version"]),
     ("iptables", "iptables", &["--version"]),
     ("chromium", "chromium", &["--version"]),
+    ("podman", "podman", &["--version"]),
+    ("catatonit", "catatonit", &["--version"]),
+    ("runc", "runc", &["--version"]),
 ];
 
 /// Cargo's own tools, at the versions that the gate was written against.
@@ -46,7 +50,8 @@ pub(crate) fn setup(root: &Path) -> Result<()> {
     venv(root).context("make the virtual environment of the tests")?;
     mcp::setup(root)?;
     browser::setup(root).context("install what drives the browser of the tests")?;
-    docker::setup(root).context("make the Docker container of the tests")
+    docker::setup(root).context("make the Docker container of the tests")?;
+    podman::setup(root).context("make the Podman container of the tests")
 }
 
 fn answers(root: &Path, name: &str, arguments: &[&str]) -> bool {

@@ -1,13 +1,11 @@
 //! Host paths that must never become visible inside the fence.
 
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
+
+use ringfence_runtime::exposure::{Hidden, nearest, whole};
 
 use crate::exit::Failure;
 use crate::paths::Paths;
-
-/// Views of the kernel and its devices: a mount of one gives back what the fence took away.
-const KERNEL: &[&str] = &["/proc", "/sys", "/dev"];
 
 /// The absolute path, without links, of a host path that exists.
 ///
@@ -42,71 +40,21 @@ pub(super) fn resolve_new(path: &Path) -> Result<PathBuf, Failure> {
 
 /// That showing `path`, which is resolved, gives away neither our own directories nor the host's controls.
 pub(super) fn check(path: &Path, paths: &Paths, audit: &Path) -> Result<(), Failure> {
-    let refuse = |why: &str| {
-        Err(Failure::usage(
+    hidden(paths, audit).check(path).map_err(|why| {
+        Failure::usage(
             format!("refusing to show {} to the program: {why}", path.display()),
             "name a directory that holds only what the program needs",
-        ))
-    };
-    let own = [
-        (paths.state.as_path(), "state"),
-        (&paths.runtime, "runtime"),
-        (audit, "audit log"),
-    ];
-    for (own, what) in own {
-        // By its name and by the one without links, for a directory that does not exist yet has no identity.
-        if overlaps(path, own) || overlaps(path, &whole(nearest(own))) {
-            return refuse(&format!(
-                "it would expose Ringfence's {what} directory {}",
-                own.display()
-            ));
-        }
-    }
-    if KERNEL.iter().any(|dir| path.starts_with(dir)) || path.parent().is_none() {
-        return refuse("it belongs to the kernel's view of the host");
-    }
-    if Path::new("/run").starts_with(path) {
-        return refuse("it holds the sockets of the host's services");
-    }
-    if path.metadata().is_ok_and(|meta| meta.file_type().is_socket()) {
-        return refuse("it is a socket of a host service");
-    }
-    Ok(())
+        )
+    })
 }
 
-/// Whether either path lies in the other, by name or by identity: a link or a bind mount has another name.
-fn overlaps(path: &Path, own: &Path) -> bool {
-    let same = |a: &Path, b: &Path| identity(a).is_some_and(|id| Some(id) == identity(b));
-    let by_name = path.starts_with(own) || own.starts_with(path);
-    let holds = existing(own).ancestors().any(|above| same(above, path));
-    let inside = path.ancestors().any(|above| same(above, own));
-    by_name || holds || inside
-}
-
-/// `path` resolved, or the nearest directory above it that exists.
-fn existing(path: &Path) -> PathBuf {
-    nearest(path).0
-}
-
-/// The nearest that exists of `path` and what is above it, resolved, and the rest of the path.
-fn nearest(path: &Path) -> (PathBuf, PathBuf) {
-    let found = path.ancestors().find_map(|above| {
-        let rest = path.strip_prefix(above).ok()?;
-        Some((above.canonicalize().ok()?, rest.to_path_buf()))
-    });
-    found.unwrap_or_else(|| (path.to_path_buf(), PathBuf::new()))
-}
-
-/// The two parts as one path; joined with nothing it would end in a slash.
-fn whole((there, missing): (PathBuf, PathBuf)) -> PathBuf {
-    if missing.as_os_str().is_empty() {
-        return there;
-    }
-    there.join(missing)
-}
-
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    path.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
+/// Our own directories, which no program may see.
+pub(super) fn hidden(paths: &Paths, audit: &Path) -> Hidden {
+    Hidden::new([
+        (paths.state.clone(), "state"),
+        (paths.runtime.clone(), "runtime"),
+        (audit.to_path_buf(), "audit log"),
+    ])
 }
 
 #[cfg(test)]

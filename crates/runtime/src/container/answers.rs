@@ -1,0 +1,147 @@
+//! Answers of engines, read by ourselves where Podman says what Docker's own types do not know.
+
+use std::collections::HashMap;
+
+use bollard::errors::Error as Told;
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Bytes;
+use hyper::{Method, Request};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::runtime::{Id, Inspected, Listed, Status};
+use super::wire::Wire;
+
+/// The most that is read of an answer.
+const MAX_ANSWER: usize = 16 * 1024 * 1024;
+
+/// `{"name": ["fw-sandbox-"]}`: the filter finds names by a part of them.
+const OURS: &str = "all=true&filters=%7B%22name%22%3A%5B%22fw-sandbox-%22%5D%7D";
+
+/// A container as the engine lists it.
+#[derive(Deserialize)]
+struct Summary {
+    #[serde(rename = "Names", default)]
+    names: Vec<String>,
+    #[serde(rename = "Labels", default)]
+    labels: Option<HashMap<String, String>>,
+    #[serde(rename = "State", default)]
+    state: String,
+    #[serde(rename = "Created", default)]
+    created: i64,
+}
+
+#[derive(Deserialize)]
+struct Container {
+    #[serde(rename = "Id")]
+    id: String,
+    #[serde(rename = "State")]
+    state: State,
+}
+
+#[derive(Deserialize)]
+struct State {
+    #[serde(rename = "Status")]
+    status: String,
+    #[serde(rename = "ExitCode", default)]
+    exit_code: Option<i64>,
+    #[serde(rename = "OOMKilled", default)]
+    oom_killed: bool,
+}
+
+/// The containers whose names hold our prefix.
+pub(super) async fn containers(wire: &Wire) -> Result<Vec<Listed>, Told> {
+    let found: Vec<Summary> = get(wire, &format!("/containers/json?{OURS}")).await?;
+    let listed = |container: Summary| {
+        Some(Listed {
+            name: container.names.first()?.trim_start_matches('/').to_owned(),
+            labels: container.labels.unwrap_or_default(),
+            state: container.state,
+            created: container.created,
+        })
+    };
+    Ok(found.into_iter().filter_map(listed).collect())
+}
+
+/// What a container is doing; `None` if the engine's answer makes no sense.
+pub(super) async fn container(wire: &Wire, id: &Id) -> Result<Option<Inspected>, Told> {
+    let found: Container = get(wire, &format!("/containers/{id}/json")).await?;
+    Ok(inspected(found))
+}
+
+fn inspected(found: Container) -> Option<Inspected> {
+    let status = status(&found.state.status)?;
+    Some(Inspected {
+        id: Id::new(&found.id)?,
+        status,
+        exit_code: found.state.exit_code.filter(|_| status == Status::Exited),
+        oom_killed: found.state.oom_killed,
+    })
+}
+
+/// The words of both engines.
+fn status(word: &str) -> Option<Status> {
+    Some(match word {
+        "created" | "configured" | "initialized" => Status::Created,
+        "running" | "stopping" => Status::Running,
+        "paused" => Status::Paused,
+        "exited" | "dead" | "stopped" => Status::Exited,
+        "removing" => Status::Removing,
+        // Nothing of ours is ever restarted.
+        _ => return None,
+    })
+}
+
+async fn get<T: DeserializeOwned>(wire: &Wire, path: &str) -> Result<T, Told> {
+    let request = Request::builder().method(Method::GET).uri(path);
+    let response = wire
+        .clone()
+        .request(request.body(bollard::body_full(Bytes::new()))?)
+        .await?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+    let body = body
+        .map_err(|error| std::io::Error::other(error.to_string()))?
+        .to_bytes();
+    if status.is_success() {
+        return Ok(serde_json::from_slice(&body)?);
+    }
+    #[derive(Deserialize)]
+    struct Problem {
+        message: String,
+    }
+    let message = match serde_json::from_slice::<Problem>(&body) {
+        Ok(problem) => problem.message,
+        Err(_) => String::from_utf8_lossy(&body).into_owned(),
+    };
+    Err(Told::DockerResponseServerError {
+        status_code: status.as_u16(),
+        message,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_both_engines_are_known() {
+        let check = |word: &str, expected: Option<Status>| {
+            let text = format!(r#"{{"Id": "ab", "State": {{"Status": "{word}", "ExitCode": 3}}}}"#);
+            let found = inspected(serde_json::from_str(&text).unwrap());
+            assert_eq!(found.as_ref().map(|found| found.status), expected, "{word}");
+            let ended = expected == Some(Status::Exited);
+            assert_eq!(
+                found.and_then(|found| found.exit_code),
+                ended.then_some(3),
+                "{word}"
+            );
+        };
+        check("exited", Some(Status::Exited));
+        check("stopped", Some(Status::Exited));
+        check("running", Some(Status::Running));
+        check("configured", Some(Status::Created));
+        check("restarting", None);
+        check("", None);
+    }
+}

@@ -1,0 +1,357 @@
+//! What no request to an engine may ask for, whoever composed it: looked at in the bytes that go out.
+//!
+//! The types of a specification cannot express privilege. This is the second lock on the same door: it knows nothing
+//! of those types, lets through the requests and fields that it lists, and nothing else.
+
+use std::path::{Component, Path};
+
+use hyper::Method;
+use serde_json::{Map, Value};
+
+use super::binds;
+
+/// Everything that we make in an engine is named so.
+pub const PREFIX: &str = "fw-sandbox-";
+
+/// Why a request was not sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("refusing to ask the container engine for {0}")]
+pub struct Refusal(String);
+
+/// What a request's body may hold.
+#[derive(Clone, Copy)]
+enum Body {
+    Nothing,
+    /// A container to be made.
+    Container,
+    /// A volume to be made.
+    Volume,
+    /// A command in a container.
+    Exec,
+    /// How to start it.
+    Start,
+    /// An archive.
+    Stream,
+}
+
+/// Every request that we send; `*` stands for one name.
+const REQUESTS: &[(Method, &str, Body)] = &[
+    (Method::GET, "version", Body::Nothing),
+    (Method::GET, "info", Body::Nothing),
+    (Method::GET, "_ping", Body::Nothing),
+    (Method::GET, "events", Body::Nothing),
+    (Method::GET, "containers/json", Body::Nothing),
+    (Method::GET, "containers/*/json", Body::Nothing),
+    (Method::GET, "containers/*/logs", Body::Nothing),
+    (Method::GET, "containers/*/stats", Body::Nothing),
+    (Method::POST, "containers/create", Body::Container),
+    (Method::POST, "containers/*/start", Body::Nothing),
+    (Method::POST, "containers/*/stop", Body::Nothing),
+    (Method::POST, "containers/*/kill", Body::Nothing),
+    (Method::POST, "containers/*/pause", Body::Nothing),
+    (Method::POST, "containers/*/unpause", Body::Nothing),
+    (Method::POST, "containers/*/attach", Body::Nothing),
+    (Method::POST, "containers/*/wait", Body::Nothing),
+    (Method::POST, "containers/*/exec", Body::Exec),
+    (Method::DELETE, "containers/*", Body::Nothing),
+    (Method::POST, "exec/*/start", Body::Start),
+    (Method::GET, "exec/*/json", Body::Nothing),
+    (Method::GET, "volumes", Body::Nothing),
+    (Method::POST, "volumes/create", Body::Volume),
+    (Method::DELETE, "volumes/*", Body::Nothing),
+    (Method::GET, "images/*/json", Body::Nothing),
+    (Method::POST, "images/create", Body::Stream),
+    (Method::POST, "build", Body::Stream),
+];
+
+/// Looks at a request.
+///
+/// # Errors
+/// If it asks for what is in no list.
+pub(super) fn request(method: &Method, path: &str, body: &[u8]) -> Result<(), Refusal> {
+    let object = || match serde_json::from_slice(body) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        _ => Err(refusal("a body that is no JSON object")),
+    };
+    match listed(method, path)? {
+        Body::Nothing | Body::Stream if body.is_empty() => Ok(()),
+        Body::Nothing | Body::Stream => Err(refusal("a body where none belongs")),
+        Body::Container => container(&object()?),
+        Body::Volume => fields("", &object()?, VOLUME),
+        Body::Exec => fields("", &object()?, EXEC),
+        Body::Start => fields("", &object()?, START),
+    }
+}
+
+/// Looks at a request whose body is an archive.
+pub(super) fn streamed(method: &Method, path: &str) -> Result<(), Refusal> {
+    match listed(method, path)? {
+        Body::Stream => Ok(()),
+        Body::Nothing | Body::Container | Body::Volume | Body::Exec | Body::Start => {
+            Err(refusal("a stream where none belongs"))
+        }
+    }
+}
+
+/// What the body of a listed request may hold. The first part of the path is the version.
+fn listed(method: &Method, path: &str) -> Result<Body, Refusal> {
+    let parts: Vec<&str> = path.split('/').skip(2).collect();
+    let matches = |pattern: &str| {
+        let pattern: Vec<&str> = pattern.split('/').collect();
+        let name = |part: &str| !part.is_empty() && part != "." && part != "..";
+        let fits = |(wanted, found): (&&str, &&str)| wanted == found || *wanted == "*" && name(found);
+        pattern.len() == parts.len() && pattern.iter().zip(&parts).all(fits)
+    };
+    let image = || parts.first() == Some(&"images") && parts.last() == Some(&"json") && method == Method::GET;
+    REQUESTS
+        .iter()
+        .find(|(known, pattern, _)| known == method && matches(pattern))
+        .map(|(.., body)| *body)
+        // The name of an image has slashes of its own.
+        .or_else(|| image().then_some(Body::Nothing))
+        .ok_or_else(|| refusal(format!("`{method} {path}`")))
+}
+
+fn refusal(what: impl Into<String>) -> Refusal {
+    Refusal(what.into())
+}
+
+/// Whether a field must be there.
+#[derive(Clone, Copy, PartialEq)]
+enum Need {
+    Must,
+    May,
+}
+use Need::{May, Must};
+
+/// A field, and which values of it are harmless.
+type Field = (&'static str, Need, fn(&Value) -> bool);
+
+const CONTAINER: &[Field] = &[
+    ("Image", Must, text),
+    ("Cmd", May, texts),
+    ("Entrypoint", May, texts),
+    ("Env", May, texts),
+    ("WorkingDir", May, text),
+    ("Hostname", May, text),
+    ("User", Must, numeric_user),
+    ("Labels", Must, Value::is_object),
+    ("AttachStdin", May, Value::is_boolean),
+    ("AttachStdout", May, Value::is_boolean),
+    ("AttachStderr", May, Value::is_boolean),
+    ("OpenStdin", May, Value::is_boolean),
+    ("StdinOnce", May, Value::is_boolean),
+    ("HostConfig", Must, Value::is_object),
+];
+
+const HOST_CONFIG: &[Field] = &[
+    ("CapDrop", Must, |v| *v == serde_json::json!(["ALL"])),
+    ("SecurityOpt", Must, security),
+    ("ReadonlyRootfs", Must, |v| *v == true),
+    ("NetworkMode", Must, |v| one_of(v, &["none", "bridge"])),
+    ("IpcMode", Must, |v| one_of(v, &["private", "none"])),
+    ("CgroupnsMode", Must, |v| one_of(v, &["private"])),
+    ("Memory", Must, positive),
+    ("MemorySwap", Must, positive),
+    ("NanoCpus", Must, positive),
+    ("PidsLimit", Must, positive),
+    ("LogConfig", Must, log),
+    ("Init", May, Value::is_boolean),
+    ("Ulimits", May, Value::is_array),
+    ("Tmpfs", May, tmpfs),
+    ("Mounts", May, mounts),
+    ("ShmSize", May, positive),
+    ("OomScoreAdj", May, |v| v.as_i64().is_some_and(|n| n >= 0)),
+    ("Runtime", May, |v| one_of(v, &["runc", "crun", "runsc"])),
+];
+
+const MOUNT: &[Field] = &[
+    ("Type", Must, |v| one_of(v, &["bind", "volume"])),
+    ("Source", Must, text),
+    ("Target", Must, text),
+    ("ReadOnly", Must, Value::is_boolean),
+    ("BindOptions", May, bind_options),
+];
+
+const BIND_OPTIONS: &[Field] = &[
+    ("Propagation", Must, |v| one_of(v, &["rprivate", "private"])),
+    ("NonRecursive", Must, |v| *v == true),
+];
+
+// A volume's driver and its options could name any directory of the host.
+const VOLUME: &[Field] = &[
+    ("Name", Must, prefixed),
+    ("Driver", May, |v| one_of(v, &["local"])),
+    ("Labels", Must, Value::is_object),
+];
+
+const EXEC: &[Field] = &[
+    ("AttachStdin", May, Value::is_boolean),
+    ("AttachStdout", May, Value::is_boolean),
+    ("AttachStderr", May, Value::is_boolean),
+    ("Cmd", Must, texts),
+    ("Env", May, texts),
+    ("User", May, numeric_user),
+    ("WorkingDir", May, text),
+];
+
+const START: &[Field] = &[
+    ("Detach", May, |v| *v == false),
+    ("Tty", May, |v| *v == false),
+    ("OutputCapacity", May, Value::is_null),
+];
+
+fn container(body: &Map<String, Value>) -> Result<(), Refusal> {
+    fields("", body, CONTAINER)?;
+    let host = body.get("HostConfig").and_then(Value::as_object);
+    let host = host.ok_or_else(|| refusal("a container without a HostConfig"))?;
+    fields("HostConfig.", host, HOST_CONFIG)?;
+    if host.get("Memory") != host.get("MemorySwap") {
+        return Err(refusal("memory beyond its limit, in swap"));
+    }
+    for mount in host.get("Mounts").and_then(Value::as_array).into_iter().flatten() {
+        exposing(mount)?;
+    }
+    Ok(())
+}
+
+/// That every field is listed and harmless, and those that must be there are.
+fn fields(within: &str, found: &Map<String, Value>, known: &[Field]) -> Result<(), Refusal> {
+    let missing = known
+        .iter()
+        .find(|(name, need, _)| *need == Must && !found.contains_key(*name));
+    if let Some((name, ..)) = missing {
+        return Err(refusal(format!("something without `{within}{name}`")));
+    }
+    for (name, value) in found {
+        let harmless = known
+            .iter()
+            .find(|(known, ..)| known == name)
+            .map(|field| field.2);
+        match harmless {
+            None => return Err(refusal(format!("`{within}{name}`"))),
+            Some(harmless) if !harmless(value) => {
+                return Err(refusal(format!("`{within}{name}` with that value")));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn object(value: &Value, known: &[Field]) -> bool {
+    value
+        .as_object()
+        .is_some_and(|found| fields("", found, known).is_ok())
+}
+
+fn text(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| !text.contains('\0'))
+}
+
+fn texts(value: &Value) -> bool {
+    value.as_array().is_some_and(|items| items.iter().all(text))
+}
+
+fn one_of(value: &Value, known: &[&str]) -> bool {
+    value.as_str().is_some_and(|text| known.contains(&text))
+}
+
+fn positive(value: &Value) -> bool {
+    value.as_i64().is_some_and(|number| number > 0)
+}
+
+fn prefixed(value: &Value) -> bool {
+    value.as_str().is_some_and(|name| name.starts_with(PREFIX))
+}
+
+/// `UID:GID`, both in figures: a name would be looked up in a file of the image.
+fn numeric_user(value: &Value) -> bool {
+    let figures = |text: &str| text.parse::<u32>().is_ok();
+    value
+        .as_str()
+        .and_then(|text| text.split_once(':'))
+        .is_some_and(|(uid, gid)| figures(uid) && figures(gid))
+}
+
+/// No new privileges, a filter that denies what it does not list, and nothing else.
+fn security(value: &Value) -> bool {
+    let Some(options) = value.as_array() else {
+        return false;
+    };
+    let filters = options
+        .iter()
+        .filter_map(|option| option.as_str()?.strip_prefix("seccomp="));
+    options.len() == 2
+        && options.iter().any(|option| option == "no-new-privileges")
+        && filters.map(denies).eq([true])
+}
+
+/// Whether a filter denies what it does not list. Docker takes the filter itself, and Podman the path of a file.
+fn denies(filter: &str) -> bool {
+    let text = match filter.starts_with('/') {
+        true => std::fs::read_to_string(filter).unwrap_or_default(),
+        false => filter.to_owned(),
+    };
+    let profile: Option<Value> = serde_json::from_str(&text).ok();
+    let action = profile.as_ref().and_then(|profile| profile.get("defaultAction"));
+    action.is_some_and(|action| one_of(action, &["SCMP_ACT_ERRNO", "SCMP_ACT_KILL_PROCESS"]))
+}
+
+fn log(value: &Value) -> bool {
+    let bounded = |config: &Value| config.get("max-size").is_some_and(text);
+    match value.get("Type").and_then(Value::as_str) {
+        Some("none") => value.as_object().is_some_and(|fields| fields.len() == 1),
+        Some("json-file" | "k8s-file" | "local") => value.get("Config").is_some_and(bounded),
+        _ => false,
+    }
+}
+
+/// Each with a size, and without device nodes and setuid programs.
+fn tmpfs(value: &Value) -> bool {
+    let bounded = |options: &Value| {
+        let options: Vec<&str> = options.as_str().unwrap_or_default().split(',').collect();
+        let sized = options.iter().any(|option| option.starts_with("size="));
+        sized && options.contains(&"nosuid") && options.contains(&"nodev")
+    };
+    value
+        .as_object()
+        .is_some_and(|all| all.keys().all(|path| path.starts_with('/')) && all.values().all(bounded))
+}
+
+fn mounts(value: &Value) -> bool {
+    value
+        .as_array()
+        .is_some_and(|all| all.iter().all(|mount| object(mount, MOUNT)))
+}
+
+fn bind_options(value: &Value) -> bool {
+    object(value, BIND_OPTIONS)
+}
+
+/// What a mount shows of the host.
+fn exposing(mount: &Value) -> Result<(), Refusal> {
+    let part = |name: &str| mount.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (kind, source) = (part("Type"), part("Source"));
+    if kind == "volume" {
+        return match source.strip_prefix(PREFIX) {
+            Some(_) if mount.get("BindOptions").is_none() => Ok(()),
+            _ => Err(refusal(format!("the volume `{source}`"))),
+        };
+    }
+    let path = Path::new(source);
+    let plain = path
+        .components()
+        .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    if !path.is_absolute() || !plain || mount.get("BindOptions").is_none() {
+        return Err(refusal(format!("a mount of `{source}`")));
+    }
+    let resolved = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    for path in [path, &resolved] {
+        binds::check(path).map_err(|why| refusal(format!("a mount of `{source}`: {why}")))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,369 @@
+//! Why an engine did not do what it was asked.
+
+use std::io;
+use std::time::Duration;
+
+use bollard::errors::Error as Told;
+
+use super::endpoint::Address;
+use super::{Flavor, check, endpoint, state};
+
+/// How much of an engine's own words is passed on.
+const MAX_WORDS: usize = 500;
+
+/// Why an engine did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nobody answers.
+    #[error("{} not available: {place}: {why}", daemon(*flavor))]
+    Unavailable {
+        /// Which engine.
+        flavor: Flavor,
+        /// Where it was looked for.
+        place: String,
+        /// What the system said.
+        why: String,
+    },
+    /// Its socket is closed to us.
+    #[error("{} not available: no permission to use {place}", daemon(*flavor))]
+    NotPermitted {
+        /// Which engine.
+        flavor: Flavor,
+        /// Its socket.
+        place: String,
+    },
+    /// Where it is cannot be found out.
+    #[error(transparent)]
+    Endpoint(#[from] endpoint::Error),
+    /// Its API lacks what we need.
+    #[error("the API of {} is too old: it is version {version}, and {} is needed", daemon(*flavor), needed())]
+    TooOld {
+        /// Which engine.
+        flavor: Flavor,
+        /// Its version.
+        version: String,
+    },
+    /// The image is not there.
+    #[error("there is no image {image}")]
+    ImageMissing {
+        /// Which.
+        image: String,
+    },
+    /// Another container has the name.
+    #[error("the name {name} is taken")]
+    NameTaken {
+        /// Which.
+        name: String,
+    },
+    /// No room.
+    #[error("cannot {doing}: the disk of the container engine is full")]
+    DiskFull {
+        /// What was being done.
+        doing: &'static str,
+    },
+    /// It does not exist, or no longer.
+    #[error("cannot {doing}: there is no {what}")]
+    NotFound {
+        /// What was being done.
+        doing: &'static str,
+        /// What it was done to.
+        what: String,
+    },
+    /// It is in no state for that.
+    #[error("cannot {doing}: {said}")]
+    Conflict {
+        /// What was being done.
+        doing: &'static str,
+        /// What the engine said.
+        said: String,
+    },
+    /// It took too long.
+    #[error("cannot {doing}: no answer within {} s", patience.as_secs())]
+    Deadline {
+        /// What was being done.
+        doing: &'static str,
+        /// How long was waited.
+        patience: Duration,
+    },
+    /// The connection broke, or what came makes no sense.
+    #[error("cannot {doing}: the connection to the engine broke: {why}")]
+    Broken {
+        /// What was being done.
+        doing: &'static str,
+        /// How it broke.
+        why: String,
+    },
+    /// We do not ask for such a thing.
+    #[error(transparent)]
+    Refused(#[from] check::Refusal),
+    /// A file that the engine is to read cannot be written.
+    #[error("cannot write a file for the container engine: {why}")]
+    Files {
+        /// What the system said.
+        why: String,
+    },
+    /// It makes no sense in the state that the sandbox is in.
+    #[error(transparent)]
+    Illegal(#[from] state::Illegal),
+    /// The sandbox, or its manager, has come to its end.
+    #[error("the sandbox has ended")]
+    Closing,
+    /// The engine said no.
+    #[error("cannot {doing}: {said}")]
+    Said {
+        /// What was being done.
+        doing: &'static str,
+        /// What the engine said.
+        said: String,
+    },
+}
+
+fn daemon(flavor: Flavor) -> &'static str {
+    match flavor {
+        Flavor::Docker => "Docker daemon",
+        Flavor::Podman => "Podman service",
+    }
+}
+
+fn needed() -> String {
+    let (major, minor) = super::wire::API_VERSION;
+    format!("{major}.{minor}")
+}
+
+impl Error {
+    /// What the reader can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Unavailable { flavor, .. } => match flavor {
+                Flavor::Docker => "Set SANDBOX_TYPE=local or start Docker daemon",
+                Flavor::Podman => {
+                    "Set SANDBOX_TYPE=local or start the Podman service (`systemctl --user start podman.socket`)"
+                }
+            },
+            Self::NotPermitted { flavor, .. } => match flavor {
+                Flavor::Docker => {
+                    "join the group of the socket (`sudo usermod -aG docker $USER`, then log in again), or use rootless \
+                     Docker, or set SANDBOX_TYPE=local"
+                }
+                Flavor::Podman => {
+                    "start your own service with `systemctl --user start podman.socket`, or set SANDBOX_TYPE=local"
+                }
+            },
+            Self::Endpoint(error) => error.hint(),
+            Self::TooOld { .. } => {
+                "upgrade it to Docker 20.10 or Podman 4, or later ones, or set SANDBOX_TYPE=local"
+            }
+            Self::ImageMissing { .. } => {
+                "make it with `ringfence setup image`, or name an image that is there"
+            }
+            Self::NameTaken { .. } => "choose another name, or remove that container",
+            Self::DiskFull { .. } => "make room: `docker system df` shows what takes it",
+            Self::NotFound { .. } => "`ringfence sandbox ls` shows which there are",
+            Self::Files { .. } => "make the state directory yours and writable (`ringfence doctor`)",
+            Self::Closing => "make another one",
+            Self::Conflict { .. } | Self::Illegal(_) => "see its state with `ringfence sandbox ls`",
+            Self::Deadline { .. } | Self::Broken { .. } => {
+                "check that the container engine runs and is not overloaded"
+            }
+            Self::Refused(_) => "leave it out: nothing can switch that on",
+            Self::Said { .. } => "see the log of the container engine",
+        }
+    }
+}
+
+/// What an error of the API means, for what was being done to what.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) flavor: Flavor,
+    pub(super) address: &'a Address,
+    /// As it follows "cannot".
+    pub(super) doing: &'static str,
+    /// As it follows "there is no".
+    pub(super) what: &'a str,
+}
+
+impl Asked<'_> {
+    pub(super) fn failed(self, error: Told) -> Error {
+        let doing = self.doing;
+        match error {
+            Told::DockerResponseServerError { status_code, message } => self.answered(status_code, &message),
+            Told::IOError { err } => self.io(err),
+            Told::RequestTimeoutError => Error::Broken {
+                doing,
+                why: "no answer".to_owned(),
+            },
+            Told::DockerStreamError { error } => Error::Said {
+                doing,
+                said: words(&error),
+            },
+            other => Error::Broken {
+                doing,
+                why: words(&chain(&other)),
+            },
+        }
+    }
+
+    /// A connection that could not be made, or a request that we do not send.
+    pub(super) fn io(self, error: io::Error) -> Error {
+        let refusal = error
+            .get_ref()
+            .and_then(|inner| inner.downcast_ref::<check::Refusal>());
+        if let Some(refusal) = refusal {
+            return Error::Refused(refusal.clone());
+        }
+        let place = self.address.to_string();
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Error::NotPermitted {
+                flavor: self.flavor,
+                place,
+            },
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Error::Unavailable {
+                flavor: self.flavor,
+                place,
+                why: words(&error.to_string()),
+            },
+            _ => Error::Broken {
+                doing: self.doing,
+                why: words(&error.to_string()),
+            },
+        }
+    }
+
+    /// The statuses are Docker's; Podman says some of it in words alone.
+    fn answered(self, status: u16, message: &str) -> Error {
+        let said = words(message);
+        let doing = self.doing;
+        let has = |part: &str| said.to_ascii_lowercase().contains(part);
+        if has("no space left on device") {
+            return Error::DiskFull { doing };
+        }
+        if has("is already in use") {
+            return Error::NameTaken {
+                name: self.what.to_owned(),
+            };
+        }
+        match status {
+            404 if has("no such image") || has("image not known") => Error::ImageMissing {
+                image: self.what.to_owned(),
+            },
+            404 => Error::NotFound {
+                doing,
+                what: self.what.to_owned(),
+            },
+            409 => Error::Conflict { doing, said },
+            400 if has("client version") => Error::TooOld {
+                flavor: self.flavor,
+                version: said,
+            },
+            _ => Error::Said { doing, said },
+        }
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    causes.fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        // Wrappers often print what they wrap.
+        if text.contains(&cause) {
+            text
+        } else {
+            format!("{text}: {cause}")
+        }
+    })
+}
+
+/// An engine's words on one line, and not too many of them: they may quote what a guest chose.
+pub(super) fn words(text: &str) -> String {
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    let line: String = text.trim().chars().map(plain).take(MAX_WORDS).collect();
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn answered(status: u16, message: &str) -> Error {
+        let address = Address::Unix(PathBuf::from("/d.sock"));
+        let asked = Asked {
+            flavor: Flavor::Docker,
+            address: &address,
+            doing: "make a container",
+            what: "thing",
+        };
+        asked.failed(Told::DockerResponseServerError {
+            status_code: status,
+            message: message.to_owned(),
+        })
+    }
+
+    #[test]
+    fn what_an_engine_says_is_understood() {
+        for (status, message, expected) in [
+            (404, "No such image: x:latest", "there is no image thing"),
+            (404, "x: image not known", "there is no image thing"),
+            (
+                404,
+                "No such container: x",
+                "cannot make a container: there is no thing",
+            ),
+            (
+                409,
+                "Conflict. The container name \"/x\" is already in use by container 1",
+                "the name thing is taken",
+            ),
+            (
+                500,
+                "the container name \"x\" is already in use",
+                "the name thing is taken",
+            ),
+            (
+                409,
+                "Container x is not running",
+                "cannot make a container: Container x is not running",
+            ),
+            (
+                500,
+                "write /var/x: no space left on device",
+                "cannot make a container: the disk of the container engine is full",
+            ),
+            (500, "a\nb\x1b[2J", "cannot make a container: a b [2J"),
+        ] {
+            assert_eq!(answered(status, message).to_string(), expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn a_missing_daemon_is_told_in_the_known_words() {
+        let address = Address::Unix(PathBuf::from("/d.sock"));
+        let failed = |flavor, kind| {
+            let asked = Asked {
+                flavor,
+                address: &address,
+                doing: "ask",
+                what: "",
+            };
+            let error = asked.io(io::Error::from(kind));
+            (error.to_string(), error.hint())
+        };
+        let (message, hint) = failed(Flavor::Docker, io::ErrorKind::NotFound);
+        assert!(
+            message.starts_with("Docker daemon not available: /d.sock"),
+            "{message}"
+        );
+        assert_eq!(hint, "Set SANDBOX_TYPE=local or start Docker daemon");
+        let (message, hint) = failed(Flavor::Docker, io::ErrorKind::PermissionDenied);
+        assert!(message.contains("no permission to use /d.sock"), "{message}");
+        assert!(hint.contains("usermod"), "{hint}");
+        let (message, _) = failed(Flavor::Podman, io::ErrorKind::ConnectionRefused);
+        assert!(message.starts_with("Podman service not available"), "{message}");
+    }
+
+    #[test]
+    fn an_engines_words_are_short() {
+        assert_eq!(words(&"x".repeat(10_000)).len(), MAX_WORDS);
+    }
+}

@@ -1,0 +1,215 @@
+//! The image that sandboxes are made of: built from a base, or gathered from this machine's own packages.
+
+mod archive;
+mod packages;
+
+use std::io;
+use std::pin::pin;
+
+use bollard::models::{BuildInfo, CreateImageInfo};
+use bollard::query_parameters as query;
+use futures_util::{Stream, StreamExt, stream};
+use hyper::body::Bytes;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::error::words;
+use super::spec::Image;
+use super::{ContainerRuntime, Error};
+use archive::Writer;
+
+/// The image, where a base can be pulled.
+pub const DOCKERFILE: &str = include_str!("../../../../docker/Dockerfile");
+
+/// How much of an archive is under way to the engine at once.
+const PIECE: usize = 256 * 1024;
+const PIECES: usize = 8;
+
+/// Why the image could not be gathered.
+#[derive(Debug, thiserror::Error)]
+pub enum GatherError {
+    /// This machine's packages are not Debian's.
+    #[error("cannot read the list of packages {}: {error}", path.display())]
+    NoPackages {
+        /// Where it should be.
+        path: std::path::PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// A package that no image can do without.
+    #[error("the package `{0}` is not installed on this machine")]
+    Missing(&'static str),
+    /// A file could not be read, or the engine stopped listening.
+    #[error("cannot gather the files of the image")]
+    Io(#[from] io::Error),
+}
+
+impl GatherError {
+    /// What the reader can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::NoPackages { .. } => {
+                "only a Debian-like machine can lend its packages; build from the Dockerfile instead"
+            }
+            Self::Missing(_) => "install it, or build from the Dockerfile instead",
+            Self::Io(_) => "check that the container engine runs, and that its disk is not full",
+        }
+    }
+}
+
+/// Why there is no image.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The engine did not do it.
+    #[error(transparent)]
+    Engine(#[from] Error),
+    /// There is nothing to give to it.
+    #[error(transparent)]
+    Gather(#[from] GatherError),
+}
+
+impl SetupError {
+    /// What the reader can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Engine(error) => error.hint(),
+            Self::Gather(error) => error.hint(),
+        }
+    }
+}
+
+/// Builds the image from [`DOCKERFILE`], whose base the engine pulls; its digest. Lines of progress go to `tell`.
+///
+/// # Errors
+/// If the base cannot be pulled, or the engine says no.
+pub async fn build(
+    engine: &ContainerRuntime,
+    tag: &Image,
+    tell: &mut dyn FnMut(&str),
+) -> Result<String, SetupError> {
+    let mut context = Writer::new(Vec::new());
+    context
+        .bytes("Dockerfile", DOCKERFILE.as_bytes())
+        .map_err(GatherError::Io)?;
+    let context = context.finish().map_err(GatherError::Io)?;
+    let name = tag.to_string();
+    let options = query::BuildImageOptionsBuilder::new()
+        .t(&name)
+        .rm(true)
+        .forcerm(true)
+        .build();
+    // As a stream: a body of one piece is taken for a request in JSON, and looked at as such.
+    let body = bollard::body_stream(stream::iter([Bytes::from(context)]));
+    let asked = engine.asked("build the image", &name);
+    let mut steps = pin!(engine.docker.build_image(options, None, Some(body)));
+    while let Some(step) = steps.next().await {
+        let BuildInfo {
+            stream, error_detail, ..
+        } = step.map_err(|error| asked.failed(error))?;
+        if let Some(message) = error_detail.and_then(|detail| detail.message) {
+            return Err(said("build the image", &message).into());
+        }
+        if let Some(line) = stream.as_deref().map(words).filter(|line| !line.is_empty()) {
+            tell(&line);
+        }
+    }
+    Ok(engine.image(tag).await?)
+}
+
+/// Gathers the image from the packages of this machine and imports it; its digest.
+///
+/// # Errors
+/// If a package is missing, or the engine says no.
+pub async fn gather(
+    engine: &ContainerRuntime,
+    tag: &Image,
+    tell: &mut dyn FnMut(&str),
+) -> Result<String, SetupError> {
+    let files = packages::files(std::path::Path::new("/"))?;
+    tell(&format!(
+        "{} files of {} packages",
+        files.members.len(),
+        files.packages.len()
+    ));
+    let (sender, receiver) = mpsc::channel(PIECES);
+    let mut writing = JoinSet::new();
+    writing.spawn_blocking(move || files.write(Pipe::new(sender)));
+    let imported = import(engine, tag, receiver).await;
+    // The engine may have answered before it had it all; then it has said why.
+    let written = writing.join_next().await;
+    imported?;
+    if let Some(Ok(written)) = written {
+        written.map_err(GatherError::Io)?;
+    }
+    Ok(engine.image(tag).await?)
+}
+
+async fn import(
+    engine: &ContainerRuntime,
+    tag: &Image,
+    receiver: mpsc::Receiver<io::Result<Bytes>>,
+) -> Result<(), Error> {
+    let name = tag.to_string();
+    let (repo, label) = name.rsplit_once(':').unwrap_or((&name, "latest"));
+    let options = query::CreateImageOptionsBuilder::new()
+        .from_src("-")
+        .repo(repo)
+        .tag(label)
+        .build();
+    let asked = engine.asked("import the image", &name);
+    let body = bollard::body_try_stream(pieces(receiver));
+    let mut steps = pin!(engine.docker.create_image(Some(options), Some(body), None));
+    while let Some(step) = steps.next().await {
+        let CreateImageInfo { error_detail, .. } = step.map_err(|error| asked.failed(error))?;
+        if let Some(message) = error_detail.and_then(|detail| detail.message) {
+            return Err(said("import the image", &message));
+        }
+    }
+    Ok(())
+}
+
+fn said(doing: &'static str, message: &str) -> Error {
+    Error::Said {
+        doing,
+        said: words(message),
+    }
+}
+
+fn pieces(receiver: mpsc::Receiver<io::Result<Bytes>>) -> impl Stream<Item = io::Result<Bytes>> + Send {
+    stream::unfold(receiver, async |mut receiver| {
+        let piece = receiver.recv().await?;
+        Some((piece, receiver))
+    })
+}
+
+/// A writer on a thread, whose pieces go to the engine.
+struct Pipe {
+    sender: mpsc::Sender<io::Result<Bytes>>,
+    buffer: Vec<u8>,
+}
+
+impl Pipe {
+    fn new(sender: mpsc::Sender<io::Result<Bytes>>) -> Self {
+        Self {
+            sender,
+            buffer: Vec::with_capacity(PIECE),
+        }
+    }
+}
+
+impl io::Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= PIECE {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let piece = Bytes::from(std::mem::replace(&mut self.buffer, Vec::with_capacity(PIECE)));
+        self.sender
+            .blocking_send(Ok(piece))
+            .map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}

@@ -1,0 +1,219 @@
+//! The sandboxes of this process: each has a keeper, and all are gone when it closes.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ringfence_policy::Bytes;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::keeper::{Command, Keeper, Life, Order};
+use super::orphans::{self, Swept};
+use super::runtime::Id;
+use super::spec::Name;
+use super::state::State;
+use super::{Attached, ContainerRuntime, Error, RunResult};
+use crate::owner::Owner;
+
+/// Commands to a keeper that wait for their turn.
+const QUEUE: usize = 8;
+
+/// The sandboxes of this process, in one engine.
+#[derive(Debug)]
+pub struct Manager {
+    engine: ContainerRuntime,
+    owner: Owner,
+    keepers: Mutex<JoinSet<()>>,
+    /// What has a keeper, by name.
+    kept: Arc<Mutex<HashSet<String>>>,
+}
+
+/// A running sandbox. Dropping it ends it; [`Manager::close`] waits for that.
+#[derive(Debug)]
+pub struct Sandbox {
+    name: Name,
+    id: Id,
+    engine: ContainerRuntime,
+    attached: Option<Attached>,
+    life: watch::Receiver<Life>,
+    commands: mpsc::Sender<Command>,
+}
+
+impl Manager {
+    /// A manager without sandboxes.
+    pub fn new(engine: ContainerRuntime, owner: Owner) -> Self {
+        Self {
+            engine,
+            owner,
+            keepers: Mutex::default(),
+            kept: Arc::default(),
+        }
+    }
+
+    /// The engine that it uses.
+    pub fn engine(&self) -> &ContainerRuntime {
+        &self.engine
+    }
+
+    /// Whose its sandboxes are.
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// Makes a sandbox and starts it. If that fails, nothing is left of it.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub async fn sandbox(&self, order: Order) -> Result<Sandbox, Error> {
+        let name = order.spec.name.clone();
+        let (life, watched) = watch::channel(Life::BEGIN);
+        let (commands, received) = mpsc::channel(QUEUE);
+        let (told, started) = oneshot::channel();
+        let keeper = Keeper {
+            engine: self.engine.clone(),
+            life,
+            commands: received,
+        };
+        self.spawn(keeper, order, told);
+        let started = started.await.map_err(|_| Error::Closing)??;
+        Ok(Sandbox {
+            name,
+            id: started.id,
+            engine: self.engine.clone(),
+            attached: started.attached,
+            life: watched,
+            commands,
+        })
+    }
+
+    fn spawn(
+        &self,
+        keeper: Keeper,
+        order: Order,
+        told: oneshot::Sender<Result<super::keeper::Started, Error>>,
+    ) {
+        let names: Vec<String> = std::iter::once(&order.spec.name)
+            .chain(&order.spec.output)
+            .map(|name| name.as_str().to_owned())
+            .collect();
+        let kept = Arc::clone(&self.kept);
+        // Before it exists, so that no sweep takes it for an orphan.
+        lock(&kept).extend(names.iter().cloned());
+        let mut keepers = lock(&self.keepers);
+        while keepers.try_join_next().is_some() {}
+        keepers.spawn(async move {
+            keeper.keep(order, told).await;
+            lock(&kept).retain(|name| !names.contains(name));
+        });
+    }
+
+    /// Removes what dead processes left in the engine, and what this one could not remove earlier.
+    ///
+    /// # Errors
+    /// If the engine does not answer.
+    pub async fn sweep(&self) -> Result<Swept, Error> {
+        let is_orphan = |name: &str, owner: &Owner| {
+            if *owner == self.owner {
+                !lock(&self.kept).contains(name)
+            } else {
+                owner.is_dead()
+            }
+        };
+        orphans::sweep(&self.engine, &is_orphan).await
+    }
+
+    /// Ends every sandbox whose handle was dropped, and waits until nothing is left. The handles come first.
+    pub async fn close(self) {
+        let mut keepers = std::mem::take(&mut *lock(&self.keepers));
+        while keepers.join_next().await.is_some() {}
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sandbox {
+    /// Its name.
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// Its container.
+    pub fn id(&self) -> &Id {
+        &self.id
+    }
+
+    /// What is known of it.
+    pub fn life(&self) -> Life {
+        self.life.borrow().clone()
+    }
+
+    /// Its streams, once, if they were ordered.
+    pub fn attached(&mut self) -> Option<Attached> {
+        self.attached.take()
+    }
+
+    /// Stops its processes where they are. Its time goes on.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub async fn pause(&self) -> Result<(), Error> {
+        self.command(Command::Pause).await
+    }
+
+    /// Lets its processes go on.
+    ///
+    /// # Errors
+    /// If it is not paused.
+    pub async fn resume(&self) -> Result<(), Error> {
+        self.command(Command::Resume).await
+    }
+
+    /// Runs a command in it. One that goes past its deadline takes the sandbox along: an engine ends the processes of a
+    /// container only together.
+    ///
+    /// # Errors
+    /// If it could not be run.
+    pub async fn run(&self, command: &[String], deadline: Instant, keep: Bytes) -> Result<RunResult, Error> {
+        let result = self.engine.run(&self.id, command, deadline, keep).await?;
+        if result.status.is_none() {
+            let _ = self.commands.send(Command::Stop).await;
+        }
+        Ok(result)
+    }
+
+    /// Ends it and waits until nothing is left.
+    pub async fn stop(self) -> Life {
+        let _ = self.commands.send(Command::Stop).await;
+        self.ended().await
+    }
+
+    /// Waits until nothing is left of it.
+    pub async fn ended(mut self) -> Life {
+        let destroyed = |life: &Life| matches!(life.state, State::Destroyed(_));
+        // A keeper goes away only when its work is done.
+        let _ = self.life.wait_for(destroyed).await;
+        self.life()
+    }
+
+    /// Waits until it does not run any more.
+    pub async fn finished(&mut self) -> Life {
+        let _ = self.life.wait_for(|life| !life.state.is_alive()).await;
+        self.life()
+    }
+
+    async fn command(
+        &self,
+        command: impl FnOnce(oneshot::Sender<Result<(), Error>>) -> Command,
+    ) -> Result<(), Error> {
+        let (told, answer) = oneshot::channel();
+        let _ = self.commands.send(command(told)).await;
+        // Without an answer there is no sandbox any more.
+        answer.await.unwrap_or(Err(Error::Closing))
+    }
+}
+
+#[cfg(test)]
+mod tests;

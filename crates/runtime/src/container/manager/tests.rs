@@ -1,0 +1,235 @@
+//! Tests of lives of sandboxes, in real engines.
+
+use std::time::Duration;
+
+use super::*;
+use crate::container::Flavor;
+use crate::container::spec::Spec;
+use crate::container::state::Failure;
+use crate::container::testing::{engines, owned, spec};
+
+const LONG: Duration = Duration::from_secs(300);
+
+/// An owner of this test's own, so that tests beside it do not sweep its things, nor it theirs.
+fn manager(engine: &ContainerRuntime) -> Manager {
+    Manager::new(engine.clone(), owned())
+}
+
+fn order(manager: &Manager, command: &[&str], max_duration: Duration) -> Order {
+    let spec = Spec {
+        owner: manager.owner().clone(),
+        output: Some(Name::unused()),
+        ..spec(command)
+    };
+    Order {
+        spec,
+        max_duration,
+        attach: false,
+    }
+}
+
+/// The names of this manager's things that are in the engine.
+async fn left(engine: &ContainerRuntime, manager: &Manager) -> Vec<String> {
+    let owner = manager.owner().to_string();
+    let mut all = engine.list().await.unwrap();
+    all.extend(engine.list_volumes().await.unwrap());
+    let ours = all
+        .into_iter()
+        .filter(|found| found.labels.get("ringfence.owner") == Some(&owner));
+    ours.map(|found| found.name).collect()
+}
+
+#[tokio::test]
+async fn a_sandbox_is_made_used_and_destroyed() {
+    for engine in engines().await {
+        let manager = manager(&engine);
+        let sandbox = manager
+            .sandbox(order(&manager, &["sleep", "600"], LONG))
+            .await
+            .unwrap();
+        assert_eq!(sandbox.life().state, State::Running);
+        assert_eq!(left(&engine, &manager).await.len(), 2);
+        let command = ["bash", "-c", "test -d /output && echo hi > /tmp/x; cat /tmp/x"].map(str::to_owned);
+        let deadline = Instant::now() + LONG;
+        let result = sandbox.run(&command, deadline, Bytes::kib(1)).await.unwrap();
+        assert_eq!(
+            (result.stdout.text.as_str(), result.status),
+            ("hi\n", Some(0)),
+            "{result:?}"
+        );
+        sandbox.pause().await.unwrap();
+        assert_eq!(sandbox.life().state, State::Paused);
+        assert!(matches!(sandbox.pause().await, Err(Error::Illegal(_))));
+        sandbox.resume().await.unwrap();
+        let end = sandbox.stop().await;
+        assert_eq!((end.state, end.problems), (State::Destroyed(None), Vec::new()));
+        assert_eq!(left(&engine, &manager).await, Vec::<String>::new());
+        manager.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_sandbox_whose_time_is_up_is_destroyed_and_says_so() {
+    for engine in engines().await {
+        let manager = manager(&engine);
+        let brief = Duration::from_secs(3);
+        let sandbox = manager
+            .sandbox(order(&manager, &["sleep", "600"], brief))
+            .await
+            .unwrap();
+        sandbox.pause().await.unwrap();
+        let end = sandbox.ended().await;
+        assert_eq!(end.state, State::Destroyed(Some(Failure::TimedOut)));
+        assert_eq!(left(&engine, &manager).await, Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn every_other_end_is_told_apart() {
+    let eat = ["python3", "-c", "x = bytearray(500 << 20)"];
+    let crashed = Some(Failure::Crashed);
+    for engine in engines().await {
+        let manager = manager(&engine);
+        // Podman's monitor does not see it where both versions of control groups are mounted.
+        let out_of_memory = match engine.flavor() {
+            Flavor::Docker => Some(Failure::OutOfMemory),
+            Flavor::Podman => crashed,
+        };
+        for (command, failure, exit_code) in [
+            (&["true"][..], None, Some(0)),
+            (&["bash", "-c", "exit 3"], crashed, Some(3)),
+            (&["bash", "-c", "kill -9 $$"], crashed, Some(137)),
+            (&eat, out_of_memory, Some(137)),
+        ] {
+            let sandbox = manager.sandbox(order(&manager, command, LONG)).await.unwrap();
+            let end = sandbox.ended().await;
+            assert_eq!(
+                (end.state, end.exit_code),
+                (State::Destroyed(failure), exit_code),
+                "{command:?}"
+            );
+        }
+        let no_program = manager
+            .sandbox(order(&manager, &["/no/such/program"], LONG))
+            .await;
+        let end = no_program.unwrap().ended().await;
+        assert_eq!(end.state, State::Destroyed(crashed));
+        assert_eq!(left(&engine, &manager).await, Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn a_sandbox_that_vanishes_is_noticed() {
+    for engine in engines().await {
+        let manager = manager(&engine);
+        let sandbox = manager
+            .sandbox(order(&manager, &["sleep", "600"], LONG))
+            .await
+            .unwrap();
+        engine.remove(sandbox.id()).await.unwrap();
+        let end = tokio::time::timeout(Duration::from_secs(60), sandbox.ended())
+            .await
+            .unwrap();
+        let vanished = matches!(
+            end.state,
+            State::Destroyed(Some(Failure::Vanished | Failure::Crashed))
+        );
+        assert!(vanished, "{end:?}");
+        assert_eq!(left(&engine, &manager).await, Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn a_sandbox_that_cannot_be_made_leaves_nothing() {
+    for engine in engines().await {
+        let manager = manager(&engine);
+        let mut missing = order(&manager, &["true"], LONG);
+        missing.spec.image = "no-such-image:1".parse().unwrap();
+        let error = manager.sandbox(missing).await.unwrap_err();
+        assert!(matches!(error, Error::ImageMissing { .. }), "{error}");
+        let too_brief = order(&manager, &["true"], Duration::ZERO);
+        assert!(matches!(
+            manager.sandbox(too_brief).await,
+            Err(Error::Deadline { .. })
+        ));
+        manager.close().await;
+        let again = self::manager(&engine);
+        assert_eq!(left(&engine, &again).await, Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_sandbox_is_gone_when_its_manager_has_closed() {
+    for engine in engines().await {
+        let manager = manager(&engine);
+        let sandbox = manager
+            .sandbox(order(&manager, &["sleep", "600"], LONG))
+            .await
+            .unwrap();
+        let name = sandbox.name().as_str().to_owned();
+        drop(sandbox);
+        manager.close().await;
+        let listed = engine.list().await.unwrap();
+        assert!(!listed.iter().any(|found| found.name == name));
+    }
+}
+
+#[tokio::test]
+async fn orphans_are_removed_and_nobody_elses() {
+    for engine in engines().await {
+        let (living, sweeping) = (manager(&engine), manager(&engine));
+        let kept = living
+            .sandbox(order(&living, &["sleep", "600"], LONG))
+            .await
+            .unwrap();
+        // One of a process that is no more, and one that nobody owns.
+        let dead = dead_of(living.owner());
+        let mut orphan = spec(&["sleep", "600"]);
+        orphan.owner = dead.clone();
+        engine.create(&orphan).await.unwrap();
+        engine.start(&Id::from(&orphan.name)).await.unwrap();
+        let volume = Name::unused();
+        engine
+            .create_volume(&volume, crate::container::spec::labels(&dead, "test"))
+            .await
+            .unwrap();
+        let foreign = Name::unused();
+        engine
+            .create_volume(&foreign, std::collections::HashMap::default())
+            .await
+            .unwrap();
+
+        let swept = sweeping.sweep().await.unwrap();
+        assert!(swept.failed.is_empty(), "{swept:?}");
+        for name in [&orphan.name, &volume] {
+            assert!(
+                swept.removed.iter().any(|removed| removed == name.as_str()),
+                "{swept:?}"
+            );
+        }
+        assert!(
+            !swept
+                .removed
+                .iter()
+                .any(|name| name == kept.name().as_str() || name == foreign.as_str())
+        );
+        assert_eq!(kept.life().state, State::Running);
+        assert_eq!(
+            engine.inspect(kept.id()).await.unwrap().status,
+            super::super::runtime::Status::Running
+        );
+        engine.remove_volume(&foreign).await.unwrap();
+        kept.stop().await;
+        living.close().await;
+    }
+}
+
+/// An owner that has gone: this process's id, of another start.
+fn dead_of(owner: &Owner) -> Owner {
+    let text = owner.to_string();
+    let (rest, part) = text.rsplit_once('.').unwrap();
+    let (rest, start) = rest.rsplit_once('.').unwrap();
+    format!("{rest}.{}.{part}", start.parse::<u64>().unwrap() + 1)
+        .parse()
+        .unwrap()
+}

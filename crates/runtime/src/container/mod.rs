@@ -1,0 +1,52 @@
+//! Containers of Docker and Podman, over the API of their engine.
+//!
+//! - [`endpoint`]: where the API is; [`runtime`]: everything that an engine is asked to do.
+//! - [`spec`]: a container before it exists; [`check`]: what no request may ask for, looked at as it goes out.
+//! - [`state`]: the life of a sandbox; [`manager`]: the sandboxes of this process, and what dead ones left behind.
+//! - [`image`]: what sandboxes are made of.
+
+mod answers;
+mod binds;
+pub mod check;
+mod cleanup;
+pub mod endpoint;
+mod error;
+mod filters;
+pub mod image;
+mod keeper;
+pub mod manager;
+mod orphans;
+pub mod runtime;
+pub mod spec;
+pub mod state;
+mod streams;
+#[cfg(test)]
+mod testing;
+mod wire;
+
+pub use endpoint::Surroundings;
+pub use error::Error;
+pub use keeper::{Life, Order};
+pub use manager::{Manager, Sandbox};
+pub use orphans::Swept;
+pub use runtime::ContainerRuntime;
+pub use streams::{Attached, Event, Events, Happening, Input, Logs, RunResult, Stats, Use};
+
+/// Which container engine: both speak Docker's API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavor {
+    /// Docker.
+    Docker,
+    /// Podman.
+    Podman,
+}
+
+impl Flavor {
+    /// The name in configuration and results.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Docker => "docker",
+            Self::Podman => "podman",
+        }
+    }
+}

@@ -1,0 +1,533 @@
+//! Everything that a container engine is asked to do, each within a deadline.
+//!
+//! One type serves Docker and Podman: both speak the same API, and where their words differ [`super::Error`] knows.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Duration;
+
+use bollard::models::VolumeCreateRequest;
+use bollard::query_parameters as query;
+use bollard::{ClientVersion, Docker};
+use futures_util::StreamExt;
+
+use super::answers;
+use super::endpoint::{self, Address, Surroundings};
+use super::error::Asked;
+use super::filters::Filters;
+use super::spec::{Image, Name, Spec};
+use super::wire::{API_VERSION, Wire};
+use super::{Error, Flavor};
+
+/// How long an engine may take to look something up.
+const QUICK: Duration = Duration::from_secs(15);
+/// How long it may take to make or remove something.
+const SLOW: Duration = Duration::from_secs(60);
+
+/// How often an engine is asked whether it is done.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+
+/// A container as its engine knows it: by an id or a name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Id(String);
+
+impl Id {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// An id that an engine gave out; nothing that would change the meaning of a path.
+    pub(super) fn new(text: &str) -> Option<Self> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let usable =
+            !text.is_empty() && text.len() <= 128 && !text.starts_with('.') && text.chars().all(plain);
+        usable.then(|| Self(text.to_owned()))
+    }
+}
+
+impl From<&Name> for Id {
+    fn from(name: &Name) -> Self {
+        Self(name.as_str().to_owned())
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a container is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// It was made and has not been started.
+    Created,
+    /// It runs.
+    Running,
+    /// It is stopped for a while.
+    Paused,
+    /// It has ended.
+    Exited,
+    /// It is on its way out.
+    Removing,
+}
+
+/// What an engine says of a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inspected {
+    /// Its id.
+    pub id: Id,
+    /// What it is doing.
+    pub status: Status,
+    /// How its first process ended, if it has.
+    pub exit_code: Option<i64>,
+    /// Whether the kernel killed a process of it for want of memory.
+    pub oom_killed: bool,
+}
+
+/// An engine's version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    /// Of the engine.
+    pub engine: String,
+    /// Of its API.
+    pub api: String,
+}
+
+/// What an engine says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Info {
+    /// The OCI runtimes that it knows.
+    pub runtimes: Vec<String>,
+    /// Whether it runs without the rights of root.
+    pub rootless: bool,
+    /// The version of the control groups: `1` or `2`.
+    pub cgroup_version: Option<String>,
+}
+
+/// A thing in an engine, with the labels on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: HashMap<String, String>,
+    /// What it is doing, in the engine's words; empty for a volume.
+    pub state: String,
+    /// When it was made, in seconds since 1970; 0 where the engine does not say.
+    pub created: i64,
+}
+
+/// A container engine.
+#[derive(Debug, Clone)]
+pub struct ContainerRuntime {
+    pub(super) docker: Docker,
+    wire: Wire,
+    flavor: Flavor,
+    address: Address,
+    filters: Filters,
+}
+
+impl ContainerRuntime {
+    /// Finds the engine and makes sure that it is one we can use.
+    ///
+    /// # Errors
+    /// If it does not answer, or is too old.
+    pub async fn open(flavor: Flavor, surroundings: &Surroundings) -> Result<Self, Error> {
+        let mut first = None;
+        for address in endpoint::candidates(flavor, surroundings)? {
+            match Self::at(flavor, address, surroundings).await {
+                Ok(runtime) => {
+                    runtime.usable().await?;
+                    return Ok(runtime);
+                }
+                // A socket that is closed to us says more than one that does not exist.
+                Err(error @ Error::NotPermitted { .. }) => first = Some(error),
+                Err(error) => first = first.or(Some(error)),
+            }
+        }
+        Err(first.unwrap_or(Error::Unavailable {
+            flavor,
+            place: String::new(),
+            why: "no place to look for it".to_owned(),
+        }))
+    }
+
+    async fn at(flavor: Flavor, address: Address, surroundings: &Surroundings) -> Result<Self, Error> {
+        let wire = Wire::new(address.clone());
+        let asked = |address| Asked {
+            flavor,
+            address,
+            doing: "reach the engine",
+            what: "engine",
+        };
+        wire.probe().await.map_err(|error| asked(&address).io(error))?;
+        let version = ClientVersion {
+            major_version: API_VERSION.0 as usize,
+            minor_version: API_VERSION.1 as usize,
+        };
+        let transport = {
+            let wire = wire.clone();
+            move |request| wire.clone().request(request)
+        };
+        // Deadlines are ours: the library's own end streams in mid-flow.
+        let docker = Docker::connect_with_custom_transport(
+            transport,
+            Some("http://engine"),
+            u64::from(u32::MAX),
+            &version,
+        )
+        .map_err(|error| asked(&address).failed(error))?;
+        let filters = match flavor {
+            Flavor::Docker => Filters::Inline,
+            Flavor::Podman => Filters::Files(surroundings.files.clone()),
+        };
+        Ok(Self {
+            docker,
+            wire,
+            flavor,
+            address,
+            filters,
+        })
+    }
+
+    /// Which engine it is.
+    pub fn flavor(&self) -> Flavor {
+        self.flavor
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    async fn usable(&self) -> Result<(), Error> {
+        let version = self.version().await?;
+        let number = |text: &str| text.parse::<u32>().ok();
+        let api = version
+            .api
+            .split_once('.')
+            .and_then(|(a, b)| Some((number(a)?, number(b)?)));
+        if api.is_some_and(|api| api >= API_VERSION) {
+            return Ok(());
+        }
+        Err(Error::TooOld {
+            flavor: self.flavor,
+            version: super::error::words(&version.api),
+        })
+    }
+
+    /// Whether it answers.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub async fn ping(&self) -> Result<(), Error> {
+        let asked = self.asked("reach the engine", "engine");
+        within(QUICK, asked, self.docker.ping()).await.map(drop)
+    }
+
+    /// Its version.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub async fn version(&self) -> Result<Version, Error> {
+        let asked = self.asked("ask for the engine's version", "engine");
+        let version = within(QUICK, asked, self.docker.version()).await?;
+        Ok(Version {
+            engine: version.version.unwrap_or_default(),
+            api: version.api_version.unwrap_or_default(),
+        })
+    }
+
+    /// What it says of itself.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub async fn info(&self) -> Result<Info, Error> {
+        let asked = self.asked("ask what the engine offers", "engine");
+        let info = within(QUICK, asked, self.docker.info()).await?;
+        let mut runtimes: Vec<String> = info.runtimes.unwrap_or_default().into_keys().collect();
+        runtimes.sort();
+        let options = info.security_options.unwrap_or_default();
+        Ok(Info {
+            runtimes,
+            rootless: options.iter().any(|option| option.contains("name=rootless")),
+            cgroup_version: info.cgroup_version.map(|version| version.to_string()),
+        })
+    }
+
+    /// Makes a container.
+    ///
+    /// # Errors
+    /// If the image is missing, the name taken, or the engine says no.
+    pub async fn create(&self, spec: &Spec) -> Result<Id, Error> {
+        let name = spec.name.as_str();
+        let options = query::CreateContainerOptionsBuilder::new().name(name).build();
+        let asked = self.asked("make a container", name);
+        let filter = self
+            .filters
+            .place(&spec.filter)
+            .map_err(|why| Error::Files { why: why.to_string() })?;
+        let making = self.docker.create_container(Some(options), spec.body(&filter));
+        let made = within(SLOW, asked, making).await;
+        let made = made.map_err(|error| match error {
+            // Of the two names in the request it is the image's that can be missing.
+            Error::ImageMissing { .. } => Error::ImageMissing {
+                image: spec.image.to_string(),
+            },
+            other => other,
+        })?;
+        Id::new(&made.id).ok_or_else(|| asked.senseless())
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub async fn start(&self, id: &Id) -> Result<(), Error> {
+        let asked = self.asked("start the container", id.as_str());
+        within(SLOW, asked, self.docker.start_container(id.as_str(), None)).await
+    }
+
+    /// Ends it: politely, and after `grace` by force. One that has ended already is no error.
+    ///
+    /// # Errors
+    /// If it does not exist.
+    pub async fn stop(&self, id: &Id, grace: Duration) -> Result<(), Error> {
+        let seconds = i32::try_from(grace.as_millis().div_ceil(1000)).unwrap_or(i32::MAX);
+        let options = query::StopContainerOptionsBuilder::new().t(seconds).build();
+        let asked = self.asked("stop the container", id.as_str());
+        within(
+            SLOW + grace,
+            asked,
+            self.docker.stop_container(id.as_str(), Some(options)),
+        )
+        .await
+    }
+
+    /// Ends it by force. One that has ended already is no error.
+    ///
+    /// # Errors
+    /// If it does not exist.
+    pub async fn kill(&self, id: &Id) -> Result<(), Error> {
+        let asked = self.asked("kill the container", id.as_str());
+        let killed = within(SLOW, asked, self.docker.kill_container(id.as_str(), None)).await;
+        match killed {
+            Err(Error::Conflict { .. }) => Ok(()),
+            Err(Error::Said { .. }) if !self.is_running(id).await? => Ok(()),
+            other => other,
+        }
+    }
+
+    async fn is_running(&self, id: &Id) -> Result<bool, Error> {
+        let status = self.inspect(id).await?.status;
+        Ok(matches!(status, Status::Running | Status::Paused))
+    }
+
+    /// Removes it with everything in it, running or not, and waits until it is gone. One that does not exist is no error.
+    ///
+    /// # Errors
+    /// If it cannot be removed.
+    pub async fn remove(&self, id: &Id) -> Result<(), Error> {
+        let options = query::RemoveContainerOptionsBuilder::new()
+            .force(true)
+            .v(true)
+            .build();
+        let asked = self.asked("remove the container", id.as_str());
+        let removing = self.docker.remove_container(id.as_str(), Some(options));
+        match within(SLOW, asked, removing).await {
+            Err(Error::NotFound { .. }) => Ok(()),
+            // Somebody else is at it.
+            Err(Error::Conflict { said, .. }) if said.contains("already in progress") => self.gone(id).await,
+            other => other,
+        }
+    }
+
+    /// Waits until it does not exist.
+    async fn gone(&self, id: &Id) -> Result<(), Error> {
+        let deadline = tokio::time::Instant::now() + SLOW;
+        loop {
+            match self.inspect(id).await {
+                Err(Error::NotFound { .. }) => return Ok(()),
+                Err(error) => return Err(error),
+                Ok(_) if tokio::time::Instant::now() > deadline => {
+                    return Err(Error::Deadline {
+                        doing: "remove the container",
+                        patience: SLOW,
+                    });
+                }
+                Ok(_) => tokio::time::sleep(ASK_AGAIN).await,
+            }
+        }
+    }
+
+    /// What became of it.
+    ///
+    /// # Errors
+    /// If it does not exist.
+    pub async fn inspect(&self, id: &Id) -> Result<Inspected, Error> {
+        let asked = self.asked("look at the container", id.as_str());
+        let found = within(QUICK, asked, answers::container(&self.wire, id)).await?;
+        found.ok_or_else(|| asked.senseless())
+    }
+
+    /// Stops its processes where they are.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub async fn pause(&self, id: &Id) -> Result<(), Error> {
+        let asked = self.asked("pause the container", id.as_str());
+        within(SLOW, asked, self.docker.pause_container(id.as_str())).await
+    }
+
+    /// Lets its processes go on.
+    ///
+    /// # Errors
+    /// If it is not paused.
+    pub async fn resume(&self, id: &Id) -> Result<(), Error> {
+        let asked = self.asked("resume the container", id.as_str());
+        within(SLOW, asked, self.docker.unpause_container(id.as_str())).await
+    }
+
+    /// Waits until it has ended, however long that takes; its first process's status.
+    ///
+    /// # Errors
+    /// If it does not exist, or the engine goes away meanwhile.
+    pub async fn wait(&self, id: &Id) -> Result<i64, Error> {
+        let asked = self.asked("wait for the container", id.as_str());
+        let mut ends = Box::pin(self.docker.wait_container(id.as_str(), None));
+        match ends.next().await {
+            Some(Ok(end)) => Ok(end.status_code),
+            // The library makes an error of every status but 0.
+            Some(Err(bollard::errors::Error::DockerContainerWaitError { code, error }))
+                if error.is_empty() =>
+            {
+                Ok(code)
+            }
+            Some(Err(error)) => Err(asked.failed(error)),
+            None => Err(asked.senseless()),
+        }
+    }
+
+    /// Makes a volume, with the labels that tell whose it is.
+    ///
+    /// # Errors
+    /// If the engine says no.
+    pub async fn create_volume(&self, name: &Name, labels: HashMap<String, String>) -> Result<(), Error> {
+        let asked = self.asked("make a volume", name.as_str());
+        let body = VolumeCreateRequest {
+            name: Some(name.as_str().to_owned()),
+            labels: Some(labels),
+            ..VolumeCreateRequest::default()
+        };
+        within(SLOW, asked, self.docker.create_volume(body))
+            .await
+            .map(drop)
+    }
+
+    /// Removes a volume. One that does not exist is no error.
+    ///
+    /// # Errors
+    /// If a container uses it.
+    pub async fn remove_volume(&self, name: &Name) -> Result<(), Error> {
+        let asked = self.asked("remove the volume", name.as_str());
+        match within(
+            SLOW,
+            asked,
+            self.docker
+                .remove_volume(name.as_str(), None::<query::RemoveVolumeOptions>),
+        )
+        .await
+        {
+            Err(Error::NotFound { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// The containers whose names begin as ours do, whoever made them.
+    ///
+    /// # Errors
+    /// If the engine does not answer.
+    pub async fn list(&self) -> Result<Vec<Listed>, Error> {
+        let asked = self.asked("list the containers", "engine");
+        let mut found = within(QUICK, asked, answers::containers(&self.wire)).await?;
+        found.retain(|container| is_ours(&container.name));
+        Ok(found)
+    }
+
+    /// The volumes whose names begin as ours do, whoever made them.
+    ///
+    /// # Errors
+    /// If the engine does not answer.
+    pub async fn list_volumes(&self) -> Result<Vec<Listed>, Error> {
+        let options = query::ListVolumesOptionsBuilder::new().filters(&ours()).build();
+        let asked = self.asked("list the volumes", "engine");
+        let found = within(QUICK, asked, self.docker.list_volumes(Some(options))).await?;
+        let listed = found
+            .volumes
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|volume| is_ours(&volume.name));
+        Ok(listed
+            .map(|volume| Listed {
+                name: volume.name,
+                labels: volume.labels,
+                state: String::new(),
+                created: 0,
+            })
+            .collect())
+    }
+
+    /// The digest of an image.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub async fn image(&self, image: &Image) -> Result<String, Error> {
+        let name = image.to_string();
+        let asked = self.asked("look at the image", &name);
+        let found = within(QUICK, asked, self.docker.inspect_image(&name))
+            .await
+            .map_err(|error| match error {
+                Error::NotFound { .. } => Error::ImageMissing { image: name.clone() },
+                other => other,
+            })?;
+        found.id.ok_or_else(|| asked.senseless())
+    }
+
+    pub(super) fn asked<'a>(&'a self, doing: &'static str, what: &'a str) -> Asked<'a> {
+        Asked {
+            flavor: self.flavor,
+            address: &self.address,
+            doing,
+            what,
+        }
+    }
+}
+
+/// Waits for an answer, and not for ever.
+pub(super) async fn within<T>(
+    patience: Duration,
+    asked: Asked<'_>,
+    answer: impl Future<Output = Result<T, bollard::errors::Error>>,
+) -> Result<T, Error> {
+    match tokio::time::timeout(patience, answer).await {
+        Ok(answer) => answer.map_err(|error| asked.failed(error)),
+        Err(_) => Err(Error::Deadline {
+            doing: asked.doing,
+            patience,
+        }),
+    }
+}
+
+/// An engine's filter finds names by a part of them; what it finds is looked at again.
+fn ours() -> HashMap<&'static str, Vec<&'static str>> {
+    HashMap::from([("name", vec![super::check::PREFIX])])
+}
+
+fn is_ours(name: &str) -> bool {
+    name.starts_with(super::check::PREFIX)
+}
+
+#[cfg(test)]
+mod tests;

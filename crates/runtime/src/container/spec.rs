@@ -1,0 +1,160 @@
+//! A container before it exists: types in which privilege cannot be written down.
+//!
+//! There is no field for capabilities, devices, namespaces of the host, an unconfined filter or a socket of an
+//! engine, so no configuration, however read, leads to a container that has one.
+
+mod bind;
+mod image;
+mod lower;
+mod name;
+
+use ringfence_policy::{Bytes, Cpus, EnvName, Pids};
+
+pub use bind::{Bind, BindError, Binds};
+pub use image::{Image, ParseImageError};
+pub(crate) use lower::{OWNER_LABEL, labels};
+pub use name::{Name, ParseNameError};
+
+use crate::filter::{UnknownFilter, filter_document};
+use crate::owner::Owner;
+
+/// A container before it exists.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// Its name.
+    pub name: Name,
+    /// What it is made of.
+    pub image: Image,
+    /// The program and its arguments, started without a shell.
+    pub command: Vec<String>,
+    /// Its environment, beside the image's.
+    pub env: Vec<(EnvName, String)>,
+    /// Where the program starts; absolute.
+    pub directory: String,
+    /// Who the program is, inside and on the host's files.
+    pub user: User,
+    /// What it may use.
+    pub resources: Resources,
+    /// What it may reach.
+    pub network: Network,
+    /// The system calls it may make.
+    pub filter: Filter,
+    /// The directories of the host that it sees.
+    pub binds: Binds,
+    /// The volume that it sees at `/output`, if any.
+    pub output: Option<Name>,
+    /// What runs it.
+    pub oci_runtime: OciRuntime,
+    /// Whether it has a standard input.
+    pub stdin: Stdin,
+    /// What its output is kept in.
+    pub log: Log,
+    /// Whose it is: scopes share no container.
+    pub scope: String,
+    /// The process that removes it.
+    pub owner: Owner,
+}
+
+/// A user and a group by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct User {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+}
+
+/// What a container may use.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Resources {
+    /// Memory of all its processes together; there is no swap beyond it.
+    pub memory: Bytes,
+    /// Processor time per wall time.
+    pub cpus: Cpus,
+    /// Processes and threads at once.
+    pub pids: Pids,
+    /// Bytes in `/tmp`.
+    pub tmp: Bytes,
+}
+
+/// What a container may reach over a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Network {
+    /// Nothing but itself.
+    None,
+    /// What the engine's bridge leads to, this machine's own services among it: only where the person allowed it.
+    Bridge,
+}
+
+/// The OCI runtime that makes the container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OciRuntime {
+    /// The engine's own choice.
+    Default,
+    /// runc.
+    Runc,
+    /// crun.
+    Crun,
+    /// gVisor: a kernel of its own between the program and the host's.
+    Runsc,
+}
+
+/// Whether a container has a standard input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stdin {
+    /// It is at its end at once.
+    Empty,
+    /// It is that of whoever attaches first, and ends with them.
+    Attached,
+}
+
+/// What a container's output is kept in, beside whoever listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Log {
+    /// Nothing: it is listened to from its start.
+    None,
+    /// A file of the engine, of bounded size.
+    File,
+}
+
+/// A filter of system calls that came with this program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filter {
+    name: String,
+    document: String,
+}
+
+impl Filter {
+    /// The filter of that name, for this machine.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn named(name: &str) -> Result<Self, UnknownFilter> {
+        Ok(Self {
+            name: name.to_owned(),
+            document: filter_document(name, std::env::consts::ARCH)?.to_string(),
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The filter as engines read it.
+    pub(crate) fn document(&self) -> &str {
+        &self.document
+    }
+}
+
+impl OciRuntime {
+    /// The name that engines know; none for their own choice.
+    pub const fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Default => None,
+            Self::Runc => Some("runc"),
+            Self::Crun => Some("crun"),
+            Self::Runsc => Some("runsc"),
+        }
+    }
+}

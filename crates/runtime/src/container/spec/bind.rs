@@ -1,0 +1,207 @@
+//! Directories of the host that a container sees.
+
+use std::path::{Path, PathBuf};
+
+use ringfence_policy::{Access, Mount};
+
+use crate::container::binds;
+use crate::exposure::Hidden;
+
+/// A directory or file of the host, and where a container sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bind {
+    host: PathBuf,
+    guest: PathBuf,
+    access: Access,
+}
+
+/// Why something cannot be shown.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BindError {
+    /// It does not exist, or cannot be entered.
+    #[error("cannot show {} in a container: {why}", path.display())]
+    Unusable {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It would give away what must stay hidden.
+    #[error("refusing to show {} in a container: {why}", path.display())]
+    Exposing {
+        /// Which.
+        path: PathBuf,
+        /// What it gives away.
+        why: String,
+    },
+    /// A program that may write in the one could lead the other elsewhere.
+    #[error(
+        "refusing to show {} in a container: it lies in {}, which the program may change",
+        inner.display(), outer.display()
+    )]
+    Nested {
+        /// Below.
+        inner: PathBuf,
+        /// Above.
+        outer: PathBuf,
+    },
+    /// Two at one place.
+    #[error("two mounts at {} of a container", .0.display())]
+    Twice(PathBuf),
+}
+
+impl BindError {
+    /// What the reader can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Unusable { .. } => "name a directory that exists",
+            Self::Exposing { .. } => "name a directory that holds only what the program needs",
+            Self::Nested { .. } => "show the outer one alone, or show it read-only",
+            Self::Twice(_) => "give each mount a path of its own inside",
+        }
+    }
+}
+
+impl Bind {
+    /// Shows what `mount` names, by the path that it has without links.
+    ///
+    /// # Errors
+    /// If it does not exist, or showing it gives away what must stay hidden.
+    pub fn new(mount: &Mount, hidden: &Hidden) -> Result<Self, BindError> {
+        let guest = mount.guest();
+        Self::at(&mount.host, guest, mount.access, hidden)
+    }
+
+    /// Shows `host` at any path of the container's own.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn at(host: &Path, guest: &Path, access: Access, hidden: &Hidden) -> Result<Self, BindError> {
+        let resolved = host.canonicalize().map_err(|error| BindError::Unusable {
+            path: host.to_path_buf(),
+            why: error.to_string(),
+        })?;
+        let shown = binds::check(&resolved).and_then(|()| hidden.check(&resolved));
+        shown.map_err(|why| BindError::Exposing {
+            path: host.to_path_buf(),
+            why: why.to_string(),
+        })?;
+        if resolved.to_str().is_none() {
+            return Err(BindError::Unusable {
+                path: host.to_path_buf(),
+                why: "its path is not UTF-8".to_owned(),
+            });
+        }
+        Ok(Self {
+            host: resolved,
+            guest: guest.to_path_buf(),
+            access,
+        })
+    }
+
+    /// On the host, without links.
+    pub fn host(&self) -> &Path {
+        &self.host
+    }
+
+    /// Inside.
+    pub fn guest(&self) -> &Path {
+        &self.guest
+    }
+
+    /// What the program may do with it.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+}
+
+/// Directories that one container sees together.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Binds(Vec<Bind>);
+
+impl Binds {
+    /// Shows these together.
+    ///
+    /// The engine follows links when it starts a container. Where one directory lies in another that a program may
+    /// write, a program could put a link in its place in time for the next start.
+    ///
+    /// # Errors
+    /// If one lies in another that is writable, or two have one place.
+    pub fn new(all: Vec<Bind>) -> Result<Self, BindError> {
+        for (number, bind) in all.iter().enumerate() {
+            let writable = all.iter().filter(|other| other.access == Access::ReadWrite);
+            let outer = writable
+                .filter(|other| other.host != bind.host)
+                .find(|other| bind.host.starts_with(&other.host));
+            if let Some(outer) = outer {
+                return Err(BindError::Nested {
+                    inner: bind.host.clone(),
+                    outer: outer.host.clone(),
+                });
+            }
+            if all[..number].iter().any(|other| other.guest == bind.guest) {
+                return Err(BindError::Twice(bind.guest.clone()));
+            }
+        }
+        Ok(Self(all))
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Bind> {
+        self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn bind(host: &Path, guest: &str, access: Access) -> Result<Bind, BindError> {
+        Bind::at(host, Path::new(guest), access, &Hidden::default())
+    }
+
+    #[test]
+    fn a_link_is_resolved_before_it_is_judged() {
+        let dir = tempfile::tempdir().unwrap();
+        symlink("/run", dir.path().join("link")).unwrap();
+        fs::create_dir(dir.path().join("real")).unwrap();
+        symlink("real", dir.path().join("good")).unwrap();
+        let refused = bind(&dir.path().join("link"), "/x", Access::ReadOnly).unwrap_err();
+        assert!(matches!(refused, BindError::Exposing { .. }), "{refused}");
+        let shown = bind(&dir.path().join("good"), "/x", Access::ReadOnly).unwrap();
+        assert_eq!(shown.host(), dir.path().canonicalize().unwrap().join("real"));
+        assert!(bind(&dir.path().join("none"), "/x", Access::ReadOnly).is_err());
+    }
+
+    #[test]
+    fn nothing_lies_in_what_a_program_may_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let below = dir.path().join("below");
+        fs::create_dir(&below).unwrap();
+        let pair = |outer: Access| {
+            Binds::new(vec![
+                bind(&below, "/b", Access::ReadOnly).unwrap(),
+                bind(dir.path(), "/a", outer).unwrap(),
+            ])
+        };
+        assert!(matches!(pair(Access::ReadWrite), Err(BindError::Nested { .. })));
+        assert!(pair(Access::ReadOnly).is_ok());
+        let twice = Binds::new(vec![
+            bind(&below, "/b", Access::ReadOnly).unwrap(),
+            bind(dir.path(), "/b", Access::ReadOnly).unwrap(),
+        ]);
+        assert!(matches!(twice, Err(BindError::Twice(_))));
+    }
+
+    #[test]
+    fn one_directory_may_be_seen_at_two_places() {
+        let dir = tempfile::tempdir().unwrap();
+        let both = vec![
+            bind(dir.path(), "/output", Access::ReadWrite).unwrap(),
+            bind(dir.path(), "/same/as/on/the/host", Access::ReadWrite).unwrap(),
+        ];
+        assert!(Binds::new(both).is_ok());
+    }
+}

@@ -1,0 +1,163 @@
+//! From a specification to the request that makes the container.
+
+use std::collections::HashMap;
+
+use bollard::models::{
+    ContainerCreateBody, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
+    MountBindOptions, MountBindOptionsPropagationEnum, MountType, ResourcesUlimits,
+};
+use ringfence_policy::Access;
+
+use super::{Bind, Log, Name, Network, Spec, Stdin};
+use crate::owner::Owner;
+
+/// Whose a thing is: the process that removes it.
+pub(crate) const OWNER_LABEL: &str = "ringfence.owner";
+/// Whose requests it serves.
+const SCOPE_LABEL: &str = "ringfence.scope";
+
+/// Open files at once, for each process.
+const MAX_FILES: i64 = 1024;
+/// Processes of the same user, in all containers together: far more than the limit of any one, which its control group
+/// holds. Podman would otherwise set one that it may have no right to.
+const MAX_PROCESSES: i64 = 4096;
+/// What is kept of a container's output.
+const MAX_LOG: &str = "1m";
+/// The kernel shall kill a guest before it kills anything else.
+const OOM_SCORE: i64 = 500;
+
+/// The labels of everything that `owner` makes.
+pub(crate) fn labels(owner: &Owner, scope: &str) -> HashMap<String, String> {
+    HashMap::from([
+        (OWNER_LABEL.to_owned(), owner.to_string()),
+        (SCOPE_LABEL.to_owned(), scope.to_owned()),
+    ])
+}
+
+impl Spec {
+    /// The request, to an engine that finds the filter under that name.
+    pub(crate) fn body(&self, filter: &str) -> ContainerCreateBody {
+        let attached = self.stdin == Stdin::Attached;
+        ContainerCreateBody {
+            image: Some(self.image.to_string()),
+            // What the image would start by itself is replaced, not given arguments.
+            entrypoint: Some(self.command.iter().take(1).cloned().collect()),
+            cmd: Some(self.command.iter().skip(1).cloned().collect()),
+            env: Some(
+                self.env
+                    .iter()
+                    .map(|(name, value)| format!("{}={value}", name.as_str()))
+                    .collect(),
+            ),
+            working_dir: Some(self.directory.clone()),
+            hostname: Some("sandbox".to_owned()),
+            user: Some(format!("{}:{}", self.user.uid, self.user.gid)),
+            labels: Some(labels(&self.owner, &self.scope)),
+            attach_stdin: Some(attached),
+            attach_stdout: Some(true),
+            attach_stderr: Some(true),
+            open_stdin: Some(attached),
+            stdin_once: Some(attached),
+            host_config: Some(self.host_config(filter)),
+            ..ContainerCreateBody::default()
+        }
+    }
+
+    fn host_config(&self, filter: &str) -> HostConfig {
+        let memory = number(self.resources.memory.0);
+        HostConfig {
+            cap_drop: Some(vec!["ALL".to_owned()]),
+            security_opt: Some(vec!["no-new-privileges".to_owned(), format!("seccomp={filter}")]),
+            readonly_rootfs: Some(true),
+            network_mode: Some(self.network_mode().to_owned()),
+            ipc_mode: Some("private".to_owned()),
+            cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
+            memory: Some(memory),
+            memory_swap: Some(memory),
+            nano_cpus: Some((self.resources.cpus.get() * 1e9) as i64),
+            pids_limit: Some(self.resources.pids.get().into()),
+            shm_size: Some(number(self.resources.tmp.0)),
+            log_config: Some(self.log_config()),
+            init: Some(true),
+            ulimits: Some(ulimits()),
+            tmpfs: Some(HashMap::from([("/tmp".to_owned(), self.tmp_options())])),
+            mounts: Some(self.mounts()),
+            oom_score_adj: Some(OOM_SCORE),
+            runtime: self.oci_runtime.name().map(str::to_owned),
+            ..HostConfig::default()
+        }
+    }
+
+    fn network_mode(&self) -> &'static str {
+        match self.network {
+            Network::None => "none",
+            Network::Bridge => "bridge",
+        }
+    }
+
+    /// Programs may make and run programs there, as in any `/tmp`.
+    fn tmp_options(&self) -> String {
+        format!("rw,exec,nosuid,nodev,mode=1777,size={}", self.resources.tmp.0)
+    }
+
+    fn log_config(&self) -> HostConfigLogConfig {
+        let (kind, config) = match self.log {
+            Log::None => ("none", None),
+            Log::File => {
+                let bounds = [("max-size", MAX_LOG)];
+                let config = bounds.map(|(key, value)| (key.to_owned(), value.to_owned()));
+                ("json-file", Some(HashMap::from(config)))
+            }
+        };
+        HostConfigLogConfig {
+            typ: Some(kind.to_owned()),
+            config,
+        }
+    }
+
+    fn mounts(&self) -> Vec<Mount> {
+        let output = self.output.as_ref().map(volume);
+        self.binds.iter().map(bind).chain(output).collect()
+    }
+}
+
+/// A read-only mount is not read-only below another mount in it, so nothing that is mounted below is taken along.
+fn bind(bind: &Bind) -> Mount {
+    Mount {
+        typ: Some(MountType::BIND),
+        source: Some(bind.host().to_string_lossy().into_owned()),
+        target: Some(bind.guest().to_string_lossy().into_owned()),
+        read_only: Some(bind.access() == Access::ReadOnly),
+        bind_options: Some(MountBindOptions {
+            propagation: Some(MountBindOptionsPropagationEnum::RPRIVATE),
+            non_recursive: Some(true),
+            ..MountBindOptions::default()
+        }),
+        ..Mount::default()
+    }
+}
+
+fn volume(name: &Name) -> Mount {
+    Mount {
+        typ: Some(MountType::VOLUME),
+        source: Some(name.as_str().to_owned()),
+        target: Some("/output".to_owned()),
+        read_only: Some(false),
+        ..Mount::default()
+    }
+}
+
+fn ulimits() -> Vec<ResourcesUlimits> {
+    [("nofile", MAX_FILES), ("nproc", MAX_PROCESSES), ("core", 0)]
+        .map(|(name, limit)| ResourcesUlimits {
+            name: Some(name.to_owned()),
+            soft: Some(limit),
+            hard: Some(limit),
+        })
+        .into()
+}
+
+/// Sizes beyond what the wire can say are refused by the engine.
+fn number(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}

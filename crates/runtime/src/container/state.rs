@@ -1,0 +1,260 @@
+//! The life of a sandbox: every state, every event, and what follows from each pair.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// Where a sandbox is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", content = "reason", rename_all = "snake_case")]
+pub enum State {
+    /// It is being made.
+    Creating,
+    /// It runs.
+    Running,
+    /// It is stopped for a while.
+    Paused,
+    /// It is being ended, as it should.
+    Stopping,
+    /// It ended as it should not, or was never made.
+    Failed(Failure),
+    /// What is left of it is being removed. Why it failed, if it did.
+    Cleanup(Option<Failure>),
+    /// Nothing is left of it. Why it failed, if it did.
+    Destroyed(Option<Failure>),
+}
+
+/// Why a sandbox failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Failure {
+    /// It could not be made.
+    NotCreated,
+    /// Its time was up.
+    TimedOut,
+    /// It used more memory than it may.
+    OutOfMemory,
+    /// Its first process ended by itself.
+    Crashed,
+    /// Somebody else removed it, or the engine forgot it.
+    Vanished,
+}
+
+/// What happens to a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// It was made, and runs.
+    Started,
+    /// It was stopped for a while.
+    Paused,
+    /// It goes on.
+    Resumed,
+    /// It shall end.
+    Stop,
+    /// Something went wrong.
+    Failed(Failure),
+    /// Its processes are gone; the rest is to be removed.
+    Clean,
+    /// Nothing is left.
+    Removed,
+}
+
+/// An event that cannot happen in a state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a sandbox that is {from} cannot be {event}")]
+pub struct Illegal {
+    /// Where it was.
+    pub from: State,
+    /// What was to happen.
+    pub event: Event,
+}
+
+impl State {
+    /// The state after an event.
+    ///
+    /// # Errors
+    /// If the event cannot happen in this state.
+    pub fn next(self, event: Event) -> Result<Self, Illegal> {
+        use Event as E;
+        let illegal = Err(Illegal { from: self, event });
+        match (self, event) {
+            (Self::Creating, E::Started) | (Self::Paused, E::Resumed) => Ok(Self::Running),
+            (Self::Running, E::Paused) => Ok(Self::Paused),
+            (Self::Running | Self::Paused, E::Stop) => Ok(Self::Stopping),
+            (Self::Creating, E::Failed(_)) => Ok(Self::Failed(Failure::NotCreated)),
+            (Self::Running | Self::Paused, E::Failed(why)) => Ok(Self::Failed(why)),
+            (Self::Stopping, E::Clean) => Ok(Self::Cleanup(None)),
+            (Self::Failed(why), E::Clean) => Ok(Self::Cleanup(Some(why))),
+            (Self::Cleanup(why), E::Removed) => Ok(Self::Destroyed(why)),
+            // A second end changes nothing: the first is under way, or done.
+            (
+                Self::Stopping | Self::Failed(_) | Self::Cleanup(_) | Self::Destroyed(_),
+                E::Stop | E::Failed(_),
+            ) => Ok(self),
+            (Self::Creating, E::Paused | E::Resumed | E::Stop | E::Clean | E::Removed)
+            | (Self::Running, E::Started | E::Resumed | E::Clean | E::Removed)
+            | (Self::Paused, E::Started | E::Paused | E::Clean | E::Removed)
+            | (Self::Stopping | Self::Failed(_), E::Started | E::Paused | E::Resumed | E::Removed)
+            | (Self::Cleanup(_), E::Started | E::Paused | E::Resumed | E::Clean)
+            | (Self::Destroyed(_), E::Started | E::Paused | E::Resumed | E::Clean | E::Removed) => illegal,
+        }
+    }
+
+    /// Whether there is something to be ended.
+    pub const fn is_alive(self) -> bool {
+        match self {
+            Self::Creating | Self::Running | Self::Paused => true,
+            Self::Stopping | Self::Failed(_) | Self::Cleanup(_) | Self::Destroyed(_) => false,
+        }
+    }
+
+    /// Why it failed, if it did.
+    pub const fn failure(self) -> Option<Failure> {
+        match self {
+            Self::Failed(why) => Some(why),
+            Self::Cleanup(why) | Self::Destroyed(why) => why,
+            Self::Creating | Self::Running | Self::Paused | Self::Stopping => None,
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (word, why) = match self {
+            Self::Creating => ("creating", None),
+            Self::Running => ("running", None),
+            Self::Paused => ("paused", None),
+            Self::Stopping => ("stopping", None),
+            Self::Failed(why) => ("failed", Some(*why)),
+            Self::Cleanup(why) => ("being removed", *why),
+            Self::Destroyed(why) => ("destroyed", *why),
+        };
+        match why {
+            Some(why) => write!(f, "{word} ({why})"),
+            None => f.write_str(word),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotCreated => "it could not be made",
+            Self::TimedOut => "its time was up",
+            Self::OutOfMemory => "it used more memory than it may",
+            Self::Crashed => "its first process ended",
+            Self::Vanished => "it vanished",
+        })
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Started => "started",
+            Self::Paused => "paused",
+            Self::Resumed => "resumed",
+            Self::Stop => "stopped",
+            Self::Failed(_) => "failed",
+            Self::Clean => "cleaned up",
+            Self::Removed => "removed",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Failure::{Crashed, NotCreated, OutOfMemory, TimedOut, Vanished};
+
+    const FAILURES: [Failure; 5] = [NotCreated, TimedOut, OutOfMemory, Crashed, Vanished];
+
+    fn states() -> Vec<State> {
+        let mut states = vec![State::Creating, State::Running, State::Paused, State::Stopping];
+        states.extend(FAILURES.map(State::Failed));
+        for why in FAILURES.map(Some).into_iter().chain([None]) {
+            states.extend([State::Cleanup(why), State::Destroyed(why)]);
+        }
+        states
+    }
+
+    fn events() -> Vec<Event> {
+        use Event as E;
+        let mut events = vec![E::Started, E::Paused, E::Resumed, E::Stop, E::Clean, E::Removed];
+        events.extend(FAILURES.map(E::Failed));
+        events
+    }
+
+    /// The whole machine, said in another way: which states a state may lead to.
+    fn may_lead(from: State, to: State) -> bool {
+        match from {
+            State::Creating => matches!(to, State::Running | State::Failed(NotCreated)),
+            State::Running => matches!(to, State::Paused | State::Stopping | State::Failed(_)),
+            State::Paused => matches!(to, State::Running | State::Stopping | State::Failed(_)),
+            State::Stopping => to == from || to == State::Cleanup(None),
+            State::Failed(why) => to == from || to == State::Cleanup(Some(why)),
+            State::Cleanup(why) => to == from || to == State::Destroyed(why),
+            State::Destroyed(_) => to == from,
+        }
+    }
+
+    #[test]
+    fn every_pair_of_state_and_event_is_decided() {
+        let mut legal = 0;
+        for from in states() {
+            for event in events() {
+                match from.next(event) {
+                    Ok(to) => {
+                        legal += 1;
+                        assert!(may_lead(from, to), "{from} on {event} leads to {to}");
+                        assert!(
+                            from.failure().is_none() || from.failure() == to.failure(),
+                            "{from} {event}"
+                        );
+                    }
+                    Err(illegal) => assert_eq!(illegal, Illegal { from, event }),
+                }
+            }
+        }
+        let (creating, running, paused, stopping) = (1 + 5, 2 + 5, 2 + 5, 1 + 6);
+        let (failed, cleanup, destroyed) = (5 * (1 + 6), 6 * (1 + 6), 6 * 6);
+        assert_eq!(
+            legal,
+            creating + running + paused + stopping + failed + cleanup + destroyed
+        );
+    }
+
+    #[test]
+    fn every_life_ends_with_nothing_left() {
+        for from in states() {
+            let ended = match from {
+                State::Creating => from.next(Event::Failed(NotCreated)).unwrap(),
+                _ => from.next(Event::Stop).unwrap(),
+            };
+            assert!(!ended.is_alive(), "{from}");
+            let cleaned = ended.next(Event::Clean).unwrap_or(ended);
+            let removed = cleaned.next(Event::Removed).unwrap_or(cleaned);
+            assert!(matches!(removed, State::Destroyed(_)), "{from}");
+        }
+    }
+
+    #[test]
+    fn a_failure_is_never_stopped() {
+        for why in FAILURES {
+            assert_eq!(State::Failed(why).next(Event::Stop), Ok(State::Failed(why)));
+        }
+    }
+
+    #[test]
+    fn a_second_end_changes_nothing() {
+        let destroyed = State::Destroyed(Some(TimedOut));
+        assert_eq!(destroyed.next(Event::Stop), Ok(destroyed));
+        assert_eq!(destroyed.next(Event::Failed(Crashed)), Ok(destroyed));
+    }
+
+    #[test]
+    fn what_cannot_be_says_so() {
+        let illegal = State::Creating.next(Event::Paused).unwrap_err();
+        assert_eq!(illegal.to_string(), "a sandbox that is creating cannot be paused");
+    }
+}

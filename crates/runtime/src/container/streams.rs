@@ -1,0 +1,413 @@
+//! What flows from a container, and into it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::pin::Pin;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bollard::container::LogOutput;
+use bollard::exec::{StartExecOptions, StartExecResults};
+use bollard::models::{ContainerStatsResponse, EventMessage, ExecConfig};
+use bollard::query_parameters as query;
+use futures_util::{Stream, StreamExt};
+use ringfence_policy::Bytes;
+use tokio::io::AsyncWrite;
+use tokio::time::Instant;
+
+use super::endpoint::Address;
+use super::error::{Asked, words};
+use super::runtime::{ContainerRuntime, Id, within};
+use super::{Error, Flavor};
+use crate::local::{Chunk, Stream as Side};
+use crate::output::{Capture, Captured};
+
+/// How long an engine may take to begin.
+const BEGIN: Duration = Duration::from_secs(30);
+
+type Items<T> = Pin<Box<dyn Stream<Item = Result<T, bollard::errors::Error>> + Send>>;
+
+/// What is needed to say what went wrong in a stream.
+#[derive(Debug, Clone)]
+struct Origin {
+    flavor: Flavor,
+    address: Address,
+    doing: &'static str,
+    what: String,
+}
+
+impl Origin {
+    fn asked(&self) -> Asked<'_> {
+        Asked {
+            flavor: self.flavor,
+            address: &self.address,
+            doing: self.doing,
+            what: &self.what,
+        }
+    }
+}
+
+/// What a container, or a command in it, writes.
+pub struct Logs {
+    items: Items<LogOutput>,
+    origin: Origin,
+}
+
+impl Logs {
+    /// The next piece; `None` at the end.
+    ///
+    /// # Errors
+    /// If the connection breaks. What a program prints is never mistaken for that.
+    pub async fn next(&mut self) -> Result<Option<Chunk>, Error> {
+        let (stream, message) = match self.items.next().await {
+            None => return Ok(None),
+            Some(Err(error)) => return Err(self.origin.asked().failed(error)),
+            Some(Ok(LogOutput::StdOut { message })) => (Side::Stdout, message),
+            Some(Ok(LogOutput::StdErr { message })) => (Side::Stderr, message),
+            // Without a terminal every piece has a header that names its stream. One without is half a piece.
+            Some(Ok(LogOutput::StdIn { .. } | LogOutput::Console { .. })) => {
+                return Err(self.origin.asked().senseless());
+            }
+        };
+        Ok(Some(Chunk {
+            stream,
+            bytes: message.to_vec(),
+        }))
+    }
+}
+
+/// What a container reads. Shutting it down ends its standard input.
+pub struct Input(Pin<Box<dyn AsyncWrite + Send>>);
+
+impl Input {
+    /// The writing end.
+    pub fn writer(&mut self) -> Pin<&mut (dyn AsyncWrite + Send)> {
+        self.0.as_mut()
+    }
+}
+
+/// A container's standard streams.
+#[derive(Debug)]
+pub struct Attached {
+    /// What it writes.
+    pub output: Logs,
+    /// What it reads.
+    pub input: Input,
+}
+
+/// What a container uses, time and again.
+pub struct Stats {
+    items: Items<ContainerStatsResponse>,
+    origin: Origin,
+}
+
+/// What a container uses.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub struct Use {
+    /// Memory in use.
+    pub memory_bytes: Option<u64>,
+    /// The most memory in use at once.
+    pub memory_peak_bytes: Option<u64>,
+    /// Processor time since its start.
+    pub cpu_seconds: Option<f64>,
+    /// Processes and threads.
+    pub pids: Option<u64>,
+}
+
+impl Stats {
+    /// The next figures; `None` once the container has ended.
+    ///
+    /// # Errors
+    /// If the connection breaks.
+    pub async fn next(&mut self) -> Result<Option<Use>, Error> {
+        match self.items.next().await {
+            None => Ok(None),
+            Some(Err(error)) => Err(self.origin.asked().failed(error)),
+            Some(Ok(stats)) => Ok(Some(used(&stats))),
+        }
+    }
+}
+
+fn used(stats: &ContainerStatsResponse) -> Use {
+    let memory = stats.memory_stats.as_ref();
+    let cpu = stats.cpu_stats.as_ref().and_then(|cpu| cpu.cpu_usage.as_ref());
+    Use {
+        memory_bytes: memory.and_then(|memory| memory.usage),
+        memory_peak_bytes: memory.and_then(|memory| memory.max_usage),
+        cpu_seconds: cpu
+            .and_then(|cpu| cpu.total_usage)
+            .map(|nanos| nanos as f64 / 1e9),
+        pids: stats.pids_stats.as_ref().and_then(|pids| pids.current),
+    }
+}
+
+/// What happens to containers of ours.
+pub struct Events {
+    items: Items<EventMessage>,
+    origin: Origin,
+}
+
+/// Something that happened to a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Which, by its full id.
+    pub container: Id,
+    /// What.
+    pub what: Happening,
+}
+
+/// What can happen to a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Happening {
+    /// It runs.
+    Started,
+    /// Its first process has ended.
+    Died,
+    /// The kernel killed a process of it for want of memory.
+    OutOfMemory,
+    /// It is no more.
+    Removed,
+    /// It was stopped for a while.
+    Paused,
+    /// It goes on.
+    Resumed,
+}
+
+impl Events {
+    /// The next one; `None` when the engine ends.
+    ///
+    /// # Errors
+    /// If the connection breaks.
+    pub async fn next(&mut self) -> Result<Option<Event>, Error> {
+        loop {
+            match self.items.next().await {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(self.origin.asked().failed(error)),
+                Some(Ok(message)) => {
+                    if let Some(event) = event(message) {
+                        return Ok(Some(event));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn event(message: EventMessage) -> Option<Event> {
+    let what = match message.action?.as_str() {
+        "start" => Happening::Started,
+        "die" | "died" => Happening::Died,
+        "oom" => Happening::OutOfMemory,
+        "destroy" | "remove" => Happening::Removed,
+        "pause" => Happening::Paused,
+        "unpause" => Happening::Resumed,
+        _ => return None,
+    };
+    let container = Id::new(&message.actor?.id?)?;
+    Some(Event { container, what })
+}
+
+/// What came of a command in a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunResult {
+    /// Its status; `None` if it still ran at its deadline.
+    pub status: Option<i64>,
+    /// What it wrote to standard output.
+    pub stdout: Captured,
+    /// What it wrote to standard error.
+    pub stderr: Captured,
+}
+
+impl ContainerRuntime {
+    /// The standard streams of a container, from before it is started.
+    ///
+    /// # Errors
+    /// If it does not exist.
+    pub async fn attach(&self, id: &Id) -> Result<Attached, Error> {
+        let options = query::AttachContainerOptionsBuilder::new()
+            .stdin(true)
+            .stdout(true)
+            .stderr(true)
+            .stream(true)
+            // No keys: Podman would otherwise detach a program from its input when it reads them there.
+            .detach_keys("")
+            .build();
+        let origin = self.origin("attach to the container", id);
+        let attached = within(
+            BEGIN,
+            origin.asked(),
+            self.docker.attach_container(id.as_str(), Some(options)),
+        )
+        .await?;
+        Ok(Attached {
+            output: Logs {
+                items: attached.output,
+                origin: origin.clone(),
+            },
+            input: Input(attached.input),
+        })
+    }
+
+    /// What a container has written, and what it goes on to write if `follow`.
+    pub fn logs(&self, id: &Id, follow: bool) -> Logs {
+        let options = query::LogsOptionsBuilder::new()
+            .stdout(true)
+            .stderr(true)
+            .follow(follow)
+            .build();
+        Logs {
+            items: Box::pin(self.docker.logs(id.as_str(), Some(options))),
+            origin: self.origin("read the container's log", id),
+        }
+    }
+
+    /// What a container uses, about once a second.
+    pub fn stats(&self, id: &Id) -> Stats {
+        let options = query::StatsOptionsBuilder::new().stream(true).build();
+        Stats {
+            items: Box::pin(self.docker.stats(id.as_str(), Some(options))),
+            origin: self.origin("measure the container", id),
+        }
+    }
+
+    /// What happens from this moment to containers that bear this label.
+    pub fn events(&self, label: &str) -> Events {
+        let filters = HashMap::from([("type", vec!["container"]), ("label", vec![label])]);
+        // The request goes out when the first event is asked for; the engine remembers what happened meanwhile.
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs();
+        let options = query::EventsOptionsBuilder::new()
+            .filters(&filters)
+            .since(&since.to_string())
+            .build();
+        Events {
+            items: Box::pin(self.docker.events(Some(options))),
+            origin: Origin {
+                doing: "watch the containers",
+                what: "engine".to_owned(),
+                flavor: self.flavor(),
+                address: self.address().clone(),
+            },
+        }
+    }
+
+    /// Runs a command in a running container, without input, to its end or its deadline. A command that still runs at
+    /// its deadline goes on: an engine ends the processes of a container only together.
+    ///
+    /// # Errors
+    /// If it could not be run. How it ended is no error.
+    pub async fn run(
+        &self,
+        id: &Id,
+        command: &[String],
+        deadline: Instant,
+        keep: Bytes,
+    ) -> Result<RunResult, Error> {
+        let origin = self.origin("run a command in the container", id);
+        let config = ExecConfig {
+            attach_stdout: Some(true),
+            attach_stderr: Some(true),
+            cmd: Some(command.to_vec()),
+            ..ExecConfig::default()
+        };
+        let made = within(
+            BEGIN,
+            origin.asked(),
+            self.docker.create_exec(id.as_str(), config),
+        )
+        .await?;
+        let options = Some(StartExecOptions::default());
+        let started = within(BEGIN, origin.asked(), self.docker.start_exec(&made.id, options)).await?;
+        let StartExecResults::Attached { output, .. } = started else {
+            return Err(origin.asked().senseless());
+        };
+        let mut logs = Logs {
+            items: output,
+            origin,
+        };
+        let (mut stdout, mut stderr) = (Capture::new(keep), Capture::new(keep));
+        let ended = tokio::time::timeout_at(deadline, listen(&mut logs, &mut stdout, &mut stderr)).await;
+        let status = match ended {
+            Ok(heard) => {
+                heard?;
+                self.exec_status(&made.id, logs.origin.asked()).await?
+            }
+            Err(_) => None,
+        };
+        Ok(RunResult {
+            status,
+            stdout: stdout.finish(),
+            stderr: stderr.finish(),
+        })
+    }
+
+    async fn exec_status(&self, exec: &str, asked: Asked<'_>) -> Result<Option<i64>, Error> {
+        let found = within(BEGIN, asked, self.docker.inspect_exec(exec)).await?;
+        match (found.running, found.exit_code) {
+            // Its streams have ended before it: it closed them itself.
+            (Some(true), _) => Ok(None),
+            (_, Some(code)) => Ok(Some(code)),
+            (_, None) => Err(asked.senseless()),
+        }
+    }
+
+    fn origin(&self, doing: &'static str, id: &Id) -> Origin {
+        Origin {
+            flavor: self.flavor(),
+            address: self.address().clone(),
+            doing,
+            what: format!("container {id}"),
+        }
+    }
+}
+
+async fn listen(logs: &mut Logs, stdout: &mut Capture, stderr: &mut Capture) -> Result<(), Error> {
+    while let Some(chunk) = logs.next().await? {
+        match chunk.stream {
+            Side::Stdout => stdout.push(&chunk.bytes),
+            Side::Stderr => stderr.push(&chunk.bytes),
+        }
+    }
+    Ok(())
+}
+
+impl Asked<'_> {
+    /// What came makes no sense.
+    pub(super) fn senseless(self) -> Error {
+        Error::Broken {
+            doing: self.doing,
+            why: words("its answer makes no sense"),
+        }
+    }
+}
+
+impl fmt::Debug for Logs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Logs")
+            .field("origin", &self.origin)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stats")
+            .field("origin", &self.origin)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events")
+            .field("origin", &self.origin)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Input").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,107 @@
+//! Connections to the engine's API: one for each request, and each request looked at before it goes out.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bollard::BollardRequest;
+use bollard::errors::Error;
+use http_body_util::{BodyExt, Either, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::header::{HOST, HeaderValue};
+use hyper::{Request, Response, Uri};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::JoinSet;
+
+use super::check;
+use super::endpoint::Address;
+
+/// The version that is spoken: what Docker 20.10 and Podman 4 offer.
+pub(super) const API_VERSION: (u32, u32) = (1, 41);
+
+/// The connections that are open, each driven by a task that ends with this.
+#[derive(Debug, Clone)]
+pub(super) struct Wire {
+    address: Address,
+    tasks: Arc<Mutex<JoinSet<()>>>,
+}
+
+impl Wire {
+    pub(super) fn new(address: Address) -> Self {
+        Self {
+            address,
+            tasks: Arc::default(),
+        }
+    }
+
+    /// That somebody listens.
+    pub(super) async fn probe(&self) -> io::Result<()> {
+        match &self.address {
+            Address::Unix(path) => UnixStream::connect(path).await.map(drop),
+            Address::Loopback(address) => TcpStream::connect(address).await.map(drop),
+        }
+    }
+
+    /// Sends a request on a connection of its own.
+    pub(super) async fn request(self, request: BollardRequest) -> Result<Response<Incoming>, Error> {
+        let request = looked_at(request).await?;
+        match &self.address {
+            Address::Unix(path) => self.speak(UnixStream::connect(path).await?, request).await,
+            Address::Loopback(address) => self.speak(TcpStream::connect(address).await?, request).await,
+        }
+    }
+
+    async fn speak<S>(&self, stream: S, request: BollardRequest) -> Result<Response<Incoming>, Error>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        self.drive(async {
+            // How it ended is told to whoever reads the answer.
+            let _ = connection.with_upgrades().await;
+        });
+        Ok(sender.send_request(request).await?)
+    }
+
+    fn drive(&self, connection: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(connection);
+    }
+}
+
+/// The request as it goes out, if it may.
+async fn looked_at(request: BollardRequest) -> Result<BollardRequest, Error> {
+    let (mut parts, body) = request.into_parts();
+    parts.uri = versioned(&parts.uri).ok_or_else(|| refused("the address of a request is malformed"))?;
+    parts.headers.insert(HOST, HeaderValue::from_static("engine"));
+    let whole = match body {
+        Either::Left(whole) => match whole.collect().await {
+            Ok(whole) => whole.to_bytes(),
+        },
+        // Files are streamed: archives of images. None of them says how a container is made.
+        stream @ Either::Right(_) => {
+            check::streamed(&parts.method, parts.uri.path()).map_err(refused)?;
+            return Ok(Request::from_parts(parts, stream));
+        }
+    };
+    check::request(&parts.method, parts.uri.path(), &whole).map_err(refused)?;
+    Ok(Request::from_parts(
+        parts,
+        Either::Left(Full::<Bytes>::new(whole)),
+    ))
+}
+
+/// Path and query alone, with the version: what an engine makes of a path without one depends on the engine.
+fn versioned(uri: &Uri) -> Option<Uri> {
+    let (major, minor) = API_VERSION;
+    format!("/v{major}.{minor}{}", uri.path_and_query()?).parse().ok()
+}
+
+fn refused(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::IOError {
+        err: io::Error::new(io::ErrorKind::InvalidInput, why),
+    }
+}

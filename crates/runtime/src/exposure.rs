@@ -1,0 +1,118 @@
+//! Host paths that no guest may see, whatever shows them to it.
+
+use std::fmt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Views of the kernel and its devices: a mount of one gives back what the fence took away.
+const KERNEL: &[&str] = &["/proc", "/sys", "/dev"];
+
+/// Our own directories, which guests never see.
+#[derive(Debug, Clone, Default)]
+pub struct Hidden {
+    own: Vec<(PathBuf, &'static str)>,
+}
+
+/// Why a path stays hidden.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exposed(String);
+
+impl Exposed {
+    pub(crate) fn new(why: impl Into<String>) -> Self {
+        Self(why.into())
+    }
+}
+
+impl fmt::Display for Exposed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Hidden {
+    /// Directories with what they are for; they need not exist yet.
+    pub fn new(own: impl IntoIterator<Item = (PathBuf, &'static str)>) -> Self {
+        Self {
+            own: own.into_iter().collect(),
+        }
+    }
+
+    /// That showing `path`, which is resolved, gives away neither our own directories nor the host's controls.
+    ///
+    /// # Errors
+    /// If it does, with what it gives away.
+    pub fn check(&self, path: &Path) -> Result<(), Exposed> {
+        let refuse = |why: &str| Err(Exposed::new(why));
+        for (own, what) in &self.own {
+            // By its name and by the one without links, for a directory that does not exist yet has no identity.
+            if overlaps(path, own) || overlaps(path, &whole(nearest(own))) {
+                return refuse(&format!(
+                    "it would expose Ringfence's {what} directory {}",
+                    own.display()
+                ));
+            }
+        }
+        if KERNEL.iter().any(|dir| path.starts_with(dir)) || path.parent().is_none() {
+            return refuse("it belongs to the kernel's view of the host");
+        }
+        if Path::new("/run").starts_with(path) {
+            return refuse("it holds the sockets of the host's services");
+        }
+        if path.metadata().is_ok_and(|meta| meta.file_type().is_socket()) {
+            return refuse("it is a socket of a host service");
+        }
+        Ok(())
+    }
+}
+
+/// Whether either path lies in the other, by name or by identity: a link or a bind mount has another name.
+pub(crate) fn overlaps(path: &Path, own: &Path) -> bool {
+    let same = |a: &Path, b: &Path| identity(a).is_some_and(|id| Some(id) == identity(b));
+    let by_name = path.starts_with(own) || own.starts_with(path);
+    let holds = existing(own).ancestors().any(|above| same(above, path));
+    let inside = path.ancestors().any(|above| same(above, own));
+    by_name || holds || inside
+}
+
+/// `path` resolved, or the nearest directory above it that exists.
+fn existing(path: &Path) -> PathBuf {
+    nearest(path).0
+}
+
+/// The nearest that exists of `path` and what is above it, resolved, and the rest of the path.
+pub fn nearest(path: &Path) -> (PathBuf, PathBuf) {
+    let found = path.ancestors().find_map(|above| {
+        let rest = path.strip_prefix(above).ok()?;
+        Some((above.canonicalize().ok()?, rest.to_path_buf()))
+    });
+    found.unwrap_or_else(|| (path.to_path_buf(), PathBuf::new()))
+}
+
+/// The two parts as one path; joined with nothing it would end in a slash.
+pub fn whole((there, missing): (PathBuf, PathBuf)) -> PathBuf {
+    if missing.as_os_str().is_empty() {
+        return there;
+    }
+    there.join(missing)
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    path.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_belongs_to_the_host_stays_hidden() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().canonicalize().unwrap();
+        let hidden = Hidden::new([(data.join("state"), "state")]);
+        for path in ["/", "/run", "/proc/self", "/sys/fs/cgroup", "/dev/shm"] {
+            assert!(hidden.check(Path::new(path)).is_err(), "{path}");
+        }
+        assert!(hidden.check(&data).is_err());
+        assert_eq!(Hidden::default().check(&data), Ok(()));
+    }
+}

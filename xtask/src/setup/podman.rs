@@ -1,0 +1,54 @@
+//! Podman's service, and in it the image that Docker has.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+
+use super::answers;
+use super::docker::{IMAGE, PATIENCE};
+use crate::process::program;
+use crate::report;
+
+/// Where a service of root listens.
+const SOCKET: &str = "unix:///run/podman/podman.sock";
+
+/// Starts the service where it does not answer, and copies the image where it is missing.
+pub(super) fn setup(root: &Path) -> Result<()> {
+    service(root)?;
+    if answers(root, "podman", &["image", "exists", IMAGE]) {
+        report::line(&format!("{IMAGE} in Podman: there"));
+        return Ok(());
+    }
+    report::line(&format!("{IMAGE} in Podman: copying it from Docker"));
+    let archive = root.join("target/ringfence-test-image.tar");
+    let path = archive.to_string_lossy();
+    program(root, "docker", &["save", "--output", &path, IMAGE]).run()?;
+    program(root, "podman", &["load", "--quiet", "--input", &path]).run()?;
+    Ok(fs::remove_file(archive)?)
+}
+
+fn service(root: &Path) -> Result<()> {
+    let up = || answers(root, "podman", &["--remote", "--url", SOCKET, "version"]);
+    if up() {
+        report::line("podman: answers");
+        return Ok(());
+    }
+    let log = root.join("target/podman.log");
+    report::line(&format!("podman: starting its service, log in {}", log.display()));
+    fs::create_dir_all("/run/podman")?;
+    // Debian's crun does not work where both versions of control groups are mounted; runc does.
+    let arguments = ["--runtime", "runc", "system", "service", "--time=0", SOCKET];
+    program(root, "podman", &arguments).leave_running(File::create(&log)?)?;
+    let deadline = Instant::now() + PATIENCE;
+    while !up() {
+        if Instant::now() > deadline {
+            let said = fs::read_to_string(&log).unwrap_or_default();
+            let last = said.lines().rev().take(5).collect::<Vec<_>>().join("\n  ");
+            bail!("the service did not answer within {} s; it said last\n  {last}", PATIENCE.as_secs());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    Ok(())
+}
