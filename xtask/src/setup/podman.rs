@@ -46,7 +46,10 @@ fn service(root: &Path) -> Result<()> {
         if Instant::now() > deadline {
             let said = fs::read_to_string(&log).unwrap_or_default();
             let last = said.lines().rev().take(5).collect::<Vec<_>>().join("\n  ");
-            bail!("the service did not answer within {} s; it said last\n  {last}", PATIENCE.as_secs());
+            bail!(
+                "the service did not answer within {} s; it said last\n  {last}",
+                PATIENCE.as_secs()
+            );
         }
         std::thread::sleep(std::time::Duration::from_millis(200));
     }
