@@ -18,6 +18,8 @@ enum Value {
     Words(Vec<Word>),
     /// Names that a command prints.
     Names,
+    /// Numbers or hashes that a command prints.
+    Ids,
     Unknown,
 }
 
@@ -43,9 +45,12 @@ impl Scope {
     fn value(&self, words: &[Word]) -> Value {
         if let [only] = words
             && let [Piece::Commands(body)] = only.pieces.as_slice()
-            && prints_names(body)
         {
-            return Value::Names;
+            match (prints_ids(body), prints_names(body)) {
+                (true, _) => return Value::Ids,
+                (false, true) => return Value::Names,
+                (false, false) => {}
+            }
         }
         let mut values = Vec::new();
         for word in words {
@@ -110,9 +115,7 @@ impl Scope {
                     }
                 },
                 Piece::Commands(body) if prints_here(body) => vec![vec![Piece::Literal(".".to_owned())]],
-                Piece::Commands(body) if prints_ids(body) => {
-                    vec![vec![Piece::Literal("0".to_owned()), Piece::Glob('*')]]
-                }
+                Piece::Commands(body) if prints_ids(body) => vec![id()],
                 Piece::Commands(body) if prints_names(body) => {
                     splits = true;
                     vec![vec![Piece::Glob('*')]]
@@ -154,6 +157,7 @@ impl Scope {
         let known = self.0.iter().find(|(name, _)| *name == variable.name);
         match known {
             Some((_, Value::Names)) => Known::Split(vec![Piece::Glob('*')]),
+            Some((_, Value::Ids)) => Known::Pieces(id()),
             _ => unchanged,
         }
     }
@@ -179,6 +183,11 @@ fn product<T: Clone>(beginnings: &[Vec<T>], ends: &[Vec<T>]) -> Vec<Vec<T>> {
         );
     }
     all
+}
+
+/// A number or a hash: it begins with no minus.
+fn id() -> Vec<Piece> {
+    vec![Piece::Literal("0".to_owned()), Piece::Glob('*')]
 }
 
 fn is_empty(piece: &Piece) -> bool {

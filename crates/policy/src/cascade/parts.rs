@@ -113,7 +113,7 @@ impl Place {
 }
 
 /// How many readings all commands of a line may have together. Beyond it the variables of loops count as not known.
-const MAX_READINGS: usize = 200;
+const MAX_READINGS: usize = 100;
 
 struct Walk<'a> {
     rules: &'a Rules,

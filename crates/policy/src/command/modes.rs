@@ -11,6 +11,7 @@ pub(super) fn needs(scanned: &Scanned, title: &str, found: &mut Found) {
         "gzip" | "gunzip" | "bzip2" | "bunzip2" | "xz" | "unxz" | "zstd" | "unzstd" => {
             return compressor(scanned, title, found);
         }
+        "git apply" => &["--stat", "--numstat", "--summary", "--check"],
         "top" => &["-b", "-l"],
         "crontab" => &["-l"],
         "dpkg" => &[

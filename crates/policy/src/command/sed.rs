@@ -146,9 +146,12 @@ impl Reader {
         let rest = &self.rest[self.at..];
         let close = rest.iter().skip(1).position(|sign| *sign == ']').map(|at| at + 1);
         let inside = &rest[..close.unwrap_or(rest.len())];
-        inside
-            .iter()
-            .any(|sign| *sign == end || *sign == '\\' || *sign == '[')
+        let odd = |at: usize| match inside[at] {
+            // `\t` hides neither the end of the brackets nor that of the part.
+            '\\' => !inside.get(at + 1).is_some_and(|next| next.is_ascii_alphabetic()),
+            sign => sign == end || sign == '[',
+        };
+        (0..inside.len()).any(odd)
     }
 }
 
@@ -176,6 +179,7 @@ mod tests {
             ":a;N;$!ba;s/\\n/,/g",
             "5i hello",
             "2,4!d",
+            "s/^[ \\t]*//;s/[\\n\\r]$//",
         ] {
             assert!(is_harmless(script), "{script}");
         }
@@ -208,6 +212,8 @@ mod tests {
             "y/a/b/e",
             "s,a,b,e",
             "s/[[]/]/e id;#]/x/",
+            "s/[\\]/x/;e id",
+            "s/[a\\/]/x/;e id",
         ] {
             assert!(!is_harmless(script), "{script}");
         }

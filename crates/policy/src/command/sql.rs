@@ -54,10 +54,10 @@ pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut F
         queries.extend(scanned.operands.iter().map(|index| args[*index].literal()));
     }
     if queries.is_empty()
-        && !scanned
-            .options
-            .iter()
-            .any(|option| matches!(*option, "-V" | "-version"))
+        && !scanned.options.iter().any(|option| {
+            matches!(*option, "-V" | "-version" | "-l" | "--list")
+                && (program == "psql" || option.starts_with("-V") || *option == "-version")
+        })
     {
         return found.add(Effect::Unknown, format!("{title}: waits for queries"));
     }
