@@ -249,3 +249,18 @@ fn what_waited_before_the_bot_came_is_asked_once_each() {
     assert_eq!(setting.fake.state().messages.len(), 3);
     setting.close(bot);
 }
+
+#[test]
+fn what_is_only_told_has_no_buttons() {
+    let (setting, bot) = Setting::running("notifyList = ['touch *']");
+    assert_eq!(setting.ask("touch made").end(), json!(""));
+    assert!(setting.made("made"));
+    let message = setting.fake.message(0);
+    assert!(message.buttons().is_empty(), "{message:?}");
+    let content = message.content();
+    assert!(
+        content.starts_with("```\n") && content.contains("touch made"),
+        "{content}"
+    );
+    setting.close(bot);
+}
