@@ -133,6 +133,14 @@ impl Bot {
     }
 }
 
+/// What a failed test leaves would go on for ever.
+impl Drop for Bot {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 impl Asking {
     fn end(mut self) -> Value {
         let mut printed = String::new();
