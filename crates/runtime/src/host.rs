@@ -1,24 +1,21 @@
-//! Commands on this machine itself: what they name, that it is the same still when they run, and what came of them.
+//! Commands on this machine itself: which program a line becomes, and what a model is told of its end.
 //!
-//! A line is judged by its parts. One that a person must approve can wait for minutes, and what it names may be changed
-//! meanwhile: so what stands behind each of its words is noted before the question, and looked at again after the answer.
+//! A line that a person must approve can wait for minutes, and what it names may be changed meanwhile: so what stands behind
+//! each of its words ([`Named`]) is noted before the question, and looked at again after the answer.
 
+mod named;
 mod risk;
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringfence_policy::cascade::{Decision, Effect, Rules};
 use ringfence_policy::{EnvName, Timeout};
 
+pub(crate) use named::{Named, TooMuch};
 pub(crate) use risk::Risk;
 
 use crate::assessor::Assessor;
-use crate::audit::Digest;
 use crate::shell::{Host, Runner, ShellOutput};
 
 /// Where programs are found: no directory that a workspace could put something into.
@@ -42,6 +39,13 @@ pub struct HostSettings {
 }
 
 impl HostSettings {
+    /// Where `~` leads.
+    pub(crate) fn home(&self) -> Option<&Path> {
+        let mut variables = self.variables.iter();
+        let home = variables.find(|(name, _)| name.as_str() == "HOME");
+        home.map(|(_, value)| Path::new(value))
+    }
+
     /// What runs them: the host, with the fixed path.
     pub(crate) fn runner(&self) -> Runner {
         let mut variables: Vec<_> = self
@@ -80,85 +84,6 @@ pub(crate) fn may_last(decision: &Decision) -> bool {
     let lasting = |effect| !matches!(effect, Effect::Code | Effect::Unknown | Effect::Privilege);
     let mut effects = decision.parts.iter().flat_map(|part| &part.findings);
     !decision.parts.is_empty() && effects.all(|finding| lasting(finding.effect))
-}
-
-/// What stands behind the words of a line: programs on the path and files.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Named(BTreeMap<PathBuf, Stamp>);
-
-/// What tells one file from another, and from itself after a change.
-#[derive(Debug, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    length: u64,
-    /// Nobody but root can set it back.
-    changed: (i64, i64),
-    digest: Option<Digest>,
-}
-
-/// How many words are looked at. A longer line is not worth a person's trust, and is told so by its length.
-const MAX_WORDS: usize = 256;
-/// Files beyond this are told apart by everything but their content.
-const MAX_DIGESTED: u64 = 1 << 20;
-
-impl Named {
-    /// Looks at everything that a line could name, in `directory`.
-    ///
-    /// Every run of characters that could be a word counts, wherever it stands: looking at a file too much does no harm.
-    pub(crate) fn by(line: &str, directory: &Path) -> Self {
-        let separates = |c: char| c.is_whitespace() || "'\"`$(){}[];&|<>=,\\".contains(c);
-        let words = line.split(separates).filter(|word| !word.is_empty());
-        let mut found = BTreeMap::new();
-        let here = std::iter::once(directory.to_path_buf());
-        let named = words.take(MAX_WORDS).flat_map(|word| {
-            let on_path = std::env::split_paths(PATH).map(move |folder| folder.join(word));
-            on_path
-                .filter(|_| !word.contains('/'))
-                .chain(std::iter::once(directory.join(word)))
-        });
-        for path in here.chain(named) {
-            if let Some(stamp) = Stamp::of(&path) {
-                found.insert(path, stamp);
-            }
-        }
-        Self(found)
-    }
-
-    /// The first path that is not what it was.
-    pub(crate) fn changed_since(&self, before: &Self) -> Option<PathBuf> {
-        let mut all = before.0.keys().chain(self.0.keys());
-        let changed = |path: &&PathBuf| before.0.get(*path) != self.0.get(*path);
-        all.find(changed).cloned()
-    }
-}
-
-impl Stamp {
-    fn of(path: &Path) -> Option<Self> {
-        let found = fs::metadata(path).ok()?;
-        // A directory changes with every file in it, a device with every use.
-        let is_file = found.is_file();
-        Some(Self {
-            device: found.dev(),
-            inode: found.ino(),
-            length: if is_file { found.len() } else { 0 },
-            changed: if is_file {
-                (found.ctime(), found.ctime_nsec())
-            } else {
-                (0, 0)
-            },
-            digest: (is_file && found.len() <= MAX_DIGESTED)
-                .then(|| digest(path))
-                .flatten(),
-        })
-    }
-}
-
-fn digest(path: &Path) -> Option<Digest> {
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path).ok()?;
-    file.take(MAX_DIGESTED + 1).read_to_end(&mut bytes).ok()?;
-    Some(Digest::of(&bytes))
 }
 
 /// How much of a command's output a model is told, in characters.
@@ -219,54 +144,6 @@ mod tests {
         for line in ["df -h | head", "echo $HOME", "X=1 env", "ls > out", "type ls"] {
             check(line, &[&bash[..], &[line]].concat());
         }
-    }
-
-    #[test]
-    fn whatever_a_line_names_is_looked_at_again() {
-        let place = tempfile::tempdir().unwrap();
-        let script = place.path().join("job.sh");
-        fs::write(&script, "echo safe").unwrap();
-        for line in [
-            "bash job.sh",
-            "bash ./job.sh | cat",
-            "cat <job.sh",
-            "env A=b bash 'job.sh'",
-        ] {
-            let before = Named::by(line, place.path());
-            assert_eq!(
-                Named::by(line, place.path()).changed_since(&before),
-                None,
-                "{line}"
-            );
-            fs::write(&script, "echo evil").unwrap();
-            let changed = Named::by(line, place.path()).changed_since(&before);
-            assert_eq!(
-                changed,
-                Some(
-                    place
-                        .path()
-                        .join(if line.contains("./") { "./job.sh" } else { "job.sh" })
-                ),
-                "{line}"
-            );
-            fs::write(&script, "echo safe").unwrap();
-        }
-        // What was not there, and what is not there any more.
-        let before = Named::by("bash new.sh", place.path());
-        fs::write(place.path().join("new.sh"), "x").unwrap();
-        let after = Named::by("bash new.sh", place.path());
-        assert!(after.changed_since(&before).is_some() && before.changed_since(&after).is_some());
-    }
-
-    #[test]
-    fn another_directory_of_the_same_name_is_a_change() {
-        let place = tempfile::tempdir().unwrap();
-        let (here, there) = (place.path().join("here"), place.path().join("there"));
-        fs::create_dir(&here).unwrap();
-        let before = Named::by("ls", &here);
-        fs::rename(&here, &there).unwrap();
-        fs::create_dir(&here).unwrap();
-        assert_eq!(Named::by("ls", &here).changed_since(&before), Some(here));
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! `host_exec`: a command on this machine itself, as far as the policy or a person allows it.
 
+use std::path::Path;
+
 use ringfence_policy::Language;
 use ringfence_policy::cascade::{Verdict, decide};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::host::{Named, program, told};
+use crate::host::{HostSettings, Named, TooMuch, program, told};
 use crate::kernel::{Answer, Call, Clock, Effects, ErrorKind, Tool, ToolError};
 
 pub(super) struct HostExec;
@@ -36,10 +38,10 @@ impl Tool for HostExec {
         call.judged(&decision);
         let directory = call.directory(host);
         if decision.verdict == Verdict::Review {
-            let named = Named::by(&line, &directory);
+            let named = look(&line, &directory, host).await?;
             call.review(&line, &decision).await?;
             // A model or a person has seen the line; what it names must be the same still.
-            if let Some(path) = Named::by(&line, &directory).changed_since(&named) {
+            if let Some(path) = look(&line, &directory, host).await?.changed_since(&named) {
                 return Err(changed(&path));
             }
         }
@@ -55,7 +57,21 @@ impl Tool for HostExec {
     }
 }
 
-fn changed(path: &std::path::Path) -> ToolError {
+/// Looks at what a line names, on a thread that may wait for a disk.
+async fn look(line: &str, directory: &Path, host: &HostSettings) -> Result<Named, ToolError> {
+    let (line, directory) = (line.to_owned(), directory.to_path_buf());
+    let home = host.home().map(Path::to_path_buf);
+    let looking = tokio::task::spawn_blocking(move || Named::by(&line, &directory, home.as_deref()));
+    looking.await.unwrap_or(Err(TooMuch)).map_err(|TooMuch| {
+        ToolError::new(
+            ErrorKind::InvalidArguments,
+            "the command names more files and directories than can be watched while it is reviewed",
+            "name fewer at once, or put them into a script and ask for the script",
+        )
+    })
+}
+
+fn changed(path: &Path) -> ToolError {
     ToolError::new(
         ErrorKind::PermissionDenied,
         format!("{} changed while the command was reviewed", path.display()),

@@ -1,0 +1,153 @@
+//! Looking at paths without waking what is behind them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat};
+
+use super::TooMuch;
+use crate::audit::Digest;
+use crate::host::PATH;
+
+/// How many paths are looked at.
+const MAX_PATHS: usize = 60_000;
+/// Files beyond this are told apart by everything but their content.
+const MAX_DIGESTED: u64 = 4 << 20;
+/// So much is read in all.
+const MAX_READ: u64 = 64 << 20;
+/// The kernel reads no more of a script's first line.
+const MAX_FIRST_LINE: usize = 256;
+
+/// What tells one file from another, and from itself after a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    device: u64,
+    inode: u64,
+    is_directory: bool,
+    length: u64,
+    /// Nobody but root can set it back.
+    changed: (i64, i64),
+    digest: Option<Digest>,
+}
+
+/// A look at many paths.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    seen: BTreeSet<PathBuf>,
+    found: BTreeMap<PathBuf, Stamp>,
+    read: u64,
+}
+
+impl Look {
+    /// What was found.
+    pub(super) fn found(self) -> BTreeMap<PathBuf, Stamp> {
+        self.found
+    }
+
+    /// Looks at a path, and at whatever runs it if it is a script. Whether it is a directory.
+    pub(super) fn at(&mut self, path: PathBuf) -> Result<bool, TooMuch> {
+        // An interpreter may be a script in its turn, and so on: no recursion that a chain of files decides on.
+        let mut pending = vec![path.clone()];
+        while let Some(next) = pending.pop() {
+            if self.seen.contains(&next) {
+                continue;
+            }
+            if self.seen.len() >= MAX_PATHS {
+                return Err(TooMuch);
+            }
+            self.seen.insert(next.clone());
+            let Some((stamp, interpreter)) = self.stamp(&next) else {
+                continue;
+            };
+            self.found.insert(next, stamp);
+            let words = interpreter.split(u8::is_ascii_whitespace).map(OsStr::from_bytes);
+            for word in words.map(Path::new) {
+                pending.extend(places(word));
+                pending.extend(word.is_absolute().then(|| word.to_path_buf()));
+            }
+        }
+        Ok(self.found.get(&path).is_some_and(|stamp| stamp.is_directory))
+    }
+
+    /// Looks where programs of this name are.
+    pub(super) fn on_path(&mut self, name: &Path) -> Result<(), TooMuch> {
+        places(name).try_for_each(|path| self.at(path).map(drop))
+    }
+
+    /// What is there, and what a script says of its interpreter.
+    fn stamp(&mut self, path: &Path) -> Option<(Stamp, Vec<u8>)> {
+        // Such a descriptor opens nothing: no pipe blocks, no device wakes, and what is read is what was looked at.
+        let place = rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let found = rustix::fs::fstat(&place).ok()?;
+        let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+        if !is_file || is_made_up(place.as_fd()) {
+            return Some((Stamp::of_place(&found), Vec::new()));
+        }
+        // The system's programs are root's alone, and large.
+        let is_systems = std::env::split_paths(PATH).any(|folder| path.parent() == Some(&folder));
+        let length = (!is_systems).then_some(found.st_size.unsigned_abs());
+        let known = format!("/proc/self/fd/{}", place.as_raw_fd());
+        let (digest, interpreter) = self.content(Path::new(&known), length).unwrap_or_default();
+        Some((Stamp::of_file(&found, digest), interpreter))
+    }
+
+    /// The digest of a file of this length, where one is wanted, and what follows `#!`.
+    fn content(&mut self, path: &Path, length: Option<u64>) -> Option<(Option<Digest>, Vec<u8>)> {
+        let file = std::fs::File::open(path).ok()?;
+        let room = MAX_DIGESTED.min(MAX_READ.saturating_sub(self.read));
+        let digested = length.filter(|length| *length <= room);
+        let wanted = digested.unwrap_or_default().max(MAX_FIRST_LINE as u64);
+        let mut bytes = Vec::new();
+        file.take(wanted).read_to_end(&mut bytes).ok()?;
+        self.read += bytes.len() as u64;
+        let first = &bytes[..bytes.len().min(MAX_FIRST_LINE)];
+        let script = first.strip_prefix(b"#!").unwrap_or_default();
+        let line = script.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let interpreter = line.to_vec();
+        Some((digested.map(|_| Digest::of(&bytes)), interpreter))
+    }
+}
+
+impl Stamp {
+    fn of_file(found: &Stat, digest: Option<Digest>) -> Self {
+        Self {
+            length: found.st_size.unsigned_abs(),
+            changed: (found.st_ctime, found.st_ctime_nsec.cast_signed()),
+            digest,
+            ..Self::of_place(found)
+        }
+    }
+
+    /// A directory changes with every file in it, a device with every use: they are only told from others.
+    fn of_place(found: &Stat) -> Self {
+        Self {
+            device: found.st_dev,
+            inode: found.st_ino,
+            is_directory: FileType::from_raw_mode(found.st_mode) == FileType::Directory,
+            length: 0,
+            changed: (0, 0),
+            digest: None,
+        }
+    }
+}
+
+/// Whether the kernel makes a file up as it is read, which can block, and take away what is read.
+fn is_made_up(place: BorrowedFd<'_>) -> bool {
+    const SYSFS_MAGIC: u64 = 0x6265_6572;
+    let kind = rustix::fs::fstatfs(place).map(|system| system.f_type.cast_unsigned());
+    kind.map_or(true, |kind| {
+        kind == PROC_SUPER_MAGIC.cast_unsigned() || kind == SYSFS_MAGIC
+    })
+}
+
+/// Where a program of this name could be.
+fn places(name: &Path) -> impl Iterator<Item = PathBuf> {
+    let is_name = !name.as_os_str().is_empty() && !name.as_os_str().as_bytes().contains(&b'/');
+    std::env::split_paths(PATH)
+        .filter(move |_| is_name)
+        .map(move |folder| folder.join(name))
+}

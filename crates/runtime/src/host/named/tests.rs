@@ -1,0 +1,212 @@
+//! That every change of what a line names is seen, and that looking wakes nothing.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{FileType, Mode, mknodat};
+
+use super::*;
+
+/// The first thing that a change changes, of what a line names in a directory.
+fn change(place: &Path, line: &str, act: impl FnOnce()) -> Option<PathBuf> {
+    let look = || Named::by(line, place, Some(place)).unwrap();
+    let before = look();
+    assert_eq!(look().changed_since(&before), None, "{line}");
+    act();
+    let after = look();
+    let changed = after.changed_since(&before);
+    // Seen from both sides: what has come, and what has gone.
+    assert_eq!(changed.is_some(), before.changed_since(&after).is_some());
+    changed
+}
+
+#[test]
+fn a_script_that_is_edited_replaced_made_or_removed_is_a_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path();
+    let script = place.join("job.sh");
+    for line in [
+        "bash job.sh",
+        "bash ./job.sh | cat",
+        "cat <job.sh",
+        "bash jo\\b.sh",
+        "bash ~/job.sh",
+    ] {
+        let written = |text: &str| fs::write(&script, text).unwrap();
+        written("echo safe");
+        assert!(change(place, line, || written("echo evil")).is_some(), "{line}");
+        let replace = || {
+            fs::write(place.join("new"), "echo evil").unwrap();
+            fs::rename(place.join("new"), &script).unwrap();
+        };
+        assert!(change(place, line, replace).is_some(), "{line}");
+        assert!(
+            change(place, line, || fs::remove_file(&script).unwrap()).is_some(),
+            "{line}"
+        );
+        assert!(change(place, line, || written("x")).is_some(), "{line}");
+        assert_eq!(
+            change(place, line, || fs::write(place.join("other"), "x").unwrap()),
+            None
+        );
+    }
+}
+
+#[test]
+fn a_time_that_is_set_back_hides_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    for length in [1_000, 6 << 20] {
+        fs::write(&path, vec![b'a'; length]).unwrap();
+        let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        let set_back = || {
+            fs::File::options()
+                .write(true)
+                .open(&path)
+                .unwrap()
+                .set_modified(long_ago)
+                .unwrap()
+        };
+        set_back();
+        let changed = change(dir.path(), "x data", || {
+            fs::write(&path, vec![b'b'; length]).unwrap();
+            set_back();
+        });
+        assert_eq!(changed, Some(path.clone()), "{length}");
+    }
+}
+
+#[test]
+fn what_a_link_leads_to_and_what_a_directory_is_are_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("place");
+    let sub = place.join("sub");
+    fs::create_dir_all(&sub).unwrap();
+    for name in ["one", "two", "sub/job.sh"] {
+        fs::write(place.join(name), name).unwrap();
+    }
+    let link = place.join("link");
+    symlink("one", &link).unwrap();
+    let retarget = || {
+        fs::remove_file(&link).unwrap();
+        symlink("two", &link).unwrap();
+    };
+    assert_eq!(change(&place, "bash link", retarget), Some(link.clone()));
+    // A directory on the way to the script, and one that the line goes to first.
+    for line in ["bash sub/job.sh", "cd sub && bash job.sh", "make -C sub job.sh"] {
+        let swap = || {
+            fs::rename(&sub, place.join("old")).unwrap();
+            fs::create_dir(&sub).unwrap();
+            fs::write(sub.join("job.sh"), "sub/job.sh").unwrap();
+            fs::remove_dir_all(place.join("old")).unwrap();
+        };
+        assert!(change(&place, line, swap).is_some(), "{line}");
+        let edit = || fs::write(sub.join("job.sh"), "evil").unwrap();
+        assert_eq!(change(&place, line, edit), Some(sub.join("job.sh")), "{line}");
+    }
+    // Where the line starts.
+    let swap = || {
+        fs::rename(&place, dir.path().join("away")).unwrap();
+        fs::create_dir(&place).unwrap();
+    };
+    assert_eq!(change(&place, "ls", swap), Some(place.clone()));
+}
+
+#[test]
+fn whatever_runs_a_script_is_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path();
+    let interpreter = place.join("interpreter");
+    let script = place.join("job");
+    fs::write(&interpreter, "x").unwrap();
+    for first in [
+        format!("#!{}", interpreter.display()),
+        format!("#! /usr/bin/env -S {} -x", interpreter.display()),
+    ] {
+        fs::write(&script, format!("{first}\necho\n")).unwrap();
+        let edit = || fs::write(&interpreter, format!("evil {first}")).unwrap();
+        assert_eq!(change(place, "./job", edit), Some(interpreter.clone()), "{first}");
+    }
+    // One that is found on the path, though the line does not name it.
+    fs::write(&script, "#!/usr/bin/env python3\n").unwrap();
+    let named = Named::by("./job", place, None).unwrap();
+    assert!(
+        named.0.keys().any(|path| path.ends_with("bin/python3"))
+            && named.0.contains_key(Path::new("/usr/bin/env"))
+    );
+    // Scripts that run each other, without an end.
+    for number in 0..5_000 {
+        let next = place.join(format!("s{}", (number + 1) % 5_000));
+        fs::write(
+            place.join(format!("s{number}")),
+            format!("#!{}\n", next.display()),
+        )
+        .unwrap();
+    }
+    assert_eq!(
+        Named::by("./s0", place, None)
+            .unwrap()
+            .0
+            .keys()
+            .filter(|path| path.starts_with(place))
+            .count(),
+        5_001
+    );
+}
+
+#[test]
+fn pipes_and_devices_are_not_opened_and_a_directory_is_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path();
+    mknodat(
+        rustix::fs::CWD,
+        place.join("pipe"),
+        FileType::Fifo,
+        Mode::RUSR | Mode::WUSR,
+        0,
+    )
+    .unwrap();
+    std::os::unix::net::UnixListener::bind(place.join("socket")).unwrap();
+    fs::create_dir(place.join("many")).unwrap();
+    for number in 0..3_000 {
+        fs::write(place.join("many").join(number.to_string()), "").unwrap();
+    }
+    fs::write(place.join("secret"), "x").unwrap();
+    fs::set_permissions(place.join("secret"), fs::Permissions::from_mode(0)).unwrap();
+    let line = "cat pipe socket /dev/zero /dev/tty /dev/stdin many secret /proc/kmsg /proc/self/stat /sys/kernel/mm/ksm/run";
+    assert_eq!(
+        change(place, line, || fs::write(place.join("many/new"), "").unwrap()),
+        None
+    );
+    assert!(Named::by(line, place, None).unwrap().0.len() < 20);
+    // A pipe that takes a file's place.
+    fs::write(place.join("plain"), "x").unwrap();
+    let swap = || {
+        fs::remove_file(place.join("plain")).unwrap();
+        fs::rename(place.join("pipe"), place.join("plain")).unwrap();
+    };
+    assert_eq!(change(place, "cat plain", swap), Some(place.join("plain")));
+}
+
+#[test]
+fn no_word_is_beyond_looking_at_and_what_is_too_much_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path();
+    let padding: Vec<String> = (0..1_500).map(|number| format!("w{number}")).collect();
+    let line = format!("echo {}; bash job.sh", padding.join(" "));
+    assert!(line.len() < 10_000);
+    let write = || fs::write(place.join("job.sh"), "evil").unwrap();
+    assert_eq!(change(place, &line, write), Some(place.join("job.sh")));
+    let directories: Vec<String> = (0..=MAX_DIRECTORIES).map(|number| format!("d{number}")).collect();
+    for directory in &directories {
+        fs::create_dir(place.join(directory)).unwrap();
+    }
+    let names = |count| format!("rm -r {}", directories[..count].join(" "));
+    assert!(Named::by(&names(MAX_DIRECTORIES), place, None).is_ok());
+    assert_eq!(Named::by(&names(MAX_DIRECTORIES + 1), place, None), Err(TooMuch));
+    assert_eq!(
+        Named::by(&format!("{line} {}", names(MAX_DIRECTORIES)), place, None),
+        Err(TooMuch)
+    );
+}
