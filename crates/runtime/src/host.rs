@@ -83,8 +83,58 @@ pub(crate) fn program(line: &str, decision: &Decision) -> (String, Vec<String>) 
 pub(crate) fn may_last(decision: &Decision) -> bool {
     let lasting = |effect| !matches!(effect, Effect::Code | Effect::Unknown | Effect::Privilege);
     let mut effects = decision.parts.iter().flat_map(|part| &part.findings);
-    !decision.parts.is_empty() && effects.all(|finding| lasting(finding.effect))
+    let mut words = decision.parts.iter().flat_map(|part| named::words(&part.text));
+    !decision.parts.is_empty()
+        && effects.all(|finding| lasting(finding.effect))
+        && !words.any(|word| RUNNERS.contains(&word.rsplit('/').next().unwrap_or_default()))
 }
+
+/// Programs that run others, which are judged by what they run: today's is not tomorrow's. Any word counts.
+const RUNNERS: &[&str] = &[
+    "ash",
+    "at",
+    "bash",
+    "batch",
+    "busybox",
+    "chroot",
+    "chrt",
+    "command",
+    "crontab",
+    "csh",
+    "dash",
+    "doas",
+    "env",
+    "exec",
+    "find",
+    "fish",
+    "flock",
+    "ionice",
+    "ksh",
+    "nice",
+    "nohup",
+    "nsenter",
+    "parallel",
+    "rbash",
+    "script",
+    "setpriv",
+    "setsid",
+    "sh",
+    "ssh",
+    "stdbuf",
+    "strace",
+    "su",
+    "sudo",
+    "systemd-run",
+    "taskset",
+    "tcsh",
+    "time",
+    "timeout",
+    "toybox",
+    "unshare",
+    "watch",
+    "xargs",
+    "zsh",
+];
 
 /// How much of a command's output a model is told, in characters.
 const MAX_TOLD: usize = 10_000;
@@ -156,6 +206,11 @@ mod tests {
             ("frobnicate", false),
             ("sudo systemctl restart nginx", false),
             ("ls | sh", false),
+            ("sh -c 'touch x'", false),
+            ("b\\ash -c 'touch x'", false),
+            ("touch x; 'xargs' touch", false),
+            ("docker exec web /bin/sh", false),
+            ("ssh host touch x", false),
             ("echo $(", false),
         ] {
             assert_eq!(may_last(&decided(line)), lasts, "{line}");

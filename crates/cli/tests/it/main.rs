@@ -24,6 +24,7 @@ mod mcp;
 mod model;
 mod policy;
 mod providers;
+mod proofs;
 mod python;
 mod scenarios;
 mod security;

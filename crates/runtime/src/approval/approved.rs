@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use super::{Error, MAX_TEXT};
@@ -66,7 +67,9 @@ impl Approved {
     /// # Errors
     /// If the file cannot be read as a whole, or somebody else may write to it: then nothing in it counts.
     pub fn entries(&self) -> Result<Vec<Entry>, Error> {
-        match File::open(&self.path) {
+        // A pipe in its place must not keep us waiting.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        match OpenOptions::new().read(true).custom_flags(flags).open(&self.path) {
             Ok(file) => self.read(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(error) => Err(self.file(error)),
@@ -120,6 +123,9 @@ impl Approved {
 
     fn read(&self, file: File) -> Result<Vec<Entry>, Error> {
         let meta = file.metadata().map_err(|error| self.file(error))?;
+        if !meta.is_file() {
+            return Err(self.wrong("it is no file".to_owned()));
+        }
         let ours = std::fs::metadata("/proc/self").map(|own| own.uid() == meta.uid());
         if !ours.map_err(|error| self.file(error))? || meta.mode() & 0o022 != 0 {
             return Err(self.wrong("somebody else may write to it".to_owned()));

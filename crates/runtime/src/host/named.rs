@@ -19,6 +19,11 @@ pub(crate) struct Named(BTreeMap<PathBuf, Stamp>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooMuch;
 
+/// Everything in a line that could be a word of it.
+pub(super) fn words(line: &str) -> BTreeSet<String> {
+    words::of(line, None)
+}
+
 /// In how many directories is looked, besides the one where the line starts.
 const MAX_DIRECTORIES: usize = 64;
 

@@ -87,8 +87,17 @@ fn escaped_if(hides: fn(char) -> bool) -> impl Fn(char) -> String {
 /// What steers a terminal, reorders text or is not there to be seen.
 fn hidden(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
-        || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+        || matches!(
+            c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+        )
+        || matches!(c, '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(
+            c,
+            '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+        )
+        || matches!(c, '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}')
+        || matches!(c, '\u{e0000}'..='\u{e0fff}')
 }
 
 /// What is hidden, or looks like a space or like nothing.
@@ -96,14 +105,9 @@ fn unseen(c: char) -> bool {
     hidden(c)
         || matches!(
             c,
-            '\u{a0}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{2000}'
-                ..='\u{200a}'
+            '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}'
         )
-        || matches!(
-            c,
-            '\u{202f}' | '\u{205f}' | '\u{2800}' | '\u{3000}' | '\u{3164}' | '\u{ffa0}'
-        )
-        || matches!(c, '\u{180b}'..='\u{180f}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0080}'..='\u{e0fff}')
+        || matches!(c, '\u{fe00}'..='\u{fe0f}')
 }
 
 #[cfg(test)]
@@ -161,6 +165,7 @@ mod tests {
     fn control_characters_are_shown_not_sent() {
         assert_eq!(visible("a\u{1b}[2Jb\nc"), "a\\u{1b}[2Jb\\u{a}c");
         assert_eq!(visible("naïve"), "naïve");
+        assert_eq!(visible("a\u{3164}\u{e0100}"), "a\\u{3164}\\u{e0100}");
     }
 
     #[test]

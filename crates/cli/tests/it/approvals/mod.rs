@@ -34,13 +34,13 @@ fn world(config: &str) -> World {
 }
 
 /// A gateway that a test plays.
-struct Gateway {
+pub(crate) struct Gateway {
     reader: BufReader<UnixStream>,
 }
 
 impl Gateway {
     /// Connects to a world's engine; its greeting has been read.
-    fn of(world: &World) -> Self {
+    pub(crate) fn of(world: &World) -> Self {
         let stream = UnixStream::connect(world.dir.path("run/ringfence/gateway.sock")).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let mut gateway = Self {
@@ -52,7 +52,7 @@ impl Gateway {
 
     /// What the engine says next.
     #[track_caller]
-    fn next(&mut self) -> Value {
+    pub(crate) fn next(&mut self) -> Value {
         let mut line = String::new();
         self.reader.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap()
@@ -60,28 +60,28 @@ impl Gateway {
 
     /// The next message, which must be of this type.
     #[track_caller]
-    fn expect(&mut self, kind: &str) -> Value {
+    pub(crate) fn expect(&mut self, kind: &str) -> Value {
         let message = self.next();
         assert_eq!(message["type"], kind, "{message}");
         message
     }
 
-    fn say(&mut self, message: &Value) {
+    pub(crate) fn say(&mut self, message: &Value) {
         self.send(&format!("{message}\n"));
     }
 
-    fn send(&mut self, text: &str) {
+    pub(crate) fn send(&mut self, text: &str) {
         self.reader.get_mut().write_all(text.as_bytes()).unwrap();
     }
 
     /// Answers in the fewest words.
-    fn answer(&mut self, request: &Value, approved: bool) {
+    pub(crate) fn answer(&mut self, request: &Value, approved: bool) {
         self.say(&json!({"type": "approval_response", "id": request["id"], "approved": approved}));
     }
 
     /// That the engine has ended the connection.
     #[track_caller]
-    fn ended(&mut self) {
+    pub(crate) fn ended(&mut self) {
         let mut line = String::new();
         assert_eq!(self.reader.read_line(&mut line).unwrap_or(0), 0, "{line}");
     }

@@ -173,7 +173,7 @@ fn pipes_and_devices_are_not_opened_and_a_directory_is_not_read() {
         fs::write(place.join("many").join(number.to_string()), "").unwrap();
     }
     fs::write(place.join("secret"), "x").unwrap();
-    fs::set_permissions(place.join("secret"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(place.join("secret"), fs::Permissions::from_mode(0o000)).unwrap();
     let line = "cat pipe socket /dev/zero /dev/tty /dev/stdin many secret /proc/kmsg /proc/self/stat /sys/kernel/mm/ksm/run";
     assert_eq!(
         change(place, line, || fs::write(place.join("many/new"), "").unwrap()),
