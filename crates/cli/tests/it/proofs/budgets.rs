@@ -34,14 +34,16 @@ fn deny_all(world: &World) {
 #[test]
 fn so_many_uses_are_so_many_for_this_command_in_this_session() {
     let world = world(ON, false);
-    let (talk, line) = (["--session", "talk"], "touch made");
+    // One that changes nothing that the others of it would find changed.
+    fs::create_dir(world.dir.path("work/made")).unwrap();
+    let (talk, line) = (["--session", "talk"], "chmod 700 made");
     let asker = Asker::with(&world, Through::Tool, &talk, line);
     let id = asked(&world, line);
     ringfence(&world, &["approvals", "approve", &id, "--uses", "3"]).ok();
     assert_eq!(asker.end(), json!(""));
     for (options, line) in [
-        (&talk[..], "touch  made"),
-        (&talk, "touch made2"),
+        (&talk[..], "chmod  700 made"),
+        (&talk, "chmod 700 made made"),
         (&["--session", "other"], line),
         (&[], line),
         (&["--session", "talk", "--user", "bob"], line),
