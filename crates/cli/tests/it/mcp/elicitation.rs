@@ -446,3 +446,32 @@ fn what_ran_by_the_notify_list_is_told_to_clients_that_want_to_hear() {
     client.leave().well();
     world.close();
 }
+
+#[test]
+fn a_long_text_is_shown_in_full_and_no_more_forms_are_open_than_calls_run() {
+    let world = world(LISTS);
+    let mut client = asked(&world);
+    let long = format!("rm old # {}", "\u{202e}".repeat(9_000));
+    let id = client.begin("host_exec", &json!({"command": long}));
+    let shown = question(&mut client);
+    let message = shown["params"]["message"].as_str().unwrap();
+    assert_eq!(message.matches("\\u{202e}").count(), 9_000 + 1);
+    choose(&mut client, &shown, "reject");
+    assert_eq!(error(&mut client, id), "rejected");
+
+    let ids: Vec<i64> = (0..17).map(|_| remove(&mut client)).collect();
+    let shown: Vec<Value> = (0..16).map(|_| question(&mut client)).collect();
+    client.ask("ping", &json!({}));
+    assert_eq!(listed(&world, &[]).len(), 16);
+    assert!(client.early.is_empty(), "{:?}", client.early);
+    for asked in &shown {
+        choose(&mut client, asked, "reject");
+    }
+    let last = question(&mut client);
+    choose(&mut client, &last, "reject");
+    for id in ids {
+        assert_eq!(error(&mut client, id), "rejected");
+    }
+    client.leave().well();
+    world.close();
+}
