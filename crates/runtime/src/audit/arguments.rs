@@ -41,13 +41,20 @@ impl Arguments {
         };
         Self {
             shown: walk.value(arguments, MAX_DEPTH),
-            digest: Digest::of(&serde_json::to_vec(&Sorted(arguments)).unwrap_or_default()),
+            digest: Digest::of_value(arguments),
         }
     }
 
     /// What the log shows.
     pub fn shown(&self) -> &Value {
         &self.shown
+    }
+}
+
+impl Digest {
+    /// The digest of a value, whatever order its members came in.
+    pub fn of_value(value: &Value) -> Self {
+        Self::of(&serde_json::to_vec(&Sorted(value)).unwrap_or_default())
     }
 }
 

@@ -227,7 +227,7 @@ impl Server {
         let named = Named::new(&request.name, &arguments);
         drop(arguments);
         let state = request.request_state.unwrap_or_default();
-        let Some(Waiting { invocation, asked }) = self.parked.take(&state, named) else {
+        let Some(Waiting { invocation, asked }) = self.parked.take(&state, &named) else {
             return Ok(tools::failed(&tools::not_waiting()).into());
         };
         let answers = request.input_responses.unwrap_or_default();

@@ -36,8 +36,11 @@ pub(super) struct Client {
 }
 
 /// The tool and its arguments: a request that goes on with an invocation must name the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Named(Digest);
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Named {
+    tool: String,
+    arguments: Digest,
+}
 
 /// A use of a tool that goes on. Dropping it takes the use back.
 #[derive(Debug)]
@@ -66,7 +69,10 @@ pub(super) enum Event {
 
 impl Named {
     pub(super) fn new(tool: &str, arguments: &Value) -> Self {
-        Self(Digest::of(format!("{tool}\n{arguments}").as_bytes()))
+        Self {
+            tool: tool.to_owned(),
+            arguments: Digest::of_value(arguments),
+        }
     }
 }
 

@@ -40,10 +40,10 @@ impl Parked {
     }
 
     /// Gives back the invocation of a state, once, and only to a request for the same.
-    pub(super) fn take(&self, wanted: &str, named: Named) -> Option<Waiting> {
+    pub(super) fn take(&self, wanted: &str, named: &Named) -> Option<Waiting> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let place = all.iter().position(|waiting| {
-            waiting.invocation.named == named && state(waiting.asked.request()) == wanted
+            waiting.invocation.named == *named && state(waiting.asked.request()) == wanted
         })?;
         all.remove(place)
     }
