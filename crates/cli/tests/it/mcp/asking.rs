@@ -34,8 +34,7 @@ fn remove(check: &str, file: &str, rest: Value) -> Value {
     step
 }
 
-fn slow(check: &str, answer: &str) -> Value {
-    let code = "import time\ntime.sleep(1)\nprint('done')";
+fn slow(check: &str, code: &str, answer: &str) -> Value {
     json!({"check": check, "tool": "run_code", "arguments": {"code": code}, "answer": chosen(answer)})
 }
 
@@ -51,8 +50,12 @@ fn steps(world: &World, port: u16) -> Value {
         remove("wrong", "kept", json!({"answer": chosen("approve")})),
         remove("empty", "kept", json!({"answer": {"action": "accept"}})),
         remove("elsewhere", "elsewhere", json!({"wait": answered})),
-        slow("extended", "approve once"),
-        slow("not_extended", "reject"),
+        slow(
+            "extended",
+            "import time\ntime.sleep(1)\nprint('done')",
+            "approve once"
+        ),
+        slow("not_extended", "while True: pass", "reject"),
         code("blocked", "import subprocess"),
         {
             "check": "timeout",

@@ -26,6 +26,11 @@ async function outcome(calling) {
   }
 }
 
+async function until(holds) {
+  const deadline = Date.now() + 20_000;
+  while (!holds() && Date.now() < deadline) await new Promise((resolve) => setTimeout(resolve, 10));
+}
+
 async function take(steps, capabilities) {
   const client = new Client({ name: 'asking', version: '1' }, { capabilities });
   let now = null;
@@ -51,6 +56,7 @@ async function take(steps, capabilities) {
     for (const step of steps) {
       now = { step, asked: [], taken_back: false };
       const told = await outcome(client.callTool({ name: step.tool, arguments: step.arguments }));
+      if (step.wait) await until(() => now.taken_back);
       const { asked, taken_back } = now;
       console.log(JSON.stringify({ check: step.check, asked, taken_back, ...told }));
     }

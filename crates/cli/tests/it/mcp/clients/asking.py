@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import sys
+import time
 import warnings
 
 warnings.simplefilter("ignore")
@@ -33,6 +34,12 @@ async def outcome(calling):
         "text": result.content[0].text,
         "structured": result.structured_content,
     }
+
+
+async def until(holds):
+    deadline = time.monotonic() + 20
+    while not holds() and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)
 
 
 class Person:
@@ -62,6 +69,8 @@ async def take(steps, **options):
         for step in steps:
             person.step, person.asked, person.taken_back = step, [], False
             told = await outcome(client.call_tool(step["tool"], step["arguments"]))
+            if MODE == "legacy" and "wait" in step:
+                await until(lambda: person.taken_back)
             fact = {"check": step["check"], "asked": person.asked, "taken_back": person.taken_back, **told}
             print(json.dumps(fact), flush=True)
 
