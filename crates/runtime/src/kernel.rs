@@ -44,7 +44,7 @@ use crate::tools;
 use crate::workspaces::Workspaces;
 use overdue::awaited;
 use overtime::{End, Overtime, about};
-use record::{Notes, Recording};
+use record::Recording;
 
 /// What a kernel is made of.
 #[derive(Debug)]
@@ -150,8 +150,8 @@ impl Kernel {
         let result = match self.admit(tool, &arguments) {
             Ok(definition) => {
                 recording.decision = Decision::Allowed;
-                let notes = recording.notes();
-                self.run(definition, caller, arguments, (attention, notes)).await
+                self.run(definition, caller, arguments, (attention, &recording))
+                    .await
             }
             Err(error) => Err(error),
         };
@@ -191,7 +191,7 @@ impl Kernel {
         definition: &Definition,
         caller: &Caller,
         arguments: Value,
-        (attention, notes): (Attention, Notes),
+        (attention, recording): (Attention, &Recording<'_>),
     ) -> Result<Answer, ToolError> {
         let limits = &self.parts.limits;
         let asked = definition.asked_timeout(&arguments)?;
@@ -206,7 +206,7 @@ impl Kernel {
             allowance,
             asked_beyond: asked.is_some_and(|asked| asked > limits.timeout(definition.name)),
             deadline: Instant::now() + allowance.hard.as_duration(),
-            notes,
+            recording,
             cancelled: overtime.cancelled(),
             overtime: &overtime,
             output: attention.output,

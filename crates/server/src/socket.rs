@@ -5,9 +5,13 @@ use std::future::Future;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
+
+/// How long nobody is accepted after that has failed.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A socket that only the user who made it may connect to, removed when this is dropped.
 #[derive(Debug)]
@@ -50,7 +54,11 @@ impl Socket {
                 () = &mut stop => break,
                 _ = connections.join_next(), if !connections.is_empty() => {}
                 accepted = self.socket.accept(), if connections.len() < most => {
-                    let Ok((stream, _)) = accepted else { continue };
+                    let Ok((stream, _)) = accepted else {
+                        // Out of descriptors: whoever waits stays in the queue, and this task does not spin.
+                        tokio::time::sleep(PAUSE).await;
+                        continue;
+                    };
                     if stream.peer_cred().is_ok_and(|peer| peer.uid() == self.uid) {
                         connections.spawn(attend(stream));
                     }

@@ -118,7 +118,8 @@ fn shown(request: &Request) -> String {
             "expires in {}",
             remaining(request.expires.saturating_sub(now()) / 1000)
         ),
-        State::Approved | State::Consumed => by("approved", request),
+        State::Approved => format!("{}, and not acted on yet", by("approved", request)),
+        State::Consumed => by("approved", request),
         State::Rejected => by("denied", request),
         State::Expired => "expired".to_owned(),
         State::Abandoned => "taken back".to_owned(),

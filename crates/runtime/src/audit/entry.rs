@@ -74,6 +74,8 @@ pub enum Decision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
+    /// A command on the host begins. Where no record of its end follows, whoever ran it died, and its end is unknown.
+    Begun,
     /// The tool answered.
     Answered,
     /// There was an error instead of an answer.

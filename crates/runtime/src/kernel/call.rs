@@ -11,7 +11,7 @@ use ringfence_policy::{
 use tokio::sync::{mpsc, watch};
 
 use super::room::{Room, within};
-use super::{Allowance, Approvals, Caller, ErrorKind, Extension, Notes, Overtime, Parts, ToolError};
+use super::{Allowance, Approvals, Caller, ErrorKind, Extension, Overtime, Parts, Recording, ToolError};
 use crate::approval;
 use crate::backend;
 use crate::egress::Attempt;
@@ -35,7 +35,7 @@ pub struct Call<'a> {
     pub asked_beyond: bool,
     /// When its time is up.
     pub deadline: Instant,
-    pub(super) notes: Notes,
+    pub(super) recording: &'a Recording<'a>,
     pub(super) cancelled: Option<watch::Receiver<bool>>,
     pub(super) overtime: &'a Overtime,
     pub(super) output: Option<mpsc::Sender<Chunk>>,
@@ -125,7 +125,7 @@ impl Call<'_> {
 
     /// Keeps what was tried on the way out for the audit log.
     pub(crate) fn tried(&self, attempts: &[Attempt]) {
-        self.notes.tried(attempts);
+        self.recording.notes().tried(attempts);
     }
 
     /// Puts files where the program of a request will find them: into the workspace or, where there is none, into a
@@ -279,6 +279,9 @@ impl Call<'_> {
         let is_line = command.contains(char::is_whitespace);
         let request = shell::request(request, command, args);
         let fence = runner.fence(self.kernel.code.fence);
+        if fence == Fence::Host {
+            self.recording.begun()?;
+        }
         // What works on the host is limited in time and output alone.
         let room = self.room(&request).filter(|_| fence != Fence::Host);
         let run = async |cancelled| {

@@ -1,18 +1,18 @@
 //! One use of a tool on its way into the audit log.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use serde_json::Value;
 
 use super::{Answer, Caller, ErrorKind, ToolError};
-use crate::audit::{Arguments, Decision, Digest, Entry, Log, MAX_ATTEMPTS, Outcome, Who};
+use crate::audit::{self, Arguments, Decision, Digest, Entry, Log, MAX_ATTEMPTS, Outcome, Who};
 use crate::egress::Attempt;
 use crate::redact::Redactor;
 
 /// What an invocation notes for its record.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Notes(Arc<Mutex<Noted>>);
+#[derive(Debug, Default)]
+pub(super) struct Notes(Mutex<Noted>);
 
 #[derive(Debug, Default)]
 struct Noted {
@@ -39,6 +39,7 @@ impl Notes {
 }
 
 /// One use of a tool. If it is dropped before its end, the caller has gone, and that is recorded.
+#[derive(Debug)]
 pub(super) struct Recording<'a> {
     log: Option<&'a Log>,
     caller: &'a Caller,
@@ -68,8 +69,8 @@ impl<'a> Recording<'a> {
     }
 
     /// Where the invocation notes what belongs into its record.
-    pub(super) fn notes(&self) -> Notes {
-        self.notes.clone()
+    pub(super) const fn notes(&self) -> &Notes {
+        &self.notes
     }
 
     /// Records what came of it. An answer that could not be recorded does not go out.
@@ -90,14 +91,18 @@ impl<'a> Recording<'a> {
         {
             self.decision = Decision::Refused;
         }
-        self.append(outcome, error, digest).map_err(|error| {
-            ToolError::new(
-                ErrorKind::Internal,
-                format!("what the tool did could not be recorded in the audit log: {error}"),
-                error.hint(),
-            )
-        })?;
+        self.append(outcome, error, digest).map_err(unrecorded)?;
         result
+    }
+
+    /// Records that something begins which a killed process could not tell the end of. It must not begin unrecorded.
+    pub(super) fn begun(&self) -> Result<(), ToolError> {
+        match &self.arguments {
+            Some(arguments) => self
+                .write(arguments, (Outcome::Begun, None, None))
+                .map_err(unrecorded),
+            None => Ok(()),
+        }
     }
 
     fn append(
@@ -105,8 +110,19 @@ impl<'a> Recording<'a> {
         outcome: Outcome,
         error: Option<&str>,
         result: Option<Digest>,
-    ) -> Result<(), crate::audit::Error> {
-        let (Some(log), Some(arguments)) = (self.log, self.arguments.take()) else {
+    ) -> Result<(), audit::Error> {
+        match self.arguments.take() {
+            Some(arguments) => self.write(&arguments, (outcome, error, result)),
+            None => Ok(()),
+        }
+    }
+
+    fn write(
+        &self,
+        arguments: &Arguments,
+        (outcome, error, result): (Outcome, Option<&str>, Option<Digest>),
+    ) -> Result<(), audit::Error> {
+        let Some(log) = self.log else {
             return Ok(());
         };
         let noted = self.notes.noted();
@@ -121,7 +137,7 @@ impl<'a> Recording<'a> {
                 client: self.caller.client.as_deref(),
             },
             tool: self.tool,
-            arguments: &arguments,
+            arguments,
             decision: self.decision,
             outcome,
             error,
@@ -130,6 +146,14 @@ impl<'a> Recording<'a> {
         };
         log.append(&entry).map(drop)
     }
+}
+
+fn unrecorded(error: audit::Error) -> ToolError {
+    ToolError::new(
+        ErrorKind::Internal,
+        format!("what the tool did could not be recorded in the audit log: {error}"),
+        error.hint(),
+    )
 }
 
 impl Drop for Recording<'_> {

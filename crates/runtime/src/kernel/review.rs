@@ -10,7 +10,9 @@ use crate::host::{HostSettings, Risk, may_last};
 impl Call<'_> {
     /// Keeps what the policy said of a line for the audit log.
     pub(crate) fn judged(&self, decision: &Decision) {
-        self.notes.judged(Risk::of(decision, None).recorded(decision));
+        self.recording
+            .notes()
+            .judged(Risk::of(decision, None).recorded(decision));
     }
 
     /// Returns once a model or a person lets the line run.
@@ -18,7 +20,7 @@ impl Call<'_> {
         let host = self.host()?;
         let risk = self.risk(host, line, decision).await?;
         let record = risk.recorded(decision);
-        let note = |by: &str| self.notes.judged(format!("{record}; {by}"));
+        let note = |by: &str| self.recording.notes().judged(format!("{record}; {by}"));
         if risk.is_let_run() {
             note("let run by the model");
             return Ok(());

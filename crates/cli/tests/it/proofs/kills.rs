@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ringfence_runtime::approval::{Answer, Remember, Service, Verdict};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{ALL, Asker, ON, Through, answer, asked, requests, ringfence, state, world};
 use crate::approvals::Gateway;
@@ -119,8 +119,9 @@ fn killed_while_it_runs_the_command_ends_with_all_that_it_started() {
         asker.kill();
         eventually_none("processes of the command", sleeping);
         assert_eq!(lines(&ran), ["started"], "{through:?}");
-        // It was taken; what it came to, nobody is left to tell.
+        // It was taken, and it began; what it came to, nobody is left to tell.
         assert_eq!(state(&world, &id), "consumed", "{through:?}");
+        assert_eq!(outcomes(&world), ["begun"], "{through:?}");
         // Whoever comes next clears up behind the dead.
         let again = Asker::start(&world, through, "ls");
         again.end();
@@ -128,6 +129,19 @@ fn killed_while_it_runs_the_command_ends_with_all_that_it_started() {
         assert_eq!(lines(&ran), ["started"], "{through:?}");
         world.close();
     }
+}
+
+/// What the audit log tells of the commands, oldest first.
+fn outcomes(world: &World) -> Vec<String> {
+    let log = ringfence(world, &["audit", "tail", "--json"]);
+    let records = log
+        .ok()
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let commands = records.filter(|record| record["tool"] == "host_exec");
+    commands
+        .map(|record| record["outcome"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[test]

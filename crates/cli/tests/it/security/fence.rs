@@ -1,7 +1,7 @@
 //! Where probes run: as root, as an ordinary user, or in a container where namespaces are forbidden.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -140,10 +140,16 @@ impl Fence {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
         let mut log = BufReader::new(engine.stderr.take().unwrap());
-        log.read_line(&mut line).unwrap();
-        assert!(line.starts_with("listening at"), "{line}");
+        // Before it listens it may say that the console's port is taken.
+        let begun = log.by_ref().lines().map(Result::unwrap);
+        let heard: Vec<String> = begun
+            .take_while(|line| !line.starts_with("listening at"))
+            .collect();
+        assert!(
+            heard.iter().all(|line| line.starts_with("warning: ")),
+            "{heard:?}"
+        );
         // Whatever it says later must not fill the pipe.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         self.engine = Some(Engine(engine));
