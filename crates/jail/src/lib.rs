@@ -7,10 +7,12 @@
 //! - [`protocol`]: what the engine and a launcher say to each other, and the specifications they exchange.
 //! - [`Launcher`]: the engine's end: starts a launcher process and talks to it.
 //! - `launcher`, `serve`, `template`, `cell`, `guest`, `flat`, `zygote`: the other end, one part of the work each.
+//! - [`agent`]: the first process of a container, which does there what a launcher and its cells do here.
 //! - `nest`, `copy`, `fork`, `inspect`: a session's fork, from its cell to the look at what came of it.
 //! - [`cgroup`], [`seccomp`], `landlock`, `steps`: the layers.
 #![warn(missing_docs)]
 
+pub mod agent;
 pub mod cgroup;
 pub mod probe;
 pub mod protocol;
@@ -33,6 +35,7 @@ mod sys;
 mod template;
 mod zygote;
 
+pub use agent::agent_main;
 pub use client::{Launcher, StartError};
 pub use landlock::abi as landlock_abi;
 pub use launcher::launcher_main;

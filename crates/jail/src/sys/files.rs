@@ -58,7 +58,24 @@ pub(crate) fn dup_above(source: BorrowedFd<'_>, least: RawFd) -> io::Result<Owne
 /// Closes every descriptor from `first` on.
 pub(crate) fn close_from(first: RawFd) -> io::Result<()> {
     // SAFETY: callers own all descriptors of the process and use none of them afterwards.
-    check(unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) }).map(drop)
+    let closed = check(unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) });
+    match closed {
+        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => close_each_from(first),
+        closed => closed.map(drop),
+    }
+}
+
+/// [`close_from`] where the kernel cannot do it at once.
+fn close_each_from(first: RawFd) -> io::Result<()> {
+    let entries = std::fs::read_dir("/proc/self/fd")?.collect::<io::Result<Vec<_>>>()?;
+    let numbers = entries
+        .iter()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
+    for number in numbers.filter(|number| *number >= first) {
+        // SAFETY: as above. The descriptor by which the list was read is closed, and its number is refused.
+        unsafe { libc::close(number) };
+    }
+    Ok(())
 }
 
 /// Takes over a descriptor that this process inherited under a number agreed with its parent.

@@ -268,6 +268,38 @@ pub(crate) fn poll(fds: &[BorrowedFd<'_>], timeout_ms: Option<i32>) -> io::Resul
     }
 }
 
+/// Waits until one of `fds` is ready for what is wanted of it (`POLLIN`, `POLLOUT`), or broken. The answer tells which;
+/// without a timeout it waits for ever.
+pub(crate) fn poll_for(
+    fds: &[(BorrowedFd<'_>, libc::c_short)],
+    timeout: Option<std::time::Duration>,
+) -> io::Result<Vec<bool>> {
+    let mut polled: Vec<libc::pollfd> = fds
+        .iter()
+        .map(|(fd, events)| libc::pollfd {
+            fd: fd.as_raw_fd(),
+            events: *events,
+            revents: 0,
+        })
+        .collect();
+    let time = timeout.map(|timeout| libc::timespec {
+        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
+    let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: `polled` is a live array of the length given, and `time` null or live.
+    let result = unsafe {
+        libc::ppoll(
+            polled.as_mut_ptr(),
+            polled.len() as libc::nfds_t,
+            time,
+            ptr::null(),
+        )
+    };
+    check_int(result)?;
+    Ok(polled.iter().map(|entry| entry.revents != 0).collect())
+}
+
 /// Replaces the calling process by a program. Returns only if that failed.
 pub(crate) fn execve(program: &CStr, arguments: &[CString], environment: &[CString]) -> io::Error {
     let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
@@ -289,6 +321,18 @@ pub(crate) fn exit_now(status: i32) -> ! {
 pub(crate) fn setsid() -> io::Result<()> {
     // SAFETY: a plain call.
     check_int(unsafe { libc::setsid() }).map(drop)
+}
+
+/// Enters a directory.
+pub(crate) fn change_directory(path: &CStr) -> io::Result<()> {
+    // SAFETY: the path is a live C string.
+    check_int(unsafe { libc::chdir(path.as_ptr()) }).map(drop)
+}
+
+/// Sets which rights new files do not get.
+pub(crate) fn set_umask(mask: libc::mode_t) {
+    // SAFETY: a plain call that cannot fail.
+    unsafe { libc::umask(mask) };
 }
 
 /// The effective user and group id.
@@ -331,6 +375,12 @@ pub(crate) fn block_child_signal() -> io::Result<()> {
 
 /// Takes the signals that have arrived at a signalfd, without waiting.
 pub(crate) fn take_signals(fd: BorrowedFd<'_>) -> Vec<libc::c_int> {
+    let taken = take_signals_with_senders(fd).into_iter();
+    taken.map(|(signal, _)| signal).collect()
+}
+
+/// [`take_signals`], with the ids of who sent them: 0 for whoever our pid namespace does not see.
+pub(crate) fn take_signals_with_senders(fd: BorrowedFd<'_>) -> Vec<(libc::c_int, u32)> {
     let mut taken = Vec::new();
     loop {
         // SAFETY: signalfd_siginfo is plain numbers, for which all zeroes is a valid value.
@@ -341,6 +391,6 @@ pub(crate) fn take_signals(fd: BorrowedFd<'_>) -> Vec<libc::c_int> {
         if read != size as isize {
             return taken;
         }
-        taken.push(info.ssi_signo as libc::c_int);
+        taken.push((info.ssi_signo as libc::c_int, info.ssi_pid));
     }
 }

@@ -1,0 +1,54 @@
+//! The first process of a container: starts what the engine asks for, ends it in time, and tells how it ended.
+//!
+//! It is spoken to over its own standard streams, in [`frames`]. Guests run beside it as the same user and in the same
+//! namespaces. What keeps them apart: it cannot be looked into (it is not dumpable), it cannot be killed (it is the
+//! first process), and no descriptor of it gets into a guest.
+
+mod call;
+mod channel;
+mod family;
+pub mod frames;
+mod programs;
+mod serve;
+mod warm;
+mod worker;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use crate::protocol::Rlimits;
+use crate::steps::{Step, StepError, limit_resources};
+use crate::sys;
+
+/// Open files of each process.
+const OPEN_FILES: u64 = 1024;
+
+/// The entry of the agent.
+pub fn agent_main() -> ExitCode {
+    match prepare().and_then(serve::Agent::new) {
+        Ok(agent) => agent.serve(),
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "ringfence-agent: {error}: {}", error.source);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Gives up what guests could profit by, and what they shall not have: everything here is inherited.
+fn prepare() -> Result<programs::Surroundings, StepError> {
+    sys::set_undumpable().step("hide from the guests")?;
+    if sys::process_ids().0 != 1 {
+        let why = std::io::Error::other("whoever is not cannot find what guests leave behind");
+        return Err(why).step("be the first process");
+    }
+    sys::set_no_new_privs().step("set no_new_privs")?;
+    sys::set_umask(0o022);
+    limit_resources(Some(&Rlimits {
+        file_size: u64::MAX,
+        open_files: OPEN_FILES,
+        processes: None,
+        data: None,
+        cpu_seconds: None,
+    }))?;
+    Ok(programs::Surroundings::of_process())
+}

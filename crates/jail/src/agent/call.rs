@@ -1,0 +1,348 @@
+//! One call: its guest, what it reads and prints, and when it is over.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use super::channel::Channel;
+use super::family;
+use super::frames::{Cut, End, Fate, INPUT_WINDOW, MAX_PIECE, OUTPUT_WINDOW, Report, Start, Stream};
+use super::worker::{Heard, Worker};
+use crate::sys;
+
+/// How long a guest may live on after it was killed, before the process above it is held to be at fault.
+const STUBBORN: Duration = Duration::from_secs(2);
+/// How often a family is killed until none of it is left.
+const AGAIN: Duration = Duration::from_millis(2);
+
+/// A call.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) id: u32,
+    /// What to run, until it runs.
+    pub(super) start: Option<Box<Start>>,
+    pub(super) since: Instant,
+    deadline: Option<Instant>,
+    worker: Option<Worker>,
+    warm: bool,
+    job: Pending,
+    input: Pending,
+    input_ends: bool,
+    credit: u64,
+    cut: Cut,
+    killing: Option<Killing>,
+    failed: Option<Fate>,
+    ended: Option<sys::Reaped>,
+    left: bool,
+    gone: bool,
+    memory_kills: Option<u64>,
+}
+
+/// Bytes that wait to be taken.
+#[derive(Debug, Default)]
+struct Pending {
+    bytes: Vec<u8>,
+    taken: usize,
+}
+
+impl Pending {
+    fn is_empty(&self) -> bool {
+        self.taken == self.bytes.len()
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.len() - self.taken
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes.drain(..self.taken);
+        self.taken = 0;
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Writes what can be written at once, and says how much; `Err`: nobody will read it.
+    fn pour(&mut self, mut file: &File) -> Result<usize, ()> {
+        let before = self.taken;
+        while !self.is_empty() {
+            match file.write(&self.bytes[self.taken..]) {
+                Ok(count) => self.taken += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => return Err(()),
+            }
+        }
+        Ok(self.taken - before)
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Killing {
+    since: Instant,
+    next: Instant,
+}
+
+/// Where something of a call may be ready.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Interest {
+    Read,
+    Write,
+}
+
+impl Call {
+    /// A call that does not run yet; its time has begun.
+    pub(super) fn new(id: u32, start: Box<Start>, now: Instant) -> Self {
+        Self {
+            id,
+            since: now,
+            deadline: now.checked_add(start.timeout),
+            input_ends: !start.input,
+            start: Some(start),
+            worker: None,
+            warm: false,
+            job: Pending::default(),
+            input: Pending::default(),
+            credit: OUTPUT_WINDOW.into(),
+            cut: Cut::No,
+            killing: None,
+            failed: None,
+            ended: None,
+            left: false,
+            gone: false,
+            memory_kills: None,
+        }
+    }
+
+    /// It runs, or will as soon as it has read its job.
+    pub(super) fn runs(&mut self, mut worker: Worker, job: Option<Vec<u8>>, warm: bool) {
+        self.memory_kills = family::memory_kills();
+        self.warm = warm;
+        match job {
+            Some(job) => self.job.push(&job),
+            None => worker.control = None,
+        }
+        self.worker = Some(worker);
+        self.start = None;
+        self.feed();
+    }
+
+    /// It could not be started.
+    pub(super) fn fails(&mut self, step: &str, errno: i32) {
+        self.failed = Some(Fate::NotStarted {
+            step: step.to_owned(),
+            errno,
+        });
+        self.start = None;
+        self.gone = true;
+    }
+
+    /// The process above its guest.
+    pub(super) fn supervisor(&self) -> Option<libc::pid_t> {
+        self.worker.as_ref().filter(|_| !self.gone)?.supervisor
+    }
+
+    /// More input. `false`: more than its window.
+    pub(super) fn add_input(&mut self, bytes: &[u8]) -> bool {
+        self.input.push(bytes);
+        self.input.len() <= INPUT_WINDOW as usize
+    }
+
+    pub(super) fn end_input(&mut self) {
+        self.input_ends = true;
+    }
+
+    pub(super) fn add_credit(&mut self, bytes: u32) {
+        self.credit = self.credit.saturating_add(bytes.into());
+    }
+
+    /// Begins to kill it, unless it is over.
+    pub(super) fn kill(&mut self, cut: Cut, now: Instant) {
+        if self.ended.is_none() && self.cut == Cut::No {
+            self.cut = cut;
+        }
+        self.begin_killing(now);
+        if self.start.take().is_some() {
+            self.gone = true;
+        }
+    }
+
+    fn begin_killing(&mut self, now: Instant) {
+        self.killing.get_or_insert(Killing {
+            since: now,
+            next: now,
+        });
+    }
+
+    /// When something is to be done about it that nobody will tell of.
+    pub(super) fn next_event(&self) -> Option<Instant> {
+        if self.gone {
+            return None;
+        }
+        self.killing.map(|killing| killing.next).or(self.deadline)
+    }
+
+    /// Does what is due.
+    pub(super) fn tick(&mut self, now: Instant) {
+        if self.gone {
+            return;
+        }
+        if self.killing.is_none() && self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.kill(Cut::Deadline, now);
+        }
+        if let (Some(killing), Some(supervisor)) = (
+            &mut self.killing,
+            self.worker.as_ref().and_then(|worker| worker.supervisor),
+        ) && killing.next <= now
+        {
+            killing.next = now + AGAIN;
+            // A guest may have stopped the process above it, which has to tell of the end.
+            let _ = sys::kill(supervisor, libc::SIGCONT);
+            family::kill_below(supervisor);
+            if now.duration_since(killing.since) > STUBBORN {
+                let _ = sys::kill(supervisor, libc::SIGKILL);
+            }
+        }
+    }
+
+    /// Takes in what its supervisor says.
+    pub(super) fn listen(&mut self, now: Instant) {
+        while !self.gone {
+            let heard = self.worker.as_mut().and_then(Worker::hear);
+            match heard {
+                None => return,
+                Some(Heard::Started(_)) => {}
+                Some(Heard::Failed { errno, step }) => self.failed = Some(Fate::NotStarted { step, errno }),
+                Some(Heard::Ended { end, left }) => {
+                    self.ended = Some(end);
+                    self.left = left;
+                    if left {
+                        self.begin_killing(now);
+                    } else {
+                        // The supervisor has nothing more to do; how long it takes to end is nobody's business.
+                        self.gone = true;
+                    }
+                }
+                Some(Heard::Gone) => self.gone = true,
+            }
+        }
+    }
+
+    /// Whether its supervisor ended without having told of the guest, which may live on.
+    pub(super) fn is_lost(&self) -> bool {
+        self.gone && self.worker.is_some() && self.ended.is_none() && self.failed.is_none()
+    }
+
+    /// Gives it its job and its input. Says how much of the input it has taken.
+    pub(super) fn feed(&mut self) -> u32 {
+        let Some(worker) = &mut self.worker else { return 0 };
+        if let Some(control) = &worker.control
+            && (self.job.pour(control).is_err() || self.job.is_empty())
+        {
+            worker.control = None;
+            self.job = Pending::default();
+        }
+        let Some(stdin) = &worker.stdin else {
+            return self.input_ignored();
+        };
+        match self.input.pour(stdin) {
+            Ok(taken) => {
+                if self.input.is_empty() && self.input_ends {
+                    worker.stdin = None;
+                }
+                taken as u32
+            }
+            Err(()) => {
+                worker.stdin = None;
+                self.input_ignored()
+            }
+        }
+    }
+
+    /// Nobody reads it any more: whoever sends it shall not wait.
+    fn input_ignored(&mut self) -> u32 {
+        std::mem::take(&mut self.input).len() as u32
+    }
+
+    /// Passes on what it has printed, as far as the engine wants it.
+    pub(super) fn pass_on(&mut self, channel: &mut Channel) {
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            while self.credit > 0 && !channel.is_full() && self.pass_on_once(stream, channel) {}
+        }
+    }
+
+    /// One piece of one stream. `false`: there is no more at the moment.
+    fn pass_on_once(&mut self, stream: Stream, channel: &mut Channel) -> bool {
+        let Some(worker) = &mut self.worker else {
+            return false;
+        };
+        let file = match stream {
+            Stream::Stdout => &mut worker.stdout,
+            Stream::Stderr => &mut worker.stderr,
+        };
+        let Some(mut open) = file.as_ref() else {
+            return false;
+        };
+        let mut buffer = [0; MAX_PIECE];
+        let most = MAX_PIECE.min(usize::try_from(self.credit).unwrap_or(MAX_PIECE));
+        match open.read(&mut buffer[..most]) {
+            Ok(count) if count > 0 => {
+                self.credit -= count as u64;
+                channel.pass_on(self.id, stream, &buffer[..count]);
+                true
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => true,
+            // Somebody else may have been given the pipe: what is there once all of the call is gone is all there is.
+            Err(error) if error.kind() == ErrorKind::WouldBlock && !self.gone => false,
+            _ => {
+                *file = None;
+                false
+            }
+        }
+    }
+
+    /// What to wait for.
+    pub(super) fn interests(&self, room: bool) -> impl Iterator<Item = (BorrowedFd<'_>, Interest)> {
+        let listening = room && self.credit > 0;
+        let worker = self.worker.iter();
+        worker.flat_map(move |worker| {
+            let reports = Some(worker.reports.as_fd()).filter(|_| !self.gone);
+            let outputs = [&worker.stdout, &worker.stderr];
+            let outputs = outputs.into_iter().flatten().filter(move |_| listening);
+            let inputs = [
+                worker.control.as_ref().filter(|_| !self.job.is_empty()),
+                worker.stdin.as_ref().filter(|_| !self.input.is_empty()),
+            ];
+            let reading = reports.into_iter().chain(outputs.map(AsFd::as_fd));
+            let writing = inputs.into_iter().flatten().map(AsFd::as_fd);
+            reading
+                .map(|fd| (fd, Interest::Read))
+                .chain(writing.map(|fd| (fd, Interest::Write)))
+        })
+    }
+
+    /// How it ended, once nothing of it is left and all that it printed was passed on.
+    pub(super) fn end(&self) -> Option<Report> {
+        if !self.gone || !self.worker.as_ref().is_none_or(Worker::is_silent) {
+            return None;
+        }
+        let killed = self.ended.is_none_or(|end| end.status == -libc::SIGKILL);
+        let fate = match (&self.failed, self.ended) {
+            (Some(failed), _) => failed.clone(),
+            (None, Some(end)) => Fate::Ended(end.status),
+            // It was taken back before it ran.
+            (None, None) if self.worker.is_none() => Fate::Ended(-libc::SIGKILL),
+            (None, None) => Fate::Lost,
+        };
+        let end = End {
+            fate,
+            // Its own end may have come before ours.
+            cut: if killed { self.cut } else { Cut::No },
+            left: self.left,
+            warm: self.warm,
+            out_of_memory: killed && self.cut == Cut::No && self.memory_kills < family::memory_kills(),
+            cpu_micros: self.ended.map_or(0, |end| end.cpu_micros),
+            max_rss: self.ended.map_or(0, |end| end.max_rss),
+        };
+        Some(Report::End { call: self.id, end })
+    }
+}

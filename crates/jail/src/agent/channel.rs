@@ -1,0 +1,110 @@
+//! The agent's end of the stream to the engine, which never waits.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::frames::{FrameError, FrameReader, Order, Report, Stream, write_output};
+use crate::steps::{Step, StepError};
+use crate::sys;
+
+/// Output is not read from guests while more than this waits to be sent.
+const FULL: usize = 256 * 1024;
+
+/// Standard input and standard output of the container.
+#[derive(Debug)]
+pub(super) struct Channel {
+    input: File,
+    output: File,
+    reader: FrameReader,
+    waiting: Vec<u8>,
+    sent: usize,
+}
+
+/// Why the engine is not listened to any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Closed {
+    /// It has gone.
+    Gone,
+    /// It sends what makes no sense.
+    Senseless(FrameError),
+}
+
+impl Channel {
+    pub(super) fn open() -> Result<Self, StepError> {
+        const STEP: &str = "take over the standard streams";
+        let take = |fd: BorrowedFd<'_>| {
+            let copy = sys::dup_above(fd, 3).step(STEP)?;
+            sys::set_nonblocking(copy.as_fd()).step(STEP)?;
+            Ok(File::from(copy))
+        };
+        Ok(Self {
+            input: take(std::io::stdin().as_fd())?,
+            output: take(std::io::stdout().as_fd())?,
+            reader: FrameReader::default(),
+            waiting: Vec::new(),
+            sent: 0,
+        })
+    }
+
+    pub(super) fn input(&self) -> BorrowedFd<'_> {
+        self.input.as_fd()
+    }
+
+    pub(super) fn output(&self) -> BorrowedFd<'_> {
+        self.output.as_fd()
+    }
+
+    /// Reads what has come, once.
+    pub(super) fn receive(&mut self) -> Result<(), Closed> {
+        let mut buffer = [0; 64 * 1024];
+        match self.input.read(&mut buffer) {
+            Ok(0) => Err(Closed::Gone),
+            Ok(count) => {
+                self.reader.push(&buffer[..count]);
+                Ok(())
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
+            Err(_) => Err(Closed::Gone),
+        }
+    }
+
+    pub(super) fn order(&mut self) -> Result<Option<Order>, Closed> {
+        self.reader.order().map_err(Closed::Senseless)
+    }
+
+    pub(super) fn say(&mut self, report: &Report) {
+        report.write(&mut self.waiting);
+    }
+
+    pub(super) fn pass_on(&mut self, call: u32, stream: Stream, bytes: &[u8]) {
+        write_output(call, stream, bytes, &mut self.waiting);
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.waiting.len() - self.sent >= FULL
+    }
+
+    pub(super) fn has_waiting(&self) -> bool {
+        self.sent < self.waiting.len()
+    }
+
+    /// Sends what can be sent at once.
+    pub(super) fn flush(&mut self) -> Result<(), Closed> {
+        while self.has_waiting() {
+            match self.output.write(&self.waiting[self.sent..]) {
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.waiting.drain(..self.sent);
+                    self.sent = 0;
+                    return Ok(());
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Err(Closed::Gone),
+            }
+        }
+        self.waiting.clear();
+        self.sent = 0;
+        Ok(())
+    }
+}

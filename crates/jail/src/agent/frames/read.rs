@@ -1,0 +1,249 @@
+//! From bytes to frames. Nothing is kept that the limits do not allow.
+
+use std::time::Duration;
+
+use super::*;
+
+/// Puts the bytes of a stream together to frames.
+#[derive(Debug, Default)]
+pub struct FrameReader {
+    buffer: Vec<u8>,
+    read: usize,
+}
+
+impl FrameReader {
+    /// Takes the next bytes of the stream.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.read == self.buffer.len() {
+            self.buffer.clear();
+            self.read = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The engine's next frame, if all of it is there.
+    ///
+    /// # Errors
+    /// If what came is no frame of the engine's. Nothing that follows can be one.
+    pub fn order(&mut self) -> Result<Option<Order>, FrameError> {
+        self.next(longest_order, read_order)
+    }
+
+    /// The agent's next frame, if all of it is there.
+    ///
+    /// # Errors
+    /// If what came is no frame of the agent's. Nothing that follows can be one.
+    pub fn report(&mut self) -> Result<Option<Report>, FrameError> {
+        self.next(longest_report, read_report)
+    }
+
+    fn next<T>(
+        &mut self,
+        longest: fn(u8) -> Result<usize, FrameError>,
+        read: fn(u8, u32, Fields<'_>) -> Result<T, FrameError>,
+    ) -> Result<Option<T>, FrameError> {
+        let rest = &self.buffer[self.read..];
+        let Some((header, rest)) = rest.split_first_chunk::<HEADER>() else {
+            return Ok(None);
+        };
+        let [kind, a, b, c, d, length @ ..] = *header;
+        let length = u32::from_le_bytes(length) as usize;
+        let most = longest(kind)?;
+        if length > most {
+            return Err(FrameError::Long { length, most });
+        }
+        let Some(payload) = rest.get(..length) else {
+            return Ok(None);
+        };
+        let frame = read(kind, u32::from_le_bytes([a, b, c, d]), Fields(payload))?;
+        self.read += HEADER + length;
+        Ok(Some(frame))
+    }
+}
+
+fn longest_order(kind: u8) -> Result<usize, FrameError> {
+    match kind {
+        HELLO | START => Ok(MAX_START),
+        INPUT => Ok(MAX_PIECE),
+        INPUT_END | KILL | CREDIT => Ok(MAX_WORD),
+        other => Err(FrameError::Type(other)),
+    }
+}
+
+fn longest_report(kind: u8) -> Result<usize, FrameError> {
+    match kind {
+        STDOUT | STDERR => Ok(MAX_PIECE),
+        READY | END | TAKEN | BROKEN => Ok(MAX_WORD),
+        other => Err(FrameError::Type(other)),
+    }
+}
+
+fn read_order(kind: u8, call: u32, mut fields: Fields<'_>) -> Result<Order, FrameError> {
+    let order = match kind {
+        HELLO => Order::Hello(Hello {
+            version: fields.u32()?,
+            python: fields.texts()?,
+        }),
+        START => Order::Start {
+            call,
+            start: Box::new(fields.start()?),
+        },
+        INPUT => Order::Input {
+            call,
+            bytes: fields.rest().to_vec(),
+        },
+        INPUT_END => Order::InputEnd { call },
+        KILL => Order::Kill { call },
+        CREDIT => Order::Credit {
+            call,
+            bytes: fields.u32()?,
+        },
+        other => return Err(FrameError::Type(other)),
+    };
+    fields.end(order)
+}
+
+fn read_report(kind: u8, call: u32, mut fields: Fields<'_>) -> Result<Report, FrameError> {
+    let mut output = |stream| Report::Output {
+        call,
+        stream,
+        bytes: fields.rest().to_vec(),
+    };
+    let report = match kind {
+        STDOUT => output(Stream::Stdout),
+        STDERR => output(Stream::Stderr),
+        READY => Report::Ready(Ready {
+            version: fields.u32()?,
+            python: fields.optional()?,
+            bash: fields.optional()?,
+        }),
+        END => Report::End {
+            call,
+            end: fields.call_end()?,
+        },
+        TAKEN => Report::Taken {
+            call,
+            bytes: fields.u32()?,
+        },
+        BROKEN => Report::Broken(fields.text()?),
+        other => return Err(FrameError::Type(other)),
+    };
+    fields.end(report)
+}
+
+/// What is left of a payload.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], FrameError> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(FrameError::Payload)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], FrameError> {
+        self.take(N)?.try_into().map_err(|_| FrameError::Payload)
+    }
+
+    fn u8(&mut self) -> Result<u8, FrameError> {
+        self.array().map(|[byte]| byte)
+    }
+
+    fn bool(&mut self) -> Result<bool, FrameError> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(FrameError::Payload),
+        }
+    }
+
+    fn u32(&mut self) -> Result<u32, FrameError> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, FrameError> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn text(&mut self) -> Result<String, FrameError> {
+        let length = self.u32()? as usize;
+        let bytes = self.take(length)?;
+        std::str::from_utf8(bytes)
+            .map(str::to_owned)
+            .map_err(|_| FrameError::Payload)
+    }
+
+    fn optional(&mut self) -> Result<Option<String>, FrameError> {
+        if self.bool()? {
+            self.text().map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Nothing is reserved for a number of texts that somebody claims.
+    fn texts(&mut self) -> Result<Vec<String>, FrameError> {
+        (0..self.u32()?).map(|_| self.text()).collect()
+    }
+
+    fn pairs(&mut self) -> Result<Vec<(String, String)>, FrameError> {
+        (0..self.u32()?)
+            .map(|_| Ok((self.text()?, self.text()?)))
+            .collect()
+    }
+
+    fn start(&mut self) -> Result<Start, FrameError> {
+        let kind = self.u8()?;
+        let (name, code) = (self.text()?, self.text()?);
+        Ok(Start {
+            program: match kind {
+                0 => Program::Python { name, code },
+                1 => Program::Bash { name, code },
+                2 if code.is_empty() => Program::Command(name),
+                _ => return Err(FrameError::Payload),
+            },
+            arguments: self.texts()?,
+            environment: self.pairs()?,
+            directory: self.text()?,
+            input: self.bool()?,
+            timeout: Duration::from_millis(self.u64()?),
+        })
+    }
+
+    fn call_end(&mut self) -> Result<End, FrameError> {
+        let kind = self.u8()?;
+        let number = self.u32()?.cast_signed();
+        let step = self.text()?;
+        Ok(End {
+            fate: match (kind, number) {
+                (0, status) if step.is_empty() => Fate::Ended(status),
+                (1, errno) => Fate::NotStarted { step, errno },
+                (2, 0) if step.is_empty() => Fate::Lost,
+                _ => return Err(FrameError::Payload),
+            },
+            cut: match self.u8()? {
+                0 => Cut::No,
+                1 => Cut::Deadline,
+                2 => Cut::Ordered,
+                _ => return Err(FrameError::Payload),
+            },
+            left: self.bool()?,
+            warm: self.bool()?,
+            out_of_memory: self.bool()?,
+            cpu_micros: self.u64()?,
+            max_rss: self.u64()?,
+        })
+    }
+
+    fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+
+    fn end<T>(self, value: T) -> Result<T, FrameError> {
+        if self.0.is_empty() {
+            Ok(value)
+        } else {
+            Err(FrameError::Payload)
+        }
+    }
+}

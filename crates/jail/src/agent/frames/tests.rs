@@ -1,0 +1,136 @@
+//! Frames that are read as they were written, and bytes that are none.
+
+use std::time::Duration;
+
+use super::*;
+
+fn orders() -> Vec<Order> {
+    let start = |program| Order::Start {
+        call: 7,
+        start: Box::new(Start {
+            program,
+            arguments: vec!["a b".to_owned(), String::new()],
+            environment: vec![("K".to_owned(), "v=w".to_owned())],
+            directory: "/workspace".to_owned(),
+            input: true,
+            timeout: Duration::from_millis(1500),
+        }),
+    };
+    let (name, code) = ("main".to_owned(), "ö\n".to_owned());
+    vec![
+        Order::Hello(Hello {
+            version: VERSION,
+            python: vec!["-c".to_owned(), "pass".to_owned()],
+        }),
+        start(Program::Python {
+            name: name.clone(),
+            code: code.clone(),
+        }),
+        start(Program::Bash { name, code }),
+        start(Program::Command("env".to_owned())),
+        Order::Input {
+            call: 7,
+            bytes: vec![0xff; MAX_PIECE],
+        },
+        Order::InputEnd { call: 7 },
+        Order::Kill { call: u32::MAX },
+        Order::Credit { call: 1, bytes: 5 },
+    ]
+}
+
+fn reports() -> Vec<Report> {
+    let end = |fate| Report::End {
+        call: 3,
+        end: End {
+            fate,
+            cut: Cut::Deadline,
+            left: true,
+            warm: false,
+            out_of_memory: true,
+            cpu_micros: u64::MAX,
+            max_rss: 1,
+        },
+    };
+    vec![
+        Report::Ready(Ready {
+            version: 1,
+            python: Some("/usr/bin/python3".to_owned()),
+            bash: None,
+        }),
+        Report::Output {
+            call: 3,
+            stream: Stream::Stdout,
+            bytes: Vec::new(),
+        },
+        Report::Output {
+            call: 3,
+            stream: Stream::Stderr,
+            bytes: b"\0x".to_vec(),
+        },
+        end(Fate::Ended(-9)),
+        end(Fate::NotStarted {
+            step: "start the program".to_owned(),
+            errno: 2,
+        }),
+        end(Fate::Lost),
+        Report::Taken { call: 3, bytes: 9 },
+        Report::Broken("why".to_owned()),
+    ]
+}
+
+#[test]
+fn frames_are_read_as_they_were_written_however_they_are_cut() {
+    for size in [1, 5, HEADER, 1000, usize::MAX] {
+        let (mut bytes, mut reader, mut read) = (Vec::new(), FrameReader::default(), Vec::new());
+        orders().iter().for_each(|order| order.write(&mut bytes));
+        for piece in bytes.chunks(size) {
+            reader.push(piece);
+            while let Some(order) = reader.order().unwrap() {
+                read.push(order);
+            }
+        }
+        assert_eq!(read, orders(), "{size}");
+    }
+    let (mut bytes, mut reader) = (Vec::new(), FrameReader::default());
+    reports().iter().for_each(|report| report.write(&mut bytes));
+    reader.push(&bytes);
+    let read: Vec<Report> = std::iter::from_fn(|| reader.report().unwrap()).collect();
+    assert_eq!(read, reports());
+}
+
+#[track_caller]
+fn refused(bytes: &[u8], expected: FrameError) {
+    let mut reader = FrameReader::default();
+    reader.push(bytes);
+    assert_eq!(reader.order(), Err(expected));
+}
+
+#[test]
+fn what_is_no_order_is_refused() {
+    refused(b"\x42\0\0\0\0\0\0\0\0", FrameError::Type(STDOUT));
+    refused(b"\0\0\0\0\0\0\0\0\0", FrameError::Type(0));
+    refused(b"\x06\0\0\0\0\x05\0\0\0\0\0\0\0\0", FrameError::Payload);
+    refused(b"\x06\0\0\0\0\x03\0\0\0\0\0\0", FrameError::Payload);
+    refused(
+        b"\x01\0\0\0\0\x08\0\0\0\x01\0\0\0\xff\xff\xff\xff",
+        FrameError::Payload,
+    );
+}
+
+#[test]
+fn a_length_is_refused_before_its_bytes_are_waited_for() {
+    refused(
+        b"\x03\0\0\0\0\x01\0\x01\0",
+        FrameError::Long {
+            length: MAX_PIECE + 1,
+            most: MAX_PIECE,
+        },
+    );
+    refused(
+        b"\x02\0\0\0\0\xff\xff\xff\xff",
+        FrameError::Long {
+            length: u32::MAX as usize,
+            most: MAX_START,
+        },
+    );
+}

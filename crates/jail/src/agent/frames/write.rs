@@ -1,0 +1,125 @@
+//! From frames to bytes.
+
+use super::*;
+
+/// Writes a frame behind others: its header once its payload is there.
+fn frame(kind: u8, call: u32, out: &mut Vec<u8>, payload: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.push(kind);
+    out.extend(call.to_le_bytes());
+    out.extend([0; 4]);
+    payload(out);
+    let length = length(out.len() - start - HEADER);
+    out[start + HEADER - 4..start + HEADER].copy_from_slice(&length);
+}
+
+/// What is too long to be said is refused by whoever reads it.
+fn length(bytes: usize) -> [u8; 4] {
+    u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes()
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    out.extend(length(text.len()));
+    out.extend(text.as_bytes());
+}
+
+fn put_texts(out: &mut Vec<u8>, texts: &[String]) {
+    out.extend(length(texts.len()));
+    for text in texts {
+        put_text(out, text);
+    }
+}
+
+fn put_optional(out: &mut Vec<u8>, text: Option<&str>) {
+    out.push(text.is_some().into());
+    if let Some(text) = text {
+        put_text(out, text);
+    }
+}
+
+impl Order {
+    /// Writes it behind what is there.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Hello(hello) => frame(HELLO, 0, out, |out| {
+                out.extend(hello.version.to_le_bytes());
+                put_texts(out, &hello.python);
+            }),
+            Self::Start { call, start } => frame(START, *call, out, |out| start.write(out)),
+            Self::Input { call, bytes } => frame(INPUT, *call, out, |out| out.extend(bytes)),
+            Self::InputEnd { call } => frame(INPUT_END, *call, out, |_| {}),
+            Self::Kill { call } => frame(KILL, *call, out, |_| {}),
+            Self::Credit { call, bytes } => frame(CREDIT, *call, out, |out| out.extend(bytes.to_le_bytes())),
+        }
+    }
+}
+
+impl Start {
+    fn write(&self, out: &mut Vec<u8>) {
+        let (kind, name, code) = match &self.program {
+            Program::Python { name, code } => (0, name.as_str(), code.as_str()),
+            Program::Bash { name, code } => (1, name.as_str(), code.as_str()),
+            Program::Command(name) => (2, name.as_str(), ""),
+        };
+        out.push(kind);
+        put_text(out, name);
+        put_text(out, code);
+        put_texts(out, &self.arguments);
+        out.extend(length(self.environment.len()));
+        for (name, value) in &self.environment {
+            put_text(out, name);
+            put_text(out, value);
+        }
+        put_text(out, &self.directory);
+        out.push(self.input.into());
+        let timeout = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX);
+        out.extend(timeout.to_le_bytes());
+    }
+}
+
+impl Report {
+    /// Writes it behind what is there.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Ready(ready) => frame(READY, 0, out, |out| {
+                out.extend(ready.version.to_le_bytes());
+                put_optional(out, ready.python.as_deref());
+                put_optional(out, ready.bash.as_deref());
+            }),
+            Self::Output { call, stream, bytes } => write_output(*call, *stream, bytes, out),
+            Self::End { call, end } => frame(END, *call, out, |out| end.write(out)),
+            Self::Taken { call, bytes } => frame(TAKEN, *call, out, |out| out.extend(bytes.to_le_bytes())),
+            Self::Broken(why) => frame(BROKEN, 0, out, |out| put_text(out, why)),
+        }
+    }
+}
+
+/// Writes a piece of output behind what is there, without a copy of its own.
+pub(crate) fn write_output(call: u32, stream: Stream, bytes: &[u8], out: &mut Vec<u8>) {
+    let kind = match stream {
+        Stream::Stdout => STDOUT,
+        Stream::Stderr => STDERR,
+    };
+    frame(kind, call, out, |out| out.extend(bytes));
+}
+
+impl End {
+    fn write(&self, out: &mut Vec<u8>) {
+        let (kind, number, step) = match &self.fate {
+            Fate::Ended(status) => (0, *status, ""),
+            Fate::NotStarted { step, errno } => (1, *errno, step.as_str()),
+            Fate::Lost => (2, 0, ""),
+        };
+        out.push(kind);
+        out.extend(number.to_le_bytes());
+        put_text(out, step);
+        out.push(match self.cut {
+            Cut::No => 0,
+            Cut::Deadline => 1,
+            Cut::Ordered => 2,
+        });
+        out.extend([self.left, self.warm, self.out_of_memory].map(u8::from));
+        out.extend(self.cpu_micros.to_le_bytes());
+        out.extend(self.max_rss.to_le_bytes());
+    }
+}

@@ -1,0 +1,102 @@
+//! What the image offers: where its programs are.
+
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::frames::{Program, Start};
+use super::worker::Execution;
+use crate::steps::StepError;
+
+/// Where programs are looked for in an image that does not say.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What a call finds without having asked for it.
+#[derive(Debug)]
+pub(super) struct Surroundings {
+    path: String,
+    home: String,
+    lang: String,
+}
+
+impl Surroundings {
+    /// Those of the container's first process, which are the image's.
+    pub(super) fn of_process() -> Self {
+        let given = |wanted: &str, default: &str| {
+            let found = std::env::vars_os().find(|(name, _)| name == wanted);
+            let text = found.and_then(|(_, value): (OsString, OsString)| value.into_string().ok());
+            text.filter(|text| !text.is_empty())
+                .unwrap_or_else(|| default.to_owned())
+        };
+        Self {
+            path: given("PATH", PATH),
+            home: given("HOME", "/tmp"),
+            lang: given("LANG", "C.UTF-8"),
+        }
+    }
+
+    /// The environment of a call: what it was given, before everything else.
+    pub(super) fn environment(&self, given: &[(String, String)]) -> Vec<(String, String)> {
+        let defaults = [("PATH", &self.path), ("HOME", &self.home), ("LANG", &self.lang)];
+        let missing = defaults
+            .into_iter()
+            .filter(|(name, _)| !given.iter().any(|(given, _)| given == name))
+            .map(|(name, value)| (name.to_owned(), value.clone()));
+        missing.chain(given.iter().cloned()).collect()
+    }
+
+    /// How a call is executed where no warm interpreter serves it. `python` is the interpreter with its arguments.
+    pub(super) fn prepare(&self, start: &Start, python: &[String]) -> Result<Execution, StepError> {
+        let missing = |step| {
+            let source = std::io::Error::from_raw_os_error(libc::ENOENT);
+            StepError { step, source }
+        };
+        let given = &start.environment;
+        let (program, own) = match &start.program {
+            Program::Python { .. } => {
+                let executable = python.first().ok_or_else(|| missing("find python3"))?;
+                (executable.into(), python.to_vec())
+            }
+            Program::Bash { name, code } => {
+                let bash = self.find("bash", given).ok_or_else(|| missing("find bash"))?;
+                (bash, ["bash", "-c", code, name].map(str::to_owned).to_vec())
+            }
+            Program::Command(name) => {
+                let found = self
+                    .find(name, given)
+                    .ok_or_else(|| missing("find the program"))?;
+                (found, vec![name.clone()])
+            }
+        };
+        let environment = self.environment(given);
+        match &start.program {
+            // Its arguments are part of its job.
+            Program::Python { .. } => {
+                Execution::new(&program, &own, &environment, &start.directory).map(Execution::reading_a_job)
+            }
+            Program::Bash { .. } | Program::Command(_) => {
+                let arguments = [&own[..], &start.arguments].concat();
+                Execution::new(&program, &arguments, &environment, &start.directory)
+            }
+        }
+    }
+
+    /// The program of that name, looked for as a shell would. A name with a slash is a path.
+    pub(super) fn find(&self, name: &str, given: &[(String, String)]) -> Option<PathBuf> {
+        if name.contains('/') {
+            return Some(name.into());
+        }
+        let path = given.iter().rev().find(|(name, _)| name == "PATH");
+        let path = path.map_or(&self.path, |(_, path)| path);
+        path.split(':')
+            // An empty entry would stand for the directory of whoever asks.
+            .filter(|directory| directory.starts_with('/'))
+            .map(|directory| Path::new(directory).join(name))
+            .find(|path| is_program(path))
+    }
+}
+
+fn is_program(path: &Path) -> bool {
+    path.metadata()
+        .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}

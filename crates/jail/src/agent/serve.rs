@@ -1,0 +1,306 @@
+//! The agent's loop: everything that happens is taken in, in one thread, and nothing is waited for but the next thing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use super::call::{Call, Interest};
+use super::channel::{Channel, Closed};
+use super::family;
+use super::frames::{Cut, Hello, MAX_CALLS, Order, Program, Ready, Report, Start, VERSION};
+use super::programs::Surroundings;
+use super::warm::Warm;
+use super::worker::{self, Execution};
+use crate::steps::{Step, StepError};
+use crate::sys;
+
+/// How long a call waits for a warm interpreter before it gets a cold one.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often strays are looked for until there are none.
+const SWEEP: Duration = Duration::from_millis(2);
+
+/// The first process of a container.
+#[derive(Debug)]
+pub(super) struct Agent {
+    channel: Channel,
+    signals: OwnedFd,
+    surroundings: Surroundings,
+    python: Vec<String>,
+    warm: Warm,
+    calls: BTreeMap<u32, Call>,
+    newest: Option<u32>,
+    /// Whether children may have come to us that nobody watches.
+    sweeping: bool,
+}
+
+impl Agent {
+    pub(super) fn new(surroundings: Surroundings) -> Result<Self, StepError> {
+        Ok(Self {
+            signals: sys::signalfd(&[libc::SIGCHLD, libc::SIGTERM]).step("listen to signals")?,
+            channel: Channel::open()?,
+            surroundings,
+            python: Vec::new(),
+            warm: Warm::new(None),
+            calls: BTreeMap::new(),
+            newest: None,
+            sweeping: false,
+        })
+    }
+
+    /// Serves until the engine has gone. With this process everything in the container ends.
+    pub(super) fn serve(mut self) -> ExitCode {
+        loop {
+            match self.turn() {
+                Ok(true) => {}
+                Ok(false) | Err(Closed::Gone) => return ExitCode::SUCCESS,
+                Err(Closed::Senseless(error)) => {
+                    self.channel.say(&Report::Broken(error.to_string()));
+                    // Whoever does not read cannot be told.
+                    let _ = self.channel.flush();
+                    return ExitCode::FAILURE;
+                }
+            }
+        }
+    }
+
+    /// One thing, or several. `false`: it was told to end.
+    fn turn(&mut self) -> Result<bool, Closed> {
+        let (input, told) = self.wait();
+        if told {
+            return Ok(false);
+        }
+        if input {
+            self.channel.receive()?;
+            while let Some(order) = self.channel.order()? {
+                self.obey(order);
+            }
+        }
+        let now = Instant::now();
+        self.reap();
+        self.warm.listen();
+        self.tend(now);
+        self.launch(now);
+        self.conclude();
+        self.channel.flush()?;
+        Ok(true)
+    }
+
+    /// Waits for something to happen. Says whether the engine has sent something, and whether all shall end.
+    fn wait(&mut self) -> (bool, bool) {
+        let timeout = self
+            .next_event()
+            .map(|at| at.saturating_duration_since(Instant::now()));
+        let room = !self.channel.is_full();
+        let mut interests: Vec<(BorrowedFd<'_>, Interest)> = vec![
+            (self.signals.as_fd(), Interest::Read),
+            (self.channel.input(), Interest::Read),
+        ];
+        interests.extend(
+            self.channel
+                .has_waiting()
+                .then(|| (self.channel.output(), Interest::Write)),
+        );
+        interests.extend(self.warm.sockets().map(|fd| (fd, Interest::Read)));
+        interests.extend(self.calls.values().flat_map(|call| call.interests(room)));
+        let fds: Vec<(BorrowedFd<'_>, libc::c_short)> = interests
+            .into_iter()
+            .map(|(fd, interest)| match interest {
+                Interest::Read => (fd, libc::POLLIN),
+                Interest::Write => (fd, libc::POLLOUT),
+            })
+            .collect();
+        let ready = sys::poll_for(&fds, timeout).unwrap_or_default();
+        let is_ready = |index: usize| ready.get(index).is_some_and(|ready| *ready);
+        // Guests may send signals, too. Those of whoever is outside come from nobody.
+        let told =
+            is_ready(0) && sys::take_signals_with_senders(self.signals.as_fd()).contains(&(libc::SIGTERM, 0));
+        (is_ready(1), told)
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        let waiting = self.calls.values().filter(|call| call.start.is_some());
+        let patience = waiting.map(|call| call.since + PATIENCE);
+        let sweep = self.sweeping.then(|| Instant::now() + SWEEP);
+        let calls = self.calls.values().filter_map(Call::next_event);
+        calls.chain(patience).chain(sweep).min()
+    }
+
+    fn obey(&mut self, order: Order) {
+        let now = Instant::now();
+        match order {
+            Order::Hello(hello) => self.greet(hello),
+            Order::Start { call, start } => self.accept(call, start, now),
+            Order::Input { call, bytes } => {
+                if let Some(call) = self.calls.get_mut(&call)
+                    && !call.add_input(&bytes)
+                {
+                    call.kill(Cut::Ordered, now);
+                }
+            }
+            Order::InputEnd { call } => self.with(call, Call::end_input),
+            Order::Kill { call } => self.with(call, |call| call.kill(Cut::Ordered, now)),
+            Order::Credit { call, bytes } => self.with(call, |call| call.add_credit(bytes)),
+        }
+    }
+
+    /// What is said of a call that has ended crossed its end on the way.
+    fn with(&mut self, call: u32, act: impl FnOnce(&mut Call)) {
+        if let Some(call) = self.calls.get_mut(&call) {
+            act(call);
+        }
+    }
+
+    fn greet(&mut self, hello: Hello) {
+        let found = |name: &str| {
+            let path = self.surroundings.find(name, &[])?;
+            path.into_os_string().into_string().ok()
+        };
+        let ready = Ready {
+            version: VERSION,
+            python: found("python3").filter(|_| !hello.python.is_empty()),
+            bash: found("bash"),
+        };
+        if let (true, Some(python)) = (hello.version == VERSION, &ready.python) {
+            self.python = [vec![python.clone()], hello.python].concat();
+            let arguments = [&self.python[..], &["forks".to_owned()]].concat();
+            let environment = self.surroundings.environment(&[]);
+            self.warm = Warm::new(Execution::new(python.as_ref(), &arguments, &environment, "/").ok());
+        }
+        self.channel.say(&Report::Ready(ready));
+    }
+
+    fn accept(&mut self, id: u32, start: Box<Start>, now: Instant) {
+        let is_there = Path::new(&start.directory).is_dir();
+        let mut call = Call::new(id, start, now);
+        if !is_there {
+            call.fails("enter the working directory", libc::ENOENT);
+        }
+        if self.newest.is_some_and(|newest| id <= newest) {
+            call.fails("number the call", libc::EEXIST);
+        } else if self.calls.len() >= MAX_CALLS {
+            call.fails("find room for the call", libc::EAGAIN);
+        }
+        if self.calls.contains_key(&id) {
+            // Its end would be taken for the other's.
+            return;
+        }
+        self.newest = self.newest.max(Some(id));
+        self.calls.insert(id, call);
+    }
+
+    /// Takes note of children that have ended.
+    fn reap(&mut self) {
+        while let Ok(Some(end)) = sys::reap(sys::Wait::Poll) {
+            self.warm.ended(end.pid);
+            self.sweeping = true;
+        }
+    }
+
+    /// Looks after all calls and after what calls have left behind.
+    fn tend(&mut self, now: Instant) {
+        for call in self.calls.values_mut() {
+            call.listen(now);
+            call.tick(now);
+            let taken = call.feed();
+            if taken > 0 {
+                self.channel.say(&Report::Taken {
+                    call: call.id,
+                    bytes: taken,
+                });
+            }
+            call.pass_on(&mut self.channel);
+        }
+        self.sweeping |= self.calls.values().any(Call::is_lost);
+        if self.sweeping {
+            let supervisors = self.calls.values().filter_map(Call::supervisor);
+            let ours: BTreeSet<_> = supervisors.chain(self.warm.pids()).collect();
+            self.sweeping = family::kill_strays(&ours);
+        }
+    }
+
+    /// Starts what waits to be started.
+    fn launch(&mut self, now: Instant) {
+        let idle = self.calls.values().all(|call| call.start.is_some());
+        if idle && !self.sweeping {
+            self.warm.ensure();
+        }
+        let mut wanted = 0;
+        for call in self.calls.values_mut() {
+            let Some(start) = call.start.take() else { continue };
+            let is_python = matches!(start.program, Program::Python { .. });
+            if is_python && let Some(worker) = self.warm.take() {
+                call.runs(worker, Some(job(&start)), true);
+            } else if !self.warm.is_hidden() || (is_python && self.warm.is_there()) {
+                if now.duration_since(call.since) >= PATIENCE {
+                    self.warm.give_up();
+                }
+                wanted += 1;
+                call.start = Some(start);
+            } else {
+                let started = self
+                    .surroundings
+                    .prepare(&start, &self.python)
+                    .and_then(|execution| worker::start(&execution));
+                match started {
+                    Ok(worker) => call.runs(worker, is_python.then(|| job(&start)), false),
+                    Err(error) => call.fails(error.step, error.errno()),
+                }
+            }
+        }
+        if wanted > 0 || self.calls.is_empty() {
+            self.warm.fill(wanted);
+        }
+    }
+
+    /// Tells of the calls that are over.
+    fn conclude(&mut self) {
+        let (channel, sweeping, before) = (&mut self.channel, self.sweeping, self.calls.len());
+        self.calls.retain(|_, call| {
+            // Of a lost one, something may be among the strays.
+            match call.end().filter(|_| !(sweeping && call.is_lost())) {
+                Some(end) => {
+                    channel.say(&end);
+                    false
+                }
+                None => true,
+            }
+        });
+        if self.calls.len() < before {
+            self.warm.fill(0);
+        }
+    }
+}
+
+/// What a Python reads from its control descriptor: its directory behind its length, then the job as
+/// `python/worker.py` reads it.
+fn job(start: &Start) -> Vec<u8> {
+    let Program::Python { name, code } = &start.program else {
+        return Vec::new();
+    };
+    let count = start.arguments.len().to_string();
+    let variables = start.environment.iter().flat_map(|(name, value)| [name, value]);
+    let mut fields = Vec::new();
+    for text in [name, code, &count]
+        .into_iter()
+        .chain(&start.arguments)
+        .chain(variables)
+    {
+        fields.extend(length(text.len()));
+        fields.extend(text.as_bytes());
+    }
+    let directory = start.directory.as_bytes();
+    [
+        &length(directory.len())[..],
+        directory,
+        &length(fields.len()),
+        &fields,
+    ]
+    .concat()
+}
+
+/// A frame is shorter than that.
+fn length(bytes: usize) -> [u8; 4] {
+    u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes()
+}

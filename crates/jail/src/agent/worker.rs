@@ -1,0 +1,305 @@
+//! A guest and the process above it, which adopts what the guest leaves and tells how it ended.
+//!
+//! That supervisor is forked by the agent, or by the warm interpreter. It says, a packet each:
+//! `S`, its own id: it is there. `F`, an error number and a text: the program could not be started.
+//! `E`, the guest's status (or its signal, negative), processor time, largest resident set, and whether others are
+//! left. It ends when nothing is left below it.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use crate::steps::{GuestDescriptors, STATUS_FD, Step, StepError};
+use crate::{sys, template};
+
+/// The longest packet of a supervisor.
+const MAX_PACKET: usize = 256;
+
+/// A guest, or one to be.
+#[derive(Debug)]
+pub(super) struct Worker {
+    /// What the supervisor says.
+    pub(super) reports: OwnedFd,
+    /// The supervisor, as soon as it is known.
+    pub(super) supervisor: Option<libc::pid_t>,
+    /// Where a Python takes its job from.
+    pub(super) control: Option<File>,
+    /// The guest's standard input, to write.
+    pub(super) stdin: Option<File>,
+    /// Its standard output, to read.
+    pub(super) stdout: Option<File>,
+    /// Its standard error, to read.
+    pub(super) stderr: Option<File>,
+}
+
+/// What a supervisor says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// It is there, and so is its guest.
+    Started(libc::pid_t),
+    /// The program could not be started.
+    Failed { errno: i32, step: String },
+    /// The guest has ended.
+    Ended { end: sys::Reaped, left: bool },
+    /// The supervisor has ended.
+    Gone,
+}
+
+/// The ends that a supervisor and its guest get.
+#[derive(Debug)]
+pub(super) struct Ends {
+    /// Where the supervisor reports.
+    pub(super) status: OwnedFd,
+    /// The guest's descriptors 0, 1 and 2.
+    pub(super) standard: [OwnedFd; 3],
+    /// The guest's descriptor 3.
+    pub(super) control: OwnedFd,
+}
+
+/// A program to execute.
+#[derive(Debug)]
+pub(super) struct Execution {
+    executable: CString,
+    arguments: Vec<CString>,
+    environment: Vec<CString>,
+    directory: CString,
+    reads_job: bool,
+}
+
+impl Execution {
+    /// All but where it runs; the zeroth argument is the first.
+    pub(super) fn new(
+        executable: &Path,
+        arguments: &[String],
+        environment: &[(String, String)],
+        directory: &str,
+    ) -> Result<Self, StepError> {
+        const STEP: &str = "pass on an argument or a variable";
+        let text = |text: &str| CString::new(text).map_err(std::io::Error::from).step(STEP);
+        let variables = environment
+            .iter()
+            .map(|(name, value)| text(&format!("{name}={value}")));
+        Ok(Self {
+            executable: template::c_path(executable).step(STEP)?,
+            arguments: arguments
+                .iter()
+                .map(|argument| text(argument))
+                .collect::<Result<_, _>>()?,
+            environment: variables.collect::<Result<_, _>>()?,
+            directory: text(directory)?,
+            reads_job: false,
+        })
+    }
+
+    /// It takes a job from its descriptor 3.
+    pub(super) fn reading_a_job(self) -> Self {
+        Self {
+            reads_job: true,
+            ..self
+        }
+    }
+
+    /// Becomes the program. Returns only if that failed.
+    pub(super) fn execute(&self) -> std::io::Error {
+        sys::execve(&self.executable, &self.arguments, &self.environment)
+    }
+}
+
+/// The descriptors of a guest to be: the agent's side and the other.
+pub(super) fn prepare() -> std::io::Result<(Worker, Ends)> {
+    let (reports, status) = sys::seqpacket_pair()?;
+    let (control, control_theirs) = sys::stream_pair()?;
+    let (stdin_theirs, stdin) = sys::pipe()?;
+    let (stdout, stdout_theirs) = sys::pipe()?;
+    let (stderr, stderr_theirs) = sys::pipe()?;
+    for ours in [&reports, &control, &stdin, &stdout, &stderr] {
+        sys::set_nonblocking(ours.as_fd())?;
+    }
+    let worker = Worker {
+        reports,
+        supervisor: None,
+        control: Some(control.into()),
+        stdin: Some(stdin.into()),
+        stdout: Some(stdout.into()),
+        stderr: Some(stderr.into()),
+    };
+    let ends = Ends {
+        status,
+        standard: [stdin_theirs, stdout_theirs, stderr_theirs],
+        control: control_theirs,
+    };
+    Ok((worker, ends))
+}
+
+/// Starts a program under a supervisor of its own.
+pub(super) fn start(execution: &Execution) -> Result<Worker, StepError> {
+    let (mut worker, ends) = prepare().step("make the pipes")?;
+    match sys::fork().step("fork a supervisor")? {
+        None => supervise(execution, ends),
+        Some(pid) => {
+            worker.supervisor = Some(pid);
+            Ok(worker)
+        }
+    }
+}
+
+/// The supervisor. It inherits that nobody can look into it.
+fn supervise(execution: &Execution, ends: Ends) -> ! {
+    let descriptors = GuestDescriptors {
+        standard: ends.standard,
+        control: ends.control,
+        status: ends.status,
+        session: None,
+    };
+    let Ok(status) = descriptors.arrange() else {
+        sys::exit_now(1)
+    };
+    let ready = sys::close_from(STATUS_FD + 1)
+        .and_then(|()| sys::become_subreaper())
+        .step("set up a supervisor");
+    match ready.and_then(|()| sys::fork().step("fork the program")) {
+        Ok(None) => become_guest(execution, &status),
+        Ok(Some(guest)) => {
+            // The guest's own are its alone: its readers wait for their end.
+            (0..STATUS_FD).for_each(|number| drop(sys::inherited(number)));
+            attend(guest, &status)
+        }
+        Err(error) => {
+            tell_failure(&status, &error);
+            sys::exit_now(1)
+        }
+    }
+}
+
+fn become_guest(execution: &Execution, status: &OwnedFd) -> ! {
+    let arranged = sys::setsid()
+        .step("start a session")
+        .and_then(|()| sys::reset_signals().step("reset the signals"))
+        .and_then(|()| sys::change_directory(&execution.directory).step("enter the working directory"))
+        .and_then(|()| match execution.reads_job {
+            true => Ok(()),
+            false => sys::close_control().step("close the control descriptor"),
+        });
+    let error = match arranged {
+        Ok(()) => StepError {
+            step: "start the program",
+            source: execution.execute(),
+        },
+        Err(error) => error,
+    };
+    tell_failure(status, &error);
+    sys::exit_now(127)
+}
+
+/// Reaps until nothing is left, and tells of the guest.
+fn attend(guest: libc::pid_t, status: &OwnedFd) -> ! {
+    while let Ok(Some(end)) = sys::reap(sys::Wait::Block) {
+        if end.pid == guest {
+            let left = loop {
+                match sys::reap(sys::Wait::Poll) {
+                    Ok(Some(_)) => {}
+                    Ok(None) => break true,
+                    Err(_) => break false,
+                }
+            };
+            let mut packet = vec![b'E'];
+            packet.extend(end.status.to_le_bytes());
+            packet.extend(end.cpu_micros.to_le_bytes());
+            packet.extend(end.max_rss.to_le_bytes());
+            packet.push(left.into());
+            let _ = sys::send_message(status.as_fd(), &packet, &[]);
+        }
+    }
+    sys::exit_now(0)
+}
+
+fn tell_failure(status: &OwnedFd, error: &StepError) {
+    let mut packet = vec![b'F'];
+    packet.extend(error.errno().to_le_bytes());
+    packet.extend(error.step.as_bytes());
+    let _ = sys::send_message(status.as_fd(), &packet, &[]);
+}
+
+impl Worker {
+    /// The next thing that the supervisor says; `None` if it has said nothing.
+    pub(super) fn hear(&mut self) -> Option<Heard> {
+        let mut buffer = [0; MAX_PACKET];
+        let heard = match sys::receive_message(self.reports.as_fd(), &mut buffer) {
+            Ok((length, _)) => parse(&buffer[..length]),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return None,
+            Err(_) => Heard::Gone,
+        };
+        if let Heard::Started(pid) = heard {
+            self.supervisor = Some(pid);
+        }
+        Some(heard)
+    }
+
+    /// Whether its output is all read.
+    pub(super) fn is_silent(&self) -> bool {
+        self.stdout.is_none() && self.stderr.is_none()
+    }
+}
+
+/// What makes no sense was not said by a supervisor of ours: it is as good as gone.
+fn parse(packet: &[u8]) -> Heard {
+    parse_packet(packet).unwrap_or(Heard::Gone)
+}
+
+fn parse_packet(packet: &[u8]) -> Option<Heard> {
+    let (kind, rest) = packet.split_first()?;
+    let (number, rest) = rest.split_first_chunk()?;
+    let number = i32::from_le_bytes(*number);
+    match kind {
+        b'S' if rest.is_empty() && number > 1 => Some(Heard::Started(number)),
+        b'F' => Some(Heard::Failed {
+            errno: number,
+            step: String::from_utf8_lossy(rest).into_owned(),
+        }),
+        b'E' => {
+            let (cpu, rest) = rest.split_first_chunk()?;
+            let (rss, rest) = rest.split_first_chunk()?;
+            let &[left] = rest else { return None };
+            let end = sys::Reaped {
+                pid: 0,
+                status: number,
+                cpu_micros: u64::from_le_bytes(*cpu),
+                max_rss: u64::from_le_bytes(*rss),
+            };
+            Some(Heard::Ended { end, left: left != 0 })
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_of_a_supervisor_are_read_or_it_counts_as_gone() {
+        let check = |packet: &[u8], expected| assert_eq!(parse(packet), expected, "{packet:?}");
+        check(b"S\x07\0\0\0", Heard::Started(7));
+        check(b"S\x01\0\0\0", Heard::Gone);
+        check(b"S\x07\0\0\0\0", Heard::Gone);
+        check(
+            b"F\x02\0\0\0do it",
+            Heard::Failed {
+                errno: 2,
+                step: "do it".to_owned(),
+            },
+        );
+        let end = sys::Reaped {
+            pid: 0,
+            status: -9,
+            cpu_micros: 3,
+            max_rss: 4096,
+        };
+        let packet = b"E\xf7\xff\xff\xff\x03\0\0\0\0\0\0\0\0\x10\0\0\0\0\0\0\x01";
+        check(packet, Heard::Ended { end, left: true });
+        check(&packet[..packet.len() - 1], Heard::Gone);
+        check(b"", Heard::Gone);
+        check(b"X\0\0\0\0", Heard::Gone);
+    }
+}
