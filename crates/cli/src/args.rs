@@ -4,6 +4,7 @@ mod approvals;
 mod audit;
 mod policy;
 mod session;
+mod setup;
 
 use std::path::PathBuf;
 
@@ -14,6 +15,7 @@ pub(crate) use approvals::{ApprovalsCommand, GatewayCommand};
 pub(crate) use audit::AuditCommand;
 pub(crate) use policy::{PolicyCheckArgs, PolicyCommand};
 pub(crate) use session::{SessionCommand, SessionNewArgs, SessionOptions};
+pub(crate) use setup::{EngineArg, ImageArgs, ImageSource, SetupCommand};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -132,6 +134,9 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Measure this machine, side by side with plain python3.
     Bench(BenchArgs),
+    /// Make the optional parts: the image of containers.
+    #[command(subcommand, after_help = setup::EXAMPLES)]
+    Setup(SetupCommand),
     /// Print system-call filters.
     #[command(subcommand)]
     Seccomp(SeccompCommand),

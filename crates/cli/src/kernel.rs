@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::config::values::{self, ShellRunner};
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::{high, local};
+use crate::{container, high, local};
 
 /// Variables of the host that its own commands need: where things are, who we are, which language we speak.
 const HOST_VARIABLES: &[&str] = &[
@@ -45,6 +45,7 @@ pub(crate) fn build(
     let settings = high::settings(None, context)?;
     let parts = Parts {
         backend,
+        containers: Some(Arc::new(container::containers(context)?)),
         rules: local::rules(&settings, context),
         code: CodeSettings {
             runtime: config.sandbox.runtime,

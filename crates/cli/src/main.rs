@@ -5,6 +5,7 @@ mod args;
 mod backend;
 mod commands;
 mod config;
+mod container;
 mod context;
 mod env;
 mod exit;
@@ -60,6 +61,7 @@ fn dispatch(command: &Command, context: &Context) -> anyhow::Result<ExitCode> {
         Command::Config(args) => command::config::run(args, context),
         Command::Doctor(args) => command::doctor::run(args, context),
         Command::Bench(args) => command::bench::run(args, context),
+        Command::Setup(args) => command::setup::run(args, context),
         Command::Seccomp(args) => command::seccomp::run(args, context),
         Command::Completions(args) => command::completions::run(args, context),
         Command::Man => command::man::run(context),

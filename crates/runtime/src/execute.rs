@@ -77,7 +77,7 @@ pub async fn execute<E: From<Error>>(
 ) -> Result<ExecutionResult, E> {
     let started = SystemTime::now();
     available(order.runtime)?;
-    let mut result = match blocked(&order.request, rules)? {
+    let mut result = match blocked(&order.request, order.runtime, rules)? {
         Some(result) => result,
         None => run(order).await?,
     };
@@ -88,16 +88,14 @@ pub async fn execute<E: From<Error>>(
 /// The backends that this version has.
 fn available(runtime: RuntimeKind) -> Result<(), Error> {
     let missing = match runtime {
-        RuntimeKind::Local => return Ok(()),
-        RuntimeKind::Docker => "this version has no Docker container manager yet",
-        RuntimeKind::Podman => "this version has no Podman container manager yet",
+        RuntimeKind::Local | RuntimeKind::Docker | RuntimeKind::Podman => return Ok(()),
         RuntimeKind::Pyodide => "this version has no Deno and Pyodide backend yet",
         RuntimeKind::E2b => "this version has no E2B client yet",
     };
     Err(Error::RuntimeUnavailable { runtime, missing })
 }
 
-fn blocked(request: &Request, rules: &Rules) -> Result<Option<ExecutionResult>, Error> {
+fn blocked(request: &Request, runtime: RuntimeKind, rules: &Rules) -> Result<Option<ExecutionResult>, Error> {
     let since = Instant::now();
     let (Some(blocklist), Language::Python) = (&rules.blocked_imports, request.language) else {
         return Ok(None);
@@ -114,7 +112,7 @@ fn blocked(request: &Request, rules: &Rules) -> Result<Option<ExecutionResult>, 
         exit_code: BLOCKED_STATUS,
         duration: since.elapsed().as_secs_f64(),
         meta: Meta {
-            runtime: RuntimeKind::Local.as_str().to_owned(),
+            runtime: runtime.as_str().to_owned(),
             language: request.language.as_str().to_owned(),
             truncated: false,
             timed_out: false,

@@ -12,7 +12,7 @@ use crate::process::program;
 use crate::report;
 
 /// The tests ask for this name.
-pub(super) const IMAGE: &str = "ringfence-test:latest";
+const IMAGE: &str = "ringfence-test:latest";
 
 /// Debian packages whose files, with those of all they depend on, make the image.
 const CONTENTS: &[&str] = &["bash", "coreutils", "python3", "util-linux", "procps"];

@@ -2,6 +2,7 @@
 
 mod browser;
 mod docker;
+mod image;
 mod mcp;
 mod podman;
 
@@ -51,7 +52,8 @@ pub(crate) fn setup(root: &Path) -> Result<()> {
     mcp::setup(root)?;
     browser::setup(root).context("install what drives the browser of the tests")?;
     docker::setup(root).context("make the Docker container of the tests")?;
-    podman::setup(root).context("make the Podman container of the tests")
+    podman::setup(root).context("start Podman's service")?;
+    image::setup(root).context("make the image of sandboxes")
 }
 
 fn answers(root: &Path, name: &str, arguments: &[&str]) -> bool {

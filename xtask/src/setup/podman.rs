@@ -1,4 +1,4 @@
-//! Podman's service, and in it the image that Docker has.
+//! Podman's service.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -7,29 +7,15 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 
 use super::answers;
-use super::docker::{IMAGE, PATIENCE};
+use super::docker::PATIENCE;
 use crate::process::program;
 use crate::report;
 
 /// Where a service of root listens.
 const SOCKET: &str = "unix:///run/podman/podman.sock";
 
-/// Starts the service where it does not answer, and copies the image where it is missing.
+/// Starts the service where it does not answer.
 pub(super) fn setup(root: &Path) -> Result<()> {
-    service(root)?;
-    if answers(root, "podman", &["image", "exists", IMAGE]) {
-        report::line(&format!("{IMAGE} in Podman: there"));
-        return Ok(());
-    }
-    report::line(&format!("{IMAGE} in Podman: copying it from Docker"));
-    let archive = root.join("target/ringfence-test-image.tar");
-    let path = archive.to_string_lossy();
-    program(root, "docker", &["save", "--output", &path, IMAGE]).run()?;
-    program(root, "podman", &["load", "--quiet", "--input", &path]).run()?;
-    Ok(fs::remove_file(archive)?)
-}
-
-fn service(root: &Path) -> Result<()> {
     let up = || answers(root, "podman", &["--remote", "--url", SOCKET, "version"]);
     if up() {
         report::line("podman: answers");

@@ -16,4 +16,5 @@ pub(crate) mod run;
 pub(crate) mod seccomp;
 pub(crate) mod serve;
 pub(crate) mod session;
+pub(crate) mod setup;
 pub(crate) mod tool;

@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use ringfence_policy::{ExecutionResult, Outcome, SessionFacts};
 use ringfence_runtime::backend::{Backend, Error};
+use ringfence_runtime::container::{Containers, Flavor};
 use ringfence_runtime::execute::{Order, execute};
 use ringfence_runtime::local::{Chunk, Connection, Stream, Warmth, notice, session_ended};
 use tokio::sync::{mpsc, watch};
 
 use crate::args::RunArgs;
 use crate::backend::Nearby;
+use crate::container;
 use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::high::{self, Engine, Report, RunPlan, StdinSource};
@@ -45,17 +47,23 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode>
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
+    let containers = container::containers(context)?;
     let result = runtime.block_on(execute(&rules, &order, async |order: &Order| {
-        attend(&plan, order, &backend).await
+        attend(&plan, order, (&backend, &containers)).await
     }));
+    runtime.block_on(containers.close());
     // A thread may still wait for input that never comes.
     runtime.shutdown_background();
     let result = result.map_err(Failure::from)?;
     finish(&result, plan.report, plan.output_dir.is_some(), context.ui)
 }
 
-/// Runs the order on the backend, connected to our own streams.
-async fn attend(plan: &RunPlan, order: &Order, backend: &Nearby) -> Result<ExecutionResult, Error> {
+/// Runs the order where it shall run, connected to our own streams.
+async fn attend(
+    plan: &RunPlan,
+    order: &Order,
+    (nearby, containers): (&Nearby, &Containers),
+) -> Result<ExecutionResult, Error> {
     let (cancel, cancelled) = watch::channel(false);
     let (output, printer) = match plan.report {
         Report::Json => (None, None),
@@ -74,7 +82,21 @@ async fn attend(plan: &RunPlan, order: &Order, backend: &Nearby) -> Result<Execu
         cancelled: Some(cancelled),
     };
     let output_directory = order.output_directory.clone();
-    let running = backend.run(&order.request, order.fence, output_directory, connection);
+    let running = async {
+        match Flavor::of(order.runtime) {
+            Some(flavor) => {
+                let request = (&order.request, order.fence);
+                Ok(containers
+                    .run(flavor, request, output_directory, connection)
+                    .await?)
+            }
+            None => {
+                nearby
+                    .run(&order.request, order.fence, output_directory, connection)
+                    .await
+            }
+        }
+    };
     tokio::pin!(running);
     let result = tokio::select! {
         result = &mut running => result,

@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use ringfence_policy::{EnvName, Language, Limits, Mount, Network, Request, RuntimeKind, Scope};
 use ringfence_runtime::artifact::{Store, StorePolicy};
+use ringfence_runtime::container::Flavor;
+use ringfence_runtime::exposure::Hidden;
 use ringfence_runtime::kernel::ToolError;
 use ringfence_runtime::local::check_output_directory;
 
@@ -124,6 +126,7 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
         )
         .into());
     }
+    let runtime = args.runtime.unwrap_or(config.sandbox.runtime);
     let plan = RunPlan {
         request: Request {
             code: program.code,
@@ -131,7 +134,7 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
             language: program.language,
             args: args.args.clone(),
             env: env(args, context)?,
-            limits: limits(args, config),
+            limits: limits(args, config, runtime),
             network: Network::None,
             mounts: mounts(args, context)?,
             workspace: workspace_of(args, context)?,
@@ -147,7 +150,7 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
         },
         output_dir: output_dir(args, context)?,
         report: if args.json { Report::Json } else { Report::Stream },
-        runtime: args.runtime.unwrap_or(config.sandbox.runtime),
+        runtime,
         fence: fence(args, config),
         settings: settings(Some(args), context)?,
     };
@@ -231,26 +234,32 @@ fn refuse_what_comes_later(args: &RunArgs) -> Result<(), Failure> {
 
 /// The limits of the configuration, without a command line.
 pub(crate) fn default_limits(config: &Config) -> Limits {
+    limits_on(config, config.sandbox.runtime)
+}
+
+/// The limits of the configuration on a runtime: containers have memory and processors of their own.
+fn limits_on(config: &Config, runtime: RuntimeKind) -> Limits {
     let sandbox = &config.sandbox;
+    let container = Flavor::of(runtime).map(|_| &sandbox.docker);
     Limits {
         timeout: sandbox.timeout,
         max_output: sandbox.max_output,
-        memory: sandbox.memory,
-        cpus: sandbox.cpus,
+        memory: container.map_or(sandbox.memory, |container| container.memory_limit),
+        cpus: container.map_or(sandbox.cpus, |container| container.cpu_limit),
         pids: sandbox.pids,
         disk: sandbox.disk,
     }
 }
 
-fn limits(args: &RunArgs, config: &Config) -> Limits {
-    let sandbox = &config.sandbox;
+fn limits(args: &RunArgs, config: &Config, runtime: RuntimeKind) -> Limits {
+    let limits = limits_on(config, runtime);
     Limits {
-        timeout: args.timeout.unwrap_or(sandbox.timeout),
-        max_output: args.max_output.unwrap_or(sandbox.max_output),
-        memory: args.memory.unwrap_or(sandbox.memory),
-        cpus: args.cpus.unwrap_or(sandbox.cpus),
-        pids: args.pids.unwrap_or(sandbox.pids),
-        disk: sandbox.disk,
+        timeout: args.timeout.unwrap_or(limits.timeout),
+        max_output: args.max_output.unwrap_or(limits.max_output),
+        memory: args.memory.unwrap_or(limits.memory),
+        cpus: args.cpus.unwrap_or(limits.cpus),
+        pids: args.pids.unwrap_or(limits.pids),
+        disk: limits.disk,
     }
 }
 
@@ -312,6 +321,14 @@ fn env(args: &RunArgs, context: &Context) -> Result<Vec<(EnvName, String)>, Prob
 /// If it does, or the configuration cannot be used.
 pub(crate) fn check_shown(path: &Path, context: &Context) -> Result<(), Failure> {
     exposure::check(path, &context.paths, &audit::directory(context)?)
+}
+
+/// Our own directories, which no program may see.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub(crate) fn hidden(context: &Context) -> Result<Hidden, Failure> {
+    Ok(exposure::hidden(&context.paths, &audit::directory(context)?))
 }
 
 fn mounts(args: &RunArgs, context: &Context) -> Result<Vec<Mount>, Failure> {

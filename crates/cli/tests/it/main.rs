@@ -11,6 +11,7 @@ mod bad_input;
 mod bench;
 mod config;
 mod console;
+mod containers;
 mod corpus;
 mod doctor;
 mod engine;

@@ -389,7 +389,7 @@ fn processes_are_limited(world: &World) {
 
 /// Scenarios 2 and 7, as far as this version has them.
 fn later_runtimes_say_what_is_missing(world: &World) {
-    for runtime in ["docker", "podman", "pyodide", "e2b"] {
+    for runtime in ["pyodide", "e2b"] {
         let what = format!("the runtime `{runtime}` is not available");
         world.run(["--runtime", runtime, "-c", "1"]).refused(125, &what);
         let refused = world.call(["-c", "1"]).env("SANDBOX_TYPE", runtime).output();

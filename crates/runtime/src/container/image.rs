@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use super::error::words;
 use super::spec::Image;
-use super::{ContainerRuntime, Error};
+use super::{ContainerRuntime, Error, Flavor};
 use archive::Writer;
 
 /// The image, where a base can be pulled.
@@ -150,12 +150,13 @@ async fn import(
     receiver: mpsc::Receiver<io::Result<Bytes>>,
 ) -> Result<(), Error> {
     let name = tag.to_string();
-    let (repo, label) = name.rsplit_once(':').unwrap_or((&name, "latest"));
-    let options = query::CreateImageOptionsBuilder::new()
-        .from_src("-")
-        .repo(repo)
-        .tag(label)
-        .build();
+    let mut options = query::CreateImageOptionsBuilder::new().from_src("-");
+    options = match (engine.flavor(), name.rsplit_once(':')) {
+        (Flavor::Docker, Some((repo, label))) => options.repo(repo).tag(label),
+        // Podman takes the whole name, and knows no other tag.
+        (Flavor::Docker, None) | (Flavor::Podman, _) => options.repo(&name),
+    };
+    let options = options.build();
     let asked = engine.asked("import the image", &name);
     let body = bollard::body_try_stream(pieces(receiver));
     let mut steps = pin!(engine.docker.create_image(Some(options), Some(body), None));

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::keeper::{Command, Keeper, Life, Order};
 use super::orphans::{self, Swept};
-use super::runtime::Id;
+use super::runtime::{Id, Info};
 use super::spec::Name;
 use super::state::State;
 use super::{Attached, ContainerRuntime, Error, RunResult};
@@ -24,6 +24,7 @@ const QUEUE: usize = 8;
 pub struct Manager {
     engine: ContainerRuntime,
     owner: Owner,
+    info: Info,
     keepers: Mutex<JoinSet<()>>,
     /// What has a keeper, by name.
     kept: Arc<Mutex<HashSet<String>>>,
@@ -41,11 +42,12 @@ pub struct Sandbox {
 }
 
 impl Manager {
-    /// A manager without sandboxes.
-    pub fn new(engine: ContainerRuntime, owner: Owner) -> Self {
+    /// A manager without sandboxes, in an engine that says this of itself.
+    pub fn new(engine: ContainerRuntime, owner: Owner, info: Info) -> Self {
         Self {
             engine,
             owner,
+            info,
             keepers: Mutex::default(),
             kept: Arc::default(),
         }
@@ -54,6 +56,11 @@ impl Manager {
     /// The engine that it uses.
     pub fn engine(&self) -> &ContainerRuntime {
         &self.engine
+    }
+
+    /// What the engine said of itself.
+    pub fn info(&self) -> &Info {
+        &self.info
     }
 
     /// Whose its sandboxes are.

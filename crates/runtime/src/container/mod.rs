@@ -3,9 +3,11 @@
 //! - [`endpoint`]: where the API is; [`runtime`]: everything that an engine is asked to do.
 //! - [`spec`]: a container before it exists; [`check`]: what no request may ask for, looked at as it goes out.
 //! - [`state`]: the life of a sandbox; [`manager`]: the sandboxes of this process, and what dead ones left behind.
-//! - [`image`]: what sandboxes are made of.
+//! - [`image`]: what sandboxes are made of; [`pins`]: which images were set up here.
+//! - [`backend`]: Docker and Podman as places where requests run.
 
 mod answers;
+pub mod backend;
 mod binds;
 pub mod check;
 mod cleanup;
@@ -15,7 +17,10 @@ mod filters;
 pub mod image;
 mod keeper;
 pub mod manager;
+mod oneshot;
 mod orphans;
+pub mod pins;
+mod places;
 pub mod runtime;
 pub mod spec;
 pub mod state;
@@ -24,6 +29,7 @@ mod streams;
 mod testing;
 mod wire;
 
+pub use backend::{Containers, RunError};
 pub use endpoint::Surroundings;
 pub use error::Error;
 pub use keeper::{Life, Order};
@@ -31,6 +37,8 @@ pub use manager::{Manager, Sandbox};
 pub use orphans::Swept;
 pub use runtime::ContainerRuntime;
 pub use streams::{Attached, Event, Events, Happening, Input, Logs, RunResult, Stats, Use};
+
+use ringfence_policy::RuntimeKind;
 
 /// Which container engine: both speak Docker's API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +55,15 @@ impl Flavor {
         match self {
             Self::Docker => "docker",
             Self::Podman => "podman",
+        }
+    }
+
+    /// The container engine of a runtime, if it is one.
+    pub const fn of(runtime: RuntimeKind) -> Option<Self> {
+        match runtime {
+            RuntimeKind::Docker => Some(Self::Docker),
+            RuntimeKind::Podman => Some(Self::Podman),
+            RuntimeKind::Local | RuntimeKind::Pyodide | RuntimeKind::E2b => None,
         }
     }
 }

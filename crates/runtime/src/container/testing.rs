@@ -10,7 +10,7 @@ use super::{ContainerRuntime, Flavor, Surroundings};
 use crate::owner::Owner;
 
 /// The image that `cargo xtask setup` makes.
-pub(super) const IMAGE: &str = "ringfence-test:latest";
+pub(super) const IMAGE: &str = "ringfence-sandbox:latest";
 
 /// A container that runs a command and sees nothing of the host.
 pub(super) fn spec(command: &[&str]) -> Spec {

@@ -14,6 +14,7 @@ use super::room::{Room, within};
 use super::{Allowance, Approvals, Caller, ErrorKind, Extension, Overtime, Parts, Recording, ToolError};
 use crate::approval;
 use crate::backend;
+use crate::container::Flavor;
 use crate::egress::Attempt;
 use crate::execute::{Order, execute};
 use crate::fetch::Fetcher;
@@ -197,8 +198,7 @@ impl Call<'_> {
         let run = async |cancelled| {
             let connection = self.connection(stdin, cancelled);
             let result = execute(&kernel.rules, &order, async |order: &Order| {
-                let backend = kernel.backend.as_ref();
-                let mut result = backend.run(&order.request, order.fence, None, connection).await?;
+                let mut result = run(kernel, order, connection).await?;
                 self.overtime.told(&mut result);
                 Ok::<_, backend::Error>(result)
             });
@@ -370,4 +370,29 @@ const fn extension(language: Language) -> &'static str {
         Language::Javascript => "js",
         Language::Command => "command",
     }
+}
+
+/// Runs an order where it shall run.
+async fn run(
+    kernel: &Parts,
+    order: &Order,
+    connection: Connection,
+) -> Result<ExecutionResult, backend::Error> {
+    let Some(flavor) = Flavor::of(order.runtime) else {
+        return kernel
+            .backend
+            .run(&order.request, order.fence, None, connection)
+            .await;
+    };
+    let Some(containers) = &kernel.containers else {
+        return Err(backend::Error {
+            reason: backend::Reason::Unavailable,
+            message: format!("the runtime `{}` is not available here", order.runtime),
+            hint: "use the local runtime".to_owned(),
+        });
+    };
+    let ran = containers
+        .run(flavor, (&order.request, order.fence), None, connection)
+        .await;
+    Ok(ran?)
 }

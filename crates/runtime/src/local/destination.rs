@@ -26,7 +26,7 @@ pub(super) const O_NOFOLLOW: i32 = 0o400000;
 
 /// An open directory that files are delivered to.
 #[derive(Debug)]
-pub(super) struct Destination(File);
+pub(crate) struct Destination(File);
 
 impl Destination {
     /// Opens the directory at `path`, which is absolute and holds neither links nor `..`, and makes what of it
@@ -34,7 +34,7 @@ impl Destination {
     ///
     /// # Errors
     /// If it cannot be made, entered or written, or a link is on the way.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let relative = path.strip_prefix("/").map_err(|_| {
             io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -52,7 +52,7 @@ impl Destination {
 
     /// Writes the first `bytes` of `source` to `path` below the directory. A link in the file's own place is
     /// replaced; one on the way is an error.
-    pub(super) fn deliver(&self, source: File, path: &Path, bytes: u64) -> io::Result<()> {
+    pub(crate) fn deliver(&self, source: File, path: &Path, bytes: u64) -> io::Result<()> {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let parent = enter_all(self.0.try_clone()?, path.parent().unwrap_or(Path::new("")))?;
         let temporary = below(&parent, &unused_name());

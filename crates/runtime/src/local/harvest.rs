@@ -17,16 +17,16 @@ const MAX_DEPTH: usize = 16;
 
 /// What was found, and what could not be taken along.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Harvest {
-    pub(super) files: Vec<OutputFile>,
-    pub(super) warnings: Vec<String>,
+pub(crate) struct Harvest {
+    pub(crate) files: Vec<OutputFile>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Lists the regular files below `source` and, if there is a `destination`, copies them to it.
 ///
 /// Only regular files are taken: no links, devices, pipes or sockets. `limit` bounds the bytes copied, which a
 /// sparse file could otherwise make any number.
-pub(super) fn collect(source: &OwnedFd, destination: Option<&Destination>, limit: u64) -> Harvest {
+pub(crate) fn collect(source: &OwnedFd, destination: Option<&Destination>, limit: u64) -> Harvest {
     let mut harvest = Harvest::default();
     let mut left = limit;
     let result = source.try_clone().and_then(|source| {
@@ -106,7 +106,7 @@ fn walk(
 }
 
 /// A handle on a directory of the host.
-pub(super) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
+pub(crate) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(O_DIRECTORY | O_NOFOLLOW)

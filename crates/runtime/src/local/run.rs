@@ -221,7 +221,7 @@ pub(super) async fn pour(mut pipe: pipe::Sender, mut stdin: mpsc::Receiver<Vec<u
     }
 }
 
-pub(super) async fn taken_back(cancelled: Option<watch::Receiver<bool>>) {
+pub(crate) async fn taken_back(cancelled: Option<watch::Receiver<bool>>) {
     match cancelled {
         // An error means that the caller has gone, which takes the request back too.
         Some(mut cancelled) => drop(cancelled.wait_for(|cancelled| *cancelled).await),

@@ -27,11 +27,11 @@ const MAX_OPEN: usize = 64;
 
 /// A host directory that is removed, with all it holds, when this is dropped.
 #[derive(Debug)]
-pub(super) struct Workdir(PathBuf);
+pub(crate) struct Workdir(PathBuf);
 
 impl Workdir {
     /// Makes a new directory below `parent`, with the places of a guest in it, which belong to `owner` if not to us.
-    pub(super) fn create(parent: &Path, owner: Option<u32>) -> io::Result<Self> {
+    pub(crate) fn create(parent: &Path, owner: Option<u32>) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let open = if owner.is_some() { 0o711 } else { 0o700 };
         let path = parent.join(format!(
@@ -52,12 +52,12 @@ impl Workdir {
         Ok(directory)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
     /// Removes what engines left below `parent` that were killed.
-    pub(super) fn sweep(parent: &Path) {
+    pub(crate) fn sweep(parent: &Path) {
         for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let owner = name
@@ -75,7 +75,7 @@ impl Workdir {
     }
 
     /// Writes the program's text where the guest reads it.
-    pub(super) fn write_code(&self, name: &str, text: &str) -> io::Result<PathBuf> {
+    pub(crate) fn write_code(&self, name: &str, text: &str) -> io::Result<PathBuf> {
         let path = self.0.join("code").join(name);
         fs::write(&path, text)?;
         fs::set_permissions(&path, Permissions::from_mode(0o644))?;

@@ -13,22 +13,22 @@ const MAX_PATHS: usize = 32 << 10;
 
 /// A host directory that guests work in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Workspace {
-    pub(super) path: PathBuf,
+pub(crate) struct Workspace {
+    pub(crate) path: PathBuf,
     /// Names in it that guests may read and not write: what programs of the host would execute.
-    pub(super) protected: Vec<String>,
+    pub(crate) protected: Vec<String>,
 }
 
 /// The directories and files that lie directly in a workspace. Links are neither.
 #[derive(Debug, Default)]
-pub(super) struct Entries {
-    pub(super) protected: Vec<PathBuf>,
+pub(crate) struct Entries {
+    pub(crate) protected: Vec<PathBuf>,
     /// What may be changed; as many as there can be rules for.
-    pub(super) open: Vec<PathBuf>,
+    pub(crate) open: Vec<PathBuf>,
 }
 
 impl Workspace {
-    pub(super) fn entries(&self) -> Entries {
+    pub(crate) fn entries(&self) -> Entries {
         let mut found = Entries::default();
         let mut left = MAX_PATHS;
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {

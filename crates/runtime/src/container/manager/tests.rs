@@ -11,8 +11,8 @@ use crate::container::testing::{engines, owned, spec};
 const LONG: Duration = Duration::from_secs(300);
 
 /// An owner of this test's own, so that tests beside it do not sweep its things, nor it theirs.
-fn manager(engine: &ContainerRuntime) -> Manager {
-    Manager::new(engine.clone(), owned())
+async fn manager(engine: &ContainerRuntime) -> Manager {
+    Manager::new(engine.clone(), owned(), engine.info().await.unwrap())
 }
 
 fn order(manager: &Manager, command: &[&str], max_duration: Duration) -> Order {
@@ -42,14 +42,14 @@ async fn left(engine: &ContainerRuntime, manager: &Manager) -> Vec<String> {
 #[tokio::test]
 async fn a_sandbox_is_made_used_and_destroyed() {
     for engine in engines().await {
-        let manager = manager(&engine);
+        let manager = manager(&engine).await;
         let sandbox = manager
             .sandbox(order(&manager, &["sleep", "600"], LONG))
             .await
             .unwrap();
         assert_eq!(sandbox.life().state, State::Running);
         assert_eq!(left(&engine, &manager).await.len(), 2);
-        let command = ["bash", "-c", "test -d /output && echo hi > /tmp/x; cat /tmp/x"].map(str::to_owned);
+        let command = ["bash", "-c", "echo hi > /output/x; cat /output/x"].map(str::to_owned);
         let deadline = Instant::now() + LONG;
         let result = sandbox.run(&command, deadline, Bytes::kib(1)).await.unwrap();
         assert_eq!(
@@ -71,7 +71,7 @@ async fn a_sandbox_is_made_used_and_destroyed() {
 #[tokio::test]
 async fn a_sandbox_whose_time_is_up_is_destroyed_and_says_so() {
     for engine in engines().await {
-        let manager = manager(&engine);
+        let manager = manager(&engine).await;
         let brief = Duration::from_secs(3);
         let sandbox = manager
             .sandbox(order(&manager, &["sleep", "600"], brief))
@@ -89,7 +89,7 @@ async fn every_other_end_is_told_apart() {
     let eat = ["python3", "-c", "x = bytearray(500 << 20)"];
     let crashed = Some(Failure::Crashed);
     for engine in engines().await {
-        let manager = manager(&engine);
+        let manager = manager(&engine).await;
         // Podman's monitor does not see it where both versions of control groups are mounted.
         let out_of_memory = match engine.flavor() {
             Flavor::Docker => Some(Failure::OutOfMemory),
@@ -121,7 +121,7 @@ async fn every_other_end_is_told_apart() {
 #[tokio::test]
 async fn a_sandbox_that_vanishes_is_noticed() {
     for engine in engines().await {
-        let manager = manager(&engine);
+        let manager = manager(&engine).await;
         let sandbox = manager
             .sandbox(order(&manager, &["sleep", "600"], LONG))
             .await
@@ -142,7 +142,7 @@ async fn a_sandbox_that_vanishes_is_noticed() {
 #[tokio::test]
 async fn a_sandbox_that_cannot_be_made_leaves_nothing() {
     for engine in engines().await {
-        let manager = manager(&engine);
+        let manager = manager(&engine).await;
         let mut missing = order(&manager, &["true"], LONG);
         missing.spec.image = "no-such-image:1".parse().unwrap();
         let error = manager.sandbox(missing).await.unwrap_err();
@@ -153,7 +153,7 @@ async fn a_sandbox_that_cannot_be_made_leaves_nothing() {
             Err(Error::Deadline { .. })
         ));
         manager.close().await;
-        let again = self::manager(&engine);
+        let again = self::manager(&engine).await;
         assert_eq!(left(&engine, &again).await, Vec::<String>::new());
     }
 }
@@ -161,7 +161,7 @@ async fn a_sandbox_that_cannot_be_made_leaves_nothing() {
 #[tokio::test]
 async fn a_dropped_sandbox_is_gone_when_its_manager_has_closed() {
     for engine in engines().await {
-        let manager = manager(&engine);
+        let manager = manager(&engine).await;
         let sandbox = manager
             .sandbox(order(&manager, &["sleep", "600"], LONG))
             .await
@@ -177,7 +177,7 @@ async fn a_dropped_sandbox_is_gone_when_its_manager_has_closed() {
 #[tokio::test]
 async fn orphans_are_removed_and_nobody_elses() {
     for engine in engines().await {
-        let (living, sweeping) = (manager(&engine), manager(&engine));
+        let (living, sweeping) = (manager(&engine).await, manager(&engine).await);
         let kept = living
             .sandbox(order(&living, &["sleep", "600"], LONG))
             .await

@@ -131,7 +131,7 @@ impl Binds {
         for (number, bind) in all.iter().enumerate() {
             let writable = all.iter().filter(|other| other.access == Access::ReadWrite);
             let outer = writable
-                .filter(|other| other.host != bind.host)
+                .filter(|other| other.host != bind.host && !keeps(bind, other))
                 .find(|other| bind.host.starts_with(&other.host));
             if let Some(outer) = outer {
                 return Err(BindError::Nested {
@@ -150,6 +150,16 @@ impl Binds {
     pub fn iter(&self) -> impl Iterator<Item = &Bind> {
         self.0.iter()
     }
+}
+
+/// Whether a bind only makes a part of the other one read-only, in its own place.
+///
+/// While it is shown so, no program can move it: it is a mount. One that programs made later can be replaced by a link
+/// between this look and the start of the next container, which then sees what the link leads to.
+fn keeps(bind: &Bind, other: &Bind) -> bool {
+    let below = |path: &Path, above: &Path| path.strip_prefix(above).map(Path::to_path_buf).ok();
+    let place = below(&bind.host, &other.host);
+    bind.access == Access::ReadOnly && place.is_some() && place == below(&bind.guest, &other.guest)
 }
 
 #[cfg(test)]
@@ -188,6 +198,13 @@ mod tests {
         };
         assert!(matches!(pair(Access::ReadWrite), Err(BindError::Nested { .. })));
         assert!(pair(Access::ReadOnly).is_ok());
+        let kept = |guest: &str, access| {
+            let outer = bind(dir.path(), "/a", Access::ReadWrite).unwrap();
+            Binds::new(vec![outer, bind(&below, guest, access).unwrap()])
+        };
+        assert!(kept("/a/below", Access::ReadOnly).is_ok());
+        assert!(kept("/a/other", Access::ReadOnly).is_err());
+        assert!(kept("/a/below", Access::ReadWrite).is_err());
         let twice = Binds::new(vec![
             bind(&below, "/b", Access::ReadOnly).unwrap(),
             bind(dir.path(), "/b", Access::ReadOnly).unwrap(),

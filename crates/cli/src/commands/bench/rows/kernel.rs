@@ -61,6 +61,7 @@ fn kernel(place: &Place) -> anyhow::Result<Kernel> {
     };
     Ok(Kernel::new(Parts {
         backend: Arc::new(Nothing),
+        containers: None,
         rules: Rules {
             blocked_imports: None,
             store_policy: StorePolicy::Never,

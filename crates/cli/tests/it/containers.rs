@@ -1,0 +1,432 @@
+//! Runs in containers of Docker and Podman, each gone with its run.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+
+use crate::support::{Dir, Output, entries, eventually, eventually_none, finish};
+use crate::world::skip;
+
+const IMAGE: &str = "ringfence-sandbox:latest";
+/// Who programs are where root runs them.
+const NOBODY: u32 = 65_534;
+
+/// A container engine, and a place to use it from.
+struct Engine {
+    name: &'static str,
+    dir: Dir,
+}
+
+/// The engines that are here, each with a place of its own. In CI both must be.
+fn engines() -> Vec<Engine> {
+    let usable = |name: &'static str| {
+        let dir = Dir::new();
+        let inspected = finish(dir.program(name).args(["image", "inspect", IMAGE]), b"");
+        if inspected.status != 0 {
+            return skip(&format!(
+                "no image {IMAGE} in {name} (`cargo xtask setup` makes it)"
+            ));
+        }
+        Some(Engine { name, dir })
+    };
+    ["docker", "podman"].into_iter().filter_map(usable).collect()
+}
+
+impl Engine {
+    fn run(&self, args: &[&str]) -> Output {
+        let first = ["run", "--runtime", self.name];
+        let all = first.iter().chain(args);
+        self.dir.run(all)
+    }
+
+    #[track_caller]
+    fn json(&self, args: &[&str]) -> Value {
+        let mut all = vec!["--json"];
+        all.extend(args);
+        let output = self.run(&all);
+        let parsed = serde_json::from_str(&output.stdout);
+        parsed.map_err(|error| format!("{error}: {output:?}")).unwrap()
+    }
+
+    fn python(&self, code: &str) -> Output {
+        self.run(&["-c", code])
+    }
+
+    fn start(&self, args: &[&str]) -> Child {
+        let first = ["run", "--runtime", self.name];
+        let all = first.iter().chain(args);
+        let mut command = self.dir.command(all);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+
+    /// The containers that this process made and that are still there.
+    fn left_by(&self, pid: u32) -> Vec<String> {
+        self.listed(pid, "--all")
+    }
+
+    /// Those of them that run.
+    fn running(&self, pid: u32) -> Vec<String> {
+        self.listed(pid, "--filter=status=running")
+    }
+
+    fn listed(&self, pid: u32, which: &str) -> Vec<String> {
+        let format = "{{.Names}} {{.Labels}}";
+        let listed = finish(
+            self.dir
+                .program(self.name)
+                .args(["ps", which, "--no-trunc", "--format", format]),
+            b"",
+        );
+        let owned = format!(".{pid}.");
+        listed
+            .ok()
+            .lines()
+            .filter(|line| line.contains(&owned))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// A workspace that programs may write.
+    fn workspace(&self, name: &str) -> String {
+        let path = self.dir.path(name);
+        fs::create_dir(&path).unwrap();
+        chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+        fs::set_permissions(self.dir.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+        path.display().to_string()
+    }
+}
+
+#[test]
+fn a_program_runs_and_the_result_says_where() {
+    for engine in engines() {
+        let result = engine.json(&[
+            "-c",
+            "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)",
+        ]);
+        assert_eq!(
+            (&result["stdout"], &result["stderr"]),
+            (&"out\n".into(), &"err\n".into())
+        );
+        assert_eq!(
+            (&result["exit_code"], &result["meta"]["outcome"]),
+            (&3.into(), &"exited".into())
+        );
+        let meta = &result["meta"];
+        assert_eq!(meta["runtime"], engine.name);
+        for layer in [
+            "pid_ns",
+            "mount_ns",
+            "net_ns",
+            "ipc_ns",
+            "uts_ns",
+            "no_new_privs",
+            "capabilities_dropped",
+        ] {
+            assert_eq!(meta["isolation"][layer], true, "{layer}: {result}");
+        }
+        assert_eq!(meta["resource_limits"]["cpus"], 0.5);
+        let streamed = engine.run(&["-l", "bash", "-c", "echo $1; exit 4", "--", "word"]);
+        assert_eq!(
+            (streamed.status, streamed.stdout.as_str()),
+            (4, "word\n"),
+            "{streamed:?}"
+        );
+        assert_eq!(engine.left_by(streamed.pid), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn every_end_is_told() {
+    for engine in engines() {
+        let timed_out = engine.json(&["--timeout", "1s", "-c", "while True: pass"]);
+        assert_eq!(
+            (&timed_out["exit_code"], &timed_out["meta"]["timed_out"]),
+            (&(-1).into(), &true.into())
+        );
+        assert!(
+            timed_out["stderr"].as_str().unwrap().contains("timed out"),
+            "{timed_out}"
+        );
+        let signalled = engine.json(&["-c", "import os; os.kill(os.getpid(), 11)"]);
+        assert_eq!(
+            (&signalled["exit_code"], &signalled["meta"]["outcome"]),
+            (&(-11).into(), &"signalled".into())
+        );
+        let eaten = engine.json(&["--memory", "64MiB", "-c", "x = bytearray(300 << 20)"]);
+        assert_eq!(eaten["exit_code"], -9, "{eaten}");
+        // Podman's monitor does not see why where both versions of control groups are mounted.
+        if engine.name == "docker" {
+            assert_eq!(eaten["meta"]["outcome"], "memory_exceeded", "{eaten}");
+        }
+        let plenty = engine.json(&["--memory", "512MiB", "-c", "x = bytearray(300 << 20)"]);
+        assert_eq!(plenty["exit_code"], 0, "{plenty}");
+    }
+}
+
+#[test]
+fn output_is_cut_and_input_is_passed() {
+    for engine in engines() {
+        let flood = engine.json(&["--max-output", "1KiB", "-c", "print('x' * 5_000_000)"]);
+        assert_eq!(
+            (&flood["meta"]["truncated"], &flood["meta"]["stdout_bytes"]),
+            (&true.into(), &5_000_001.into())
+        );
+        assert!(flood["stdout"].as_str().unwrap().len() < 2000);
+        let args = [
+            "run",
+            "--runtime",
+            engine.name,
+            "--stdin",
+            "-",
+            "-c",
+            "import sys; print(len(sys.stdin.read()))",
+        ];
+        let output = finish(&mut engine.dir.command(args), &b"y".repeat(300_000));
+        assert_eq!(output.ok(), "300000\n");
+    }
+}
+
+#[test]
+fn a_program_sees_nothing_of_the_host_and_changes_nothing_of_its_image() {
+    for engine in engines() {
+        let code = "import os, socket\n\
+                    print(sorted(os.listdir('/sys/class/net')), os.getuid() != 0, os.path.exists('/var/run/docker.sock'))\n\
+                    for act in (lambda: open('/etc/x', 'w'), lambda: os.mkdir('/x'), lambda: os.setuid(0),\n\
+                    \x20           lambda: socket.create_connection(('192.0.2.1', 80), 1), lambda: open('/proc/sys/kernel/hostname', 'w')):\n\
+                    \x20   try:\n        act(); print('done')\n    except OSError as error:\n        print(type(error).__name__)\n";
+        let output = engine.python(code);
+        let lines: Vec<&str> = output.ok().lines().collect();
+        assert_eq!(lines[0], "['lo'] True False");
+        assert!(lines[1..].iter().all(|line| *line != "done"), "{lines:?}");
+        assert_eq!(lines.len(), 6);
+    }
+}
+
+#[test]
+fn files_come_and_go_through_the_places_that_are_shown() {
+    for engine in engines() {
+        let workspace = engine.workspace("shared");
+        fs::create_dir(engine.dir.path("shared/.git")).unwrap();
+        engine.dir.write("shared/in", "hello");
+        let data = engine.dir.path("data");
+        fs::create_dir(&data).unwrap();
+        engine.dir.write("data/fixed", "fixed");
+        let mount = format!("{}:/data", data.display());
+        let out = engine.dir.path("out").display().to_string();
+        let code = "import os\n\
+                    open('/workspace/new', 'w').write(open('/workspace/in').read())\n\
+                    open('/output/result', 'w').write(open('/data/fixed').read())\n\
+                    for path in ('/data/x', '/workspace/.git/hook', '/code/x'):\n\
+                    \x20   try:\n        open(path, 'w'); print('written', path)\n    except OSError:\n        print('refused')\n";
+        let output = engine.run(&[
+            "--workspace",
+            &workspace,
+            "--mount",
+            &mount,
+            "-o",
+            &out,
+            "-c",
+            code,
+        ]);
+        assert_eq!(output.ok(), "refused\nrefused\nrefused\n", "{output:?}");
+        assert_eq!(
+            fs::read_to_string(engine.dir.path("shared/new")).unwrap(),
+            "hello"
+        );
+        assert_eq!(
+            fs::read_to_string(engine.dir.path("out/result")).unwrap(),
+            "fixed"
+        );
+        assert_eq!(entries(&engine.dir.path("shared/.git")), Vec::<String>::new());
+        assert_eq!(entries(&engine.dir.path("tmp")), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn what_leads_to_the_host_is_never_shown() {
+    for engine in engines() {
+        for path in [
+            "/",
+            "/run",
+            "/var/run/docker.sock",
+            "/proc",
+            "/sys",
+            "/dev",
+            "/etc",
+            "/var/lib/docker",
+        ] {
+            if !std::path::Path::new(path).exists() {
+                continue;
+            }
+            let output = engine.run(&["--mount", &format!("{path}:/x"), "-c", "print(1)"]);
+            assert!(
+                matches!(output.status, 2 | 125) && output.stdout.is_empty(),
+                "{path}: {output:?}"
+            );
+            assert!(output.stderr.contains("refusing to show"), "{path}: {output:?}");
+        }
+    }
+}
+
+#[test]
+fn what_containers_do_not_have_is_refused() {
+    for engine in engines() {
+        engine
+            .run(&["--session", "s", "-c", "1"])
+            .refused(125, "a session cannot be had in a container");
+        let mut unfenced = engine.run(&["--unfenced", "-c", "1"]);
+        unfenced.stderr = unfenced
+            .stderr
+            .lines()
+            .skip(1)
+            .map(|line| format!("{line}\n"))
+            .collect();
+        unfenced.refused(125, "without a fence cannot be had");
+    }
+}
+
+#[test]
+fn a_run_that_is_given_up_leaves_no_container() {
+    for engine in engines() {
+        let mut child = engine.start(&["-c", "import time; print('on', flush=True); time.sleep(600)"]);
+        eventually("the container runs", || !engine.running(child.id()).is_empty());
+        let interrupt = finish(
+            engine
+                .dir
+                .program("kill")
+                .args(["-TERM", &child.id().to_string()]),
+            b"",
+        );
+        assert_eq!(interrupt.status, 0);
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        assert_eq!(engine.left_by(child.id()), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn what_a_killed_run_left_is_removed_by_the_next_one_and_nothing_else() {
+    for engine in engines() {
+        let (mut killed, mut living) = (engine.start(SLEEP), engine.start(SLEEP));
+        eventually("both containers run", || {
+            !engine.running(killed.id()).is_empty() && !engine.running(living.id()).is_empty()
+        });
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        assert_eq!(engine.left_by(killed.id()).len(), 1);
+        assert_eq!(engine.python("print(1)").ok(), "1\n");
+        eventually_none("the orphan", || engine.left_by(killed.id()));
+        assert_eq!(engine.left_by(living.id()).len(), 1);
+        finish(
+            engine
+                .dir
+                .program("kill")
+                .args(["-TERM", &living.id().to_string()]),
+            b"",
+        );
+        living.wait().unwrap();
+        assert_eq!(engine.left_by(living.id()), Vec::<String>::new());
+    }
+}
+
+const SLEEP: &[&str] = &["-c", "import time; time.sleep(600)"];
+
+#[test]
+fn a_container_that_dies_under_a_run_is_no_success() {
+    for engine in engines() {
+        let child = engine.start(&["--json", "-c", "import time; time.sleep(600)"]);
+        let pid = child.id();
+        eventually("the container runs", || !engine.running(pid).is_empty());
+        let line = engine.running(pid).remove(0);
+        let name = line.split(' ').next().unwrap();
+        let removed = finish(engine.dir.program(engine.name).args(["rm", "--force", name]), b"");
+        removed.ok();
+        let output = child.wait_with_output().unwrap();
+        let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let outcome = result["meta"]["outcome"].as_str().unwrap();
+        assert!(matches!(outcome, "unknown" | "signalled"), "{result}");
+        assert_ne!(result["exit_code"], 0);
+    }
+}
+
+#[test]
+fn what_is_missing_is_told_with_the_fix() {
+    let dir = Dir::new();
+    let told = |name: &str, value: &str, args: &[&str]| {
+        let mut command = dir.command(["run"].iter().chain(args));
+        finish(command.env(name, value), b"")
+    };
+    let docker: &[&str] = &["--runtime", "docker", "-c", "1"];
+    let nowhere = told("DOCKER_HOST", "unix:///no/such.sock", docker);
+    nowhere.refused(125, "Docker daemon not available");
+    assert!(
+        nowhere
+            .stderr
+            .contains("Set SANDBOX_TYPE=local or start Docker daemon"),
+        "{nowhere:?}"
+    );
+    told("DOCKER_HOST", "ssh://somewhere", docker).refused(125, "engines are not reached over ssh");
+    let podman = told(
+        "CONTAINER_HOST",
+        "unix:///no/such.sock",
+        &["--runtime", "podman", "-c", "1"],
+    );
+    podman.refused(125, "Podman service not available");
+    for engine in engines() {
+        let mut command = engine.dir.command(["run", "--runtime", engine.name, "-c", "1"]);
+        let missing = finish(command.env("DOCKER_IMAGE", "no-such-image:1"), b"");
+        missing.refused(125, "there is no image no-such-image:1");
+        assert!(missing.stderr.contains("ringfence setup image"), "{missing:?}");
+    }
+}
+
+#[test]
+fn a_tool_runs_code_in_a_container() {
+    for engine in engines() {
+        let arguments = format!(r#"{{"code": "print(6 * 7)", "runtime": "{}"}}"#, engine.name);
+        let output = engine
+            .dir
+            .run(["tool", "run_code", &arguments, "--json", "--no-engine"]);
+        let answer: Value = serde_json::from_str(output.ok()).unwrap();
+        assert_eq!(answer["stdout"], "42\n", "{answer}");
+        assert_eq!(answer["meta"]["runtime"], engine.name);
+        assert_eq!(engine.left_by(output.pid), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn an_image_is_gathered_from_this_machine() {
+    for engine in engines() {
+        let name = format!("ringfence-gathered-{}:1", std::process::id());
+        let options = [
+            "setup",
+            "image",
+            "--from",
+            "host",
+            "--engine",
+            engine.name,
+            "--image",
+            &name,
+        ];
+        let made = engine.dir.run(options);
+        assert!(made.ok().starts_with(&format!("{name} sha256:")), "{made:?}");
+        let mut command = engine.dir.command([
+            "run",
+            "--runtime",
+            engine.name,
+            "-c",
+            "import json, ssl; print('fine')",
+        ]);
+        let output = finish(command.env("DOCKER_IMAGE", &name), b"");
+        finish(
+            engine.dir.program(engine.name).args(["rmi", "--force", &name]),
+            b"",
+        );
+        assert_eq!(output.ok(), "fine\n");
+    }
+}

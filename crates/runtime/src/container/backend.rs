@@ -1,0 +1,194 @@
+//! Docker and Podman as places where requests run.
+
+use std::io;
+use std::path::PathBuf;
+
+use ringfence_policy::{ExecutionResult, Request};
+use tokio::sync::OnceCell;
+
+use super::manager::Manager;
+use super::pins::Pins;
+use super::spec::{BindError, Image, Network, User};
+use super::{ContainerRuntime, Error, Flavor, Surroundings, oneshot};
+use crate::backend;
+use crate::exposure::Hidden;
+use crate::filter::UnknownFilter;
+use crate::local::{Connection, Destination, Fence};
+use crate::owner::Owner;
+
+/// How containers of requests are made.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where the engines are.
+    pub surroundings: Surroundings,
+    /// What the containers are made of.
+    pub image: Image,
+    /// Which images were set up here, by digest.
+    pub pins: PathBuf,
+    /// What they may reach.
+    pub network: Network,
+    /// The filter of their system calls, by name.
+    pub filter: String,
+    /// What no program may see.
+    pub hidden: Hidden,
+    /// Names in a workspace that programs may read and not write: what the host would execute.
+    pub protected: Vec<String>,
+    /// Where the directories of runs are made.
+    pub scratch: PathBuf,
+    /// Who we are.
+    pub user: User,
+}
+
+/// Docker and Podman, each asked for when it is first needed.
+#[derive(Debug)]
+pub struct Containers {
+    pub(super) settings: Settings,
+    docker: OnceCell<Manager>,
+    podman: OnceCell<Manager>,
+}
+
+/// Why a request did not run in a container.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The engine did not do it.
+    #[error(transparent)]
+    Engine(#[from] Error),
+    /// Something that it asks for cannot be shown.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// A filter that there is none of.
+    #[error(transparent)]
+    Filter(UnknownFilter),
+    /// No place for the run's files.
+    #[error("cannot make the run's directory: {0}")]
+    Directory(io::Error),
+    /// The program's files would be lost.
+    #[error("the output directory cannot be used: {0}")]
+    OutputDirectory(io::Error),
+    /// A command without words.
+    #[error("there is no program to run")]
+    NoProgram,
+    /// Who we are cannot be found out, and so not whose containers they would be.
+    #[error("cannot tell which process this is: /proc is not readable")]
+    NoOwner,
+    /// What is asked for exists in the local runtime alone.
+    #[error("{0} cannot be had in a container")]
+    LocalOnly(&'static str),
+}
+
+impl RunError {
+    /// What the reader can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Engine(error) => error.hint(),
+            Self::Bind(error) => error.hint(),
+            Self::Filter(_) => "`ringfence seccomp show` names the filters",
+            Self::Directory(_) => {
+                "check that the directory for temporary files (`TMPDIR`) can be written and its disk is not full"
+            }
+            Self::OutputDirectory(_) => "name a directory that you may write, or one that can be made",
+            Self::NoProgram => "name a program",
+            Self::NoOwner => "mount /proc",
+            Self::LocalOnly(_) => "use the local runtime: set SANDBOX_TYPE=local or pass `--runtime local`",
+        }
+    }
+
+    fn reason(&self) -> backend::Reason {
+        use backend::Reason as R;
+        match self {
+            Self::Engine(error) => match error {
+                Error::Unavailable { .. }
+                | Error::NotPermitted { .. }
+                | Error::Endpoint(_)
+                | Error::TooOld { .. }
+                | Error::ImageMissing { .. } => R::Unavailable,
+                _ => R::Failed,
+            },
+            Self::Bind(_) | Self::NoProgram | Self::LocalOnly(_) => R::Invalid,
+            Self::Filter(_) | Self::NoOwner => R::Unavailable,
+            Self::Directory(_) | Self::OutputDirectory(_) => R::Failed,
+        }
+    }
+}
+
+impl From<RunError> for backend::Error {
+    fn from(error: RunError) -> Self {
+        Self {
+            reason: error.reason(),
+            hint: error.hint().to_owned(),
+            message: error.to_string(),
+        }
+    }
+}
+
+impl Containers {
+    /// Nothing is asked of an engine before the first request.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            docker: OnceCell::new(),
+            podman: OnceCell::new(),
+        }
+    }
+
+    /// Runs a request in a container of its own, which is gone when this ends.
+    ///
+    /// # Errors
+    /// If it could not be run at all. How the program ended is no error.
+    pub async fn run(
+        &self,
+        flavor: Flavor,
+        (request, fence): (&Request, Fence),
+        output_directory: Option<PathBuf>,
+        connection: Connection,
+    ) -> Result<ExecutionResult, RunError> {
+        if request.session.is_some() {
+            return Err(RunError::LocalOnly("a session"));
+        }
+        if matches!(fence, Fence::Unfenced | Fence::Host) {
+            return Err(RunError::LocalOnly("a run without a fence"));
+        }
+        let destination = output_directory.as_deref().map(Destination::open).transpose();
+        let destination = destination.map_err(RunError::OutputDirectory)?;
+        let manager = self.manager(flavor).await?;
+        oneshot::run(self, manager, request, destination.as_ref(), connection).await
+    }
+
+    /// The sandboxes of this process in an engine; what dead processes left there is removed first.
+    ///
+    /// # Errors
+    /// If the engine cannot be used.
+    pub async fn manager(&self, flavor: Flavor) -> Result<&Manager, RunError> {
+        let cell = match flavor {
+            Flavor::Docker => &self.docker,
+            Flavor::Podman => &self.podman,
+        };
+        cell.get_or_try_init(|| self.open(flavor)).await
+    }
+
+    async fn open(&self, flavor: Flavor) -> Result<Manager, RunError> {
+        let engine = ContainerRuntime::open(flavor, &self.settings.surroundings).await?;
+        let owner = Owner::new().ok_or(RunError::NoOwner)?;
+        let info = engine.info().await?;
+        let manager = Manager::new(engine, owner, info);
+        // What cannot be removed is tried again by the next process.
+        let _ = manager.sweep().await;
+        Ok(manager)
+    }
+
+    /// What containers are made of: the image that was set up here, if it was, whatever its name means by now.
+    pub(super) fn image(&self, flavor: Flavor) -> Image {
+        let pins = Pins::read(&self.settings.pins);
+        pins.get(flavor, &self.settings.image)
+            .unwrap_or_else(|| self.settings.image.clone())
+    }
+
+    /// Ends what still runs, and waits until nothing is left.
+    pub async fn close(self) {
+        for cell in [self.docker, self.podman] {
+            if let Some(manager) = cell.into_inner() {
+                manager.close().await;
+            }
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! One request in a container of its own, from its first moment to its removal.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ringfence_policy::{ExecutionResult, Isolation, Limits, Meta, Outcome, Request};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::mpsc;
+
+use super::keeper::Order;
+use super::manager::Manager;
+use super::runtime::Id;
+use super::spec::{Network, Spec};
+use super::streams::{Attached, Input, Logs};
+use super::{Containers, Error, Life, RunError, places};
+use crate::local::{
+    Chunk, Connection, Destination, Stream, Workdir, harvest, notice, overfull, soon, taken_back,
+};
+use crate::output::{Capture, Captured};
+use places::Places;
+
+/// How long an engine may take to make a container and to take it away, beside the program's own time.
+const ROOM: Duration = Duration::from_secs(120);
+/// How long a caller may take to read the last of a program's output.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// What a process that the kernel or an engine killed ends with.
+const KILLED: i64 = 128 + 9;
+/// The status of a run of which nothing is known: that of a Ringfence that failed, and never a success.
+const UNKNOWN_STATUS: i32 = 125;
+
+/// What ended a run from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Interruption {
+    TimedOut,
+    Cancelled,
+    DiskFull,
+}
+
+/// What was heard of a program.
+#[derive(Debug)]
+struct Heard {
+    stdout: Captured,
+    stderr: Captured,
+    /// Why its streams ended before it did.
+    broken: Option<String>,
+}
+
+/// Runs a request in a fresh container.
+pub(super) async fn run(
+    containers: &Containers,
+    manager: &Manager,
+    request: &Request,
+    destination: Option<&Destination>,
+    connection: Connection,
+) -> Result<ExecutionResult, RunError> {
+    let since = Instant::now();
+    let places = Places::make(containers, manager, request)?;
+    let spec = places.spec(containers, manager, request, connection.stdin.is_some())?;
+    let isolation = isolation(manager, &spec);
+    let order = Order {
+        max_duration: request.limits.timeout.as_duration() + ROOM,
+        attach: true,
+        spec,
+    };
+    let mut sandbox = manager.sandbox(order).await?;
+    let attached = sandbox.attached().ok_or(Error::Closing)?;
+    let id = sandbox.id().clone();
+    let (heard, interruption) = attend(
+        manager,
+        &id,
+        attached,
+        (&request.limits, places.workdir()),
+        connection,
+    )
+    .await;
+    let life = sandbox.ended().await;
+    let (outcome, exit_code) = conclude(&life, interruption, heard.broken.is_some());
+    let taken = places.harvest(destination, request.limits.disk.0);
+    let mut result = assemble(request, heard, outcome, exit_code);
+    result.meta.runtime = manager.engine().flavor().as_str().to_owned();
+    result.meta.isolation = isolation;
+    result.meta.output_files = taken.files;
+    result.meta.warnings.extend(taken.warnings);
+    result.meta.warnings.extend(life.problems);
+    result.duration = since.elapsed().as_secs_f64();
+    Ok(result)
+}
+
+/// Listens to a container until it has ended, and ends it where it goes past its bounds.
+async fn attend(
+    manager: &Manager,
+    id: &Id,
+    attached: Attached,
+    (limits, workdir): (&Limits, &Workdir),
+    connection: Connection,
+) -> (Heard, Option<Interruption>) {
+    let Attached { output, input } = attached;
+    let mut listening = std::pin::pin!(listen(output, limits, connection.output));
+    let mut feeding = std::pin::pin!(feed(input, connection.stdin));
+    let mut deadline = std::pin::pin!(tokio::time::sleep(limits.timeout.as_duration()));
+    let mut taken_back = std::pin::pin!(taken_back(connection.cancelled));
+    let mut overfull = std::pin::pin!(overfull(workdir.path().to_path_buf(), limits.disk.0, soon));
+    let mut fed = false;
+    let interruption = loop {
+        tokio::select! {
+            heard = &mut listening => return (heard, None),
+            () = &mut feeding, if !fed => fed = true,
+            () = &mut deadline => break Interruption::TimedOut,
+            () = &mut taken_back => break Interruption::Cancelled,
+            () = &mut overfull => break Interruption::DiskFull,
+        }
+    };
+    let killed = manager.engine().kill(id).await;
+    // What it wrote before is still on its way. A broken engine, or a caller who has stopped reading, is not waited for.
+    let heard = match tokio::time::timeout(PATIENCE, listening).await {
+        Ok(heard) => heard,
+        Err(_) => Heard::nothing(limits, killed.err()),
+    };
+    (heard, Some(interruption))
+}
+
+/// Takes both streams in, and passes them on to whoever watches.
+async fn listen(mut output: Logs, limits: &Limits, mut watcher: Option<mpsc::Sender<Chunk>>) -> Heard {
+    let (mut stdout, mut stderr) = (Capture::new(limits.max_output), Capture::new(limits.max_output));
+    let broken = loop {
+        let chunk = match output.next().await {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => break None,
+            Err(error) => break Some(error.to_string()),
+        };
+        match chunk.stream {
+            Stream::Stdout => stdout.push(&chunk.bytes),
+            Stream::Stderr => stderr.push(&chunk.bytes),
+        }
+        // Streaming waits for the caller, and the program with it.
+        if let Some(sender) = &watcher
+            && sender.send(chunk).await.is_err()
+        {
+            watcher = None;
+        }
+    };
+    Heard {
+        stdout: stdout.finish(),
+        stderr: stderr.finish(),
+        broken,
+    }
+}
+
+impl Heard {
+    fn nothing(limits: &Limits, error: Option<Error>) -> Self {
+        Self {
+            stdout: Capture::new(limits.max_output).finish(),
+            stderr: Capture::new(limits.max_output).finish(),
+            broken: Some(
+                error.map_or_else(|| "its output did not end".to_owned(), |error| error.to_string()),
+            ),
+        }
+    }
+}
+
+/// Passes standard input on, to its end. A program that does not read is no error of ours.
+async fn feed(mut input: Input, stdin: Option<mpsc::Receiver<Vec<u8>>>) {
+    let Some(mut stdin) = stdin else { return };
+    while let Some(bytes) = stdin.recv().await {
+        if input.writer().write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+    let _ = input.writer().shutdown().await;
+}
+
+/// What came of a container that has ended.
+///
+/// Its init tells of a program that a signal ended by 128 and the signal's number, as a shell does.
+fn conclude(life: &Life, interruption: Option<Interruption>, broken: bool) -> (Outcome, i32) {
+    let killed = life.exit_code.is_none_or(|code| code == KILLED);
+    match (life.exit_code, interruption) {
+        (_, Some(Interruption::TimedOut)) if killed => (Outcome::TimedOut, -1),
+        (_, Some(Interruption::Cancelled)) if killed => (Outcome::Cancelled, -9),
+        (None, _) => (Outcome::Unknown, UNKNOWN_STATUS),
+        // Its output is lost: what it printed must not be told as if it were all.
+        (Some(_), None) if broken => (Outcome::Unknown, UNKNOWN_STATUS),
+        (Some(KILLED), _) if life.oom_killed => (Outcome::MemoryExceeded, -9),
+        (Some(code @ 129..=192), _) => (Outcome::Signalled, (128 - code) as i32),
+        (Some(code), _) => (Outcome::Exited, i32::try_from(code).unwrap_or(UNKNOWN_STATUS)),
+    }
+}
+
+/// The layers that the engine was told to put up, and that it accepted.
+fn isolation(manager: &Manager, spec: &Spec) -> Isolation {
+    let info = manager.info();
+    let v2 = info.cgroup_version.as_deref() == Some("2");
+    Isolation {
+        user_ns: info.rootless,
+        pid_ns: true,
+        mount_ns: true,
+        net_ns: spec.network == Network::None,
+        ipc_ns: true,
+        uts_ns: true,
+        // Podman ignores the wish where control groups are of version 1.
+        cgroup_ns: v2 || manager.engine().flavor() == super::Flavor::Docker,
+        time_ns: false,
+        seccomp: Some(spec.filter.name().to_owned()),
+        landlock_abi: 0,
+        cgroup: Some(if v2 { "v2" } else { "v1" }.to_owned()),
+        no_new_privs: true,
+        capabilities_dropped: true,
+    }
+}
+
+fn assemble(request: &Request, heard: Heard, outcome: Outcome, exit_code: i32) -> ExecutionResult {
+    let mut stderr = heard.stderr.text;
+    if let Some(notice) = notice(outcome, &request.limits.into()) {
+        if !stderr.is_empty() && !stderr.ends_with('\n') {
+            stderr.push('\n');
+        }
+        stderr.push_str(&notice);
+        stderr.push('\n');
+    }
+    ExecutionResult {
+        stdout: heard.stdout.text,
+        stderr,
+        exit_code,
+        duration: 0.0,
+        meta: Meta {
+            runtime: String::new(),
+            language: request.language.as_str().to_owned(),
+            truncated: heard.stdout.truncated || heard.stderr.truncated,
+            timed_out: outcome == Outcome::TimedOut,
+            blocked_imports: Vec::new(),
+            resource_limits: request.limits.into(),
+            isolation: Isolation::NONE,
+            outcome,
+            stdout_bytes: heard.stdout.total_bytes,
+            stderr_bytes: heard.stderr.total_bytes,
+            peak_memory_bytes: None,
+            cpu_seconds: None,
+            artifact: None,
+            warm: false,
+            output_files: Vec::new(),
+            session: None,
+            warnings: heard.broken.into_iter().collect(),
+        },
+    }
+}
+
+impl Places {
+    fn harvest(&self, destination: Option<&Destination>, limit: u64) -> harvest::Harvest {
+        let output: &Path = &self.workdir().path().join("output");
+        match harvest::open_directory(output) {
+            Ok(source) => harvest::collect(&source, destination, limit),
+            Err(error) => harvest::Harvest {
+                files: Vec::new(),
+                warnings: vec![format!("the output files could not be collected: {error}")],
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::container::state::State;
+
+    #[test]
+    fn every_end_is_told_as_what_it_was() {
+        use Interruption::{Cancelled, DiskFull, TimedOut};
+        let check = |exit_code, oom_killed, interruption, expected| {
+            let life = Life {
+                state: State::Destroyed(None),
+                exit_code,
+                oom_killed,
+                problems: Vec::new(),
+            };
+            assert_eq!(
+                conclude(&life, interruption, false),
+                expected,
+                "{exit_code:?} {interruption:?}"
+            );
+        };
+        check(Some(0), false, None, (Outcome::Exited, 0));
+        check(Some(3), false, None, (Outcome::Exited, 3));
+        check(Some(255), false, None, (Outcome::Exited, 255));
+        check(Some(139), false, None, (Outcome::Signalled, -11));
+        check(Some(137), true, None, (Outcome::MemoryExceeded, -9));
+        check(Some(137), false, Some(TimedOut), (Outcome::TimedOut, -1));
+        check(None, false, Some(TimedOut), (Outcome::TimedOut, -1));
+        check(Some(0), false, Some(TimedOut), (Outcome::Exited, 0));
+        check(Some(137), false, Some(Cancelled), (Outcome::Cancelled, -9));
+        check(Some(137), false, Some(DiskFull), (Outcome::Signalled, -9));
+        check(None, false, None, (Outcome::Unknown, 125));
+        // One of several processes may have been killed for memory without the end of all.
+        check(Some(0), true, None, (Outcome::Exited, 0));
+    }
+
+    #[test]
+    fn lost_output_is_no_success() {
+        let life = Life {
+            state: State::Destroyed(None),
+            exit_code: Some(0),
+            oom_killed: false,
+            problems: Vec::new(),
+        };
+        assert_eq!(conclude(&life, None, true), (Outcome::Unknown, 125));
+    }
+}

@@ -1,0 +1,42 @@
+//! The image of sandboxes, made by the product itself from this machine's packages.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::answers;
+use crate::process::cargo;
+use crate::report;
+
+/// The name that the configuration has by default.
+const IMAGE: &str = "ringfence-sandbox:latest";
+
+/// Makes the image in both engines, where it is missing.
+pub(super) fn setup(root: &Path) -> Result<()> {
+    for engine in ["docker", "podman"] {
+        if answers(root, engine, &["image", "inspect", IMAGE]) {
+            report::line(&format!("{IMAGE} in {engine}: there"));
+            continue;
+        }
+        report::line(&format!("{IMAGE} in {engine}: making it"));
+        let arguments = [
+            "run",
+            "--quiet",
+            "--package",
+            "ringfence",
+            "--",
+            "setup",
+            "image",
+            "--from",
+            "host",
+            "--engine",
+            engine,
+        ];
+        // What is set up for the tests is none of the person's own state.
+        let state = root.join("target/setup-state");
+        cargo(root, &arguments)
+            .env("XDG_STATE_HOME", &state.to_string_lossy())
+            .run()?;
+    }
+    Ok(())
+}
