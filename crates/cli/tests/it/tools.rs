@@ -161,8 +161,8 @@ fn arguments_that_do_not_fit_are_refused_and_the_field_is_named() {
 #[rustfmt::skip]
 fn mistakes() -> Vec<(&'static str, Value, &'static str, &'static str)> {
     vec![
-        ("run_code", json!({}), "\"code\" is a required", "members: code, files?, language?"),
-        ("run_code", json!({"code": "", "lang": ""}), "'lang' was", "members: code, files?, language?"),
+        ("run_code", json!({}), "\"code\" is a required", "members: code, language?, runtime?"),
+        ("run_code", json!({"code": "", "lang": ""}), "'lang' was", "members: code, language?, runtime?"),
         ("run_code", json!({"code": "", "timeout": "5 s"}), "\"5 s\" cannot be read", "`timeout`: Seconds until"),
         ("run_code", json!({"code": "", "session": "a b"}), "\"a b\" does not match", "`session`: The name of"),
         ("run_code", json!({"code": "", "runtime": "e2b"}), "the runtime `e2b` is not available", "SANDBOX_TYPE"),
