@@ -4,6 +4,7 @@
 //! each of its words ([`Named`]) is noted before the question, and looked at again after the answer.
 
 mod named;
+mod obeyed;
 mod risk;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use ringfence_policy::cascade::{Decision, Effect, Rules};
 use ringfence_policy::{EnvName, Timeout};
 
 pub(crate) use named::{Named, TooMuch};
+pub(crate) use obeyed::{heed, obeyed};
 pub(crate) use risk::Risk;
 
 use crate::assessor::Assessor;
@@ -20,6 +22,16 @@ use crate::shell::{Host, Runner, ShellOutput};
 
 /// Where programs are found: no directory that a workspace could put something into.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Settings that git obeys before those of any repository: it runs no watcher of files, and looks into no submodule,
+/// whose settings an agent could have written.
+const GIT_SETTINGS: &[(&str, &str)] = &[
+    ("GIT_CONFIG_COUNT", "2"),
+    ("GIT_CONFIG_KEY_0", "core.fsmonitor"),
+    ("GIT_CONFIG_VALUE_0", "false"),
+    ("GIT_CONFIG_KEY_1", "diff.ignoreSubmodules"),
+    ("GIT_CONFIG_VALUE_1", "dirty"),
+];
 
 /// How commands run on this machine, and which.
 #[derive(Debug, Clone)]
@@ -54,7 +66,8 @@ impl HostSettings {
             .filter(|(name, _)| name.as_str() != "PATH")
             .cloned()
             .collect();
-        variables.extend("PATH".parse().ok().map(|name| (name, PATH.to_owned())));
+        let ours = std::iter::once(("PATH", PATH)).chain(GIT_SETTINGS.iter().copied());
+        variables.extend(ours.filter_map(|(name, value)| Some((name.parse().ok()?, value.to_owned()))));
         Runner::Host(Host {
             variables,
             directory: self.directory.clone(),

@@ -30,6 +30,7 @@ pub use caller::{Caller, Surface};
 pub use error::{ErrorKind, ToolError};
 pub use limits::{Allowance, AtLimit, Extension, ToolLimits};
 pub use overtime::Approvals;
+pub(crate) use review::Around;
 pub use tool::{Answer, Clock, Definition, Effects, Tool};
 
 use crate::approval::Asked;

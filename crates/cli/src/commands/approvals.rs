@@ -131,8 +131,12 @@ fn shown(request: &Request) -> String {
     };
     let who = visible(&request.scope);
     let text = indented(&request.text);
+    let place = match request.kind.directory() {
+        "" => String::new(),
+        directory => format!("    starts in {}\n", visible(directory)),
+    };
     format!(
-        "{}  {kind}  for {who} in {}  {state}\n{text}",
+        "{}  {kind}  for {who} in {}  {state}\n{place}{text}",
         request.id,
         request.chat.as_str()
     )

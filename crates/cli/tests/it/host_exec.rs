@@ -100,6 +100,54 @@ fn what_the_lists_allow_runs_at_once_on_the_host() {
 }
 
 #[test]
+fn what_an_agent_wrote_is_not_obeyed_by_a_program_that_only_reads() {
+    let workspace = ["--workspace", "."];
+    let tools = Tools::new(LISTS).with(&workspace);
+    let settings = |tools: &Tools, touched: &str| {
+        let (touched, work) = (tools.dir.path(touched), tools.dir.path("work"));
+        format!(
+            "[core]\nrepositoryformatversion = 0\nbare = false\nworktree = {}\nfsmonitor = \"touch '{}'; false\"\n",
+            work.display(),
+            touched.display()
+        )
+    };
+    let write = |path: &str, content: &str| {
+        tools.ask("file_write", json!({"path": path, "content": content}));
+    };
+    write("HEAD", "ref: refs/heads/main\n");
+    write("config", &settings(&tools, "touched"));
+    write("objects/x", "");
+    write("refs/x", "");
+    // Outside of our hands it works.
+    let git = |tools: &Tools| {
+        tools.dir.program("git").arg("status").output().unwrap();
+    };
+    git(&tools);
+    assert!(tools.dir.path("touched").exists());
+    fs::remove_file(tools.dir.path("touched")).unwrap();
+    let asking = Asking::of(&tools, "git status");
+    let reasons = asking.question()["reasons"].to_string();
+    assert!(reasons.contains("config can say what it runs"), "{reasons}");
+    asking.answer("deny");
+    assert_eq!(asking.end()["error"]["type"], "rejected");
+
+    // Nor what code of a guest made that was not there.
+    let other = Tools::new(LISTS).with(&workspace);
+    let code = format!(
+        "mkdir -p .git/objects .git/refs && echo ref: refs/heads/main > .git/HEAD && cat > .git/config <<'E'\n{}E\n",
+        settings(&other, "touched")
+    );
+    other.ask("run_code", json!({"language": "bash", "code": code}));
+    git(&other);
+    assert!(other.dir.path("touched").exists());
+    fs::remove_file(other.dir.path("touched")).unwrap();
+    let asking = Asking::of(&other, "git status");
+    asking.answer("deny");
+    assert_eq!(asking.end()["error"]["type"], "rejected");
+    assert!(!tools.dir.path("touched").exists() && !other.dir.path("touched").exists());
+}
+
+#[test]
 fn output_is_told_in_sections_and_cut() {
     let tools = Tools::new(LISTS);
     let ask = |command: &str| {

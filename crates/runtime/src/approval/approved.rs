@@ -17,7 +17,7 @@ const MAX_FILE: u64 = 4 * 1024 * 1024;
 /// The most entries.
 const MAX_ENTRIES: usize = 1_000;
 
-const HEADER: &str = "# Commands that run without a question: the exact text, for this scope.\n\
+const HEADER: &str = "# Commands that run without a question: the exact text, for this scope, in this directory.\n\
                       # Remove a block to be asked again.\n";
 
 /// The file.
@@ -34,12 +34,21 @@ pub struct Entry {
     pub text: String,
     /// For whom.
     pub scope: String,
+    /// Where it starts; elsewhere the same text means something else.
+    #[serde(default)]
+    pub directory: String,
     /// Since when; for the reader.
     #[serde(default)]
     pub since: String,
     /// Who allowed it; for the reader.
     #[serde(default)]
     pub by: String,
+}
+
+impl Entry {
+    fn is(&self, scope: &str, text: &str, directory: &str) -> bool {
+        self.text == text && self.scope == scope && self.directory == directory
+    }
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -76,19 +85,17 @@ impl Approved {
         }
     }
 
-    /// Whether exactly this text is allowed for good.
+    /// Whether exactly this text is allowed for good in this directory.
     ///
     /// # Errors
     /// As for [`Approved::entries`].
-    pub fn holds(&self, scope: &str, text: &str) -> Result<bool, Error> {
+    pub fn holds(&self, scope: &str, text: &str, directory: &str) -> Result<bool, Error> {
         let entries = self.entries()?;
-        Ok(entries
-            .iter()
-            .any(|entry| entry.text == text && entry.scope == scope))
+        Ok(entries.iter().any(|entry| entry.is(scope, text, directory)))
     }
 
     /// Adds a text, behind whatever the person wrote.
-    pub(super) fn add(&self, scope: &str, text: &str, by: &str) -> Result<(), Error> {
+    pub(super) fn add(&self, scope: &str, text: &str, directory: &str, by: &str) -> Result<(), Error> {
         let mut file = OpenOptions::new()
             .read(true)
             .append(true)
@@ -99,10 +106,7 @@ impl Approved {
         // Two people at once must not both find room for the last entry.
         file.lock().map_err(|error| self.file(error))?;
         let entries = self.read(file.try_clone().map_err(|error| self.file(error))?)?;
-        if entries
-            .iter()
-            .any(|entry| entry.text == text && entry.scope == scope)
-        {
+        if entries.iter().any(|entry| entry.is(scope, text, directory)) {
             return Ok(());
         }
         if entries.len() >= MAX_ENTRIES {
@@ -111,6 +115,7 @@ impl Approved {
         let entry = Entry {
             text: text.to_owned(),
             scope: scope.to_owned(),
+            directory: directory.to_owned(),
             since: rfc3339(SystemTime::now()),
             by: by.to_owned(),
         };

@@ -107,6 +107,9 @@ pub enum Kind {
         risk: Option<u8>,
         /// Whether it may be allowed for good.
         lasting: Lasting,
+        /// Where it runs, and on what.
+        #[serde(default, flatten)]
+        place: Place,
     },
     /// Whether a tool may go on beyond its time limit.
     SoftTimeout {
@@ -119,6 +122,17 @@ pub enum Kind {
     },
 }
 
+/// What a command means besides its text: a remembered answer holds for the same only.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Place {
+    /// The directory where it starts.
+    #[serde(default)]
+    pub directory: String,
+    /// What stood behind its words when it was asked about, where it may run that.
+    #[serde(default)]
+    pub files: Option<Digest>,
+}
+
 /// Whether an answer may hold from then on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -127,6 +141,8 @@ pub enum Lasting {
     Offered,
     /// Never: a shell or an interpreter with code does something else tomorrow.
     Never,
+    /// Not even in this session: whoever asks can change what it runs.
+    Once,
 }
 
 /// How long an answer holds.
@@ -148,17 +164,37 @@ impl Kind {
     /// Whether an answer may be remembered so.
     pub const fn allows(&self, remember: Remember) -> bool {
         match (self, remember) {
-            (_, Remember::Once | Remember::Session) => true,
+            (_, Remember::Once) => true,
+            (
+                Self::Command {
+                    lasting: Lasting::Once,
+                    ..
+                },
+                _,
+            ) => false,
+            (_, Remember::Session) => true,
             (_, Remember::Uses(uses)) => uses > 0 && uses <= super::MAX_USES,
             (Self::Command { lasting, .. }, Remember::Always) => matches!(lasting, Lasting::Offered),
             (Self::SoftTimeout { .. }, Remember::Always) => false,
         }
     }
 
+    /// The directory where what is asked about starts; empty where there is none.
+    pub fn directory(&self) -> &str {
+        match self {
+            Self::Command { place, .. } => &place.directory,
+            Self::SoftTimeout { .. } => "",
+        }
+    }
+
     /// What a remembered answer is about: the same subject is the same question.
     pub(super) fn subject(&self, text: &str) -> String {
         match self {
-            Self::Command { .. } => format!("command:{}", Digest::of(text.as_bytes())),
+            Self::Command { place, .. } => {
+                let directory = Digest::of(place.directory.as_bytes());
+                let files = place.files.map(|files| files.to_string()).unwrap_or_default();
+                format!("command:{}:{directory}:{files}", Digest::of(text.as_bytes()))
+            }
             Self::SoftTimeout { tool, .. } => format!("soft_timeout:{tool}"),
         }
     }
@@ -287,6 +323,7 @@ mod tests {
             reasons: Vec::new(),
             risk: None,
             lasting,
+            place: Place::default(),
         };
         let timeout = Kind::SoftTimeout {
             tool: "a".to_owned(),

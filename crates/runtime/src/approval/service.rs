@@ -132,7 +132,7 @@ impl Service {
             // A file that cannot be used allows nothing: the person is asked, as without it.
             let lasting = question.kind.allows(Remember::Always)
                 && approved
-                    .holds(question.scope.as_str(), &question.text)
+                    .holds(question.scope.as_str(), &question.text, question.kind.directory())
                     .unwrap_or(false);
             if lasting {
                 return Ok(Some("a lasting approval".to_owned()));
@@ -154,7 +154,12 @@ impl Service {
             let lasting = answer.verdict == Verdict::Approve && answer.remember == Remember::Always;
             let request = store.answer(&answer)?;
             if lasting {
-                approved.add(&request.scope, &request.text, &answer.by)?;
+                approved.add(
+                    &request.scope,
+                    &request.text,
+                    request.kind.directory(),
+                    &answer.by,
+                )?;
             }
             Ok(request)
         })

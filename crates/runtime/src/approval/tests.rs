@@ -58,6 +58,7 @@ fn command(text: &str) -> Question {
             reasons: vec!["installs packages".to_owned()],
             risk: Some(8),
             lasting: Lasting::Offered,
+            place: Place::default(),
         },
         text: text.to_owned(),
         scope: Scope::local(),
@@ -393,15 +394,15 @@ async fn a_lasting_approval_is_a_line_that_a_person_can_revoke() {
         }
     );
     let file = pair.answers.approved();
-    let holds = |scope, text| file.holds(scope, text).unwrap();
+    let holds = |scope, text| file.holds(scope, text, "").unwrap();
     assert!(
         holds("local", "echo \"a\"\nb") && !holds("bob", "echo \"a\"\nb") && !holds("local", "echo \"a\"")
     );
     // What the person wrote stays, and what the person takes out is gone.
     let text = std::fs::read_to_string(file.path()).unwrap();
     std::fs::write(file.path(), format!("# mine\n{text}")).unwrap();
-    file.add("local", "ls", "ann").unwrap();
-    file.add("local", "ls", "ann").unwrap();
+    file.add("local", "ls", "", "ann").unwrap();
+    file.add("local", "ls", "", "ann").unwrap();
     let text = std::fs::read_to_string(file.path()).unwrap();
     assert!(
         text.starts_with("# mine\n") && file.entries().unwrap().len() == 2,
@@ -416,10 +417,13 @@ async fn a_file_that_others_may_write_to_or_that_makes_no_sense_allows_nothing()
     use std::os::unix::fs::PermissionsExt;
     let pair = Pair::new();
     let file = pair.asks.approved();
-    file.add("local", "x", "ann").unwrap();
-    assert!(file.holds("local", "x").unwrap());
+    file.add("local", "x", "", "ann").unwrap();
+    assert!(file.holds("local", "x", "").unwrap());
     std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o620)).unwrap();
-    assert!(matches!(file.holds("local", "x"), Err(Error::Approved { .. })));
+    assert!(matches!(
+        file.holds("local", "x", ""),
+        Err(Error::Approved { .. })
+    ));
     let asking = pair.ask(command("x"));
     pair.answers.answer(no(&pair.only().await)).await.unwrap();
     assert_eq!(decided(asking).await, Decision::Rejected { by: "ann".to_owned() });
@@ -433,9 +437,46 @@ async fn a_file_that_others_may_write_to_or_that_makes_no_sense_allows_nothing()
     ] {
         std::fs::write(file.path(), format!("{good}\n{bad}")).unwrap();
         assert!(
-            matches!(file.holds("local", "x"), Err(Error::Approved { .. })),
+            matches!(file.holds("local", "x", ""), Err(Error::Approved { .. })),
             "{bad}"
         );
+    }
+}
+
+#[tokio::test]
+async fn a_remembered_answer_holds_in_its_directory_and_for_its_files_alone() {
+    let pair = Pair::new();
+    let at = |directory: &str, files: &str| {
+        let mut question = command("./job");
+        if let Kind::Command { place, .. } = &mut question.kind {
+            place.directory = directory.to_owned();
+            place.files = Some(Digest::of(files.as_bytes()));
+        }
+        question
+    };
+    for remember in [Remember::Session, Remember::Always] {
+        let asking = pair.ask(at("/a", "1"));
+        let request = pair.only().await;
+        let answer = Answer {
+            remember,
+            ..yes(&request)
+        };
+        pair.answers.answer(answer).await.unwrap();
+        decided(asking).await;
+        // The same again is not asked.
+        decided(pair.ask(at("/a", "1"))).await;
+        let elsewhere = [at("/b", "1"), at("/a/", "1"), at("", "1")];
+        let others = elsewhere
+            .into_iter()
+            .chain((remember == Remember::Session).then(|| at("/a", "2")));
+        for other in others {
+            let asking = pair.ask(other);
+            let request = pair.only().await;
+            pair.answers.answer(yes(&request)).await.unwrap();
+            decided(asking).await;
+        }
+        let forgotten = pair.store();
+        forgotten.connection.execute("DELETE FROM grants", []).unwrap();
     }
 }
 
@@ -446,6 +487,7 @@ async fn what_may_not_be_remembered_is_not_taken_at_all() {
         reasons: Vec::new(),
         risk: None,
         lasting: Lasting::Never,
+        place: Place::default(),
     };
     let asking = pair.ask(Question {
         kind,

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use look::{Look, Stamp};
 
+use crate::audit::Digest;
+
 /// What stands behind the words of a line: programs on the path, files and directories.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Named(BTreeMap<PathBuf, Stamp>);
@@ -51,6 +53,11 @@ impl Named {
             }
         }
         Ok(Self(look.found()))
+    }
+
+    /// What all of it is, in short.
+    pub(crate) fn digest(&self) -> Digest {
+        Digest::of(format!("{:?}", self.0).as_bytes())
     }
 
     /// The first path that is not what it was.

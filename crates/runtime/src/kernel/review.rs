@@ -1,11 +1,24 @@
 //! The review of a line that no list allows: a model scores it, and a person is asked.
 
+use std::path::Path;
+
 use ringfence_policy::cascade::{Decision, Stage};
 
 use super::{Approvals, Call, ErrorKind, ToolError, taken_back};
-use crate::approval::{self, Kind, Lasting, Question};
+use crate::approval::{self, Kind, Lasting, Place, Question};
 use crate::egress::AttemptLog;
-use crate::host::{HostSettings, Risk, may_last};
+use crate::host::{HostSettings, Named, Risk, may_last};
+
+/// What a line means besides its text.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Around<'a> {
+    /// Where it starts.
+    pub(crate) directory: &'a Path,
+    /// What stands behind its words.
+    pub(crate) named: &'a Named,
+    /// Whether its programs obey what an agent could have written there.
+    pub(crate) obeys: bool,
+}
 
 impl Call<'_> {
     /// Keeps what the policy said of a line for the audit log.
@@ -16,8 +29,14 @@ impl Call<'_> {
     }
 
     /// Returns once a model or a person lets the line run.
-    pub(crate) async fn review(&self, line: &str, decision: &Decision) -> Result<(), ToolError> {
+    pub(crate) async fn review(
+        &self,
+        line: &str,
+        decision: &Decision,
+        around: Around<'_>,
+    ) -> Result<(), ToolError> {
         let host = self.host()?;
+
         let risk = self.risk(host, line, decision).await?;
         let record = risk.recorded(decision);
         let note = |by: &str| self.recording.notes().judged(format!("{record}; {by}"));
@@ -26,7 +45,7 @@ impl Call<'_> {
             return Ok(());
         }
         note("nobody has answered");
-        let (said, result) = told(self.ask_about(host, line, decision, &risk).await?, host);
+        let (said, result) = told(self.ask_about((line, around), decision, &risk).await?, host);
         note(&said);
         result
     }
@@ -49,11 +68,11 @@ impl Call<'_> {
     /// Asks the person whether a line may run on the host, and waits.
     async fn ask_about(
         &self,
-        host: &HostSettings,
-        line: &str,
+        (line, around): (&str, Around<'_>),
         decision: &Decision,
         risk: &Risk,
     ) -> Result<approval::Decision, ToolError> {
+        let host = self.host()?;
         let Some(Approvals { service, chat }) = &self.kernel.approvals else {
             return Err(ToolError::new(
                 ErrorKind::PermissionDenied,
@@ -61,19 +80,26 @@ impl Call<'_> {
                 "use a command that the user's lists allow",
             ));
         };
+        let lasting = match (around.obeys, may_last(decision)) {
+            (true, _) => Lasting::Once,
+            (false, true) => Lasting::Offered,
+            (false, false) => Lasting::Never,
+        };
+        let place = Place {
+            directory: around.directory.display().to_string(),
+            files: (lasting != Lasting::Offered).then(|| around.named.digest()),
+        };
         let question = Question {
             kind: Kind::Command {
                 reasons: risk
                     .reason()
                     .into_iter()
                     .chain(decision.reasons.clone())
+                    .chain([format!("it starts in {}", place.directory)])
                     .collect(),
                 risk: Some(risk.value()),
-                lasting: if may_last(decision) {
-                    Lasting::Offered
-                } else {
-                    Lasting::Never
-                },
+                lasting,
+                place,
             },
             text: line.to_owned(),
             scope: self.caller.scope.clone(),

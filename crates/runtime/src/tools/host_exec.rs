@@ -1,14 +1,14 @@
 //! `host_exec`: a command on this machine itself, as far as the policy or a person allows it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ringfence_policy::Language;
 use ringfence_policy::cascade::{Verdict, decide};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::host::{HostSettings, Named, TooMuch, program, told};
-use crate::kernel::{Answer, Call, Clock, Effects, ErrorKind, Tool, ToolError};
+use crate::host::{HostSettings, Named, TooMuch, heed, obeyed, program, told};
+use crate::kernel::{Answer, Around, Call, Clock, Effects, ErrorKind, Tool, ToolError};
 
 pub(super) struct HostExec;
 
@@ -34,12 +34,21 @@ impl Tool for HostExec {
     async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
         let host = call.host()?;
         let line = arguments.command;
-        let decision = decide(&line, &host.rules);
-        call.judged(&decision);
         let directory = call.directory(host);
+        let mut decision = decide(&line, &host.rules);
+        let obeyed = settings(&line, &directory).await?;
+        if let Some(file) = &obeyed {
+            heed(&mut decision, file);
+        }
+        call.judged(&decision);
         if decision.verdict == Verdict::Review {
             let named = look(&line, &directory, host).await?;
-            call.review(&line, &decision).await?;
+            let around = Around {
+                directory: &directory,
+                named: &named,
+                obeys: obeyed.is_some(),
+            };
+            call.review(&line, &decision, around).await?;
             // A model or a person has seen the line; what it names must be the same still.
             if let Some(path) = look(&line, &directory, host).await?.changed_since(&named) {
                 return Err(changed(&path));
@@ -49,12 +58,43 @@ impl Tool for HostExec {
         request.env.clear();
         request.limits.timeout = request.limits.timeout.min(host.timeout);
         let command = program(&line, &decision);
-        let output = call.command(&host.runner(), request, command, None).await?;
         if decision.verdict == Verdict::Notify {
-            call.notify(&format!("ran on the host: {line}")).await;
+            // Before it runs: a caller that takes the call back must not keep the person from knowing.
+            call.notify(&notice(&line)).await;
         }
+        let output = call.command(&host.runner(), request, command, None).await?;
         Ok(Answer::text(told(&output)))
     }
+}
+
+/// How much of a line is told, in characters: every gateway can show it.
+const MAX_TOLD: usize = 1_000;
+
+/// What a person is told of a line that runs; how much of it is missing stands before it.
+fn notice(line: &str) -> String {
+    match line.char_indices().nth(MAX_TOLD) {
+        Some((end, _)) => {
+            let whole = line.chars().count();
+            format!(
+                "runs on the host (the first {MAX_TOLD} of {whole} characters): {}",
+                &line[..end]
+            )
+        }
+        None => format!("runs on the host: {line}"),
+    }
+}
+
+/// What the programs of a line obey beside it, on a thread that may wait for a disk.
+async fn settings(line: &str, directory: &Path) -> Result<Option<PathBuf>, ToolError> {
+    let (line, directory) = (line.to_owned(), directory.to_path_buf());
+    let looking = tokio::task::spawn_blocking(move || obeyed(&line, &directory));
+    looking.await.map_err(|_| {
+        ToolError::new(
+            ErrorKind::Internal,
+            "the look at the directory of the command broke off",
+            "report this as a defect",
+        )
+    })
 }
 
 /// Looks at what a line names, on a thread that may wait for a disk.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ringfence_policy::Timeout;
-use ringfence_runtime::approval::{Chat, Decision, Error, Kind, Lasting, Question, Service};
+use ringfence_runtime::approval::{Chat, Decision, Error, Kind, Lasting, Place, Question, Service};
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
@@ -45,6 +45,7 @@ impl Served {
                 reasons: vec!["unknown".to_owned()],
                 risk: Some(8),
                 lasting: Lasting::Never,
+                place: Place::default(),
             },
             text,
             scope: format!("u{scope}").parse().unwrap(),

@@ -283,6 +283,7 @@ impl Server {
                         continue;
                     }
                     if is_stateless(context) {
+                        let asked = *asked;
                         return Ok(self.put_off(Waiting { invocation, asked }).into());
                     }
                     let by = elicitation::client_name(context);

@@ -60,7 +60,7 @@ pub(super) struct Invocation {
 #[derive(Debug)]
 pub(super) enum Event {
     /// A person is asked.
-    Asked(Asked),
+    Asked(Box<Asked>),
     /// A person is told something.
     Told(String),
     /// It has ended.
@@ -139,7 +139,7 @@ impl Invocation {
         tokio::select! {
             // What was said before the end is told before the end.
             biased;
-            Some(asked) = self.questions.recv() => Event::Asked(asked),
+            Some(asked) = self.questions.recv() => Event::Asked(Box::new(asked)),
             Some(text) = self.notices.recv() => Event::Told(text),
             done = &mut self.done => Event::Done(done.unwrap_or_else(|_| Err(broken()))),
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 
 use ringfence_policy::{Scope, Timeout};
-use ringfence_runtime::approval::{Chat, Decision, Kind, Lasting, Question, Service};
+use ringfence_runtime::approval::{Chat, Decision, Kind, Lasting, Place, Question, Service};
 use serde_json::{Value, json};
 
 use crate::support::{Dir, eventually};
@@ -17,6 +17,7 @@ fn ask(dir: &Dir, text: &str) -> JoinHandle<Decision> {
             reasons: Vec::new(),
             risk: Some(8),
             lasting: Lasting::Offered,
+            place: Place::default(),
         },
         text: text.to_owned(),
         scope: Scope::local(),

@@ -440,7 +440,7 @@ fn what_ran_by_the_notify_list_is_told_to_clients_that_want_to_hear() {
     let told = client.until(|message| message["method"] == "notifications/message");
     assert_eq!(
         (&told["params"]["level"], &told["params"]["data"]),
-        (&json!("notice"), &json!("ran on the host: touch made")),
+        (&json!("notice"), &json!("runs on the host: touch made")),
         "{told}"
     );
     client.leave().well();

@@ -154,6 +154,35 @@ fn nothing_that_runs_code_is_allowed_for_good_however_it_is_spelled() {
 }
 
 #[test]
+fn an_answer_for_the_session_holds_for_the_same_script_in_the_same_directory() {
+    let world = world(ON, false);
+    let (talk, line) = (["--session", "talk"], "sh job.sh");
+    let script = |path: &str, text: &str| world.dir.write(path, text);
+    script("work/job.sh", "true");
+    let asker = Asker::with(&world, Through::Tool, &talk, line);
+    let question = question(&world, line);
+    let place = world.dir.path("work").display().to_string();
+    assert_eq!(question["directory"], place);
+    assert!(
+        question["reasons"]
+            .to_string()
+            .contains(&format!("it starts in {place}"))
+    );
+    let id = question["id"].as_str().unwrap();
+    ringfence(&world, &["approvals", "approve", id, "--session"]).ok();
+    asker.end();
+    assert!(runs(&world, &talk, line));
+    fs::create_dir(world.dir.path("other")).unwrap();
+    script("other/job.sh", "true");
+    let other = world.dir.path("other").display().to_string();
+    assert!(!runs(&world, &["--session", "talk", "--workspace", &other], line));
+    assert!(runs(&world, &talk, line));
+    script("work/job.sh", "id");
+    assert!(!runs(&world, &talk, line));
+    world.close();
+}
+
+#[test]
 fn the_file_of_lasting_approvals_is_believed_only_as_a_whole_and_only_if_it_is_ours() {
     let world = world(ON, false);
     let line = "touch made";
@@ -167,7 +196,15 @@ fn the_file_of_lasting_approvals_is_believed_only_as_a_whole_and_only_if_it_is_o
     assert!(runs(line) && !runs("touch other"));
     assert!(!self::runs(&world, &["--user", "bob"], line));
     // A person edits it: what is added counts, but nothing that runs code.
-    let entry = |text: &str| format!("{good}\n[[command]]\ntext = '{text}'\nscope = 'local'\n");
+    let work = world.dir.path("work").display().to_string();
+    let below = |directory: &str, text: &str| {
+        format!("{good}\n[[command]]\ntext = '{text}'\nscope = 'local'\ndirectory = '{directory}'\n")
+    };
+    let entry = |text: &str| below(&work, text);
+    for elsewhere in ["", "/", "work"] {
+        fs::write(&file, below(elsewhere, "touch other")).unwrap();
+        assert!(!runs("touch other"), "{elsewhere}");
+    }
     fs::write(&file, entry("touch other")).unwrap();
     assert!(runs("touch other") && runs(line));
     fs::write(&file, entry("bash job.sh")).unwrap();

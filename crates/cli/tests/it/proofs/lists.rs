@@ -54,7 +54,7 @@ fn command_in_notify_list_executes_and_sends_notification() {
     let told = gateway.expect("message");
     assert_eq!(
         (&told["chatId"], &told["text"]),
-        (&json!("local"), &json!("ran on the host: touch made"))
+        (&json!("local"), &json!("runs on the host: touch made"))
     );
     drop(gateway);
     world.close();
@@ -305,7 +305,7 @@ fn notify_sends_outbound_message() {
     Asker::start(&world, Through::Tool, "touch made").end();
     world.start_engine();
     let mut gateway = Gateway::of(&world);
-    assert_eq!(gateway.expect("message")["text"], "ran on the host: touch made");
+    assert_eq!(gateway.expect("message")["text"], "runs on the host: touch made");
     drop(gateway);
     world.close();
 }

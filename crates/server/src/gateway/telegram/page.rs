@@ -33,10 +33,11 @@ pub(super) fn pages(card: &Card) -> Vec<Page> {
 
 /// A notice as one message.
 pub(super) fn notice(text: &str) -> Page {
-    let text = &text[..split_at(text, MAX_UNITS)];
+    let shown = &text[..split_at(text, MAX_UNITS)];
+    let more = if shown.len() < text.len() { " \u{2026}" } else { "" };
     Page {
-        text: text.to_owned(),
-        entities: vec![entity(MessageEntityType::Code, 0, units(text))],
+        text: format!("{shown}{more}"),
+        entities: vec![entity(MessageEntityType::Code, 0, units(shown))],
     }
 }
 

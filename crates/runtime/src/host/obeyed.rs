@@ -1,0 +1,386 @@
+//! Settings in the directory where a command starts, by which a program that only reads runs others.
+//!
+//! An agent writes in that directory, and a guest may make what is not there. What says nothing but harmless things
+//! changes nothing; for anything else a person is asked.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ringfence_policy::cascade::{Decision, Effect, Finding, Part, Stage, Verdict};
+
+/// Programs, and files of the directory that say what they run.
+const NAMES: &[(&[&str], &[&str])] = &[
+    (
+        &[
+            "cargo",
+            "rustc",
+            "rustup",
+            "rustdoc",
+            "rustfmt",
+            "rust-analyzer",
+            "clippy",
+        ],
+        &["rust-toolchain", "rust-toolchain.toml", ".cargo"],
+    ),
+    (
+        &["npm", "npx", "yarn", "yarnpkg", "pnpm", "pnpx", "corepack", "bun"],
+        &[
+            ".npmrc",
+            ".yarnrc",
+            ".yarnrc.yml",
+            ".yarn",
+            ".pnpmfile.cjs",
+            "bunfig.toml",
+        ],
+    ),
+    (&["ansible"], &["ansible.cfg"]),
+    (&["gdb"], &[".gdbinit"]),
+    (&["lldb"], &[".lldbinit"]),
+    (&["hg"], &[".hg"]),
+];
+
+/// Programs that obey the settings of the git repository that they are in.
+const GIT: &[&str] = &["git", "gh", "glab", "hub", "tig", "go"];
+
+/// Hooks of git that reading can run.
+const HOOKS: &[&str] = &["post-index-change", "reference-transaction"];
+
+/// Settings of a repository that name no program, by their section; `*` stands for every setting of it.
+const HARMLESS: &[(&str, &[&str])] = &[
+    (
+        "core",
+        &[
+            "repositoryformatversion",
+            "filemode",
+            "bare",
+            "logallrefupdates",
+            "ignorecase",
+            "precomposeunicode",
+            "symlinks",
+            "autocrlf",
+            "eol",
+            "safecrlf",
+            "longpaths",
+            "quotepath",
+            "abbrev",
+            "untrackedcache",
+            "whitespace",
+            "sparsecheckout",
+            "sparsecheckoutcone",
+        ],
+    ),
+    (
+        "remote",
+        &[
+            "url",
+            "pushurl",
+            "fetch",
+            "push",
+            "tagopt",
+            "prune",
+            "gh-resolved",
+        ],
+    ),
+    (
+        "branch",
+        &[
+            "remote",
+            "merge",
+            "rebase",
+            "pushremote",
+            "description",
+            "gh-merge-base",
+            "vscode-merge-base",
+        ],
+    ),
+    ("user", &["name", "email", "signingkey", "useconfigonly"]),
+    ("submodule", &["active", "url"]),
+    ("extensions", &["objectformat", "refstorage"]),
+    ("pull", &["rebase", "ff"]),
+    ("push", &["default", "autosetupremote", "followtags"]),
+    ("fetch", &["prune", "prunetags"]),
+    ("merge", &["ff", "conflictstyle"]),
+    ("init", &["defaultbranch"]),
+    ("lfs", &["repositoryformatversion"]),
+    ("rerere", &["enabled"]),
+    ("color", &["*"]),
+    ("advice", &["*"]),
+    ("gc", &["*"]),
+];
+
+/// The longest settings of a repository that are read.
+const MAX_SETTINGS: u64 = 64 * 1024;
+
+/// Has a person asked about a line that a list or a model could let run, where its programs obey what an agent could
+/// have written.
+pub(crate) fn heed(decision: &mut Decision, file: &Path) {
+    let reason = format!("{} can say what it runs", file.display());
+    let floor = Effect::Code.floor(Effect::UNKNOWN_FLOOR);
+    decision.verdict = Verdict::Review;
+    decision.stage = Stage::Ask;
+    decision.matched = None;
+    decision.floor = decision.floor.max(floor);
+    decision.reasons.push(reason.clone());
+    decision.parts.push(Part {
+        text: file.display().to_string().escape_debug().to_string(),
+        depth: 0,
+        findings: vec![Finding {
+            effect: Effect::Code,
+            reason,
+        }],
+        blocked: None,
+        verdict: Verdict::Review,
+        matched: None,
+        floor,
+    });
+}
+
+/// The first file that says, or could say, what the programs of a line run that starts in `directory`.
+pub(crate) fn obeyed(line: &str, directory: &Path) -> Option<PathBuf> {
+    let named = |programs: &[&str]| programs.iter().any(|program| names(line, program));
+    let there = |name: &&str| directory.join(name).symlink_metadata().is_ok();
+    let mut files = NAMES
+        .iter()
+        .filter(|(programs, _)| named(programs))
+        .flat_map(|(_, files)| *files);
+    let file = files.find(|name| there(name)).map(|name| directory.join(name));
+    file.or_else(|| named(GIT).then(|| repository(directory)).flatten())
+}
+
+/// Whether a word of a line could be this program, or one of its own. Quotes are taken away, for bash does that, too.
+fn names(line: &str, program: &str) -> bool {
+    // What such quotes stand for is not read here.
+    if line.contains("$'") {
+        return true;
+    }
+    let bare: String = line
+        .replace("\\\n", "")
+        .chars()
+        .filter(|c| !"'\"\\".contains(*c))
+        .collect();
+    let separates = |c: char| c.is_whitespace() || "`$(){};&|<>=,".contains(c);
+    bare.split(separates).any(|word| {
+        let name = word.rsplit('/').next().unwrap_or_default();
+        name.strip_prefix(program)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    })
+}
+
+/// What of the repositories that a directory lies in could name a program.
+fn repository(directory: &Path) -> Option<PathBuf> {
+    // Without `.git`, git takes a directory itself for a repository if it looks like one.
+    let bare = directory.ancestors().find(|above| {
+        ["HEAD", "objects"]
+            .iter()
+            .all(|name| above.join(name).symlink_metadata().is_ok())
+    });
+    if let Some(bare) = bare {
+        return Some(bare.join("config"));
+    }
+    let modules = directory.join(".gitmodules");
+    if modules.symlink_metadata().is_ok() {
+        return Some(modules);
+    }
+    let mut all = directory.ancestors().map(|above| above.join(".git"));
+    all.find_map(|git| {
+        if git.symlink_metadata().is_ok() {
+            unclear(git)
+        } else {
+            None
+        }
+    })
+}
+
+/// What of a repository could name a program.
+fn unclear(git: PathBuf) -> Option<PathBuf> {
+    let Some(home) = home(&git) else {
+        return Some(git);
+    };
+    let hooks = HOOKS.iter().map(|hook| home.join("hooks").join(hook));
+    if let Some(hook) = hooks.into_iter().find(|hook| hook.symlink_metadata().is_ok()) {
+        return Some(hook);
+    }
+    let settings = home.join("config");
+    match text(&settings) {
+        Some(text) if is_harmless(&text) => None,
+        _ => Some(settings),
+    }
+}
+
+/// Where the settings are of what `.git` is or leads to.
+fn home(git: &Path) -> Option<PathBuf> {
+    let beside = git.parent()?;
+    let own = if git.is_dir() {
+        git.to_path_buf()
+    } else {
+        beside.join(text(git)?.strip_prefix("gitdir: ")?.trim_end())
+    };
+    match text(&own.join("commondir")) {
+        Some(common) => Some(own.join(common.trim_end())),
+        None => Some(own),
+    }
+}
+
+fn text(path: &Path) -> Option<String> {
+    let meta = fs::metadata(path).ok()?;
+    if !meta.is_file() || meta.len() > MAX_SETTINGS {
+        return None;
+    }
+    fs::read_to_string(path).ok()
+}
+
+/// Whether settings of git are of the plainest form, and name no program.
+fn is_harmless(settings: &str) -> bool {
+    let mut section = "";
+    settings.lines().map(str::trim).all(|line| {
+        if line.is_empty() || line.starts_with(['#', ';']) {
+            return true;
+        }
+        if let Some(head) = line.strip_prefix('[') {
+            // Behind the bracket git reads a setting, and in quotes a bracket is none.
+            let Some(head) = head.strip_suffix(']').filter(|head| !head.contains([']', '\\'])) else {
+                return false;
+            };
+            section = head.split([' ', '\t']).next().unwrap_or_default();
+            return allowed(section).is_some();
+        }
+        let key = line.split('=').next().unwrap_or_default().trim();
+        // What is not over at the end of its line goes on in the next one.
+        let whole = !line.ends_with('\\');
+        let keys = allowed(section).unwrap_or_default();
+        whole
+            && keys
+                .iter()
+                .any(|known| *known == "*" || key.eq_ignore_ascii_case(known))
+    })
+}
+
+fn allowed(section: &str) -> Option<&'static [&'static str]> {
+    let (_, keys) = HARMLESS
+        .iter()
+        .find(|(name, _)| section.eq_ignore_ascii_case(name))?;
+    Some(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringfence_policy::cascade::{Rules, decide};
+
+    const PLAIN: &str = "# ours\n[core]\n\trepositoryformatversion = 0\n\tbare=false\n[remote \"origin\"]\n\turl = x\n\
+                         \tfetch = +refs/heads/*:refs/remotes/origin/*\n[Branch \"a\"]\n\tMerge = refs/heads/a\n";
+
+    fn made(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let place = tempfile::tempdir().unwrap();
+        for (path, content) in files {
+            let path = place.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        place
+    }
+
+    #[test]
+    fn only_plain_settings_of_git_are_harmless() {
+        assert!(is_harmless(PLAIN));
+        for settings in [
+            "[core]\nfsmonitor = x",
+            "[core] fsmonitor = x",
+            "[core]fsmonitor=x",
+            "[core]\nbare = a\\\nfsmonitor = x",
+            "[CORE]\nFsMonitor",
+            "[diff \"x\"]\ntextconv = x",
+            "[filter \"x\"]\nclean = x",
+            "[include]\npath = x",
+            "[includeIf \"x\"]\npath = x",
+            "[remote \"a\"]\nvcs = x",
+            "[remote \"a]\n[core]\nfsmonitor=x",
+            "[color]\n[gpg]\nprogram = x",
+            "[extensions]\nworktreeConfig = true",
+            "[core \"a\\\n\"]\nbare = x",
+            "fsmonitor = x",
+            "[core.x]\nbare = x",
+            "\u{feff}[core]\nbare = x",
+        ] {
+            assert!(!is_harmless(settings), "{settings}");
+        }
+    }
+
+    #[test]
+    fn the_repository_is_found_as_git_finds_it() {
+        let check = |files: &[(&str, &str)], expected: Option<&str>| {
+            let place = made(files);
+            let found = obeyed("git status", place.path());
+            assert_eq!(found, expected.map(|name| place.path().join(name)), "{files:?}");
+        };
+        let evil = "[core]\nfsmonitor = x\n";
+        check(&[(".git/config", PLAIN)], None);
+        check(&[(".git/config", evil)], Some(".git/config"));
+        check(&[(".git/x", "")], Some(".git/config"));
+        check(
+            &[(".git/config", PLAIN), (".git/hooks/post-index-change", "")],
+            Some(".git/hooks/post-index-change"),
+        );
+        check(
+            &[(".git/config", PLAIN), (".gitmodules", "")],
+            Some(".gitmodules"),
+        );
+        check(&[("HEAD", ""), ("objects/x", "")], Some("config"));
+        check(&[(".git", "gitdir: a\n"), ("a/config", PLAIN)], None);
+        check(&[(".git", "gitdir: a\n"), ("a/config", evil)], Some("a/config"));
+        check(
+            &[
+                (".git", "gitdir: a\n"),
+                ("a/commondir", "../b\n"),
+                ("a/config", PLAIN),
+                ("b/config", evil),
+            ],
+            Some("a/../b/config"),
+        );
+        check(&[(".git", "else")], Some(".git"));
+    }
+
+    #[test]
+    fn only_lines_that_could_run_the_program_are_concerned() {
+        let place = made(&[
+            (".git/config", "[alias]\n"),
+            (".npmrc", ""),
+            ("rust-toolchain.toml", ""),
+        ]);
+        let check = |line: &str, expected: bool| {
+            assert_eq!(obeyed(line, place.path()).is_some(), expected, "{line}");
+        };
+        for line in [
+            "git log",
+            "g'i't log",
+            "gi\\\nt log",
+            "ls|git log",
+            "/usr/bin/git log",
+            "$'\\x67it' log",
+            "gh pr list",
+        ] {
+            check(line, true);
+        }
+        for line in ["npm ls", "rustc --version", "cargo-clippy --version"] {
+            check(line, true);
+        }
+        for line in ["ls", "cat digit", "legit", "ps aux | grep gitea"] {
+            check(line, false);
+        }
+    }
+
+    #[test]
+    fn such_a_line_is_asked_about_and_never_allowed_for_good() {
+        let rules = Rules {
+            allow: vec!["@read-only".parse().unwrap()],
+            threshold: Some(10),
+            ..Rules::default()
+        };
+        let place = made(&[(".git/config", "[alias]\n")]);
+        let mut decision = decide("git status", &rules);
+        assert_eq!(decision.verdict, Verdict::Allow);
+        heed(&mut decision, &obeyed("git status", place.path()).unwrap());
+        assert_eq!((decision.verdict, decision.stage), (Verdict::Review, Stage::Ask));
+        assert!(!super::super::may_last(&decision), "{decision:?}");
+    }
+}
