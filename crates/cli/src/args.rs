@@ -3,6 +3,7 @@
 mod approvals;
 mod audit;
 mod policy;
+mod sandbox;
 mod session;
 mod setup;
 
@@ -14,6 +15,10 @@ use ringfence_policy::{Bytes, Cpus, EnvName, Language, Mount, Pids, RuntimeKind,
 pub(crate) use approvals::{ApprovalsCommand, GatewayCommand};
 pub(crate) use audit::AuditCommand;
 pub(crate) use policy::{PolicyCheckArgs, PolicyCommand};
+pub(crate) use sandbox::{
+    OciRuntimeArg, SandboxCommand, SandboxCreateArgs, SandboxLogsArgs, SandboxOptions, SandboxRunArgs,
+    SandboxStatsArgs,
+};
 pub(crate) use session::{SessionCommand, SessionNewArgs, SessionOptions};
 pub(crate) use setup::{EngineArg, ImageArgs, ImageSource, SetupCommand};
 
@@ -108,6 +113,9 @@ pub(crate) enum Command {
     /// Python interpreters in the engine that keep their variables from one evaluation to the next.
     #[command(subcommand, after_help = session::EXAMPLES)]
     Session(SessionCommand),
+    /// Containers in the engine that stay until their time is up.
+    #[command(subcommand, after_help = sandbox::EXAMPLES)]
+    Sandbox(SandboxCommand),
     /// Keep workers warm behind a Unix socket, so that runs start at once.
     Serve(ServeArgs),
     /// Print the link to the engine's web console. Whoever has it can answer in your place.

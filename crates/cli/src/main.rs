@@ -51,6 +51,7 @@ fn dispatch(command: &Command, context: &Context) -> anyhow::Result<ExitCode> {
         Command::Tool(args) => command::tool::run(args, context),
         Command::Mcp(args) => command::mcp::run(args, context),
         Command::Session(args) => command::session::run(args, context),
+        Command::Sandbox(args) => command::sandbox::run(args, context),
         Command::Serve(args) => command::serve::run(args, context),
         Command::Console => command::console::run(context),
         Command::Approvals(args) => command::approvals::run(args, context),

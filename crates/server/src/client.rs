@@ -10,7 +10,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 
 use crate::frame::{self, Frame, Kind, Receiver};
-use crate::wire::{Reason, Refusal, Run, SessionRequest};
+use crate::wire::{Reason, Refusal, Run, SandboxAnswer, SandboxRequest, SessionRequest};
 
 /// A connection to an engine.
 #[derive(Debug)]
@@ -111,6 +111,30 @@ impl Client {
     }
 }
 
+impl Client {
+    /// Has something done about a scope's sandboxes.
+    ///
+    /// # Errors
+    /// If it was refused or the connection broke.
+    pub async fn sandboxes(&mut self, request: &SandboxRequest) -> Result<SandboxAnswer, Error> {
+        let request = serde_json::to_vec(request).map_err(Error::Answer)?;
+        frame::send(&mut self.sender, Kind::Sandbox, &request)
+            .await
+            .map_err(Error::Broken)?;
+        match self.receiver.next().await.map_err(Error::Broken)? {
+            Some(Frame {
+                kind: Kind::Sandboxes,
+                payload,
+            }) => serde_json::from_slice(&payload).map_err(Error::Answer),
+            Some(Frame {
+                kind: Kind::Refusal,
+                payload,
+            }) => Err(refused(&payload, Connection::none())),
+            Some(_) | None => Err(Error::Broken(io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
+}
+
 fn refused(payload: &[u8], connection: Connection) -> Error {
     match serde_json::from_slice::<Refusal>(payload) {
         Ok(Refusal {
@@ -173,7 +197,9 @@ async fn listen(
             | Kind::StdinEnd
             | Kind::Cancel
             | Kind::Session
-            | Kind::Sessions => {
+            | Kind::Sessions
+            | Kind::Sandbox
+            | Kind::Sandboxes => {
                 return Err(Error::Broken(io::ErrorKind::InvalidData.into()));
             }
         };

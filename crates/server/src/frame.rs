@@ -23,6 +23,8 @@ pub enum Kind {
     Cancel = 4,
     /// To the engine: a [`crate::wire::SessionRequest`] as JSON.
     Session = 5,
+    /// To the engine: a [`crate::wire::SandboxRequest`] as JSON.
+    Sandbox = 6,
     /// From the engine: the request is going to run; input may follow.
     Accepted = 15,
     /// From the engine: bytes from the program's standard output.
@@ -35,6 +37,8 @@ pub enum Kind {
     Refusal = 19,
     /// From the engine: the sessions that were asked for, as JSON. Ends a request.
     Sessions = 20,
+    /// From the engine: a [`crate::wire::SandboxAnswer`] as JSON. Ends a request.
+    Sandboxes = 21,
 }
 
 impl Kind {
@@ -45,12 +49,14 @@ impl Kind {
             Self::StdinEnd,
             Self::Cancel,
             Self::Session,
+            Self::Sandbox,
             Self::Accepted,
             Self::Stdout,
             Self::Stderr,
             Self::Result,
             Self::Refusal,
             Self::Sessions,
+            Self::Sandboxes,
         ];
         kinds.into_iter().find(|kind| *kind as u8 == byte)
     }

@@ -21,5 +21,6 @@ pub mod listener;
 pub mod mcp;
 pub mod wire;
 
+mod sandboxes;
 mod socket;
 mod tls;

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_policy::Scope;
+use ringfence_runtime::container::Sandboxes;
 use ringfence_runtime::local::{Chunk, Connection, Error, Fence, Local, SessionInfo, Stream};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 
 use crate::frame::{self, Frame, Kind, Receiver};
+use crate::sandboxes;
 use crate::socket::Socket;
 use crate::wire::{Reason, Refusal, Run, SessionAction, SessionRequest};
 
@@ -39,28 +41,33 @@ impl Listener {
     }
 
     /// Serves requests until `stop` ends; then takes back all that are under way.
-    pub async fn serve(&self, local: Arc<Local>, stop: impl Future<Output = ()>) {
+    pub async fn serve(&self, local: Arc<Local>, sandboxes: Arc<Sandboxes>, stop: impl Future<Output = ()>) {
         let attend = |stream| {
-            let local = Arc::clone(&local);
-            async move { attend(stream, &local).await }
+            let (local, sandboxes) = (Arc::clone(&local), Arc::clone(&sandboxes));
+            async move { attend(stream, &local, &sandboxes).await }
         };
         self.0.serve(MAX_CONNECTIONS, attend, stop).await;
     }
 }
 
 /// Serves one client, one request after the other. A client that breaks the protocol is left.
-async fn attend(stream: UnixStream, local: &Local) {
+async fn attend(stream: UnixStream, local: &Local, sandboxes: &Sandboxes) {
     let (reader, mut sender) = stream.into_split();
     let mut receiver = Receiver::new(reader);
     while let Ok(Some(Frame { kind, payload })) = receiver.next().await {
         let answer = match kind {
             Kind::Run => answer(&payload, &mut receiver, &mut sender, local).await,
             Kind::Session => sessions(&payload, local).await,
+            Kind::Sandbox => sandboxes::answer(&payload, sandboxes).await,
             // Leftovers of a request that has ended.
             Kind::Stdin | Kind::StdinEnd | Kind::Cancel => continue,
-            Kind::Accepted | Kind::Stdout | Kind::Stderr | Kind::Result | Kind::Refusal | Kind::Sessions => {
-                return;
-            }
+            Kind::Accepted
+            | Kind::Stdout
+            | Kind::Stderr
+            | Kind::Result
+            | Kind::Refusal
+            | Kind::Sessions
+            | Kind::Sandboxes => return,
         };
         let Ok((kind, payload)) = answer else { return };
         let sent = tokio::time::timeout(PATIENCE, frame::send(&mut sender, kind, &payload)).await;

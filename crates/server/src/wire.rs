@@ -6,6 +6,7 @@ use ringfence_policy::{
     Access, Bytes, Cpus, EnvName, Language, Limits, Mount, Network, Pids, Request, Scope, SessionId, Timeout,
 };
 use ringfence_runtime::backend;
+use ringfence_runtime::container::sandboxes::{NewSandbox, SandboxInfo};
 use ringfence_runtime::local::{self, Fence};
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +87,73 @@ pub enum SessionAction {
         /// Which.
         id: SessionId,
     },
+}
+
+/// A request about the sandboxes of a scope.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SandboxRequest {
+    /// Whose sandboxes.
+    pub scope: Scope,
+    /// What to do.
+    pub action: SandboxAction,
+}
+
+/// What can be done with sandboxes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum SandboxAction {
+    /// Tell of all.
+    List,
+    /// Make one.
+    New(Box<NewSandbox>),
+    /// Stop its processes where they are.
+    Pause {
+        /// Which.
+        name: String,
+    },
+    /// Let them go on.
+    Resume {
+        /// Which.
+        name: String,
+    },
+    /// Run a command in it.
+    Run {
+        /// Which.
+        name: String,
+        /// The program and its arguments.
+        command: Vec<String>,
+        /// Milliseconds until the sandbox is ended.
+        timeout_ms: u64,
+    },
+    /// End it.
+    Remove {
+        /// Which.
+        name: String,
+    },
+}
+
+/// What came of a [`SandboxRequest`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SandboxAnswer {
+    /// Those that are there because of it.
+    Sandboxes(Vec<SandboxInfo>),
+    /// What came of a command.
+    Ran(Ran),
+}
+
+/// What came of a command in a sandbox.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ran {
+    /// Its status; none if it went past its time.
+    pub status: Option<i64>,
+    /// What it wrote to standard output, as far as it was kept.
+    pub stdout: String,
+    /// What it wrote to standard error, as far as it was kept.
+    pub stderr: String,
+    /// Whether either was cut.
+    pub truncated: bool,
 }
 
 /// [`Limits`] on the wire.
@@ -259,7 +327,12 @@ impl Refusal {
 
 impl From<&local::Error> for Refusal {
     fn from(error: &local::Error) -> Self {
-        let error = backend::Error::from(error);
+        Self::from(backend::Error::from(error))
+    }
+}
+
+impl From<backend::Error> for Refusal {
+    fn from(error: backend::Error) -> Self {
         Self {
             reason: match error.reason {
                 backend::Reason::Unavailable => Reason::Unavailable,

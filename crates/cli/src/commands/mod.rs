@@ -13,6 +13,7 @@ pub(crate) mod man;
 pub(crate) mod mcp;
 pub(crate) mod policy;
 pub(crate) mod run;
+pub(crate) mod sandbox;
 pub(crate) mod seccomp;
 pub(crate) mod serve;
 pub(crate) mod session;

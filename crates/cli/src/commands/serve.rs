@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ringfence_policy::Scope;
+use ringfence_runtime::container::Sandboxes;
 use ringfence_runtime::local::{Local, Warmth};
 use ringfence_server::gateway;
 use ringfence_server::listener::Listener;
@@ -18,7 +19,7 @@ use crate::args::ServeArgs;
 use crate::commands::console::Served;
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::{high, kernel, local};
+use crate::{container, high, kernel, local};
 
 /// Threads that wait for slow system calls, such as taking a large file system apart.
 const MAX_BLOCKING_THREADS: usize = 8;
@@ -48,6 +49,7 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
         let console = Served::open(approvals.clone(), context).await?;
         let mut terminate = signal(SignalKind::terminate())?;
         let backend = Arc::new(Local::new(settings));
+        let sandboxes = Arc::new(Sandboxes::new(container::containers(context)?));
         backend
             .warm_up(&Scope::local(), None)
             .await
@@ -65,8 +67,9 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
             stopping.send_replace(true);
         };
         tokio::join!(
-            listener.serve(Arc::clone(&backend), stop),
+            listener.serve(Arc::clone(&backend), Arc::clone(&sandboxes), stop),
             gateways.serve(&approvals, until(stopped.clone())),
+            sandboxes.sweep(),
             async {
                 if let Some(console) = console {
                     console.serve(until(stopped)).await;
@@ -74,6 +77,9 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
             },
         );
         drop((listener, gateways));
+        if let Some(sandboxes) = Arc::into_inner(sandboxes) {
+            sandboxes.close().await;
+        }
         if let Some(backend) = Arc::into_inner(backend) {
             backend
                 .close()

@@ -7,7 +7,8 @@ use ringfence_runtime::container::pins::Pins;
 use ringfence_runtime::container::spec::Image;
 use ringfence_runtime::container::{ContainerRuntime, Flavor};
 
-use crate::args::{EngineArg, ImageArgs, ImageSource, SetupCommand};
+use crate::args::{ImageArgs, ImageSource, SetupCommand};
+use crate::commands::sandbox::flavor;
 use crate::container;
 use crate::context::Context;
 use crate::exit::Failure;
@@ -19,10 +20,7 @@ pub(crate) fn run(command: &SetupCommand, context: &Context) -> anyhow::Result<E
         Some(name) => container::image("--image", name)?,
         None => container::image("sandbox.docker.image", &context.config()?.sandbox.docker.image)?,
     };
-    let flavor = match args.engine {
-        EngineArg::Docker => Flavor::Docker,
-        EngineArg::Podman => Flavor::Podman,
-    };
+    let flavor = flavor(args.engine);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

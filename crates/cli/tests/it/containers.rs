@@ -14,13 +14,13 @@ const IMAGE: &str = "ringfence-sandbox:latest";
 const NOBODY: u32 = 65_534;
 
 /// A container engine, and a place to use it from.
-struct Engine {
-    name: &'static str,
-    dir: Dir,
+pub(crate) struct Engine {
+    pub(crate) name: &'static str,
+    pub(crate) dir: Dir,
 }
 
 /// The engines that are here, each with a place of its own. In CI both must be.
-fn engines() -> Vec<Engine> {
+pub(crate) fn engines() -> Vec<Engine> {
     let usable = |name: &'static str| {
         let dir = Dir::new();
         let inspected = finish(dir.program(name).args(["image", "inspect", IMAGE]), b"");

@@ -27,6 +27,7 @@ mod policy;
 mod proofs;
 mod providers;
 mod python;
+mod sandboxes;
 mod scenarios;
 mod security;
 mod sessions;

@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 
 use super::manager::Manager;
 use super::pins::Pins;
-use super::spec::{BindError, Image, Network, User};
+use super::spec::{BindError, Image, Network, ParseImageError, ParseNameError, User};
 use super::{ContainerRuntime, Error, Flavor, Surroundings, oneshot};
 use crate::backend;
 use crate::exposure::Hidden;
@@ -71,6 +71,15 @@ pub enum RunError {
     /// Who we are cannot be found out, and so not whose containers they would be.
     #[error("cannot tell which process this is: /proc is not readable")]
     NoOwner,
+    /// A text that names no sandbox.
+    #[error(transparent)]
+    Name(ParseNameError),
+    /// A text that names no image.
+    #[error(transparent)]
+    Image(ParseImageError),
+    /// As many as there may be.
+    #[error("there are {0} sandboxes already")]
+    TooMany(usize),
     /// What is asked for exists in the local runtime alone.
     #[error("{0} cannot be had in a container")]
     LocalOnly(&'static str),
@@ -88,6 +97,9 @@ impl RunError {
             }
             Self::OutputDirectory(_) => "name a directory that you may write, or one that can be made",
             Self::NoProgram => "name a program",
+            Self::Name(_) => "choose another name",
+            Self::Image(_) => "name an image",
+            Self::TooMany(_) => "remove one with `ringfence sandbox rm`",
             Self::NoOwner => "mount /proc",
             Self::LocalOnly(_) => "use the local runtime: set SANDBOX_TYPE=local or pass `--runtime local`",
         }
@@ -102,9 +114,13 @@ impl RunError {
                 | Error::Endpoint(_)
                 | Error::TooOld { .. }
                 | Error::ImageMissing { .. } => R::Unavailable,
+                Error::NotFound { .. } => R::NotFound,
                 _ => R::Failed,
             },
-            Self::Bind(_) | Self::NoProgram | Self::LocalOnly(_) => R::Invalid,
+            Self::Bind(_) | Self::NoProgram | Self::LocalOnly(_) | Self::Name(_) | Self::Image(_) => {
+                R::Invalid
+            }
+            Self::TooMany(_) => R::Busy,
             Self::Filter(_) | Self::NoOwner => R::Unavailable,
             Self::Directory(_) | Self::OutputDirectory(_) => R::Failed,
         }
@@ -122,7 +138,7 @@ impl From<RunError> for backend::Error {
 }
 
 impl Containers {
-    /// Nothing is asked of an engine before the first request.
+    /// Nothing is asked of an engine before it is needed.
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
@@ -178,9 +194,13 @@ impl Containers {
 
     /// What containers are made of: the image that was set up here, if it was, whatever its name means by now.
     pub(super) fn image(&self, flavor: Flavor) -> Image {
+        self.pinned(flavor, &self.settings.image)
+    }
+
+    /// An image by its digest, if it was set up here.
+    pub(super) fn pinned(&self, flavor: Flavor, image: &Image) -> Image {
         let pins = Pins::read(&self.settings.pins);
-        pins.get(flavor, &self.settings.image)
-            .unwrap_or_else(|| self.settings.image.clone())
+        pins.get(flavor, image).unwrap_or_else(|| image.clone())
     }
 
     /// Ends what still runs, and waits until nothing is left.

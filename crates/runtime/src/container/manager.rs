@@ -36,7 +36,6 @@ pub struct Sandbox {
     name: Name,
     id: Id,
     engine: ContainerRuntime,
-    attached: Option<Attached>,
     life: watch::Receiver<Life>,
     commands: mpsc::Sender<Command>,
 }
@@ -68,11 +67,11 @@ impl Manager {
         &self.owner
     }
 
-    /// Makes a sandbox and starts it. If that fails, nothing is left of it.
+    /// Makes a sandbox and starts it; its streams, if they were ordered. If that fails, nothing is left of it.
     ///
     /// # Errors
     /// If it cannot be made.
-    pub async fn sandbox(&self, order: Order) -> Result<Sandbox, Error> {
+    pub async fn sandbox(&self, order: Order) -> Result<(Sandbox, Option<Attached>), Error> {
         let name = order.spec.name.clone();
         let (life, watched) = watch::channel(Life::BEGIN);
         let (commands, received) = mpsc::channel(QUEUE);
@@ -84,14 +83,14 @@ impl Manager {
         };
         self.spawn(keeper, order, told);
         let started = started.await.map_err(|_| Error::Closing)??;
-        Ok(Sandbox {
+        let sandbox = Sandbox {
             name,
             id: started.id,
             engine: self.engine.clone(),
-            attached: started.attached,
             life: watched,
             commands,
-        })
+        };
+        Ok((sandbox, started.attached))
     }
 
     fn spawn(
@@ -157,11 +156,6 @@ impl Sandbox {
         self.life.borrow().clone()
     }
 
-    /// Its streams, once, if they were ordered.
-    pub fn attached(&mut self) -> Option<Attached> {
-        self.attached.take()
-    }
-
     /// Stops its processes where they are. Its time goes on.
     ///
     /// # Errors
@@ -192,22 +186,16 @@ impl Sandbox {
     }
 
     /// Ends it and waits until nothing is left.
-    pub async fn stop(self) -> Life {
+    pub async fn stop(&self) -> Life {
         let _ = self.commands.send(Command::Stop).await;
         self.ended().await
     }
 
     /// Waits until nothing is left of it.
-    pub async fn ended(mut self) -> Life {
+    pub async fn ended(&self) -> Life {
         let destroyed = |life: &Life| matches!(life.state, State::Destroyed(_));
         // A keeper goes away only when its work is done.
-        let _ = self.life.wait_for(destroyed).await;
-        self.life()
-    }
-
-    /// Waits until it does not run any more.
-    pub async fn finished(&mut self) -> Life {
-        let _ = self.life.wait_for(|life| !life.state.is_alive()).await;
+        let _ = self.life.clone().wait_for(destroyed).await;
         self.life()
     }
 

@@ -3,6 +3,7 @@
 //! - [`endpoint`]: where the API is; [`runtime`]: everything that an engine is asked to do.
 //! - [`spec`]: a container before it exists; [`check`]: what no request may ask for, looked at as it goes out.
 //! - [`state`]: the life of a sandbox; [`manager`]: the sandboxes of this process, and what dead ones left behind.
+//! - [`sandboxes`]: those that a person asked for.
 //! - [`image`]: what sandboxes are made of; [`pins`]: which images were set up here.
 //! - [`backend`]: Docker and Podman as places where requests run.
 
@@ -22,6 +23,7 @@ mod orphans;
 pub mod pins;
 mod places;
 pub mod runtime;
+pub mod sandboxes;
 pub mod spec;
 pub mod state;
 mod streams;
@@ -36,12 +38,15 @@ pub use keeper::{Life, Order};
 pub use manager::{Manager, Sandbox};
 pub use orphans::Swept;
 pub use runtime::ContainerRuntime;
+pub use sandboxes::Sandboxes;
 pub use streams::{Attached, Event, Events, Happening, Input, Logs, RunResult, Stats, Use};
 
 use ringfence_policy::RuntimeKind;
+use serde::{Deserialize, Serialize};
 
 /// Which container engine: both speak Docker's API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Flavor {
     /// Docker.
     Docker,

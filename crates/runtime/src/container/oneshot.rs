@@ -62,8 +62,8 @@ pub(super) async fn run(
         attach: true,
         spec,
     };
-    let mut sandbox = manager.sandbox(order).await?;
-    let attached = sandbox.attached().ok_or(Error::Closing)?;
+    let (sandbox, attached) = manager.sandbox(order).await?;
+    let attached = attached.ok_or(Error::Closing)?;
     let id = sandbox.id().clone();
     let (heard, interruption) = attend(
         manager,

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use ringfence_policy::{Access, EnvName, Language, Mount, Request};
 
 use super::manager::Manager;
-use super::spec::{Bind, BindError, Binds, Filter, Log, Name, OciRuntime, Resources, Spec, Stdin, User};
+use super::spec::{
+    Bind, BindError, Binds, Filter, Init, Log, Name, OciRuntime, Resources, Spec, Stdin, User,
+};
 use super::{Containers, RunError};
 use crate::local::{NOBODY, Workdir, Workspace};
 
@@ -84,6 +86,7 @@ impl Places {
             binds: self.binds(containers, request)?,
             output: None,
             oci_runtime: OciRuntime::Default,
+            init: Init::Engine,
             stdin: if stdin { Stdin::Attached } else { Stdin::Empty },
             log: Log::None,
             scope: request.scope.as_str().to_owned(),
@@ -126,7 +129,7 @@ fn protected(workspace: &Path, names: &[String]) -> Vec<PathBuf> {
 }
 
 /// Who a program is. Never the host's root, and never another person: their files would be its own.
-fn user(containers: &Containers, manager: &Manager) -> User {
+pub(super) fn user(containers: &Containers, manager: &Manager) -> User {
     let ours = containers.settings.user;
     if manager.info().rootless {
         return User { uid: 0, gid: 0 };
@@ -170,11 +173,14 @@ fn command(request: &Request) -> Result<Vec<String>, RunError> {
     Ok(words)
 }
 
+/// What every program finds in its environment.
+pub(super) fn fixed() -> Vec<(EnvName, String)> {
+    let pair = |(name, value): &(&str, &str)| Some((name.parse().ok()?, (*value).to_owned()));
+    FIXED.iter().filter_map(pair).collect()
+}
+
 fn environment(request: &Request) -> Vec<(EnvName, String)> {
-    let fixed = FIXED
-        .iter()
-        .filter_map(|(name, value)| Some((name.parse().ok()?, (*value).to_owned())));
-    let mut all: Vec<(EnvName, String)> = fixed.collect();
+    let mut all = fixed();
     for (name, value) in &request.env {
         all.retain(|(known, _)| known != name);
         all.push((name.clone(), value.clone()));

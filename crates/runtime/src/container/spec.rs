@@ -9,6 +9,7 @@ mod lower;
 mod name;
 
 use ringfence_policy::{Bytes, Cpus, EnvName, Pids};
+use serde::{Deserialize, Serialize};
 
 pub use bind::{Bind, BindError, Binds};
 pub use image::{Image, ParseImageError};
@@ -45,6 +46,8 @@ pub struct Spec {
     pub output: Option<Name>,
     /// What runs it.
     pub oci_runtime: OciRuntime,
+    /// What its first process is.
+    pub init: Init,
     /// Whether it has a standard input.
     pub stdin: Stdin,
     /// What its output is kept in.
@@ -87,7 +90,8 @@ pub enum Network {
 }
 
 /// The OCI runtime that makes the container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum OciRuntime {
     /// The engine's own choice.
     Default,
@@ -97,6 +101,15 @@ pub enum OciRuntime {
     Crun,
     /// gVisor: a kernel of its own between the program and the host's.
     Runsc,
+}
+
+/// What the first process of a container is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Init {
+    /// The engine's own: it passes signals on, and reaps what nobody waits for.
+    Engine,
+    /// The program itself, which sees to both.
+    Program,
 }
 
 /// Whether a container has a standard input.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ringfence_policy::{Bytes, Cpus, Pids};
 
-use super::spec::{Binds, Filter, Log, Name, Network, OciRuntime, Resources, Spec, Stdin, User};
+use super::spec::{Binds, Filter, Init, Log, Name, Network, OciRuntime, Resources, Spec, Stdin, User};
 use super::{ContainerRuntime, Flavor, Surroundings};
 use crate::owner::Owner;
 
@@ -32,6 +32,7 @@ pub(super) fn spec(command: &[&str]) -> Spec {
         binds: Binds::default(),
         output: None,
         oci_runtime: OciRuntime::Default,
+        init: Init::Engine,
         stdin: Stdin::Empty,
         log: Log::File,
         scope: "test".to_owned(),

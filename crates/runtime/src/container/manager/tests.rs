@@ -28,6 +28,11 @@ fn order(manager: &Manager, command: &[&str], max_duration: Duration) -> Order {
     }
 }
 
+/// A sandbox that nobody is attached to.
+async fn sandbox(manager: &Manager, order: Order) -> Result<Sandbox, Error> {
+    manager.sandbox(order).await.map(|(sandbox, _)| sandbox)
+}
+
 /// The names of this manager's things that are in the engine.
 async fn left(engine: &ContainerRuntime, manager: &Manager) -> Vec<String> {
     let owner = manager.owner().to_string();
@@ -43,8 +48,7 @@ async fn left(engine: &ContainerRuntime, manager: &Manager) -> Vec<String> {
 async fn a_sandbox_is_made_used_and_destroyed() {
     for engine in engines().await {
         let manager = manager(&engine).await;
-        let sandbox = manager
-            .sandbox(order(&manager, &["sleep", "600"], LONG))
+        let sandbox = sandbox(&manager, order(&manager, &["sleep", "600"], LONG))
             .await
             .unwrap();
         assert_eq!(sandbox.life().state, State::Running);
@@ -73,8 +77,7 @@ async fn a_sandbox_whose_time_is_up_is_destroyed_and_says_so() {
     for engine in engines().await {
         let manager = manager(&engine).await;
         let brief = Duration::from_secs(3);
-        let sandbox = manager
-            .sandbox(order(&manager, &["sleep", "600"], brief))
+        let sandbox = sandbox(&manager, order(&manager, &["sleep", "600"], brief))
             .await
             .unwrap();
         sandbox.pause().await.unwrap();
@@ -101,7 +104,7 @@ async fn every_other_end_is_told_apart() {
             (&["bash", "-c", "kill -9 $$"], crashed, Some(137)),
             (&eat, out_of_memory, Some(137)),
         ] {
-            let sandbox = manager.sandbox(order(&manager, command, LONG)).await.unwrap();
+            let sandbox = sandbox(&manager, order(&manager, command, LONG)).await.unwrap();
             let end = sandbox.ended().await;
             assert_eq!(
                 (end.state, end.exit_code),
@@ -109,9 +112,7 @@ async fn every_other_end_is_told_apart() {
                 "{command:?}"
             );
         }
-        let no_program = manager
-            .sandbox(order(&manager, &["/no/such/program"], LONG))
-            .await;
+        let no_program = sandbox(&manager, order(&manager, &["/no/such/program"], LONG)).await;
         let end = no_program.unwrap().ended().await;
         assert_eq!(end.state, State::Destroyed(crashed));
         assert_eq!(left(&engine, &manager).await, Vec::<String>::new());
@@ -122,8 +123,7 @@ async fn every_other_end_is_told_apart() {
 async fn a_sandbox_that_vanishes_is_noticed() {
     for engine in engines().await {
         let manager = manager(&engine).await;
-        let sandbox = manager
-            .sandbox(order(&manager, &["sleep", "600"], LONG))
+        let sandbox = sandbox(&manager, order(&manager, &["sleep", "600"], LONG))
             .await
             .unwrap();
         engine.remove(sandbox.id()).await.unwrap();
@@ -145,11 +145,11 @@ async fn a_sandbox_that_cannot_be_made_leaves_nothing() {
         let manager = manager(&engine).await;
         let mut missing = order(&manager, &["true"], LONG);
         missing.spec.image = "no-such-image:1".parse().unwrap();
-        let error = manager.sandbox(missing).await.unwrap_err();
+        let error = sandbox(&manager, missing).await.unwrap_err();
         assert!(matches!(error, Error::ImageMissing { .. }), "{error}");
         let too_brief = order(&manager, &["true"], Duration::ZERO);
         assert!(matches!(
-            manager.sandbox(too_brief).await,
+            sandbox(&manager, too_brief).await,
             Err(Error::Deadline { .. })
         ));
         manager.close().await;
@@ -162,8 +162,7 @@ async fn a_sandbox_that_cannot_be_made_leaves_nothing() {
 async fn a_dropped_sandbox_is_gone_when_its_manager_has_closed() {
     for engine in engines().await {
         let manager = manager(&engine).await;
-        let sandbox = manager
-            .sandbox(order(&manager, &["sleep", "600"], LONG))
+        let sandbox = sandbox(&manager, order(&manager, &["sleep", "600"], LONG))
             .await
             .unwrap();
         let name = sandbox.name().as_str().to_owned();
@@ -178,8 +177,7 @@ async fn a_dropped_sandbox_is_gone_when_its_manager_has_closed() {
 async fn orphans_are_removed_and_nobody_elses() {
     for engine in engines().await {
         let (living, sweeping) = (manager(&engine).await, manager(&engine).await);
-        let kept = living
-            .sandbox(order(&living, &["sleep", "600"], LONG))
+        let kept = sandbox(&living, order(&living, &["sleep", "600"], LONG))
             .await
             .unwrap();
         // One of a process that is no more, and one that nobody owns.

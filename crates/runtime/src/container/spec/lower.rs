@@ -8,7 +8,7 @@ use bollard::models::{
 };
 use ringfence_policy::Access;
 
-use super::{Bind, Log, Name, Network, Spec, Stdin};
+use super::{Bind, Init, Log, Name, Network, Spec, Stdin};
 use crate::owner::Owner;
 
 /// Whose a thing is: the process that removes it.
@@ -78,7 +78,7 @@ impl Spec {
             pids_limit: Some(self.resources.pids.get().into()),
             shm_size: Some(number(self.resources.tmp.0)),
             log_config: Some(self.log_config()),
-            init: Some(true),
+            init: Some(self.init == Init::Engine),
             ulimits: Some(ulimits()),
             tmpfs: Some(HashMap::from([("/tmp".to_owned(), self.tmp_options())])),
             mounts: Some(self.mounts()),

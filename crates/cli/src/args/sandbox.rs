@@ -1,0 +1,150 @@
+//! The arguments of `ringfence sandbox`.
+
+use clap::{Args, Subcommand, ValueEnum};
+use ringfence_policy::{Bytes, Cpus, Pids, Scope, Timeout};
+
+use super::setup::EngineArg;
+
+pub(super) const EXAMPLES: &str = "\
+Sandboxes live in the engine: start one with `ringfence serve &`.
+
+Examples:
+  ringfence sandbox create --name build --template code-executor
+  ringfence sandbox run build -- python3 -c 'print(6 * 7)'
+  ringfence sandbox ls
+  ringfence sandbox stats build
+  ringfence sandbox rm build";
+
+/// `ringfence sandbox`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SandboxCommand {
+    /// Make a container that stays until its time is up, or it is removed.
+    Create(Box<SandboxCreateArgs>),
+    /// List the sandboxes.
+    Ls(SandboxLsArgs),
+    /// Run a command in a sandbox. One that goes past its time takes the sandbox along.
+    Run(SandboxRunArgs),
+    /// Stop a sandbox's processes where they are.
+    Pause(SandboxNameArgs),
+    /// Let them go on.
+    Resume(SandboxNameArgs),
+    /// Print what a sandbox's first process has written.
+    Logs(SandboxLogsArgs),
+    /// Print what a sandbox uses, about once a second.
+    Stats(SandboxStatsArgs),
+    /// End a sandbox, with all its files.
+    Rm(SandboxNameArgs),
+}
+
+/// Options of every `ringfence sandbox` command.
+#[derive(Debug, Args)]
+pub(crate) struct SandboxOptions {
+    /// Whose sandboxes; those of one user are invisible to another.
+    #[arg(long, value_name = "ID")]
+    pub(crate) user: Option<Scope>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `ringfence sandbox create`.
+#[derive(Debug, Args)]
+pub(crate) struct SandboxCreateArgs {
+    #[command(flatten)]
+    pub(crate) options: SandboxOptions,
+    /// Its name: 1 to 40 of `a-z`, `0-9` and `-` (default: one that nobody has).
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// The template that its limits are from.
+    #[arg(long, value_name = "NAME", default_value = "code-executor")]
+    pub(crate) template: String,
+    /// The container engine.
+    #[arg(long, value_name = "NAME", default_value = "docker")]
+    pub(crate) engine: EngineArg,
+    /// The image (default: the template's).
+    #[arg(long, value_name = "NAME")]
+    pub(crate) image: Option<String>,
+    /// Memory (default: the template's).
+    #[arg(long, value_name = "SIZE", value_parser = ringfence_policy::memory::parse)]
+    pub(crate) memory: Option<Bytes>,
+    /// Cores' worth of processor time (default: the template's).
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) cpus: Option<Cpus>,
+    /// Processes and threads at once (default: the template's).
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) pids: Option<Pids>,
+    /// How long it may live (default: the template's).
+    #[arg(long, value_name = "TIME")]
+    pub(crate) max_duration: Option<Timeout>,
+    /// What makes the container (default: the container engine's choice).
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub(crate) oci_runtime: OciRuntimeArg,
+}
+
+/// What `--oci-runtime` takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OciRuntimeArg {
+    /// The container engine's choice.
+    Default,
+    /// runc.
+    Runc,
+    /// crun.
+    Crun,
+    /// gVisor: a kernel of its own between the program and the host's.
+    Runsc,
+}
+
+/// `ringfence sandbox ls`.
+#[derive(Debug, Args)]
+pub(crate) struct SandboxLsArgs {
+    #[command(flatten)]
+    pub(crate) options: SandboxOptions,
+}
+
+/// `ringfence sandbox pause`, `resume` and `rm`.
+#[derive(Debug, Args)]
+pub(crate) struct SandboxNameArgs {
+    #[command(flatten)]
+    pub(crate) options: SandboxOptions,
+    /// The sandbox.
+    pub(crate) name: String,
+}
+
+/// `ringfence sandbox run`.
+#[derive(Debug, Args)]
+pub(crate) struct SandboxRunArgs {
+    #[command(flatten)]
+    pub(crate) options: SandboxOptions,
+    /// The sandbox.
+    pub(crate) name: String,
+    /// Wall time until the sandbox is ended.
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    pub(crate) timeout: Timeout,
+    /// The program and its arguments, after `--`.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+/// `ringfence sandbox logs`.
+#[derive(Debug, Args)]
+pub(crate) struct SandboxLogsArgs {
+    #[command(flatten)]
+    pub(crate) options: SandboxOptions,
+    /// The sandbox.
+    pub(crate) name: String,
+    /// Go on with what it writes from now on.
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+}
+
+/// `ringfence sandbox stats`.
+#[derive(Debug, Args)]
+pub(crate) struct SandboxStatsArgs {
+    #[command(flatten)]
+    pub(crate) options: SandboxOptions,
+    /// The sandbox.
+    pub(crate) name: String,
+    /// Print one line, and end.
+    #[arg(long)]
+    pub(crate) once: bool,
+}

@@ -1,0 +1,331 @@
+//! `ringfence sandbox`: containers in the engine that stay until their time is up.
+
+use std::process::ExitCode;
+
+use ringfence_policy::{Limits, Scope};
+use ringfence_runtime::container::runtime::Id;
+use ringfence_runtime::container::sandboxes::{NewSandbox, SandboxInfo};
+use ringfence_runtime::container::spec::{Name, OciRuntime};
+use ringfence_runtime::container::{self as engines, ContainerRuntime, Flavor, Use};
+use ringfence_runtime::local::Stream;
+use ringfence_server::client::{Client, Error};
+use ringfence_server::wire::{Ran, SandboxAction, SandboxAnswer, SandboxRequest};
+
+use crate::args::{
+    EngineArg, OciRuntimeArg, SandboxCommand, SandboxCreateArgs, SandboxLogsArgs, SandboxOptions,
+    SandboxRunArgs, SandboxStatsArgs,
+};
+use crate::config::schema::Template;
+use crate::config::values::{NetworkMode, SeccompProfile};
+use crate::container;
+use crate::context::Context;
+use crate::exit::{self, Failure};
+
+pub(crate) fn run(command: &SandboxCommand, context: &Context) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        match command {
+            SandboxCommand::Create(args) => create(args, context).await,
+            SandboxCommand::Ls(args) => {
+                let all = sandboxes(SandboxAction::List, &args.options, context).await?;
+                print(&all, &args.options, context)
+            }
+            SandboxCommand::Run(args) => execute(args, context).await,
+            SandboxCommand::Pause(args) => {
+                let name = args.name.clone();
+                quietly(SandboxAction::Pause { name }, &args.options, context).await
+            }
+            SandboxCommand::Resume(args) => {
+                let name = args.name.clone();
+                quietly(SandboxAction::Resume { name }, &args.options, context).await
+            }
+            SandboxCommand::Rm(args) => {
+                let name = args.name.clone();
+                quietly(SandboxAction::Remove { name }, &args.options, context).await
+            }
+            SandboxCommand::Logs(args) => logs(args, context).await,
+            SandboxCommand::Stats(args) => stats(args, context).await,
+        }
+    })
+}
+
+async fn create(args: &SandboxCreateArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let config = context.config()?;
+    let templates = &config.templates.0;
+    let template = templates
+        .get(&args.template)
+        .ok_or_else(|| unknown(&args.template, templates.keys()))?;
+    if template.network_mode == NetworkMode::Restricted {
+        context
+            .ui
+            .warn("hosts cannot be allowed yet: this sandbox reaches no network");
+    }
+    let new = new_sandbox(args, template, &config.code_execution.docker_image);
+    let made = sandboxes(SandboxAction::New(Box::new(new)), &args.options, context).await?;
+    print(&made, &args.options, context)
+}
+
+fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> Failure {
+    let known: Vec<&str> = known.map(String::as_str).collect();
+    Failure::usage(
+        format!("there is no template `{name}`"),
+        format!("the templates are {}", known.join(", ")),
+    )
+}
+
+/// The template, with what the command line says otherwise.
+fn new_sandbox(args: &SandboxCreateArgs, template: &Template, image: &str) -> NewSandbox {
+    let image = args
+        .image
+        .as_deref()
+        .or(template.image.as_deref())
+        .unwrap_or(image);
+    let max_duration = args.max_duration.unwrap_or(template.max_duration.0);
+    NewSandbox {
+        name: args.name.clone(),
+        engine: flavor(args.engine),
+        image: image.to_owned(),
+        template: args.template.clone(),
+        memory: args.memory.unwrap_or(template.memory_limit),
+        cpus: args.cpus.unwrap_or(template.cpu_limit),
+        pids: args.pids.unwrap_or(template.max_pids),
+        tmp: Limits::DEFAULT.disk,
+        max_duration_ms: u64::try_from(max_duration.as_duration().as_millis()).unwrap_or(u64::MAX),
+        filter: filter(template.seccomp_profile).to_owned(),
+        oci_runtime: match args.oci_runtime {
+            OciRuntimeArg::Default => OciRuntime::Default,
+            OciRuntimeArg::Runc => OciRuntime::Runc,
+            OciRuntimeArg::Crun => OciRuntime::Crun,
+            OciRuntimeArg::Runsc => OciRuntime::Runsc,
+        },
+    }
+}
+
+/// The filter of a profile.
+fn filter(profile: SeccompProfile) -> &'static str {
+    match profile {
+        SeccompProfile::Strict => "strict",
+        SeccompProfile::Standard => container::FILTER,
+        SeccompProfile::StandardNet => "standard-net",
+    }
+}
+
+pub(crate) fn flavor(engine: EngineArg) -> Flavor {
+    match engine {
+        EngineArg::Docker => Flavor::Docker,
+        EngineArg::Podman => Flavor::Podman,
+    }
+}
+
+async fn execute(args: &SandboxRunArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let action = SandboxAction::Run {
+        name: args.name.clone(),
+        command: args.command.clone(),
+        timeout_ms: u64::try_from(args.timeout.as_duration().as_millis())?,
+    };
+    let SandboxAnswer::Ran(ran) = ask(action, &args.options, context).await? else {
+        return Err(nonsense().into());
+    };
+    if args.options.json {
+        context.ui.out(serde_json::to_string_pretty(&ran)? + "\n")?;
+    } else {
+        context.ui.out(&ran.stdout)?;
+        context.ui.err(&ran.stderr)?;
+    }
+    let Ran { status, .. } = ran;
+    Ok(ExitCode::from(match status {
+        Some(status) => u8::try_from(status & 0xff)?,
+        None => {
+            context
+                .ui
+                .error("the command went past its time; its sandbox was ended");
+            exit::TIMED_OUT
+        }
+    }))
+}
+
+async fn logs(args: &SandboxLogsArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let (engine, id) = find(&args.name, &args.options, context).await?;
+    let mut logs = engine.logs(&id, args.follow);
+    while let Some(chunk) = logs.next().await.map_err(failed)? {
+        match chunk.stream {
+            Stream::Stdout => context.ui.out(chunk.bytes)?,
+            Stream::Stderr => context.ui.err(chunk.bytes)?,
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn stats(args: &SandboxStatsArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let (engine, id) = find(&args.name, &args.options, context).await?;
+    let mut stats = engine.stats(&id);
+    while let Some(used) = stats.next().await.map_err(failed)? {
+        let line = match args.options.json {
+            true => serde_json::to_string(&used)?,
+            false => figures(&used),
+        };
+        context.ui.out(line + "\n")?;
+        if args.once {
+            break;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn figures(used: &Use) -> String {
+    let mib = |bytes: Option<u64>| {
+        bytes.map_or_else(
+            || "?".to_owned(),
+            |bytes| format!("{} MiB", bytes.div_ceil(1 << 20)),
+        )
+    };
+    let cpu = used
+        .cpu_seconds
+        .map_or_else(|| "?".to_owned(), |seconds| format!("{seconds:.2} s"));
+    let pids = used
+        .pids
+        .map_or_else(|| "?".to_owned(), |count| count.to_string());
+    format!(
+        "memory {}  processor {cpu}  processes {pids}",
+        mib(used.memory_bytes)
+    )
+}
+
+/// The container of a sandbox, where it is.
+async fn find(
+    name: &str,
+    options: &SandboxOptions,
+    context: &Context,
+) -> anyhow::Result<(ContainerRuntime, Id)> {
+    let name: Name = name.parse().map_err(|error: engines::spec::ParseNameError| {
+        Failure::usage(error.to_string(), "`ringfence sandbox ls` shows which there are")
+    })?;
+    let all = sandboxes(SandboxAction::List, options, context).await?;
+    let found = all.iter().find(|sandbox| sandbox.name == name.as_str());
+    let found = found.ok_or_else(|| {
+        Failure::refused(
+            format!("there is no sandbox `{name}` in the engine"),
+            "`ringfence sandbox ls` shows which there are",
+        )
+    })?;
+    let engine = ContainerRuntime::open(found.engine, &container::surroundings(context)).await;
+    Ok((engine.map_err(failed)?, Id::from(&name)))
+}
+
+fn failed(error: engines::Error) -> Failure {
+    Failure::refused(error.to_string(), error.hint())
+}
+
+async fn quietly(
+    action: SandboxAction,
+    options: &SandboxOptions,
+    context: &Context,
+) -> anyhow::Result<ExitCode> {
+    let changed = sandboxes(action, options, context).await?;
+    if options.json {
+        return print(&changed, options, context);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn sandboxes(
+    action: SandboxAction,
+    options: &SandboxOptions,
+    context: &Context,
+) -> Result<Vec<SandboxInfo>, Failure> {
+    match ask(action, options, context).await? {
+        SandboxAnswer::Sandboxes(all) => Ok(all),
+        SandboxAnswer::Ran(_) => Err(nonsense()),
+    }
+}
+
+async fn ask(
+    action: SandboxAction,
+    options: &SandboxOptions,
+    context: &Context,
+) -> Result<SandboxAnswer, Failure> {
+    let socket = context.paths.socket_if_ours().ok_or_else(no_engine)?;
+    let mut client = Client::connect(&socket).await.map_err(|_| no_engine())?;
+    let request = SandboxRequest {
+        scope: options.user.clone().unwrap_or_else(Scope::local),
+        action,
+    };
+    client.sandboxes(&request).await.map_err(|error| match error {
+        Error::Refused(refusal) => Failure::refused(refusal.message, refusal.hint),
+        error @ (Error::Declined(_) | Error::Broken(_) | Error::Answer(_)) => Failure::refused(
+            error.to_string(),
+            "check the engine; `ringfence sandbox ls` shows which sandboxes there are",
+        ),
+    })
+}
+
+/// A sandbox outlives the command that made it, so something else must end it in time.
+fn no_engine() -> Failure {
+    Failure::refused(
+        "sandboxes live in an engine, and none is running",
+        "start one with `ringfence serve &`",
+    )
+}
+
+fn nonsense() -> Failure {
+    Failure::refused("the engine's answer makes no sense", "check the engine")
+}
+
+fn print(all: &[SandboxInfo], options: &SandboxOptions, context: &Context) -> anyhow::Result<ExitCode> {
+    let text = match options.json {
+        true => serde_json::to_string_pretty(all)? + "\n",
+        false => all.iter().map(|sandbox| line(sandbox) + "\n").collect(),
+    };
+    context.ui.out(text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn line(sandbox: &SandboxInfo) -> String {
+    let SandboxInfo {
+        name,
+        engine,
+        template,
+        state,
+        left_seconds,
+        ..
+    } = sandbox;
+    format!(
+        "{name:<32}  {:<6}  {template:<16}  {state}, {} s left",
+        engine.as_str(),
+        *left_seconds as u64
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sandbox_has_a_line() {
+        let sandbox = SandboxInfo {
+            name: "fw-sandbox-a".to_owned(),
+            engine: Flavor::Docker,
+            template: "code-executor".to_owned(),
+            state: "running".to_owned(),
+            age_seconds: 1.0,
+            left_seconds: 299.5,
+        };
+        assert_eq!(
+            line(&sandbox),
+            "fw-sandbox-a                      docker  code-executor     running, 299 s left"
+        );
+    }
+
+    #[test]
+    fn what_is_not_measured_is_not_made_up() {
+        let used = Use {
+            memory_bytes: Some(1 << 20),
+            memory_peak_bytes: None,
+            cpu_seconds: None,
+            pids: Some(2),
+        };
+        assert_eq!(figures(&used), "memory 1 MiB  processor ?  processes 2");
+    }
+}

@@ -1,0 +1,190 @@
+//! Sandboxes that a person asks an engine for.
+
+use serde_json::Value;
+
+use crate::containers::{Engine, engines};
+use crate::support::{Output, eventually_none, finish};
+use crate::world::World;
+
+/// An engine of ours, and a container engine.
+struct Place {
+    world: World,
+    engine: Engine,
+}
+
+fn places() -> Vec<Place> {
+    let place = |engine| {
+        let world = World::before_engine();
+        world.start_engine();
+        Place { world, engine }
+    };
+    engines().into_iter().map(place).collect()
+}
+
+impl Place {
+    fn sandbox(&self, args: &[&str]) -> Output {
+        let all = ["sandbox"].iter().chain(args);
+        finish(&mut self.world.command(&[], all), b"")
+    }
+
+    #[track_caller]
+    fn json(&self, args: &[&str]) -> Value {
+        let mut all = args.to_vec();
+        all.insert(1, "--json");
+        let output = self.sandbox(&all);
+        serde_json::from_str(output.ok()).unwrap()
+    }
+
+    /// Makes a sandbox; its name.
+    #[track_caller]
+    fn create(&self, options: &[&str]) -> String {
+        let mut all = vec!["create", "--engine", self.engine.name];
+        all.extend(options);
+        let made = self.json(&all);
+        made[0]["name"].as_str().unwrap().to_owned()
+    }
+
+    fn state(&self, name: &str) -> String {
+        let all = self.json(&["ls"]);
+        let found = all
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|sandbox| sandbox["name"] == name);
+        found.map_or_else(String::new, |sandbox| {
+            sandbox["state"].as_str().unwrap().to_owned()
+        })
+    }
+
+    /// The names of the containers with this one's name in the container engine.
+    fn there(&self, name: &str) -> Vec<String> {
+        let filter = format!("name={name}");
+        let listed = finish(
+            self.engine
+                .dir
+                .program(self.engine.name)
+                .args(["ps", "-aq", "--filter", &filter]),
+            b"",
+        );
+        let volumes = finish(
+            self.engine
+                .dir
+                .program(self.engine.name)
+                .args(["volume", "ls", "-q", "--filter", &filter]),
+            b"",
+        );
+        listed
+            .ok()
+            .lines()
+            .chain(volumes.ok().lines())
+            .map(str::to_owned)
+            .collect()
+    }
+}
+
+#[test]
+fn a_sandbox_is_made_used_watched_and_removed() {
+    for place in places() {
+        let name = place.create(&["--name", &format!("test-{}", std::process::id())]);
+        assert_eq!(name, format!("fw-sandbox-test-{}", std::process::id()));
+        let wrote = place.sandbox(&[
+            "run",
+            &name,
+            "--",
+            "bash",
+            "-c",
+            "echo kept > /output/x; echo $0 >&2; exit 3",
+        ]);
+        assert_eq!(
+            (wrote.status, wrote.stdout.as_str(), wrote.stderr.as_str()),
+            (3, "", "bash\n")
+        );
+        let read = place.sandbox(&["run", &name, "--", "cat", "/output/x"]);
+        assert_eq!(read.ok(), "kept\n");
+        let used: Value =
+            serde_json::from_str(place.sandbox(&["stats", "--json", "--once", &name]).ok()).unwrap();
+        assert!(used["memory_bytes"].as_u64() > Some(0), "{used}");
+        assert_eq!(place.sandbox(&["logs", &name]).ok(), "");
+        place.sandbox(&["pause", &name]).ok();
+        assert_eq!(place.state(&name), "paused");
+        place.sandbox(&["pause", &name]).refused(125, "cannot be paused");
+        place.sandbox(&["resume", &name]).ok();
+        assert_eq!(place.state(&name), "running");
+        assert_eq!(place.there(&name).len(), 2);
+        place.sandbox(&["rm", &name]).ok();
+        assert_eq!(place.there(&name), Vec::<String>::new());
+        place.sandbox(&["rm", &name]).refused(125, "there is no sandbox");
+    }
+}
+
+#[test]
+fn a_sandbox_ends_when_its_time_is_up() {
+    for place in places() {
+        let name = place.create(&["--max-duration", "2s"]);
+        eventually_none("the sandbox", || place.there(&name));
+        assert_eq!(place.state(&name), "destroyed (its time was up)");
+        let spent = place.create(&[]);
+        let output = place.sandbox(&["run", &spent, "--timeout", "300ms", "--", "sleep", "600"]);
+        assert_eq!(output.status, 124, "{output:?}");
+        eventually_none("the sandbox", || place.there(&spent));
+    }
+}
+
+#[test]
+fn one_user_sees_nothing_of_anothers_sandboxes() {
+    for place in places() {
+        let name = place.create(&["--user", "ann"]);
+        for args in [
+            &["rm", "--user", "bob", &name][..],
+            &["pause", &name],
+            &["run", "--user", "bob", &name, "--", "true"],
+        ] {
+            place.sandbox(args).refused(125, "there is no sandbox");
+        }
+        assert_eq!(place.json(&["ls", "--user", "bob"]), Value::Array(Vec::new()));
+        place.sandbox(&["rm", "--user", "ann", &name]).ok();
+    }
+}
+
+#[test]
+fn an_engine_that_ends_takes_its_sandboxes_along() {
+    for place in places() {
+        let name = place.create(&[]);
+        place.world.stop_engine("TERM");
+        assert_eq!(place.there(&name), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn what_a_killed_engine_left_is_removed_when_the_next_one_starts() {
+    for place in places() {
+        let name = place.create(&[]);
+        place.world.stop_engine("KILL");
+        assert_eq!(place.there(&name).len(), 2);
+        place.world.start_engine();
+        eventually_none("the orphan", || place.there(&name));
+    }
+}
+
+#[test]
+fn what_cannot_be_made_is_told() {
+    for place in places() {
+        let create = |options: &[&str]| {
+            let mut all = vec!["create", "--engine", place.engine.name];
+            all.extend(options);
+            place.sandbox(&all)
+        };
+        let unknown = create(&["--template", "none"]);
+        unknown.refused(2, "there is no template `none`");
+        assert!(
+            unknown
+                .stderr
+                .contains("ai-provider, code-executor, integration-test, policy-sandbox")
+        );
+        create(&["--image", "no-such-image:1"]).refused(125, "there is no image no-such-image:1");
+        create(&["--name", "No/Such"]).refused(125, "cannot name a sandbox");
+        create(&["--image=--privileged"]).refused(125, "is no image");
+    }
+    let world = World::here();
+    finish(&mut world.command(&[], ["sandbox", "ls"]), b"").refused(125, "sandboxes live in an engine");
+}

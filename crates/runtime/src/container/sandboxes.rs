@@ -1,0 +1,284 @@
+//! The sandboxes that a person asked for, each in its scope until its time is up.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ringfence_policy::{Bytes, Cpus, Pids, Scope, Timeout};
+use serde::{Deserialize, Serialize};
+
+use super::backend::{Containers, RunError};
+use super::keeper::Order;
+use super::manager::Sandbox;
+use super::places;
+use super::spec::{Binds, Filter, Image, Init, Log, Name, Network, OciRuntime, Resources, Spec, Stdin};
+use super::streams::RunResult;
+use super::{Error, Flavor};
+
+/// How many a scope may have.
+const MAX_SANDBOXES: usize = 64;
+
+/// What a sandbox is asked to be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewSandbox {
+    /// Its name, without the common beginning. `None`: one that nobody has.
+    pub name: Option<String>,
+    /// The container engine.
+    pub engine: Flavor,
+    /// What it is made of.
+    pub image: String,
+    /// The template that its limits are from.
+    pub template: String,
+    /// Memory.
+    pub memory: Bytes,
+    /// Cores' worth of processor time.
+    pub cpus: Cpus,
+    /// Processes and threads at once.
+    pub pids: Pids,
+    /// Bytes in `/tmp`.
+    pub tmp: Bytes,
+    /// How long it may live.
+    pub max_duration_ms: u64,
+    /// The filter of its system calls, by name.
+    pub filter: String,
+    /// What makes the container.
+    pub oci_runtime: OciRuntime,
+}
+
+/// What is told of a sandbox.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SandboxInfo {
+    /// Its name.
+    pub name: String,
+    /// The container engine.
+    pub engine: Flavor,
+    /// The template that its limits are from.
+    pub template: String,
+    /// Where it is in its life.
+    pub state: String,
+    /// Seconds since it was made.
+    pub age_seconds: f64,
+    /// Seconds until its time is up.
+    pub left_seconds: f64,
+}
+
+/// A sandbox with what is told of it.
+#[derive(Debug)]
+struct Entry {
+    sandbox: Arc<Sandbox>,
+    engine: Flavor,
+    template: String,
+    since: Instant,
+    max_duration: Duration,
+}
+
+/// The sandboxes of all scopes.
+#[derive(Debug)]
+pub struct Sandboxes {
+    containers: Containers,
+    all: Mutex<BTreeMap<(Scope, Name), Entry>>,
+}
+
+impl Sandboxes {
+    /// None so far.
+    pub fn new(containers: Containers) -> Self {
+        Self {
+            containers,
+            all: Mutex::default(),
+        }
+    }
+
+    /// Removes what dead processes left in the container engines that are here.
+    pub async fn sweep(&self) {
+        for engine in [Flavor::Docker, Flavor::Podman] {
+            // One that is not here has nothing of ours, and says so when it is asked for.
+            let _ = self.containers.manager(engine).await;
+        }
+    }
+
+    /// Makes one.
+    ///
+    /// # Errors
+    /// If it cannot be made, or there are too many.
+    pub async fn create(&self, scope: &Scope, new: NewSandbox) -> Result<SandboxInfo, RunError> {
+        let manager = self.containers.manager(new.engine).await?;
+        let name = match &new.name {
+            Some(name) => name.parse().map_err(RunError::Name)?,
+            None => Name::unused(),
+        };
+        self.make_room(scope)?;
+        let image: Image = new.image.parse().map_err(RunError::Image)?;
+        let max_duration = Duration::from_millis(new.max_duration_ms).min(Timeout::MAX);
+        let spec = Spec {
+            output: Some(name.clone()),
+            name: name.clone(),
+            image: self.containers.pinned(new.engine, &image),
+            command: vec!["sleep".to_owned(), "infinity".to_owned()],
+            env: places::fixed(),
+            directory: "/tmp".to_owned(),
+            user: places::user(&self.containers, manager),
+            resources: Resources {
+                memory: new.memory,
+                cpus: new.cpus,
+                pids: new.pids,
+                tmp: new.tmp,
+            },
+            network: Network::None,
+            filter: Filter::named(&new.filter).map_err(RunError::Filter)?,
+            binds: Binds::default(),
+            oci_runtime: new.oci_runtime,
+            init: Init::Engine,
+            stdin: Stdin::Empty,
+            log: Log::File,
+            scope: scope.as_str().to_owned(),
+            owner: manager.owner().clone(),
+        };
+        let order = Order {
+            spec,
+            max_duration,
+            attach: false,
+        };
+        let since = Instant::now();
+        let (sandbox, _) = manager.sandbox(order).await?;
+        let entry = Entry {
+            sandbox: Arc::new(sandbox),
+            engine: new.engine,
+            template: new.template,
+            since,
+            max_duration,
+        };
+        let info = entry.info();
+        self.entries().insert((scope.clone(), name), entry);
+        Ok(info)
+    }
+
+    /// Those of a scope, the oldest ones that have ended forgotten.
+    pub fn list(&self, scope: &Scope) -> Vec<SandboxInfo> {
+        let all = self.entries();
+        let own = all.iter().filter(|((owner, _), _)| owner == scope);
+        own.map(|(_, entry)| entry.info()).collect()
+    }
+
+    /// Pauses one.
+    ///
+    /// # Errors
+    /// If there is none, or it does not run.
+    pub async fn pause(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, RunError> {
+        let sandbox = self.find(scope, name)?;
+        sandbox.pause().await?;
+        self.info(scope, name)
+    }
+
+    /// Lets one go on.
+    ///
+    /// # Errors
+    /// If there is none, or it is not paused.
+    pub async fn resume(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, RunError> {
+        let sandbox = self.find(scope, name)?;
+        sandbox.resume().await?;
+        self.info(scope, name)
+    }
+
+    /// Runs a command in one, for at most `timeout`.
+    ///
+    /// # Errors
+    /// If there is none, or the command could not be run.
+    pub async fn run(
+        &self,
+        (scope, name): (&Scope, &str),
+        command: &[String],
+        timeout: Timeout,
+        keep: Bytes,
+    ) -> Result<RunResult, RunError> {
+        let sandbox = self.find(scope, name)?;
+        let deadline = tokio::time::Instant::now() + timeout.as_duration();
+        Ok(sandbox.run(command, deadline, keep).await?)
+    }
+
+    /// Ends one and waits until nothing is left of it.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub async fn remove(&self, scope: &Scope, name: &str) -> Result<(), RunError> {
+        let key = key(scope, name)?;
+        let entry = self.entries().remove(&key).ok_or_else(|| unknown(name))?;
+        entry.sandbox.stop().await;
+        Ok(())
+    }
+
+    /// Ends all, and waits until nothing is left.
+    pub async fn close(self) {
+        drop(self.all);
+        self.containers.close().await;
+    }
+
+    /// Those that have ended are forgotten before one that lives is refused.
+    fn make_room(&self, scope: &Scope) -> Result<(), RunError> {
+        let mut all = self.entries();
+        let count =
+            |all: &BTreeMap<(Scope, Name), Entry>| all.keys().filter(|(owner, _)| owner == scope).count();
+        if count(&all) >= MAX_SANDBOXES {
+            all.retain(|(owner, _), entry| owner != scope || entry.sandbox.life().state.is_alive());
+        }
+        if count(&all) >= MAX_SANDBOXES {
+            return Err(RunError::TooMany(MAX_SANDBOXES));
+        }
+        Ok(())
+    }
+
+    fn find(&self, scope: &Scope, name: &str) -> Result<Arc<Sandbox>, RunError> {
+        let key = key(scope, name)?;
+        let all = self.entries();
+        all.get(&key)
+            .map(|entry| Arc::clone(&entry.sandbox))
+            .ok_or_else(|| unknown(name))
+    }
+
+    fn info(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, RunError> {
+        let key = key(scope, name)?;
+        self.entries()
+            .get(&key)
+            .map(Entry::info)
+            .ok_or_else(|| unknown(name))
+    }
+
+    /// One that has been gone for a while is forgotten.
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<(Scope, Name), Entry>> {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, entry| !entry.is_stale());
+        all
+    }
+}
+
+/// How long one that has ended is still told of.
+const REMEMBERED: Duration = Duration::from_secs(600);
+
+impl Entry {
+    fn info(&self) -> SandboxInfo {
+        let age = self.since.elapsed();
+        SandboxInfo {
+            name: self.sandbox.name().as_str().to_owned(),
+            engine: self.engine,
+            template: self.template.clone(),
+            state: self.sandbox.life().state.to_string(),
+            age_seconds: age.as_secs_f64(),
+            left_seconds: self.max_duration.saturating_sub(age).as_secs_f64(),
+        }
+    }
+
+    fn is_stale(&self) -> bool {
+        !self.sandbox.life().state.is_alive() && self.since.elapsed() > self.max_duration + REMEMBERED
+    }
+}
+
+fn key(scope: &Scope, name: &str) -> Result<(Scope, Name), RunError> {
+    Ok((scope.clone(), name.parse().map_err(RunError::Name)?))
+}
+
+fn unknown(name: &str) -> RunError {
+    RunError::Engine(Error::NotFound {
+        doing: "find the sandbox",
+        what: format!("sandbox `{name}` in the engine"),
+    })
+}

@@ -1,0 +1,65 @@
+//! The engine's answers about sandboxes.
+
+use ringfence_policy::{Bytes, Scope, Timeout};
+use ringfence_runtime::backend;
+use ringfence_runtime::container::{RunError, RunResult, Sandboxes};
+
+use crate::frame::Kind;
+use crate::wire::{Ran, Refusal, SandboxAction, SandboxAnswer, SandboxRequest};
+
+/// How much of each stream of a command is kept.
+const KEPT: Bytes = Bytes::mib(1);
+
+/// Does what a request asks, and answers.
+pub(crate) async fn answer(payload: &[u8], sandboxes: &Sandboxes) -> serde_json::Result<(Kind, Vec<u8>)> {
+    let parsed = serde_json::from_slice::<SandboxRequest>(payload).map_err(|error| Refusal::invalid(&error));
+    let result = match parsed {
+        Ok(SandboxRequest { scope, action }) => see_to(&scope, action, sandboxes).await,
+        Err(refusal) => Err(refusal),
+    };
+    match result {
+        Ok(answer) => Ok((Kind::Sandboxes, serde_json::to_vec(&answer)?)),
+        Err(refusal) => Ok((Kind::Refusal, serde_json::to_vec(&refusal)?)),
+    }
+}
+
+async fn see_to(
+    scope: &Scope,
+    action: SandboxAction,
+    sandboxes: &Sandboxes,
+) -> Result<SandboxAnswer, Refusal> {
+    let refused = |error: RunError| Refusal::from(backend::Error::from(error));
+    let one = match action {
+        SandboxAction::List => return Ok(SandboxAnswer::Sandboxes(sandboxes.list(scope))),
+        SandboxAction::New(new) => sandboxes.create(scope, *new).await,
+        SandboxAction::Pause { name } => sandboxes.pause(scope, &name).await,
+        SandboxAction::Resume { name } => sandboxes.resume(scope, &name).await,
+        SandboxAction::Run {
+            name,
+            command,
+            timeout_ms,
+        } => {
+            let timeout =
+                Timeout::try_from(timeout_ms as f64 / 1000.0).map_err(|error| Refusal::invalid(&error))?;
+            let ran = sandboxes.run((scope, &name), &command, timeout, KEPT).await;
+            return ran
+                .map(|result| SandboxAnswer::Ran(told(result)))
+                .map_err(refused);
+        }
+        SandboxAction::Remove { name } => {
+            sandboxes.remove(scope, &name).await.map_err(refused)?;
+            return Ok(SandboxAnswer::Sandboxes(Vec::new()));
+        }
+    };
+    one.map(|info| SandboxAnswer::Sandboxes(vec![info]))
+        .map_err(refused)
+}
+
+fn told(result: RunResult) -> Ran {
+    Ran {
+        status: result.status,
+        truncated: result.stdout.truncated || result.stderr.truncated,
+        stdout: result.stdout.text,
+        stderr: result.stderr.text,
+    }
+}
