@@ -1,7 +1,7 @@
-//! Builds the extension library that a warm interpreter loads: the jail crate once more, as a cdylib.
+//! Builds what is carried in this crate: the extension library that a warm interpreter loads, and the agent of containers.
 //!
-//! Cargo cannot yet make one package's cdylib an input of another (`-Z bindeps`), so this calls cargo again,
-//! in a target directory of its own that all profiles share.
+//! Both are the jail crate once more. Cargo cannot yet make one package's artifacts an input of another (`-Z bindeps`), so
+//! this calls cargo again, in a target directory of its own that all profiles share.
 
 #![expect(
     clippy::panic,
@@ -9,6 +9,7 @@
     reason = "a build script tells of its failure by a panic, and calls cargo again"
 )]
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 fn main() {
@@ -16,41 +17,50 @@ fn main() {
     for input in ["src", "seccomp", "Cargo.toml"] {
         println!("cargo::rerun-if-changed={}", jail.join(input).display());
     }
-    let library = build_extension(&jail);
-    println!("cargo::rustc-env=RINGFENCE_EXTENSION={}", library.display());
+    let library = build(&jail, &["--lib", "--crate-type", "cdylib"], &[]);
+    println!(
+        "cargo::rustc-env=RINGFENCE_EXTENSION={}",
+        library.join("libringfence_jail.so").display()
+    );
+    // Static: it runs in images that have no C library, or another one.
+    let agent = build(
+        &jail,
+        &["--bin", "ringfence-agent"],
+        &["-C", "target-feature=+crt-static", "-C", "strip=symbols"],
+    );
+    println!(
+        "cargo::rustc-env=RINGFENCE_AGENT={}",
+        agent.join("ringfence-agent").display()
+    );
 }
 
-fn build_extension(jail: &Path) -> PathBuf {
-    let variable =
-        |name: &str| std::env::var_os(name).unwrap_or_else(|| panic!("cargo sets {name} for build scripts"));
+fn variable(name: &str) -> OsString {
+    std::env::var_os(name).unwrap_or_else(|| panic!("cargo sets {name} for build scripts"))
+}
+
+/// Builds one artifact, and says where it lies.
+fn build(jail: &Path, what: &[&str], compiler: &[&str]) -> PathBuf {
     let out = PathBuf::from(variable("OUT_DIR"));
     // <target>/<profile>/build/<package>/out
     let target_directory = out.ancestors().nth(4).unwrap_or(&out).join("zygote-extension");
     let target = variable("TARGET");
     let status = std::process::Command::new(variable("CARGO"))
-        .args([
-            "rustc",
-            "--lib",
-            "--crate-type",
-            "cdylib",
-            "--profile",
-            "extension",
-            "--manifest-path",
-        ])
+        .arg("rustc")
+        .args(what)
+        .args(["--profile", "extension", "--manifest-path"])
         .arg(jail.join("Cargo.toml"))
         .arg("--target-dir")
         .arg(&target_directory)
         .arg("--target")
         .arg(&target)
+        .arg("--")
+        .args(compiler)
         // Linters wrap the compiler for the outer build only.
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("RUSTFLAGS")
         .status()
         .unwrap_or_else(|error| panic!("cannot call cargo again: {error}"));
-    assert!(status.success(), "the extension library did not build");
-    target_directory
-        .join(target)
-        .join("extension")
-        .join("libringfence_jail.so")
+    assert!(status.success(), "cargo did not build {}", what.join(" "));
+    target_directory.join(target).join("extension")
 }

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::path::{Component, Path};
 use std::str::FromStr;
 
+use ringfence_jail::agent::frames::{FrameReader, Secret};
 use ringfence_jail::protocol::{Command, Event};
 use ringfence_policy::cascade::{self, Part, Pattern, Verdict, decide};
 use ringfence_policy::{
@@ -118,6 +119,17 @@ pub(crate) const TARGETS: &[Target] = &[
             b"{\"Failed\":{\"id\":0,\"step\":\"mount /proc\",\"errno\":1}}",
             b"{\"Kill\":{\"id\":18446744073709551615}}",
             b"{\"ZygoteGone\":{\"status\":127}}",
+        ],
+    },
+    Target {
+        name: "agent_frames",
+        run: agent_frames,
+        seeds: &[
+            b"\x05\x07\0\0\0\0\0\0\0\x06\x07\0\0\0\x04\0\0\0\0\x01\0\0",
+            b"\x02\x01\0\0\0\x30\0\0\0\x01\x04\0\0\0main\x02\0\0\0ls\x01\0\0\0\x01\0\0\0a\0\0\0\0\x01\0\0\0/\x01\xe8\x03\0\0\0\0\0\0",
+            b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x42\x01\0\0\0\x03\0\0\0abc",
+            b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x44\x01\0\0\0\x1d\0\0\0\0\xf7\xff\xff\xff\0\0\0\0\x01\0\x01\0\x05\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0",
+            b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x41\0\0\0\0\x0a\0\0\0\x01\0\0\0\x01\x04\0\0\0/bin\0",
         ],
     },
     Target {
@@ -300,6 +312,36 @@ fn launcher_packets(input: &[u8]) {
     assert_eq!(
         serde_json::from_slice::<Event>(&written).expect("what was written can be read"),
         event
+    );
+}
+
+/// A frame is read as it was meant, however it is cut into pieces, or refused.
+fn agent_frames(input: &[u8]) {
+    let secret = Secret::default();
+    let (mut orders, mut reports) = (FrameReader::default(), FrameReader::of_agent(secret));
+    let (mut written, mut ended) = (Vec::new(), false);
+    for piece in input.chunks(7) {
+        orders.push(piece);
+        while let (false, Ok(Some(order))) = (ended, orders.order()) {
+            order.write(&mut written);
+        }
+        ended |= orders.order().is_err();
+    }
+    assert!(
+        input.starts_with(&written),
+        "an order is written otherwise than it was read"
+    );
+    let (mut written, mut ended) = (Vec::new(), false);
+    for piece in input.chunks(7) {
+        reports.push(piece);
+        while let (false, Ok(Some(report))) = (ended, reports.report()) {
+            report.write(&secret, &mut written);
+        }
+        ended |= reports.report().is_err();
+    }
+    assert!(
+        input.starts_with(&written),
+        "a report is written otherwise than it was read"
     );
 }
 

@@ -16,8 +16,7 @@ mod worker;
 use std::io::Write;
 use std::process::ExitCode;
 
-use crate::protocol::Rlimits;
-use crate::steps::{Step, StepError, limit_resources};
+use crate::steps::{Step, StepError};
 use crate::sys;
 
 /// Open files of each process.
@@ -43,12 +42,9 @@ fn prepare() -> Result<programs::Surroundings, StepError> {
     }
     sys::set_no_new_privs().step("set no_new_privs")?;
     sys::set_umask(0o022);
-    limit_resources(Some(&Rlimits {
-        file_size: u64::MAX,
-        open_files: OPEN_FILES,
-        processes: None,
-        data: None,
-        cpu_seconds: None,
-    }))?;
+    // The engine limits the rest for the container as a whole; gVisor knows few others.
+    for (resource, value) in [(libc::RLIMIT_CORE, 0), (libc::RLIMIT_NOFILE, OPEN_FILES)] {
+        sys::set_rlimit(resource, value).step("set the resource limits")?;
+    }
     Ok(programs::Surroundings::of_process())
 }

@@ -15,8 +15,10 @@ use std::time::Duration;
 
 use ringfence_jail::agent::frames::{
     Cut, End, Fate, FrameReader, HEADER, Hello, INPUT_WINDOW, OUTPUT_WINDOW, Order, Program, Ready, Report,
-    Start, Stream, VERSION,
+    Secret, Start, Stream, VERSION,
 };
+
+const SECRET: Secret = *b"0123456789abcdef";
 
 /// An agent in a container without a container engine.
 struct Container {
@@ -67,7 +69,7 @@ impl Container {
             input: process.stdin.take(),
             output: process.stdout.take().unwrap(),
             process,
-            reader: FrameReader::default(),
+            reader: FrameReader::of_agent(SECRET),
             next: 1,
         }
     }
@@ -77,6 +79,7 @@ impl Container {
         let mut container = Self::silent();
         container.send(&Order::Hello(Hello {
             version: VERSION,
+            secret: SECRET,
             python: Vec::new(),
         }));
         let Some(Report::Ready(ready)) = container.receive() else {
@@ -452,6 +455,7 @@ fn another_version_is_told_ours() {
     let mut container = Container::silent();
     container.send(&Order::Hello(Hello {
         version: VERSION + 1,
+        secret: SECRET,
         python: vec!["-c".to_owned()],
     }));
     let Some(Report::Ready(Ready { version, .. })) = container.receive() else {

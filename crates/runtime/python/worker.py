@@ -1,6 +1,7 @@
 """Runs one program inside the fence; with a second argument, as a zygote that forks such runs.
 
-Arguments: the module search path, joined by newlines; "" or "zygote" and its preloaded modules.
+Arguments: the module search path, joined by newlines; nothing, or "zygote" and its preloaded modules. In a container the
+path is empty, for it is the image's, and the second argument "call" or "forks", see forks.py.
 The job arrives on descriptor 3: a sequence of byte strings, each after its length in four bytes, behind the
 length of the whole: name, code, number of arguments, arguments, then the names and values of variables.
 A job without length makes a session of it: see session.py, which this file is put behind.
@@ -227,9 +228,17 @@ def enter_environment():
     sys.prefix = sys.exec_prefix = prefix
 
 
+def enter_directory():
+    """Goes where a call in a container shall start: that comes before its job."""
+    directory = read_exactly(int.from_bytes(read_exactly(4), "little"))
+    posix.chdir(directory)
+    sys.path.insert(0, directory.decode("utf-8", "surrogateescape"))
+
+
 def main():
     search_path, modules = sys.argv[1], sys.argv[2:]
-    sys.path[:] = search_path.split("\n")
+    if search_path:
+        sys.path[:] = search_path.split("\n")
     sys.stdout.reconfigure(line_buffering=True)
     add_site_names()
     enter_environment()
@@ -237,6 +246,10 @@ def main():
     if modules[:1] == ["zygote"]:
         preload(modules[1:])
         library = serve_as_zygote()
+    elif modules:
+        opened = fork_for_calls() if modules == ["forks"] else lambda: None
+        enter_directory()
+        opened()
     length = int.from_bytes(read_exactly(4), "little")
     if length == 0:
         serve_session(library)

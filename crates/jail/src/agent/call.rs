@@ -123,7 +123,6 @@ impl Call {
         }
         self.worker = Some(worker);
         self.start = None;
-        self.feed();
     }
 
     /// It could not be started.
@@ -139,6 +138,22 @@ impl Call {
     /// The process above its guest.
     pub(super) fn supervisor(&self) -> Option<libc::pid_t> {
         self.worker.as_ref().filter(|_| !self.gone)?.supervisor
+    }
+
+    /// The session in which its guest is, while that runs.
+    pub(super) fn session(&self) -> Option<libc::pid_t> {
+        self.worker.as_ref().filter(|_| !self.gone)?.guest
+    }
+
+    /// Processes of these sessions were left by calls that are over.
+    pub(super) fn left_behind(&mut self, sessions: &[libc::pid_t]) {
+        let guest = self.worker.as_ref().and_then(|worker| worker.guest);
+        self.left |= self.gone && guest.is_some_and(|guest| sessions.contains(&guest));
+    }
+
+    /// Whether something of it may be among the strays.
+    pub(super) fn may_have_strays(&self, adoption: bool) -> bool {
+        self.gone && self.worker.is_some() && (!adoption || self.is_lost())
     }
 
     /// More input. `false`: more than its window.
@@ -210,7 +225,7 @@ impl Call {
             let heard = self.worker.as_mut().and_then(Worker::hear);
             match heard {
                 None => return,
-                Some(Heard::Started(_)) => {}
+                Some(Heard::Started { .. }) => {}
                 Some(Heard::Failed { errno, step }) => self.failed = Some(Fate::NotStarted { step, errno }),
                 Some(Heard::Ended { end, left }) => {
                     self.ended = Some(end);
@@ -228,12 +243,19 @@ impl Call {
     }
 
     /// Whether its supervisor ended without having told of the guest, which may live on.
-    pub(super) fn is_lost(&self) -> bool {
+    fn is_lost(&self) -> bool {
         self.gone && self.worker.is_some() && self.ended.is_none() && self.failed.is_none()
     }
 
-    /// Gives it its job and its input. Says how much of the input it has taken.
-    pub(super) fn feed(&mut self) -> u32 {
+    /// Gives it its job and its input, and says what of the input it has taken.
+    pub(super) fn feed(&mut self, channel: &mut Channel) {
+        match self.pour() {
+            0 => {}
+            bytes => channel.say(&Report::Taken { call: self.id, bytes }),
+        }
+    }
+
+    fn pour(&mut self) -> u32 {
         let Some(worker) = &mut self.worker else { return 0 };
         if let Some(control) = &worker.control
             && (self.job.pour(control).is_err() || self.job.is_empty())
@@ -326,6 +348,10 @@ impl Call {
             return None;
         }
         let killed = self.ended.is_none_or(|end| end.status == -libc::SIGKILL);
+        let for_memory = || {
+            let before_and_after = self.memory_kills.zip(family::memory_kills());
+            before_and_after.is_some_and(|(before, after)| before < after)
+        };
         let fate = match (&self.failed, self.ended) {
             (Some(failed), _) => failed.clone(),
             (None, Some(end)) => Fate::Ended(end.status),
@@ -339,7 +365,7 @@ impl Call {
             cut: if killed { self.cut } else { Cut::No },
             left: self.left,
             warm: self.warm,
-            out_of_memory: killed && self.cut == Cut::No && self.memory_kills < family::memory_kills(),
+            out_of_memory: killed && self.ended.is_some() && self.cut == Cut::No && for_memory(),
             cpu_micros: self.ended.map_or(0, |end| end.cpu_micros),
             max_rss: self.ended.map_or(0, |end| end.max_rss),
         };

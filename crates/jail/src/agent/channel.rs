@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::frames::{FrameError, FrameReader, Order, Report, Stream, write_output};
+use super::frames::{FrameError, FrameReader, Order, Report, Secret, Stream, write_output};
 use crate::steps::{Step, StepError};
 use crate::sys;
 
@@ -17,6 +17,7 @@ pub(super) struct Channel {
     input: File,
     output: File,
     reader: FrameReader,
+    secret: Secret,
     waiting: Vec<u8>,
     sent: usize,
 }
@@ -42,6 +43,7 @@ impl Channel {
             input: take(std::io::stdin().as_fd())?,
             output: take(std::io::stdout().as_fd())?,
             reader: FrameReader::default(),
+            secret: Secret::default(),
             waiting: Vec::new(),
             sent: 0,
         })
@@ -73,12 +75,17 @@ impl Channel {
         self.reader.order().map_err(Closed::Senseless)
     }
 
+    /// From here on, every frame begins so.
+    pub(super) fn begin_with(&mut self, secret: Secret) {
+        self.secret = secret;
+    }
+
     pub(super) fn say(&mut self, report: &Report) {
-        report.write(&mut self.waiting);
+        report.write(&self.secret, &mut self.waiting);
     }
 
     pub(super) fn pass_on(&mut self, call: u32, stream: Stream, bytes: &[u8]) {
-        write_output(call, stream, bytes, &mut self.waiting);
+        write_output(&self.secret, call, stream, bytes, &mut self.waiting);
     }
 
     pub(super) fn is_full(&self) -> bool {

@@ -10,6 +10,7 @@ use crate::sys;
 struct Relative {
     pid: libc::pid_t,
     parent: libc::pid_t,
+    session: libc::pid_t,
     dead: bool,
 }
 
@@ -20,17 +21,22 @@ pub(super) fn kill_below(ancestor: libc::pid_t) {
     }
 }
 
-/// Kills the children of this process that are none of `ours`, and says whether there were any alive.
-pub(super) fn kill_strays(ours: &BTreeSet<libc::pid_t>) -> bool {
+/// Kills the children of this process that are none of `ours` and in none of `sessions`, once. Says in which sessions
+/// they were; none: there were none.
+pub(super) fn kill_strays(
+    ours: &BTreeSet<libc::pid_t>,
+    sessions: &BTreeSet<libc::pid_t>,
+) -> Vec<libc::pid_t> {
     let own = sys::process_ids().0;
-    let strays: Vec<Relative> = all()
-        .into_iter()
-        .filter(|process| process.parent == own && !process.dead && !ours.contains(&process.pid))
-        .collect();
+    let is_stray = |process: &Relative| {
+        let known = ours.contains(&process.pid) || sessions.contains(&process.session);
+        process.parent == own && !process.dead && !known
+    };
+    let strays: Vec<Relative> = all().into_iter().filter(is_stray).collect();
     for stray in &strays {
         let _ = sys::kill(stray.pid, libc::SIGKILL);
     }
-    !strays.is_empty()
+    strays.iter().map(|stray| stray.session).collect()
 }
 
 /// Everything alive below a process, parents before their children.
@@ -57,7 +63,7 @@ fn all() -> Vec<Relative> {
     .collect()
 }
 
-/// `pid (name) state parent …`. The name is the guest's own choice and may hold all that follows.
+/// `pid (name) state parent group session …`. The name is the guest's own choice and may hold all that follows.
 fn parse(pid: libc::pid_t, stat: &[u8]) -> Option<Relative> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let text = std::str::from_utf8(&stat[end + 1..]).ok()?;
@@ -66,6 +72,7 @@ fn parse(pid: libc::pid_t, stat: &[u8]) -> Option<Relative> {
     Some(Relative {
         pid,
         parent: words.next()?.parse().ok()?,
+        session: words.nth(1)?.parse().ok()?,
         dead: matches!(state, "Z" | "X"),
     })
 }
@@ -89,12 +96,12 @@ mod tests {
     #[test]
     fn a_name_cannot_pretend_to_be_the_rest_of_the_line() {
         let check = |stat: &[u8], expected| {
-            let found = parse(7, stat).map(|found| (found.parent, found.dead));
+            let found = parse(7, stat).map(|found| (found.parent, found.session, found.dead));
             assert_eq!(found, expected);
         };
-        check(b"7 (python3) S 5 7 7 0", Some((5, false)));
-        check(b"7 (x) Z 1 (y) R 4 7 7", Some((4, false)));
-        check(b"7 (a\xff\n) Z 5 0", Some((5, true)));
+        check(b"7 (python3) S 5 7 8 0", Some((5, 8, false)));
+        check(b"7 (x) Z 1 (y) R 4 7 8", Some((4, 8, false)));
+        check(b"7 (a\xff\n) Z 5 0 0", Some((5, 0, true)));
         check(b"7 (python3", None);
         check(b"7 (python3) S", None);
     }
@@ -104,6 +111,7 @@ mod tests {
         let process = |pid, parent| Relative {
             pid,
             parent,
+            session: 1,
             dead: false,
         };
         let all = [

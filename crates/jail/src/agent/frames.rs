@@ -1,6 +1,7 @@
 //! The frames that an engine and the agent in its container exchange; `docs/protocol/agent.md` says what they mean.
 //!
-//! A frame is a type, the number of a call, a length, and that many bytes. Numbers are little-endian.
+//! A frame is a type, the number of a call, a length, and that many bytes. Numbers are little-endian. Before each frame of the
+//! agent's stands a secret of the engine's: under gVisor a guest can write to the descriptor that the agent writes to.
 
 mod read;
 mod write;
@@ -14,6 +15,8 @@ pub(crate) use write::write_output;
 pub const VERSION: u32 = 1;
 /// The bytes before a frame's payload.
 pub const HEADER: usize = 9;
+/// What only the engine and its agent know.
+pub type Secret = [u8; 16];
 /// The most that one piece of input or output holds.
 pub const MAX_PIECE: usize = 64 * 1024;
 /// The longest frame that begins something: code, arguments and environment together.
@@ -55,6 +58,9 @@ pub enum FrameError {
         /// What is allowed.
         most: usize,
     },
+    /// Bytes that the other end did not write.
+    #[error("bytes from somebody else")]
+    Foreign,
     /// A payload that does not say what its type wants.
     #[error("frame with a payload that makes no sense")]
     Payload,
@@ -103,8 +109,10 @@ pub enum Order {
 pub struct Hello {
     /// [`VERSION`].
     pub version: u32,
-    /// The arguments of a Python that runs one job from its descriptor 3. With `forks` behind them it forks such
-    /// Pythons as the agent asks. None: no Python is wanted.
+    /// What every frame of the agent's shall begin with.
+    pub secret: Secret,
+    /// The arguments of a Python: with `call` behind them it runs one job from its descriptor 3, with `forks` it forks
+    /// such Pythons as the agent asks. None: no Python is wanted.
     pub python: Vec<String>,
 }
 

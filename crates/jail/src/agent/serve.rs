@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
+use std::slice;
 use std::time::{Duration, Instant};
 
 use super::call::{Call, Interest};
@@ -31,6 +32,8 @@ pub(super) struct Agent {
     warm: Warm,
     calls: BTreeMap<u32, Call>,
     newest: Option<u32>,
+    /// Whether supervisors adopt what their guests leave; gVisor of 2022 knows no such thing.
+    adoption: bool,
     /// Whether children may have come to us that nobody watches.
     sweeping: bool,
 }
@@ -45,6 +48,8 @@ impl Agent {
             warm: Warm::new(None),
             calls: BTreeMap::new(),
             newest: None,
+            // What it does for the first process makes no difference.
+            adoption: sys::become_subreaper().is_ok(),
             sweeping: false,
         })
     }
@@ -163,11 +168,13 @@ impl Agent {
             bash: found("bash"),
         };
         if let (true, Some(python)) = (hello.version == VERSION, &ready.python) {
-            self.python = [vec![python.clone()], hello.python].concat();
-            let arguments = [&self.python[..], &["forks".to_owned()]].concat();
+            let with = |last: &str| [slice::from_ref(python), &hello.python, &[last.to_owned()]].concat();
+            self.python = with("call");
+            let arguments = with("forks");
             let environment = self.surroundings.environment(&[]);
             self.warm = Warm::new(Execution::new(python.as_ref(), &arguments, &environment, "/").ok());
         }
+        self.channel.begin_with(hello.secret);
         self.channel.say(&Report::Ready(ready));
     }
 
@@ -203,21 +210,31 @@ impl Agent {
         for call in self.calls.values_mut() {
             call.listen(now);
             call.tick(now);
-            let taken = call.feed();
-            if taken > 0 {
-                self.channel.say(&Report::Taken {
-                    call: call.id,
-                    bytes: taken,
-                });
-            }
+            call.feed(&mut self.channel);
             call.pass_on(&mut self.channel);
         }
-        self.sweeping |= self.calls.values().any(Call::is_lost);
+        let adoption = self.adoption;
+        self.sweeping |= self.calls.values().any(|call| call.may_have_strays(adoption));
         if self.sweeping {
-            let supervisors = self.calls.values().filter_map(Call::supervisor);
-            let ours: BTreeSet<_> = supervisors.chain(self.warm.pids()).collect();
-            self.sweeping = family::kill_strays(&ours);
+            self.sweep();
         }
+    }
+
+    /// Kills what nobody watches. Where supervisors adopt nothing, what is in the session of a running guest is that
+    /// guest's, and not stray.
+    fn sweep(&mut self) {
+        let supervisors = self.calls.values().filter_map(Call::supervisor);
+        let ours: BTreeSet<_> = supervisors.chain(self.warm.pids()).collect();
+        let running = self
+            .calls
+            .values()
+            .filter_map(Call::session)
+            .filter(|_| !self.adoption);
+        let strays = family::kill_strays(&ours, &running.collect());
+        for call in self.calls.values_mut() {
+            call.left_behind(&strays);
+        }
+        self.sweeping = !strays.is_empty();
     }
 
     /// Starts what waits to be started.
@@ -232,6 +249,7 @@ impl Agent {
             let is_python = matches!(start.program, Program::Python { .. });
             if is_python && let Some(worker) = self.warm.take() {
                 call.runs(worker, Some(job(&start)), true);
+                call.feed(&mut self.channel);
             } else if !self.warm.is_hidden() || (is_python && self.warm.is_there()) {
                 if now.duration_since(call.since) >= PATIENCE {
                     self.warm.give_up();
@@ -256,10 +274,11 @@ impl Agent {
 
     /// Tells of the calls that are over.
     fn conclude(&mut self) {
-        let (channel, sweeping, before) = (&mut self.channel, self.sweeping, self.calls.len());
+        let (channel, before) = (&mut self.channel, self.calls.len());
+        let (sweeping, adoption) = (self.sweeping, self.adoption);
         self.calls.retain(|_, call| {
-            // Of a lost one, something may be among the strays.
-            match call.end().filter(|_| !(sweeping && call.is_lost())) {
+            let swept = !sweeping || !call.may_have_strays(adoption);
+            match call.end().filter(|_| swept) {
                 Some(end) => {
                     channel.say(&end);
                     false

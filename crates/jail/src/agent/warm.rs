@@ -95,7 +95,7 @@ impl Warm {
     pub(super) fn listen(&mut self) {
         self.spares.retain_mut(|spare| {
             while let Some(heard) = spare.hear() {
-                if !matches!(heard, Heard::Started(_)) {
+                if !matches!(heard, Heard::Started { .. }) {
                     return false;
                 }
             }

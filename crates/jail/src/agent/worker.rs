@@ -1,7 +1,7 @@
 //! A guest and the process above it, which adopts what the guest leaves and tells how it ended.
 //!
 //! That supervisor is forked by the agent, or by the warm interpreter. It says, a packet each:
-//! `S`, its own id: it is there. `F`, an error number and a text: the program could not be started.
+//! `S`, its own id and its guest's: both are there. `F`, an error number and a text: the program could not be started.
 //! `E`, the guest's status (or its signal, negative), processor time, largest resident set, and whether others are
 //! left. It ends when nothing is left below it.
 
@@ -23,6 +23,8 @@ pub(super) struct Worker {
     pub(super) reports: OwnedFd,
     /// The supervisor, as soon as it is known.
     pub(super) supervisor: Option<libc::pid_t>,
+    /// The guest, likewise. It leads a session.
+    pub(super) guest: Option<libc::pid_t>,
     /// Where a Python takes its job from.
     pub(super) control: Option<File>,
     /// The guest's standard input, to write.
@@ -37,7 +39,10 @@ pub(super) struct Worker {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Heard {
     /// It is there, and so is its guest.
-    Started(libc::pid_t),
+    Started {
+        supervisor: libc::pid_t,
+        guest: libc::pid_t,
+    },
     /// The program could not be started.
     Failed { errno: i32, step: String },
     /// The guest has ended.
@@ -119,6 +124,7 @@ pub(super) fn prepare() -> std::io::Result<(Worker, Ends)> {
     let worker = Worker {
         reports,
         supervisor: None,
+        guest: None,
         control: Some(control.into()),
         stdin: Some(stdin.into()),
         stdout: Some(stdout.into()),
@@ -155,10 +161,10 @@ fn supervise(execution: &Execution, ends: Ends) -> ! {
     let Ok(status) = descriptors.arrange() else {
         sys::exit_now(1)
     };
-    let ready = sys::close_from(STATUS_FD + 1)
-        .and_then(|()| sys::become_subreaper())
-        .step("set up a supervisor");
-    match ready.and_then(|()| sys::fork().step("fork the program")) {
+    // Where there is no such thing, the agent adopts what is left; it knows.
+    let _ = sys::become_subreaper();
+    let closed = sys::close_from(STATUS_FD + 1).step("set up a supervisor");
+    match closed.and_then(|()| sys::fork().step("fork the program")) {
         Ok(None) => become_guest(execution, &status),
         Ok(Some(guest)) => {
             // The guest's own are its alone: its readers wait for their end.
@@ -194,6 +200,10 @@ fn become_guest(execution: &Execution, status: &OwnedFd) -> ! {
 
 /// Reaps until nothing is left, and tells of the guest.
 fn attend(guest: libc::pid_t, status: &OwnedFd) -> ! {
+    let mut packet = vec![b'S'];
+    packet.extend(sys::process_ids().0.to_le_bytes());
+    packet.extend(guest.to_le_bytes());
+    let _ = sys::send_message(status.as_fd(), &packet, &[]);
     while let Ok(Some(end)) = sys::reap(sys::Wait::Block) {
         if end.pid == guest {
             let left = loop {
@@ -230,8 +240,8 @@ impl Worker {
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return None,
             Err(_) => Heard::Gone,
         };
-        if let Heard::Started(pid) = heard {
-            self.supervisor = Some(pid);
+        if let Heard::Started { supervisor, guest } = heard {
+            (self.supervisor, self.guest) = (Some(supervisor), Some(guest));
         }
         Some(heard)
     }
@@ -252,7 +262,11 @@ fn parse_packet(packet: &[u8]) -> Option<Heard> {
     let (number, rest) = rest.split_first_chunk()?;
     let number = i32::from_le_bytes(*number);
     match kind {
-        b'S' if rest.is_empty() && number > 1 => Some(Heard::Started(number)),
+        b'S' => {
+            let guest = i32::from_le_bytes(rest.try_into().ok()?);
+            let supervisor = number;
+            (supervisor > 1 && guest > 1).then_some(Heard::Started { supervisor, guest })
+        }
         b'F' => Some(Heard::Failed {
             errno: number,
             step: String::from_utf8_lossy(rest).into_owned(),
@@ -280,9 +294,13 @@ mod tests {
     #[test]
     fn packets_of_a_supervisor_are_read_or_it_counts_as_gone() {
         let check = |packet: &[u8], expected| assert_eq!(parse(packet), expected, "{packet:?}");
-        check(b"S\x07\0\0\0", Heard::Started(7));
-        check(b"S\x01\0\0\0", Heard::Gone);
-        check(b"S\x07\0\0\0\0", Heard::Gone);
+        let started = Heard::Started {
+            supervisor: 7,
+            guest: 8,
+        };
+        check(b"S\x07\0\0\0\x08\0\0\0", started);
+        check(b"S\x01\0\0\0\x08\0\0\0", Heard::Gone);
+        check(b"S\x07\0\0\0", Heard::Gone);
         check(
             b"F\x02\0\0\0do it",
             Heard::Failed {

@@ -58,7 +58,7 @@ pub(crate) fn dup_above(source: BorrowedFd<'_>, least: RawFd) -> io::Result<Owne
 /// Closes every descriptor from `first` on.
 pub(crate) fn close_from(first: RawFd) -> io::Result<()> {
     // SAFETY: callers own all descriptors of the process and use none of them afterwards.
-    let closed = check(unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) });
+    let closed = check(unsafe { libc::syscall(libc::SYS_close_range, first, RawFd::MAX, 0) });
     match closed {
         Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => close_each_from(first),
         closed => closed.map(drop),

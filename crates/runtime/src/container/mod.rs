@@ -6,7 +6,9 @@
 //! - [`sandboxes`]: those that a person asked for.
 //! - [`image`]: what sandboxes are made of; [`pins`]: which images were set up here.
 //! - [`backend`]: Docker and Podman as places where requests run.
+//! - [`agent`]: our own first process in a container, and calls that it runs.
 
+pub mod agent;
 mod answers;
 pub mod backend;
 mod binds;

@@ -9,9 +9,18 @@ use super::*;
 pub struct FrameReader {
     buffer: Vec<u8>,
     read: usize,
+    secret: Secret,
 }
 
 impl FrameReader {
+    /// A reader of what an agent writes that was told this secret.
+    pub fn of_agent(secret: Secret) -> Self {
+        Self {
+            secret,
+            ..Self::default()
+        }
+    }
+
     /// Takes the next bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.read == self.buffer.len() {
@@ -26,7 +35,7 @@ impl FrameReader {
     /// # Errors
     /// If what came is no frame of the engine's. Nothing that follows can be one.
     pub fn order(&mut self) -> Result<Option<Order>, FrameError> {
-        self.next(longest_order, read_order)
+        self.next(0, longest_order, read_order)
     }
 
     /// The agent's next frame, if all of it is there.
@@ -34,16 +43,21 @@ impl FrameReader {
     /// # Errors
     /// If what came is no frame of the agent's. Nothing that follows can be one.
     pub fn report(&mut self) -> Result<Option<Report>, FrameError> {
-        self.next(longest_report, read_report)
+        self.next(size_of::<Secret>(), longest_report, read_report)
     }
 
     fn next<T>(
         &mut self,
+        secret: usize,
         longest: fn(u8) -> Result<usize, FrameError>,
         read: fn(u8, u32, Fields<'_>) -> Result<T, FrameError>,
     ) -> Result<Option<T>, FrameError> {
         let rest = &self.buffer[self.read..];
-        let Some((header, rest)) = rest.split_first_chunk::<HEADER>() else {
+        // What is wrong from its beginning has no length to wait for.
+        if rest.iter().zip(&self.secret[..secret]).any(|(a, b)| a != b) {
+            return Err(FrameError::Foreign);
+        }
+        let Some((header, rest)) = rest.get(secret..).and_then(<[u8]>::split_first_chunk::<HEADER>) else {
             return Ok(None);
         };
         let [kind, a, b, c, d, length @ ..] = *header;
@@ -56,7 +70,7 @@ impl FrameReader {
             return Ok(None);
         };
         let frame = read(kind, u32::from_le_bytes([a, b, c, d]), Fields(payload))?;
-        self.read += HEADER + length;
+        self.read += secret + HEADER + length;
         Ok(Some(frame))
     }
 }
@@ -80,8 +94,9 @@ fn longest_report(kind: u8) -> Result<usize, FrameError> {
 
 fn read_order(kind: u8, call: u32, mut fields: Fields<'_>) -> Result<Order, FrameError> {
     let order = match kind {
-        HELLO => Order::Hello(Hello {
+        HELLO if call == 0 => Order::Hello(Hello {
             version: fields.u32()?,
+            secret: fields.array()?,
             python: fields.texts()?,
         }),
         START => Order::Start {
@@ -98,6 +113,7 @@ fn read_order(kind: u8, call: u32, mut fields: Fields<'_>) -> Result<Order, Fram
             call,
             bytes: fields.u32()?,
         },
+        HELLO => return Err(FrameError::Payload),
         other => return Err(FrameError::Type(other)),
     };
     fields.end(order)
@@ -112,7 +128,7 @@ fn read_report(kind: u8, call: u32, mut fields: Fields<'_>) -> Result<Report, Fr
     let report = match kind {
         STDOUT => output(Stream::Stdout),
         STDERR => output(Stream::Stderr),
-        READY => Report::Ready(Ready {
+        READY if call == 0 => Report::Ready(Ready {
             version: fields.u32()?,
             python: fields.optional()?,
             bash: fields.optional()?,
@@ -125,7 +141,8 @@ fn read_report(kind: u8, call: u32, mut fields: Fields<'_>) -> Result<Report, Fr
             call,
             bytes: fields.u32()?,
         },
-        BROKEN => Report::Broken(fields.text()?),
+        BROKEN if call == 0 => Report::Broken(fields.text()?),
+        READY | BROKEN => return Err(FrameError::Payload),
         other => return Err(FrameError::Type(other)),
     };
     fields.end(report)

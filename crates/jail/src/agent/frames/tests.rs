@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use super::*;
 
+const SECRET: Secret = *b"0123456789abcdef";
+
 fn orders() -> Vec<Order> {
     let start = |program| Order::Start {
         call: 7,
@@ -20,6 +22,7 @@ fn orders() -> Vec<Order> {
     vec![
         Order::Hello(Hello {
             version: VERSION,
+            secret: SECRET,
             python: vec!["-c".to_owned(), "pass".to_owned()],
         }),
         start(Program::Python {
@@ -91,8 +94,10 @@ fn frames_are_read_as_they_were_written_however_they_are_cut() {
         }
         assert_eq!(read, orders(), "{size}");
     }
-    let (mut bytes, mut reader) = (Vec::new(), FrameReader::default());
-    reports().iter().for_each(|report| report.write(&mut bytes));
+    let (mut bytes, mut reader) = (Vec::new(), FrameReader::of_agent(SECRET));
+    reports()
+        .iter()
+        .for_each(|report| report.write(&SECRET, &mut bytes));
     reader.push(&bytes);
     let read: Vec<Report> = std::iter::from_fn(|| reader.report().unwrap()).collect();
     assert_eq!(read, reports());
@@ -112,7 +117,7 @@ fn what_is_no_order_is_refused() {
     refused(b"\x06\0\0\0\0\x05\0\0\0\0\0\0\0\0", FrameError::Payload);
     refused(b"\x06\0\0\0\0\x03\0\0\0\0\0\0", FrameError::Payload);
     refused(
-        b"\x01\0\0\0\0\x08\0\0\0\x01\0\0\0\xff\xff\xff\xff",
+        b"\x01\0\0\0\0\x18\0\0\0\x01\0\0\x000123456789abcdef\xff\xff\xff\xff",
         FrameError::Payload,
     );
 }
@@ -133,4 +138,21 @@ fn a_length_is_refused_before_its_bytes_are_waited_for() {
             most: MAX_START,
         },
     );
+}
+
+#[test]
+fn what_the_agent_did_not_write_is_no_report() {
+    let mut bytes = Vec::new();
+    Report::Taken { call: 1, bytes: 2 }.write(&SECRET, &mut bytes);
+    let check = |bytes: &[u8], expected| {
+        let mut reader = FrameReader::of_agent(SECRET);
+        reader.push(bytes);
+        assert_eq!(reader.report(), expected);
+    };
+    check(&bytes, Ok(Some(Report::Taken { call: 1, bytes: 2 })));
+    check(&bytes[..10], Ok(None));
+    check(&bytes[16..], Err(FrameError::Foreign));
+    check(b"x", Err(FrameError::Foreign));
+    bytes[15] ^= 1;
+    check(&bytes, Err(FrameError::Foreign));
 }

@@ -43,6 +43,7 @@ impl Order {
         match self {
             Self::Hello(hello) => frame(HELLO, 0, out, |out| {
                 out.extend(hello.version.to_le_bytes());
+                out.extend(hello.secret);
                 put_texts(out, &hello.python);
             }),
             Self::Start { call, start } => frame(START, *call, out, |out| start.write(out)),
@@ -79,14 +80,18 @@ impl Start {
 
 impl Report {
     /// Writes it behind what is there.
-    pub fn write(&self, out: &mut Vec<u8>) {
+    pub fn write(&self, secret: &Secret, out: &mut Vec<u8>) {
+        if let Self::Output { call, stream, bytes } = self {
+            return write_output(secret, *call, *stream, bytes, out);
+        }
+        out.extend(secret);
         match self {
             Self::Ready(ready) => frame(READY, 0, out, |out| {
                 out.extend(ready.version.to_le_bytes());
                 put_optional(out, ready.python.as_deref());
                 put_optional(out, ready.bash.as_deref());
             }),
-            Self::Output { call, stream, bytes } => write_output(*call, *stream, bytes, out),
+            Self::Output { .. } => {}
             Self::End { call, end } => frame(END, *call, out, |out| end.write(out)),
             Self::Taken { call, bytes } => frame(TAKEN, *call, out, |out| out.extend(bytes.to_le_bytes())),
             Self::Broken(why) => frame(BROKEN, 0, out, |out| put_text(out, why)),
@@ -95,7 +100,8 @@ impl Report {
 }
 
 /// Writes a piece of output behind what is there, without a copy of its own.
-pub(crate) fn write_output(call: u32, stream: Stream, bytes: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn write_output(secret: &Secret, call: u32, stream: Stream, bytes: &[u8], out: &mut Vec<u8>) {
+    out.extend(secret);
     let kind = match stream {
         Stream::Stdout => STDOUT,
         Stream::Stderr => STDERR,

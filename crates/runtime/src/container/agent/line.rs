@@ -1,0 +1,308 @@
+//! What lies between calls and the connection to their agent: what is to be sent, and what has come for whom.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ringfence_jail::agent::frames::{
+    self, End, INPUT_WINDOW, MAX_CALLS, MAX_START, OUTPUT_WINDOW, Order, Report, Start,
+};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+
+use super::{NotRun, Parted};
+use crate::local::{Chunk, Stream};
+
+/// Calls at once. Those that were just given up still count for the agent.
+const AT_ONCE: usize = MAX_CALLS / 2;
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Line {
+    state: Mutex<State>,
+    to_send: Notify,
+    parted: Notify,
+    room: Semaphore,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Bounded by what calls may send before they are answered.
+    outbox: Vec<u8>,
+    calls: HashMap<u32, Inbox>,
+    newest: u32,
+    parted: Option<Parted>,
+}
+
+/// What has come for a call.
+#[derive(Debug)]
+struct Inbox {
+    chunks: VecDeque<Chunk>,
+    /// What the agent may still send of its output.
+    credit: u32,
+    /// What may be sent of its input.
+    room: u32,
+    end: Option<End>,
+    ended: bool,
+    arrived: Arc<Notify>,
+    widened: Arc<Notify>,
+}
+
+/// What has come for a call since it was last asked for.
+#[derive(Debug)]
+pub(super) struct Arrived {
+    pub(super) chunks: VecDeque<Chunk>,
+    pub(super) end: Option<End>,
+    pub(super) parted: Option<Parted>,
+}
+
+/// A call that was asked for. When this is dropped before the call has ended, it is killed.
+#[derive(Debug)]
+pub(super) struct Slot<'a> {
+    line: &'a Line,
+    _room: SemaphorePermit<'a>,
+    id: u32,
+    arrived: Arc<Notify>,
+    widened: Arc<Notify>,
+}
+
+impl Line {
+    pub(super) fn new() -> Self {
+        Self {
+            state: Mutex::default(),
+            to_send: Notify::new(),
+            parted: Notify::new(),
+            room: Semaphore::new(AT_ONCE),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn running(&self) -> usize {
+        self.state().calls.len()
+    }
+
+    /// Asks for a call, as soon as there is room for one more.
+    pub(super) async fn begin(&self, start: Start) -> Result<Slot<'_>, NotRun> {
+        let Ok(room) = self.room.acquire().await else {
+            return Err(NotRun::Parted(Parted::Released));
+        };
+        let mut state = self.state();
+        if let Some(parted) = &state.parted {
+            return Err(NotRun::Parted(parted.clone()));
+        }
+        let id = state.newest + 1;
+        let start = Box::new(start);
+        let before = state.outbox.len();
+        Order::Start { call: id, start }.write(&mut state.outbox);
+        if state.outbox.len() - before > MAX_START {
+            state.outbox.truncate(before);
+            return Err(NotRun::TooLong);
+        }
+        let (arrived, widened) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let inbox = Inbox {
+            chunks: VecDeque::new(),
+            credit: OUTPUT_WINDOW,
+            room: INPUT_WINDOW,
+            end: None,
+            ended: false,
+            arrived: Arc::clone(&arrived),
+            widened: Arc::clone(&widened),
+        };
+        state.calls.insert(id, inbox);
+        state.newest = id;
+        drop(state);
+        self.to_send.notify_one();
+        Ok(Slot {
+            line: self,
+            _room: room,
+            id,
+            arrived,
+            widened,
+        })
+    }
+
+    fn send(&self, order: &Order) {
+        order.write(&mut self.state().outbox);
+        self.to_send.notify_one();
+    }
+
+    /// What is to be sent, as soon as there is something.
+    pub(super) async fn outgoing(&self) -> Vec<u8> {
+        loop {
+            let bytes = std::mem::take(&mut self.state().outbox);
+            if !bytes.is_empty() {
+                return bytes;
+            }
+            self.to_send.notified().await;
+        }
+    }
+
+    /// Sorts what has come. What is said of a call that nobody waits for any more is passed over.
+    pub(super) fn receive(&self, report: Report) -> Result<(), Parted> {
+        let senseless = |what: &str| Err(Parted::Senseless(what.to_owned()));
+        let mut state = self.state();
+        match report {
+            Report::Ready(_) => senseless("it was ready before"),
+            Report::Broken(why) => Err(Parted::Broken(why)),
+            Report::Output { call, stream, bytes } => match state.calls.get_mut(&call) {
+                Some(inbox) if !inbox.ended => inbox.add(stream, bytes),
+                _ => Ok(()),
+            },
+            Report::Taken { call, bytes } => match state.calls.get_mut(&call) {
+                Some(inbox) => inbox.widen(bytes),
+                None => Ok(()),
+            },
+            Report::End { call, end } => {
+                if let Some(inbox) = state.calls.get_mut(&call) {
+                    (inbox.end, inbox.ended) = (Some(end), true);
+                    inbox.arrived.notify_one();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends everything, for the first reason that there is.
+    pub(super) fn close(&self, parted: Parted) {
+        let mut state = self.state();
+        state.parted.get_or_insert(parted);
+        for inbox in state.calls.values() {
+            inbox.arrived.notify_one();
+        }
+        self.parted.notify_one();
+    }
+
+    /// Why everything ended, once it has.
+    pub(super) async fn closed(&self) -> Parted {
+        loop {
+            if let Some(parted) = self.state().parted.clone() {
+                return parted;
+            }
+            self.parted.notified().await;
+        }
+    }
+}
+
+impl Inbox {
+    fn add(&mut self, stream: frames::Stream, bytes: Vec<u8>) -> Result<(), Parted> {
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let Some(credit) = self.credit.checked_sub(length) else {
+            return Err(Parted::Senseless(
+                "more output than there was credit for".to_owned(),
+            ));
+        };
+        self.credit = credit;
+        let stream = match stream {
+            frames::Stream::Stdout => Stream::Stdout,
+            frames::Stream::Stderr => Stream::Stderr,
+        };
+        // Many small pieces take no more memory than one.
+        match self.chunks.back_mut().filter(|last| last.stream == stream) {
+            Some(last) => last.bytes.extend(bytes),
+            None => self.chunks.push_back(Chunk { stream, bytes }),
+        }
+        self.arrived.notify_one();
+        Ok(())
+    }
+
+    fn widen(&mut self, bytes: u32) -> Result<(), Parted> {
+        self.room = self.room.saturating_add(bytes);
+        self.widened.notify_one();
+        if self.room > INPUT_WINDOW {
+            return Err(Parted::Senseless("more input taken than there was".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+impl Slot<'_> {
+    /// Waits for something to come.
+    pub(super) async fn arrived(&self) -> Arrived {
+        loop {
+            let notified = self.arrived.notified();
+            if let Some(arrived) = self.take() {
+                return arrived;
+            }
+            notified.await;
+        }
+    }
+
+    fn take(&self) -> Option<Arrived> {
+        let mut state = self.line.state();
+        let parted = state.parted.clone();
+        let inbox = state.calls.get_mut(&self.id)?;
+        let arrived = Arrived {
+            chunks: std::mem::take(&mut inbox.chunks),
+            end: inbox.end.take(),
+            parted,
+        };
+        let nothing = arrived.chunks.is_empty() && arrived.end.is_none() && arrived.parted.is_none();
+        (!nothing).then_some(arrived)
+    }
+
+    /// Allows as much output as was taken in.
+    pub(super) fn credit(&self, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        if let Some(inbox) = self.line.state().calls.get_mut(&self.id) {
+            inbox.credit = inbox.credit.saturating_add(bytes);
+        }
+        self.line.send(&Order::Credit { call: self.id, bytes });
+    }
+
+    /// Sends input, as fast as it is taken.
+    pub(super) async fn input(&self, mut bytes: Vec<u8>) {
+        while !bytes.is_empty() {
+            let widened = self.widened.notified();
+            let count = self.reserve(bytes.len().min(frames::MAX_PIECE));
+            if count == 0 {
+                widened.await;
+                continue;
+            }
+            let rest = bytes.split_off(count);
+            let piece = std::mem::replace(&mut bytes, rest);
+            self.line.send(&Order::Input {
+                call: self.id,
+                bytes: piece,
+            });
+        }
+    }
+
+    /// Takes room for input, as much as there is, up to `wanted`.
+    fn reserve(&self, wanted: usize) -> usize {
+        let mut state = self.line.state();
+        let Some(inbox) = state.calls.get_mut(&self.id) else {
+            return 0;
+        };
+        let count = inbox.room.min(u32::try_from(wanted).unwrap_or(u32::MAX));
+        inbox.room -= count;
+        count as usize
+    }
+
+    pub(super) fn end_input(&self) {
+        self.line.send(&Order::InputEnd { call: self.id });
+    }
+
+    pub(super) fn kill(&self) {
+        self.line.send(&Order::Kill { call: self.id });
+    }
+
+    /// The agent has failed in its duty: the container is to go.
+    pub(super) fn give_up(&self) {
+        self.line.close(Parted::Silent);
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        let inbox = self.line.state().calls.remove(&self.id);
+        if inbox.is_some_and(|inbox| !inbox.ended) {
+            self.kill();
+            // What it has printed is passed over, and is nothing to wait for.
+            self.line.send(&Order::Credit {
+                call: self.id,
+                bytes: u32::MAX,
+            });
+        }
+    }
+}
