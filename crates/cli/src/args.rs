@@ -392,7 +392,7 @@ pub(crate) struct BenchArgs {
 pub(crate) enum SeccompCommand {
     /// Print a filter as JSON, with a reason for each rule.
     Show {
-        /// The filter's name, such as `fence`.
+        /// `strict`, `standard` or `standard-net`, which are for containers, or `fence`.
         name: String,
         /// The processor (default: this machine's).
         #[arg(long, value_name = "ARCH")]

@@ -1,7 +1,7 @@
 //! Which system calls a guest may make: a policy kept as data, compiled to a filter for the kernel.
 //!
-//! `seccomp/fence.json` lists every system call that Linux has, each in a group with a reason; `seccomp/syscalls.tsv`
-//! gives the numbers. What the policy does not allow is refused, and what Linux did not have when the table was written
+//! `seccomp/fence.json` lists every system call that Linux has, each in a group with a reason, and `seccomp/strict.json`
+//! the few that a single program needs; `seccomp/syscalls.tsv` gives the numbers. What a policy does not allow is refused, and what Linux did not have when the table was written
 //! answers `ENOSYS`, so that a C library falls back. Loading the filter is the business of `crate::sys`.
 //!
 //! The filter goes through the numbers as a tree: that loads in less than half the time of a list.
@@ -62,6 +62,17 @@ pub struct Surface {
     pub ipc: Ipc,
     /// Whether its forks may move.
     pub forks: Forks,
+}
+
+/// A filter for containers: each allows what the one before it allows, and more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// One program with threads, which reads files and talks to Unix sockets.
+    Strict,
+    /// Processes and files: what the fence allows.
+    Standard,
+    /// The same with TCP and UDP.
+    StandardNet,
 }
 
 /// A filter, ready for `seccomp(2)`.
@@ -138,12 +149,47 @@ pub fn document(arch: Arch, surface: Surface) -> Result<serde_json::Value, Error
     Ok(oci::profile(shipped()?, arch, surface))
 }
 
-/// The policy that is built in, read once.
+/// A filter for containers as an OCI seccomp profile.
+///
+/// # Errors
+/// As [`fence`].
+pub fn profile(arch: Arch, profile: Profile) -> Result<serde_json::Value, Error> {
+    let (policy, surface) = profile.policy()?;
+    Ok(oci::profile(policy, arch, surface))
+}
+
+impl Profile {
+    /// A container has namespaces of its own, and nothing in it is a launcher.
+    fn policy(self) -> Result<(&'static Policy, Surface), Error> {
+        let surface = |sockets| Surface {
+            sockets,
+            ipc: Ipc::Own,
+            forks: Forks::Never,
+        };
+        Ok(match self {
+            Self::Strict => (strict()?, surface(Sockets::Unix)),
+            Self::Standard => (shipped()?, surface(Sockets::Unix)),
+            Self::StandardNet => (shipped()?, surface(Sockets::UnixAndInternet)),
+        })
+    }
+}
+
+/// The policy of the fence, read once.
 fn shipped() -> Result<&'static Policy, Error> {
     static POLICY: OnceLock<Policy> = OnceLock::new();
-    if let Some(policy) = POLICY.get() {
+    read_once(&POLICY, include_str!("../seccomp/fence.json"))
+}
+
+/// The policy of a single program, read once.
+fn strict() -> Result<&'static Policy, Error> {
+    static POLICY: OnceLock<Policy> = OnceLock::new();
+    read_once(&POLICY, include_str!("../seccomp/strict.json"))
+}
+
+fn read_once(place: &'static OnceLock<Policy>, json: &str) -> Result<&'static Policy, Error> {
+    if let Some(policy) = place.get() {
         return Ok(policy);
     }
-    let policy = Policy::parse(include_str!("../seccomp/fence.json"), table::shipped()?)?;
-    Ok(POLICY.get_or_init(|| policy))
+    let policy = Policy::parse(json, table::shipped()?)?;
+    Ok(place.get_or_init(|| policy))
 }

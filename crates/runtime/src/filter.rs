@@ -1,12 +1,12 @@
 //! The system-call filters, printed for people.
 
-use ringfence_jail::seccomp::{self, Forks, Ipc, Sockets, Surface};
+use ringfence_jail::seccomp::{self, Forks, Ipc, Profile, Sockets, Surface};
 
 /// Why a filter cannot be printed.
 #[derive(Debug, thiserror::Error)]
 pub enum UnknownFilter {
     /// No filter of that name.
-    #[error("unknown seccomp profile `{0}`; known is fence")]
+    #[error("unknown seccomp profile `{0}`; known are strict, standard, standard-net and fence")]
     Name(String),
     /// No table for that architecture.
     #[error("unknown architecture `{0}`; known are x86_64 and aarch64")]
@@ -21,18 +21,24 @@ pub enum UnknownFilter {
 /// # Errors
 /// If there is no such filter or architecture.
 pub fn filter_document(name: &str, architecture: &str) -> Result<serde_json::Value, UnknownFilter> {
-    if name != "fence" {
-        return Err(UnknownFilter::Name(name.to_owned()));
-    }
     let architecture = match architecture {
         "x86_64" => seccomp::Arch::X86_64,
         "aarch64" => seccomp::Arch::Aarch64,
         other => return Err(UnknownFilter::Architecture(other.to_owned())),
     };
-    let surface = Surface {
-        sockets: Sockets::Unix,
-        ipc: Ipc::Own,
-        forks: Forks::Never,
+    let document = match name {
+        "strict" => seccomp::profile(architecture, Profile::Strict),
+        "standard" => seccomp::profile(architecture, Profile::Standard),
+        "standard-net" => seccomp::profile(architecture, Profile::StandardNet),
+        "fence" => seccomp::document(architecture, FENCE),
+        other => return Err(UnknownFilter::Name(other.to_owned())),
     };
-    seccomp::document(architecture, surface).map_err(UnknownFilter::Broken)
+    document.map_err(UnknownFilter::Broken)
 }
+
+/// Of the fence's filters the one that a run gets where there are namespaces.
+const FENCE: Surface = Surface {
+    sockets: Sockets::Unix,
+    ipc: Ipc::Own,
+    forks: Forks::Never,
+};

@@ -17,7 +17,7 @@ pub(crate) fn run(command: &SeccompCommand, context: &Context) -> anyhow::Result
     };
     let document = filter_document(name, arch).map_err(|error| match error {
         UnknownFilter::Name(_) | UnknownFilter::Architecture(_) => {
-            let hint = "try `ringfence seccomp show fence --arch x86_64`";
+            let hint = "try `ringfence seccomp show standard --arch x86_64`";
             anyhow::Error::from(Failure::usage(error.to_string(), hint))
         }
         UnknownFilter::Broken(_) => error.into(),

@@ -2,106 +2,163 @@
 //!
 //! Such a profile has no order: every entry that matches counts. So "everything but these values" is spelled out as
 //! the comparisons that cover the rest, and no two entries for one call may overlap; a test holds the policy to that.
-//! The reasons travel as comments. Runtimes answer `ENOSYS` to calls newer than the profile by themselves.
+//! The reasons travel as comments.
+//!
+//! The profile's default is for calls that it does not name, so what the policy's default is for is spelled out too: a
+//! runtime whose library is older than a call drops the name, and the program is to fall back.
 
-use super::policy::{Action, Condition, Policy, Rule, Test};
+use super::policy::{Condition, Errno, Policy, Rule, Test};
+use super::table::Syscall;
 use super::{Arch, Surface};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 pub(super) fn profile(policy: &Policy, arch: Arch, surface: Surface) -> Value {
-    let syscalls: Vec<Value> = policy
+    let mut syscalls: Vec<Value> = policy
         .rules(surface)
         .flat_map(|rule| entries(policy, arch, rule))
         .collect();
+    syscalls.extend(remaining(policy, arch, surface));
     json!({
         "defaultAction": "SCMP_ACT_ERRNO",
-        "defaultErrnoRet": policy.default_errno().number(),
+        "defaultErrnoRet": policy.unknown_errno().number(),
         "architectures": [arch.oci()],
         "syscalls": syscalls,
     })
 }
 
+/// For each argument, the bits that are compared and what they have to be.
+type Arguments = [(u64, u64); 6];
+const ANY: Arguments = [(0, 0); 6];
+
 /// One entry for each combination of values: the comparisons within an entry must all hold.
 fn entries(policy: &Policy, arch: Arch, rule: &Rule) -> Vec<Value> {
-    let names: Vec<_> = rule
-        .names
-        .iter()
-        .filter(|name| policy.number(name, arch).is_some())
-        .collect();
+    let here = |name: &&String| policy.number(name, arch).is_some();
+    let names: Vec<&str> = rule.names.iter().filter(here).map(String::as_str).collect();
     if names.is_empty() {
         return Vec::new();
     }
-    let mut combinations = vec![Vec::new()];
-    for condition in &rule.when {
-        let alternatives = comparisons(condition);
-        let extend = |comparison: &Value| {
-            let with = |mut chosen: Vec<Value>| {
-                chosen.push(comparison.clone());
-                chosen
-            };
-            combinations.iter().cloned().map(with).collect::<Vec<_>>()
-        };
-        combinations = alternatives.iter().flat_map(extend).collect();
+    let entry = |arguments| entry(&names, &rule.reason, rule.errno, &arguments);
+    combinations(&rule.when).into_iter().map(entry).collect()
+}
+
+/// What no rule decides about the calls that this architecture has.
+fn remaining(policy: &Policy, arch: Arch, surface: Surface) -> Vec<Value> {
+    let mut calls: BTreeMap<Arguments, Vec<&str>> = BTreeMap::new();
+    for call in policy.table().iter().filter(|call| call.number(arch).is_some()) {
+        for arguments in undecided(policy, surface, call) {
+            calls.entry(arguments).or_default().push(call.name);
+        }
     }
-    let entry = |comparisons: Vec<Value>| {
-        let mut entry = json!({ "names": names, "comment": rule.reason });
-        match rule.action() {
-            Action::Allow => entry["action"] = json!("SCMP_ACT_ALLOW"),
-            Action::Refuse(errno) => {
-                entry["action"] = json!("SCMP_ACT_ERRNO");
-                entry["errnoRet"] = json!(errno.number());
-            }
-        }
-        if !comparisons.is_empty() {
-            entry["args"] = Value::Array(comparisons);
-        }
-        entry
+    let entry = |(arguments, names): (_, Vec<_>)| {
+        entry(
+            &names,
+            "no rule allows it",
+            Some(policy.default_errno()),
+            &arguments,
+        )
     };
-    combinations.into_iter().map(entry).collect()
+    calls.into_iter().map(entry).collect()
 }
 
-/// The comparisons of which any one meets the condition.
-fn comparisons(condition: &Condition) -> Vec<Value> {
-    let masked = |(mask, value): (u64, u64)| json!({ "index": condition.arg, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ" });
+fn undecided(policy: &Policy, surface: Surface, call: &Syscall) -> Vec<Arguments> {
+    policy
+        .rules(surface)
+        .filter(|rule| rule.names.iter().any(|name| name == call.name))
+        .flat_map(|rule| combinations(&rule.when))
+        .fold(vec![ANY], |left, taken| without(&left, &taken))
+}
+
+fn entry(names: &[&str], reason: &str, errno: Option<Errno>, arguments: &Arguments) -> Value {
+    let mut entry = json!({ "names": names, "comment": reason });
+    match errno {
+        None => entry["action"] = json!("SCMP_ACT_ALLOW"),
+        Some(errno) => {
+            entry["action"] = json!("SCMP_ACT_ERRNO");
+            entry["errnoRet"] = json!(errno.number());
+        }
+    }
+    let compared = arguments.iter().enumerate().filter(|(_, (mask, _))| *mask != 0);
+    let comparisons: Vec<Value> = compared
+        .map(|(index, (mask, value))| {
+            json!({ "index": index, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ" })
+        })
+        .collect();
+    if !comparisons.is_empty() {
+        entry["args"] = Value::Array(comparisons);
+    }
+    entry
+}
+
+/// The arguments that meet all conditions, none twice.
+fn combinations(conditions: &[Condition]) -> Vec<Arguments> {
+    conditions.iter().fold(vec![ANY], |chosen, condition| {
+        let alternatives = alternatives(condition);
+        let extend = |arguments: Arguments| {
+            alternatives.iter().map(move |&comparison| {
+                let mut longer = arguments;
+                longer[usize::from(condition.arg)] = comparison;
+                longer
+            })
+        };
+        chosen.into_iter().flat_map(extend).collect()
+    })
+}
+
+/// The comparisons of which exactly one holds if the condition does.
+fn alternatives(condition: &Condition) -> Vec<(u64, u64)> {
+    let equal = condition
+        .test
+        .values()
+        .iter()
+        .map(|&value| (condition.mask, value));
     match &condition.test {
-        Test::Equals(values) => values
-            .iter()
-            .map(|&value| masked((condition.mask, value)))
-            .collect(),
-        Test::Differs(values) => rest(condition.mask, values).into_iter().map(masked).collect(),
+        Test::Equals(_) => equal.collect(),
+        Test::Differs(_) => {
+            let alone = |comparison| [comparison, (0, 0), (0, 0), (0, 0), (0, 0), (0, 0)];
+            let others = equal.fold(vec![ANY], |left, taken| without(&left, &alone(taken)));
+            others.into_iter().map(|arguments| arguments[0]).collect()
+        }
     }
 }
 
-/// Masks and values that together cover every number under `mask` but `values`, none twice: for each bit from the top,
-/// the numbers that agree with some value so far and part from all of them there.
-fn rest(mask: u64, values: &[u64]) -> Vec<(u64, u64)> {
-    let mut found = Vec::new();
-    let mut shared = vec![(0, 0)];
-    for bit in (0..u64::BITS)
-        .rev()
-        .map(|bit| 1 << bit)
-        .filter(|bit| mask & bit != 0)
-    {
-        let mut longer = Vec::new();
-        for (fixed, prefix) in shared {
-            let halves = [(fixed | bit, prefix), (fixed | bit, prefix | bit)];
-            let (taken, free): (Vec<_>, Vec<_>) = halves
-                .into_iter()
-                .partition(|(fixed, prefix)| values.iter().any(|value| value & fixed == *prefix));
-            longer.extend(taken);
-            found.extend(free);
+/// `all` but what is in `taken`, none twice.
+fn without(all: &[Arguments], taken: &Arguments) -> Vec<Arguments> {
+    all.iter().flat_map(|arguments| split(arguments, taken)).collect()
+}
+
+/// For each bit that `taken` compares and `arguments` leaves open: those that agree with `taken` so far and part from it
+/// there.
+fn split(arguments: &Arguments, taken: &Arguments) -> Vec<Arguments> {
+    let apart =
+        |((mask, value), (other, wanted)): (&(u64, u64), &(u64, u64))| (value ^ wanted) & mask & other != 0;
+    if arguments.iter().zip(taken).any(apart) {
+        return vec![*arguments];
+    }
+    let (mut shared, mut found) = (*arguments, Vec::new());
+    for (index, (mask, wanted)) in taken.iter().enumerate() {
+        let open = mask & !arguments[index].0;
+        for bit in (0..u64::BITS)
+            .rev()
+            .map(|bit| 1 << bit)
+            .filter(|bit| open & bit != 0)
+        {
+            let (fixed, value) = shared[index];
+            let mut parting = shared;
+            parting[index] = (fixed | bit, value | (!wanted & bit));
+            found.push(parting);
+            shared[index] = (fixed | bit, value | (wanted & bit));
         }
-        shared = longer;
     }
     found
 }
 
 #[cfg(test)]
 mod tests {
-    use super::rest;
+    use super::{ANY, without};
 
     #[test]
-    fn the_rest_covers_everything_else_once() {
+    fn what_is_left_covers_everything_else_once() {
         for values in [
             vec![0u64],
             vec![5],
@@ -109,13 +166,21 @@ mod tests {
             vec![2, 10],
             (0..16).map(|n| n * 2 % 16).collect(),
         ] {
-            let found = rest(0x2f, &values);
-            for number in 0..256u64 {
-                let matching = found
+            let mut left = vec![ANY];
+            for value in &values {
+                let mut taken = ANY;
+                taken[3] = (0x2f, *value);
+                taken[1] = (0x3, 1);
+                left = without(&left, &taken);
+            }
+            for (number, other) in (0..256u64).flat_map(|number| [0, 1, 2, 5].map(|other| (number, other))) {
+                let arguments = [0, other, 0, number, 0, 0];
+                let holds = |(value, (mask, wanted)): (&u64, &(u64, u64))| value & mask == *wanted;
+                let matching = left
                     .iter()
-                    .filter(|(mask, value)| number & mask == *value)
+                    .filter(|left| arguments.iter().zip(*left).all(holds))
                     .count();
-                let excluded = values.contains(&(number & 0x2f));
+                let excluded = other & 3 == 1 && values.contains(&(number & 0x2f));
                 assert_eq!(matching, usize::from(!excluded), "{number} without {values:?}");
             }
         }

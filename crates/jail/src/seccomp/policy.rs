@@ -29,7 +29,8 @@ struct Document {
 pub(super) struct Rule {
     pub(super) names: Vec<String>,
     pub(super) reason: String,
-    errno: Option<Errno>,
+    /// Nothing if the rule allows.
+    pub(super) errno: Option<Errno>,
     sockets: Option<Vec<Sockets>>,
     ipc: Option<Vec<Ipc>>,
     forks: Option<Vec<Forks>>,
@@ -171,6 +172,10 @@ impl Policy {
         self.document.default
     }
 
+    pub(super) fn unknown_errno(&self) -> Errno {
+        self.document.unknown
+    }
+
     /// The rules that hold on a surface, in order.
     pub(super) fn rules(&self, surface: Surface) -> impl Iterator<Item = &Rule> {
         self.document
@@ -223,7 +228,6 @@ impl Policy {
         }
     }
 
-    #[cfg(test)]
     pub(super) fn table(&self) -> &[Syscall] {
         &self.table
     }

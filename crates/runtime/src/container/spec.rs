@@ -154,6 +154,12 @@ impl Filter {
         &self.name
     }
 
+    /// Whether it lets a program have children. Otherwise nothing needs an init to reap them, and no init could start
+    /// the program.
+    pub(crate) fn lets_fork(&self) -> bool {
+        self.name != "strict"
+    }
+
     /// The filter as engines read it.
     pub(crate) fn document(&self) -> &str {
         &self.document

@@ -45,7 +45,7 @@ pub(super) fn owned() -> Owner {
     Owner::new().unwrap()
 }
 
-const FILTER: &str = "fence";
+const FILTER: &str = "standard";
 
 /// The engines that are here. In CI both must be.
 pub(super) async fn engines() -> Vec<ContainerRuntime> {

@@ -25,6 +25,7 @@ mod ordinary_user;
 mod output;
 mod privileges;
 mod processes;
+mod profiles;
 mod same_user;
 mod sockets;
 mod tool_attacks;

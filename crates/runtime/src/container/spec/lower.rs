@@ -78,7 +78,7 @@ impl Spec {
             pids_limit: Some(self.resources.pids.get().into()),
             shm_size: Some(number(self.resources.tmp.0)),
             log_config: Some(self.log_config()),
-            init: Some(self.init == Init::Engine),
+            init: Some(self.init == Init::Engine && self.filter.lets_fork()),
             ulimits: Some(ulimits()),
             tmpfs: Some(HashMap::from([("/tmp".to_owned(), self.tmp_options())])),
             mounts: Some(self.mounts()),
@@ -160,4 +160,20 @@ fn ulimits() -> Vec<ResourcesUlimits> {
 /// Sizes beyond what the wire can say are refused by the engine.
 fn number(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::container::spec::Filter;
+    use crate::container::testing::spec;
+
+    #[test]
+    fn a_program_without_children_has_no_init() {
+        for (name, init) in [("strict", false), ("standard", true), ("standard-net", true)] {
+            let mut spec = spec(&["true"]);
+            spec.filter = Filter::named(name).unwrap();
+            let config = spec.body("filter").host_config.unwrap();
+            assert_eq!(config.init, Some(init), "{name}");
+        }
+    }
 }
