@@ -2,11 +2,14 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use ringfence_runtime::container::Surroundings;
 use ringfence_runtime::container::backend::{Containers, Settings};
 use ringfence_runtime::container::spec::{Image, Network, User};
+use ringfence_runtime::container::{Flavor, Surroundings};
+use ringfence_runtime::shell::Contained;
 
+use crate::config::values::ContainerRuntime;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::high;
@@ -20,6 +23,26 @@ pub(crate) const FILTER: &str = "standard";
 /// If the configuration cannot be used.
 pub(crate) fn containers(context: &Context) -> anyhow::Result<Containers> {
     Ok(Containers::new(settings(context)?))
+}
+
+/// The containers of the tool `shell`, which have no network.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub(crate) fn of_shell(context: &Context) -> anyhow::Result<Contained> {
+    let shell = &context.config()?.permissions.shell;
+    let settings = Settings {
+        image: image("permissions.shell.container_image", &shell.container_image)?,
+        network: Network::None,
+        ..settings(context)?
+    };
+    Ok(Contained {
+        containers: Arc::new(Containers::new(settings)),
+        flavor: match shell.container_runtime {
+            ContainerRuntime::Docker => Flavor::Docker,
+            ContainerRuntime::Podman => Flavor::Podman,
+        },
+    })
 }
 
 fn settings(context: &Context) -> anyhow::Result<Settings> {

@@ -249,7 +249,7 @@ fn limits(config: &Config) -> ToolLimits {
 fn runner(context: &Context) -> anyhow::Result<Runner> {
     Ok(match context.config()?.permissions.shell.runner {
         ShellRunner::Fenced => Runner::Fenced,
-        ShellRunner::Container => Runner::Container,
+        ShellRunner::Container => Runner::Container(container::of_shell(context)?),
         ShellRunner::Host => Runner::Host(Host {
             variables: host_variables(context),
             directory: std::env::current_dir()?,

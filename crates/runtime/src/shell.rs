@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use ringfence_policy::{EnvName, ExecutionResult, Isolation, Language, Outcome, Request};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::container::{Containers, Flavor};
 use crate::local::Fence;
 
 /// What runs commands.
@@ -17,7 +19,16 @@ pub enum Runner {
     /// The host itself, with the person's rights: somebody chose that.
     Host(Host),
     /// A container of its own.
-    Container,
+    Container(Contained),
+}
+
+/// What makes the containers of commands.
+#[derive(Debug, Clone)]
+pub struct Contained {
+    /// How they are made.
+    pub containers: Arc<Containers>,
+    /// In which engine.
+    pub flavor: Flavor,
 }
 
 /// What commands of the host start with.
@@ -35,14 +46,14 @@ impl Runner {
         match self {
             Self::Fenced => "fenced",
             Self::Host(_) => "host",
-            Self::Container => "container",
+            Self::Container(_) => "container",
         }
     }
 
     /// The fence that a command runs in, where code runs in `fence`.
     pub(crate) const fn fence(&self, fence: Fence) -> Fence {
         match self {
-            Self::Fenced | Self::Container => fence,
+            Self::Fenced | Self::Container(_) => fence,
             Self::Host(_) => Fence::Host,
         }
     }
@@ -93,7 +104,7 @@ pub struct ShellOutput {
     pub timed_out: bool,
     /// Whether stdout or stderr was cut.
     pub truncated: bool,
-    /// What ran it: `fenced` or `host`.
+    /// What ran it: `fenced`, `container` or `host`.
     pub runner: String,
     /// How it ended.
     pub outcome: Outcome,

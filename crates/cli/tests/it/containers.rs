@@ -400,6 +400,59 @@ fn a_tool_runs_code_in_a_container() {
 }
 
 #[test]
+fn the_container_runner_runs_commands_in_containers() {
+    for engine in engines() {
+        let config = format!(
+            "[permissions.shell]\nrunner = 'container'\ncontainer_runtime = '{}'\ncontainer_image = '{IMAGE}'\n",
+            engine.name
+        );
+        engine.dir.write("config/ringfence/ringfence.toml", config);
+        let workspace = engine.workspace("shared");
+        fs::create_dir(engine.dir.path("shared/sub")).unwrap();
+        let shell = |arguments: &str| {
+            let args = [
+                "tool",
+                "shell",
+                arguments,
+                "--json",
+                "--no-engine",
+                "--workspace",
+                &workspace,
+            ];
+            let output = engine.dir.run(args);
+            assert_eq!(engine.left_by(output.pid), Vec::<String>::new());
+            output
+        };
+        let answer: Value =
+            serde_json::from_str(shell(r#"{"command": "pwd", "working_dir": "sub"}"#).ok()).unwrap();
+        assert_eq!(answer["stdout"], "/workspace/sub\n", "{answer}");
+        assert_eq!(
+            (&answer["runner"], &answer["exit_code"]),
+            (&"container".into(), &0.into())
+        );
+        assert_eq!(answer["isolation"]["net_ns"], true);
+        let words: Value =
+            serde_json::from_str(shell(r#"{"command": "echo", "args": ["$HOME; id"]}"#).ok()).unwrap();
+        assert_eq!(words["stdout"], "$HOME; id\n");
+        let missing = shell(r#"{"command": "pwd", "working_dir": "none"}"#);
+        assert!(
+            missing.status == 125 && missing.stdout.contains("cannot start in `none`"),
+            "{missing:?}"
+        );
+        assert!(!engine.dir.path("shared/none").exists());
+        engine.dir.write(
+            "config/ringfence/ringfence.toml",
+            "[permissions.shell]\nrunner = 'container'\n",
+        );
+        let mut command = engine
+            .dir
+            .command(["tool", "shell", r#"{"command": "pwd"}"#, "--no-engine"]);
+        let refused = finish(command.env("DOCKER_HOST", "unix:///no/such.sock"), b"");
+        refused.refused(125, "Docker daemon not available");
+    }
+}
+
+#[test]
 fn an_image_is_gathered_from_this_machine() {
     for engine in engines() {
         let name = format!("ringfence-gathered-{}:1", std::process::id());

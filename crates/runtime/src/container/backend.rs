@@ -71,6 +71,9 @@ pub enum RunError {
     /// Who we are cannot be found out, and so not whose containers they would be.
     #[error("cannot tell which process this is: /proc is not readable")]
     NoOwner,
+    /// The directory that a command shall start in does not exist.
+    #[error("cannot start in `{}`: there is no such directory", .0.display())]
+    WorkingDirectory(PathBuf),
     /// A text that names no sandbox.
     #[error(transparent)]
     Name(ParseNameError),
@@ -97,6 +100,9 @@ impl RunError {
             }
             Self::OutputDirectory(_) => "name a directory that you may write, or one that can be made",
             Self::NoProgram => "name a program",
+            Self::WorkingDirectory(_) => {
+                "name a directory of the workspace that exists; without a workspace there is none"
+            }
             Self::Name(_) => "choose another name",
             Self::Image(_) => "name an image",
             Self::TooMany(_) => "remove one with `ringfence sandbox rm`",
@@ -121,6 +127,7 @@ impl RunError {
                 R::Invalid
             }
             Self::TooMany(_) => R::Busy,
+            Self::WorkingDirectory(_) => R::NotFound,
             Self::Filter(_) | Self::NoOwner => R::Unavailable,
             Self::Directory(_) | Self::OutputDirectory(_) => R::Failed,
         }

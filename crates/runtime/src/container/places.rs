@@ -64,10 +64,7 @@ impl Places {
         stdin: bool,
     ) -> Result<Spec, RunError> {
         let settings = &containers.settings;
-        let directory = match &request.working_directory {
-            Some(below) => Path::new("/workspace").join(below).display().to_string(),
-            None => "/workspace".to_owned(),
-        };
+        let directory = self.directory(request)?;
         Ok(Spec {
             name: Name::unused(),
             image: containers.image(manager.engine().flavor()),
@@ -92,6 +89,19 @@ impl Places {
             scope: request.scope.as_str().to_owned(),
             owner: manager.owner().clone(),
         })
+    }
+
+    /// Where the program starts. An engine would make what is missing, as root.
+    fn directory(&self, request: &Request) -> Result<String, RunError> {
+        let below = request.working_directory.clone().unwrap_or_default();
+        let workspace = request
+            .workspace
+            .clone()
+            .unwrap_or_else(|| self.workdir.path().join("workspace"));
+        if !workspace.join(&below).is_dir() {
+            return Err(RunError::WorkingDirectory(below));
+        }
+        Ok(Path::new("/workspace").join(below).display().to_string())
     }
 
     fn binds(&self, containers: &Containers, request: &Request) -> Result<Binds, BindError> {

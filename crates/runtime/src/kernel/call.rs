@@ -21,7 +21,7 @@ use crate::fetch::Fetcher;
 use crate::files::{self, Root, WriteMode};
 use crate::host::HostSettings;
 use crate::local::{Chunk, Connection, Fence, PrivateDirectory};
-use crate::shell::{self, Runner, ShellOutput};
+use crate::shell::{self, Contained, Runner, ShellOutput};
 
 /// What a tool is handed for one invocation.
 #[derive(Debug)]
@@ -253,13 +253,6 @@ impl Call<'_> {
         (command, args): (String, Vec<String>),
         working_directory: Option<&str>,
     ) -> Result<ShellOutput, ToolError> {
-        if matches!(runner, Runner::Container) {
-            return Err(ToolError::new(
-                ErrorKind::RuntimeUnavailable,
-                "the container runner is not available: this version has no container manager yet",
-                "set `permissions.shell.runner` to \"fenced\"",
-            ));
-        }
         if let Some(text) = working_directory {
             let below = shell::working_directory(text).ok_or_else(|| {
                 ToolError::new(
@@ -286,7 +279,15 @@ impl Call<'_> {
         let room = self.room(&request).filter(|_| fence != Fence::Host);
         let run = async |cancelled| {
             let connection = self.connection(None, cancelled);
-            Ok(self.kernel.backend.run(&request, fence, None, connection).await?)
+            Ok(match runner {
+                Runner::Container(Contained { containers, flavor }) => {
+                    let ran = containers.run(*flavor, (&request, fence), None, connection).await;
+                    ran.map_err(backend::Error::from)?
+                }
+                Runner::Fenced | Runner::Host(_) => {
+                    self.kernel.backend.run(&request, fence, None, connection).await?
+                }
+            })
         };
         let ran = within(room, self.cancelled.clone(), run).await;
         let mut result = ran.map_err(|error| if is_line { not_a_line(error) } else { error })?;
