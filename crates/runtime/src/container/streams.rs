@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io;
 use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bollard::container::LogOutput;
@@ -11,7 +13,7 @@ use bollard::models::{ContainerStatsResponse, EventMessage, ExecConfig};
 use bollard::query_parameters as query;
 use futures_util::{Stream, StreamExt};
 use ringfence_policy::Bytes;
-use tokio::io::AsyncWrite;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use super::endpoint::Address;
@@ -92,6 +94,54 @@ pub struct Attached {
     pub output: Logs,
     /// What it reads.
     pub input: Input,
+}
+
+impl Attached {
+    /// What it writes to its standard output, and where its standard input is written to, as bytes. What it writes to
+    /// its standard error is passed over.
+    pub fn into_bytes(self) -> (impl AsyncRead + Send + Unpin, impl AsyncWrite + Send + Unpin) {
+        let stdout = Stdout {
+            items: self.output.items,
+            piece: Vec::new(),
+            read: 0,
+        };
+        (stdout, self.input.0)
+    }
+}
+
+/// The standard output of a container, as bytes.
+struct Stdout {
+    items: Items<LogOutput>,
+    piece: Vec<u8>,
+    read: usize,
+}
+
+impl AsyncRead for Stdout {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        while self.read == self.piece.len() {
+            match ready!(self.items.poll_next_unpin(context)) {
+                None => return Poll::Ready(Ok(())),
+                Some(Err(error)) => return Poll::Ready(Err(io::Error::other(error))),
+                Some(Ok(LogOutput::StdOut { message })) => {
+                    (self.piece, self.read) = (message.into(), 0);
+                }
+                Some(Ok(LogOutput::StdErr { .. })) => {}
+                // Without a terminal every piece has a header that names its stream.
+                Some(Ok(LogOutput::StdIn { .. } | LogOutput::Console { .. })) => {
+                    return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+                }
+            }
+        }
+        let rest = &self.piece[self.read..];
+        let count = rest.len().min(buffer.remaining());
+        buffer.put_slice(&rest[..count]);
+        self.read += count;
+        Poll::Ready(Ok(()))
+    }
 }
 
 /// What a container uses, time and again.

@@ -1,5 +1,7 @@
 //! The agent behind the engine's end of it, as the first process of a namespace, with the Python of this machine.
 
+mod engines;
+
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
