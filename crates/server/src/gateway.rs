@@ -26,7 +26,7 @@ pub use lines::{Lines, MAX_LINE, Next};
 pub use link::{Link, News};
 pub use listener::{Listener, Patience};
 pub use secret::{NotASecret, Secret};
-pub use shown::{Piece, decidable, foreign, lines, pieces, remaining, visible};
+pub use shown::{Piece, decidable, foreign, framed, lines, pieces, remaining, visible};
 pub use words::{
     FromEngine, FromGateway, Refusal, RequestWords, VERSION, parse_from_engine, parse_from_gateway,
 };

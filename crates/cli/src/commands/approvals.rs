@@ -4,13 +4,13 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ringfence_runtime::approval::{Answer, Error, Kind, Remember, Request, Service, State, Verdict};
-use ringfence_server::gateway::remaining;
+use ringfence_server::gateway::{framed, remaining};
 
 use crate::args::ApprovalsCommand;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::kernel;
-use crate::ui::{decidable, visible};
+use crate::ui::visible;
 
 /// Who answered, as others are told.
 const BY: &str = "ringfence approvals";
@@ -76,7 +76,7 @@ async fn answer(service: &Service, id: &str, verdict: Verdict, remember: Remembe
         Verdict::Approve => "approved",
         Verdict::Reject => "denied",
     };
-    Ok(format!("{word}  {}\n{}", request.id, indented(&request.text)))
+    Ok(format!("{word}  {}\n{}", request.id, framed(&request.text)))
 }
 
 /// The one request whose id begins so: one that waits, or any by its whole id.
@@ -130,7 +130,7 @@ fn shown(request: &Request) -> String {
         Kind::SoftTimeout { .. } => "time limit".to_owned(),
     };
     let who = visible(&request.scope);
-    let text = indented(&request.text);
+    let text = framed(&request.text);
     let place = match request.kind.directory() {
         "" => String::new(),
         directory => format!("    starts in {}\n", visible(directory)),
@@ -145,13 +145,6 @@ fn shown(request: &Request) -> String {
 fn by(word: &str, request: &Request) -> String {
     let by = request.by.as_deref().map(visible).unwrap_or_default();
     format!("{word} by {by}")
-}
-
-fn indented(text: &str) -> String {
-    decidable(text)
-        .iter()
-        .map(|line| format!("    | {line}\n"))
-        .collect()
 }
 
 fn now() -> u64 {
@@ -171,6 +164,6 @@ mod tests {
 
     #[test]
     fn a_text_of_many_lines_stays_indented_and_steers_nothing() {
-        assert_eq!(indented("a\nb\r\u{1b}[1A"), "    | a\n    | b\\u{d}\\u{1b}[1A\n");
+        assert_eq!(framed("a\nb\r\u{1b}[1A"), "    | a\n    | b\\u{d}\\u{1b}[1A\n");
     }
 }

@@ -20,11 +20,31 @@ pub fn decidable(text: &str) -> Vec<String> {
     shown
 }
 
-/// The lines of a text that a person decides about, with nothing in them that cannot be seen.
-pub fn lines(text: &str) -> Vec<String> {
-    text.split('\n')
-        .map(|line| line.chars().map(escaped_if(unseen)).collect())
+/// A text that a person decides about, each line behind a bar, and our own note of it behind another sign: no text can
+/// pass for the note.
+pub fn framed(text: &str) -> String {
+    let lines = lines(text).into_iter().map(|line| format!("    | {line}\n"));
+    lines
+        .chain(foreign(text).map(|note| format!("    ! {note}\n")))
         .collect()
+}
+
+/// The lines of a text that a person decides about, with nothing in them that cannot be seen, or that reads like an
+/// escape of ours and is none.
+pub fn lines(text: &str) -> Vec<String> {
+    text.split('\n').map(line).collect()
+}
+
+fn line(text: &str) -> String {
+    let escape = escaped_if(unseen);
+    let shown = text.char_indices().map(|(at, c)| {
+        if text[at..].starts_with("\\u{") {
+            c.escape_unicode().to_string()
+        } else {
+            escape(c)
+        }
+    });
+    shown.collect()
 }
 
 /// Part of a text that a person decides about.
@@ -119,6 +139,7 @@ mod tests {
         let check = |text: &str, expected: &[&str]| assert_eq!(decidable(text), expected, "{text:?}");
         check("ls -l", &["ls -l"]);
         check("a\nb\r", &["a", "b\\u{d}"]);
+        check("a\\u{d} \\n", &["a\\u{5c}u{d} \\n"]);
         check("rm\u{a0}x", &["rm\\u{a0}x", "(not plain ASCII: \\u{a0} U+00A0)"]);
         check(
             "\u{202e}x",
@@ -131,6 +152,19 @@ mod tests {
                 "\\u{3164}\\u{fe0f}",
                 "(not plain ASCII: \\u{3164} U+3164, \\u{fe0f} U+FE0F)",
             ],
+        );
+    }
+
+    #[test]
+    fn a_text_cannot_pass_for_our_note_of_it() {
+        let note = "(not plain ASCII: a U+0061)";
+        assert_eq!(
+            framed(&format!("ls\n{note}")),
+            format!("    | ls\n    | {note}\n")
+        );
+        assert_eq!(
+            framed("l\u{455}\n! (none)"),
+            "    | l\u{455}\n    | ! (none)\n    ! (not plain ASCII: \u{455} U+0455)\n"
         );
     }
 

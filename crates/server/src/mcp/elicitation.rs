@@ -13,7 +13,7 @@ use rmcp::service::{Peer, PeerRequestOptions, RequestContext};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::gateway::{RequestWords, decidable, remaining, visible};
+use crate::gateway::{RequestWords, decidable, framed, remaining, visible};
 
 /// The name of our question in a result that asks for input.
 pub(super) const QUESTION: &str = "approval";
@@ -130,9 +130,7 @@ fn message(words: &RequestWords) -> String {
     };
     let risk = words.risk_score.map(|risk| format!(", risk {risk} of 10"));
     let mut text = format!("{what}{}:\n\n", risk.unwrap_or_default());
-    for line in decidable(&words.command) {
-        text.push_str(&format!("    | {line}\n"));
-    }
+    text.push_str(&framed(&words.command));
     for reason in &words.reasons {
         text.push_str(&format!("    - {}\n", decidable(reason).join(" ")));
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ringfence_runtime::approval::Remember;
-use ringfence_server::gateway::{FromEngine, FromGateway, RequestWords, remaining};
+use ringfence_server::gateway::{FromEngine, FromGateway, RequestWords, framed, remaining};
 
 use crate::ui::{decidable, visible};
 
@@ -210,9 +210,7 @@ fn shown(number: u32, words: &RequestWords) -> String {
         visible(&words.chat_id),
         visible(&words.id)
     );
-    for line in decidable(&words.command) {
-        text.push_str(&format!("    | {line}\n"));
-    }
+    text.push_str(&framed(&words.command));
     for reason in &words.reasons {
         text.push_str(&format!("    - {}\n", decidable(reason).join(" ")));
     }
