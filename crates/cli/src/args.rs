@@ -16,8 +16,7 @@ pub(crate) use approvals::{ApprovalsCommand, GatewayCommand};
 pub(crate) use audit::AuditCommand;
 pub(crate) use policy::{PolicyCheckArgs, PolicyCommand};
 pub(crate) use sandbox::{
-    OciRuntimeArg, SandboxCommand, SandboxCreateArgs, SandboxLogsArgs, SandboxOptions, SandboxRunArgs,
-    SandboxStatsArgs,
+    SandboxCommand, SandboxCreateArgs, SandboxLogsArgs, SandboxOptions, SandboxRunArgs, SandboxStatsArgs,
 };
 pub(crate) use session::{SessionCommand, SessionNewArgs, SessionOptions};
 pub(crate) use setup::{EngineArg, ImageArgs, ImageSource, SetupCommand};

@@ -15,7 +15,7 @@ use crate::exit::Failure;
 use crate::high;
 
 /// The filter of runs in containers.
-pub(crate) const FILTER: &str = "standard";
+const FILTER: &str = "standard";
 
 /// The containers of runs.
 ///

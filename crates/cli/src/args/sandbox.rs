@@ -1,9 +1,10 @@
 //! The arguments of `ringfence sandbox`.
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use ringfence_policy::{Bytes, Cpus, Pids, Scope, Timeout};
 
 use super::setup::EngineArg;
+use crate::config::values::OciRuntime;
 
 pub(super) const EXAMPLES: &str = "\
 Sandboxes live in the engine: start one with `ringfence serve &`.
@@ -76,22 +77,9 @@ pub(crate) struct SandboxCreateArgs {
     /// How long it may live (default: the template's).
     #[arg(long, value_name = "TIME")]
     pub(crate) max_duration: Option<Timeout>,
-    /// What makes the container (default: the container engine's choice).
-    #[arg(long, value_name = "NAME", default_value = "default")]
-    pub(crate) oci_runtime: OciRuntimeArg,
-}
-
-/// What `--oci-runtime` takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OciRuntimeArg {
-    /// The container engine's choice.
-    Default,
-    /// runc.
-    Runc,
-    /// crun.
-    Crun,
-    /// gVisor: a kernel of its own between the program and the host's.
-    Runsc,
+    /// What makes the container (default: the template's choice).
+    #[arg(long, value_name = "NAME")]
+    pub(crate) oci_runtime: Option<OciRuntime>,
 }
 
 /// `ringfence sandbox ls`.

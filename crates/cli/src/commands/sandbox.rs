@@ -12,11 +12,11 @@ use ringfence_server::client::{Client, Error};
 use ringfence_server::wire::{Ran, SandboxAction, SandboxAnswer, SandboxRequest};
 
 use crate::args::{
-    EngineArg, OciRuntimeArg, SandboxCommand, SandboxCreateArgs, SandboxLogsArgs, SandboxOptions,
-    SandboxRunArgs, SandboxStatsArgs,
+    EngineArg, SandboxCommand, SandboxCreateArgs, SandboxLogsArgs, SandboxOptions, SandboxRunArgs,
+    SandboxStatsArgs,
 };
 use crate::config::schema::Template;
-use crate::config::values::{NetworkMode, SeccompProfile};
+use crate::config::values::{self, NetworkMode, SeccompProfile};
 use crate::container;
 use crate::context::Context;
 use crate::exit::{self, Failure};
@@ -94,12 +94,7 @@ fn new_sandbox(args: &SandboxCreateArgs, template: &Template, image: &str) -> Ne
         tmp: Limits::DEFAULT.disk,
         max_duration_ms: u64::try_from(max_duration.as_duration().as_millis()).unwrap_or(u64::MAX),
         filter: filter(template.seccomp_profile).to_owned(),
-        oci_runtime: match args.oci_runtime {
-            OciRuntimeArg::Default => OciRuntime::Default,
-            OciRuntimeArg::Runc => OciRuntime::Runc,
-            OciRuntimeArg::Crun => OciRuntime::Crun,
-            OciRuntimeArg::Runsc => OciRuntime::Runsc,
-        },
+        oci_runtime: oci_runtime(args.oci_runtime.unwrap_or(template.oci_runtime)),
     }
 }
 
@@ -107,8 +102,17 @@ fn new_sandbox(args: &SandboxCreateArgs, template: &Template, image: &str) -> Ne
 fn filter(profile: SeccompProfile) -> &'static str {
     match profile {
         SeccompProfile::Strict => "strict",
-        SeccompProfile::Standard => container::FILTER,
+        SeccompProfile::Standard => "standard",
         SeccompProfile::StandardNet => "standard-net",
+    }
+}
+
+fn oci_runtime(choice: values::OciRuntime) -> OciRuntime {
+    match choice {
+        values::OciRuntime::Default => OciRuntime::Default,
+        values::OciRuntime::Runc => OciRuntime::Runc,
+        values::OciRuntime::Crun => OciRuntime::Crun,
+        values::OciRuntime::Runsc => OciRuntime::Runsc,
     }
 }
 

@@ -442,6 +442,8 @@ pub(crate) struct Template {
     pub(crate) max_duration: values::Milliseconds,
     /// The system-call filter.
     pub(crate) seccomp_profile: values::SeccompProfile,
+    /// What makes the container: `runc`, `crun`, `runsc` (gVisor), or `default`, the container engine's choice.
+    pub(crate) oci_runtime: values::OciRuntime,
 }
 
 /// What the tool `http_fetch`, and a run with `network = allowlist`, may reach.

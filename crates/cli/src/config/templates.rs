@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ringfence_policy::{Bytes, Pids, Timeout};
 
 use super::schema::{Template, Templates};
-use super::values::{self, Milliseconds, NetworkMode, SeccompProfile};
+use super::values::{self, Milliseconds, NetworkMode, OciRuntime, SeccompProfile};
 
 impl Default for Template {
     /// A new name starts from `code-executor`, which has no network.
@@ -19,6 +19,7 @@ impl Default for Template {
             max_pids: pids("100"),
             max_duration: Milliseconds(Timeout::seconds(300)),
             seccomp_profile: SeccompProfile::Standard,
+            oci_runtime: OciRuntime::Default,
         }
     }
 }

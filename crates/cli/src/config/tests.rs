@@ -523,7 +523,7 @@ fn what_the_specifications_variables_say_may_stand_in_a_file() {
 fn templates_are_overridden_key_by_key_and_may_be_added() {
     let dirs = Dirs::new().with(
         "user/ringfence.toml",
-        "[templates.code-executor]\nmemory_limit = '512MiB'\n[templates.mine]\nmax_duration = 1500\nseccomp_profile = 'strict'\n",
+        "[templates.code-executor]\nmemory_limit = '512MiB'\n[templates.mine]\nmax_duration = 1500\nseccomp_profile = 'strict'\noci_runtime = 'runsc'\n",
     );
     let loaded = dirs.load(&Environment::default(), None).unwrap();
     assert_eq!(
@@ -533,6 +533,38 @@ fn templates_are_overridden_key_by_key_and_may_be_added() {
     assert_eq!(value(&loaded, "templates.code-executor.max_pids").0, json!(100));
     assert_eq!(value(&loaded, "templates.mine.max_duration").0, json!("1500ms"));
     assert_eq!(value(&loaded, "templates.mine.network_mode").0, json!("none"));
+    assert_eq!(value(&loaded, "templates.mine.oci_runtime").0, json!("runsc"));
+    assert_eq!(
+        value(&loaded, "templates.code-executor.oci_runtime").0,
+        json!("default")
+    );
+}
+
+#[test]
+fn a_wrong_value_in_a_template_is_named_with_what_was_expected() {
+    let check = |line: &str, key: &str, expected: &str| {
+        let text = format!("[templates.code-executor]\n{line}\n");
+        let dirs = Dirs::new().with("user/ringfence.toml", &text);
+        let Problems(problems) = dirs.load(&Environment::default(), None).unwrap_err();
+        let message = &problems[0].message;
+        assert!(message.contains(key) && message.contains(expected), "{message}");
+    };
+    check(
+        "memory_limit = 'much'",
+        "templates.code-executor.memory_limit",
+        "256MiB",
+    );
+    check("cpu_limit = 0", "templates.code-executor.cpu_limit", "0");
+    check(
+        "seccomp_profile = 'none'",
+        "templates.code-executor.seccomp_profile",
+        "standard-net",
+    );
+    check(
+        "oci_runtime = 'kata'",
+        "templates.code-executor.oci_runtime",
+        "runsc",
+    );
 }
 
 #[test]

@@ -65,6 +65,22 @@ words! {
     }
 }
 
+words! {
+    /// What makes a container.
+    #[derive(clap::ValueEnum)]
+    #[serde(rename_all = "lowercase")]
+    OciRuntime {
+        /// The container engine's choice.
+        Default,
+        /// runc.
+        Runc,
+        /// crun.
+        Crun,
+        /// gVisor: a kernel of its own between the program and the host's.
+        Runsc,
+    }
+}
+
 /// A risk between 0 (reads only) and 10 (destroys for good).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
