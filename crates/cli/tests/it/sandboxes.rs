@@ -131,6 +131,21 @@ fn a_sandbox_ends_when_its_time_is_up() {
 }
 
 #[test]
+fn every_template_starts() {
+    for place in places() {
+        for template in [
+            "ai-provider",
+            "code-executor",
+            "policy-sandbox",
+            "integration-test",
+        ] {
+            let name = place.create(&["--template", template]);
+            assert!(name.starts_with("fw-sandbox-"), "{template}");
+        }
+    }
+}
+
+#[test]
 fn one_user_sees_nothing_of_anothers_sandboxes() {
     for place in places() {
         let name = place.create(&["--user", "ann"]);

@@ -11,6 +11,8 @@ use super::spec::{Spec, labels};
 use super::state::{Event, Failure, State};
 use super::{Attached, ContainerRuntime, Error};
 
+/// How long an engine may take to make a container. Its own time begins when it runs.
+const MAKING: Duration = Duration::from_secs(120);
 /// How long a container may take to end politely.
 const GRACE: Duration = Duration::from_secs(2);
 /// How long an engine that has gone away may take to come back before its containers count as lost.
@@ -23,7 +25,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 pub struct Order {
     /// The container.
     pub spec: Spec,
-    /// How long it may live.
+    /// How long it may run.
     pub max_duration: Duration,
     /// Whether its streams are wanted, from its first byte on.
     pub attach: bool,
@@ -81,10 +83,10 @@ impl Keeper {
             container: order.spec.name.clone(),
             volume: order.spec.output.clone(),
         };
-        let deadline = Instant::now() + order.max_duration;
-        let made = tokio::time::timeout_at(deadline, self.make(&order)).await;
-        match made.unwrap_or_else(|_| Err(too_slow(order.max_duration))) {
+        let made = tokio::time::timeout(MAKING, self.make(&order)).await;
+        match made.unwrap_or_else(|_| Err(too_slow(MAKING))) {
             Ok(started) => {
+                let deadline = Instant::now() + order.max_duration;
                 self.happened(Event::Started);
                 let id = started.id.clone();
                 // If nobody waits for it any more, nobody can send commands either.

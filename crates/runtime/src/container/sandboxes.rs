@@ -139,13 +139,12 @@ impl Sandboxes {
             max_duration,
             attach: false,
         };
-        let since = Instant::now();
         let (sandbox, _) = manager.sandbox(order).await?;
         let entry = Entry {
             sandbox: Arc::new(sandbox),
             engine: new.engine,
             template: new.template,
-            since,
+            since: Instant::now(),
             max_duration,
         };
         let info = entry.info();
