@@ -7,7 +7,7 @@ use ringfence_policy::Access;
 use super::*;
 use crate::container::ContainerRuntime;
 use crate::container::runtime::Id;
-use crate::container::spec::{Bind, Binds, Init, Log, Name, Stdin};
+use crate::container::spec::{Bind, Binds, Filter, Init, Log, Name, Stdin};
 use crate::container::testing::{engines, removed, spec};
 use crate::exposure::Hidden;
 
@@ -21,11 +21,12 @@ struct Agented {
 }
 
 impl Agented {
-    async fn new(engine: &ContainerRuntime) -> Self {
+    async fn new(engine: &ContainerRuntime, filter: &str) -> Self {
         let place = tempfile::tempdir().unwrap();
         let program = file(&place.path().join("agent")).unwrap();
         let bind = Bind::at(&program, Path::new(INSIDE), Access::ReadOnly, &Hidden::default()).unwrap();
         let mut spec = spec(&[INSIDE]);
+        spec.filter = Filter::named(filter).unwrap();
         spec.binds = Binds::new(vec![bind]).unwrap();
         (spec.init, spec.stdin, spec.log) = (Init::Program, Stdin::Attached, Log::None);
         let id = engine.create(&spec).await.unwrap();
@@ -56,50 +57,66 @@ impl Agented {
 #[tokio::test]
 async fn calls_run_in_a_container_and_end_with_it() {
     for engine in engines().await {
-        let mut container = Agented::new(&engine).await;
-        while !container.run(&python("pass")).await.warm {}
-        ended(&container.run(&python("print('hello')")).await, 0, "hello\n");
-        let who =
-            "echo $$ > /tmp/x; id -u; echo > /x; grep -E 'NoNewPrivs|CapEff|Seccomp:' /proc/self/status";
-        let told = "1000\nNoNewPrivs:\t1\nSeccomp:\t2\n";
-        let found = container.run(&bash(who)).await;
-        let without_capabilities = found.stdout.text.replace("CapEff:\t0000000000000000\n", "");
-        assert_eq!(without_capabilities, told, "{found:?}");
-        assert!(found.stderr.text.contains("Read-only file system"), "{found:?}");
-        let code = "import subprocess\nsubprocess.Popen(['sleep', '1000'], start_new_session=True)\nwhile True: pass";
-        let late = container.run(&timed(python(code), 500)).await;
-        assert_eq!(late.outcome, Outcome::TimedOut);
-        let left = container.run(&bash("cat /proc/[0-9]*/comm")).await;
-        assert!(!left.stdout.text.contains("sleep"), "{}", left.stdout.text);
-        let numbers: Vec<Request> = (0..16)
-            .map(|number| python(&format!("print({number})")))
-            .collect();
-        let mut running = JoinSet::new();
-        for (number, request) in numbers.into_iter().enumerate() {
-            let agent = container.agent.clone();
-            running.spawn(async move {
-                let start = start(&request, "/tmp", false).unwrap();
-                let finished = agent.run(start, Bytes::kib(1), Connection::none()).await.unwrap();
-                ended(&finished, 0, &format!("{number}\n"));
-            });
-        }
-        while let Some(joined) = running.join_next().await {
-            joined.unwrap();
-        }
-        container.agent.release();
-        assert_eq!(
-            container.carriers.join_next().await.unwrap().unwrap(),
-            Parted::Released
-        );
-        assert_eq!(engine.wait(&container.id).await.unwrap(), 0);
-        removed(&engine, &container.name).await;
+        calls_run(&engine, "standard").await;
     }
+}
+
+/// The filter of the local fence refuses the call by which supervisors adopt.
+#[tokio::test]
+async fn calls_run_and_end_where_supervisors_cannot_adopt() {
+    for engine in engines().await {
+        calls_run(&engine, "fence").await;
+    }
+}
+
+async fn calls_run(engine: &ContainerRuntime, filter: &str) {
+    let mut container = Agented::new(engine, filter).await;
+    while !container.run(&python("pass")).await.warm {}
+    ended(&container.run(&python("print('hello')")).await, 0, "hello\n");
+    let who = "echo $$ > /tmp/x; id -u; echo > /x; grep -E 'NoNewPrivs|CapEff|Seccomp:' /proc/self/status";
+    let told = "1000\nNoNewPrivs:\t1\nSeccomp:\t2\n";
+    let found = container.run(&bash(who)).await;
+    let without_capabilities = found.stdout.text.replace("CapEff:\t0000000000000000\n", "");
+    assert_eq!(without_capabilities, told, "{found:?}");
+    assert!(found.stderr.text.contains("Read-only file system"), "{found:?}");
+    let code =
+        "import subprocess\nsubprocess.Popen(['sleep', '1000'], start_new_session=True)\nwhile True: pass";
+    let late = container.run(&timed(python(code), 500)).await;
+    assert_eq!(late.outcome, Outcome::TimedOut);
+    // A process that was left by one of its own, in the session of the first and in another.
+    let leaves = "import subprocess\nfor new in False, True:\n    code = f'import subprocess\\nsubprocess.Popen([\"sleep\", \"1000\"], start_new_session={new})'\n    \
+                      subprocess.run(['python3', '-c', code], stdout=subprocess.DEVNULL)\nprint('end')";
+    ended(&container.run(&python(leaves)).await, 0, "end\n");
+    let left = container.run(&bash("cat /proc/[0-9]*/comm")).await;
+    assert!(!left.stdout.text.contains("sleep"), "{}", left.stdout.text);
+    let numbers: Vec<Request> = (0..16)
+        .map(|number| python(&format!("print({number})")))
+        .collect();
+    let mut running = JoinSet::new();
+    for (number, request) in numbers.into_iter().enumerate() {
+        let agent = container.agent.clone();
+        running.spawn(async move {
+            let start = start(&request, "/tmp", false).unwrap();
+            let finished = agent.run(start, Bytes::kib(1), Connection::none()).await.unwrap();
+            ended(&finished, 0, &format!("{number}\n"));
+        });
+    }
+    while let Some(joined) = running.join_next().await {
+        joined.unwrap();
+    }
+    container.agent.release();
+    assert_eq!(
+        container.carriers.join_next().await.unwrap().unwrap(),
+        Parted::Released
+    );
+    assert_eq!(engine.wait(&container.id).await.unwrap(), 0);
+    removed(engine, &container.name).await;
 }
 
 #[tokio::test]
 async fn what_takes_all_memory_is_told_so_and_the_container_goes_on() {
     for engine in engines().await {
-        let container = Agented::new(&engine).await;
+        let container = Agented::new(&engine, "standard").await;
         let hungry = container
             .run(&python("x = bytearray(1 << 30)\nprint(len(x))"))
             .await;
@@ -113,7 +130,7 @@ async fn what_takes_all_memory_is_told_so_and_the_container_goes_on() {
 #[tokio::test]
 async fn a_container_that_is_removed_ends_its_calls_as_unknown() {
     for engine in engines().await {
-        let mut container = Agented::new(&engine).await;
+        let mut container = Agented::new(&engine, "standard").await;
         let (output, mut heard) = mpsc::channel(1);
         let connection = Connection {
             output: Some(output),
