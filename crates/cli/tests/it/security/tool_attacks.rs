@@ -42,9 +42,9 @@ fn credentials_in_a_request_are_in_no_record() {
 #[test]
 fn an_error_names_its_kind_once() {
     let tools = Tools::new("");
-    let refused = tools.refused("run_code", json!({"code": "", "runtime": "docker"}));
+    let refused = tools.refused("run_code", json!({"code": "", "runtime": "e2b"}));
     assert_eq!(refused.kind, "runtime_unavailable");
-    assert!(refused.message.starts_with("the runtime `docker`"), "{refused:?}");
+    assert!(refused.message.starts_with("the runtime `e2b`"), "{refused:?}");
 }
 
 #[test]
