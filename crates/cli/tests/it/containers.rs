@@ -318,7 +318,7 @@ fn what_a_killed_run_left_is_removed_by_the_next_one_and_nothing_else() {
         });
         killed.kill().unwrap();
         killed.wait().unwrap();
-        assert_eq!(engine.left_by(killed.id()).len(), 1);
+        // From here on any run on this machine may be the next one, those of other tests too.
         assert_eq!(engine.python("print(1)").ok(), "1\n");
         eventually_none("the orphan", || engine.left_by(killed.id()));
         assert_eq!(engine.left_by(living.id()).len(), 1);

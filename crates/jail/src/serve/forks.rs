@@ -157,8 +157,12 @@ impl Launcher<'_> {
         match self.running.remove(&id) {
             // The cell's first process finds nobody to report to, and ends.
             Some(Running::Nesting { of, .. }) => self.cancel_fork(id, of, &cancelled),
-            Some(Running::Forking { of, cell, .. }) => {
+            Some(Running::Forking {
+                of, cell, forking, ..
+            }) => {
                 cell.kill();
+                // Whoever hears that it was given up may rely on nobody listening any more.
+                drop(forking);
                 self.fail_fork(id, of, &cancelled);
             }
             Some(other) => drop(self.running.insert(id, other)),
