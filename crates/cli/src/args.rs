@@ -187,16 +187,10 @@ pub(crate) struct RunArgs {
     /// Processes and threads at once (default: 64).
     #[arg(long, value_name = "NUMBER", help_heading = "Limits")]
     pub(crate) pids: Option<Pids>,
-    /// What the program may reach: none, or an allowlist of --allow-host (default: none).
-    #[arg(
-        long,
-        value_name = "KIND",
-        default_value = "none",
-        hide_default_value = true,
-        help_heading = "Access"
-    )]
-    pub(crate) network: NetworkChoice,
-    /// A host that --network allowlist lets through; may be repeated.
+    /// What the program may reach: none, or an allowlist of --allow-host and `egress` (default: none).
+    #[arg(long, value_name = "KIND", help_heading = "Access")]
+    pub(crate) network: Option<NetworkChoice>,
+    /// A host that --network allowlist lets through, as `example.com`, `*.example.com` or `example.com:8443`; may be repeated.
     #[arg(long, value_name = "HOST", help_heading = "Access")]
     pub(crate) allow_host: Vec<String>,
     /// Show a host path inside, as HOST:GUEST[:ro|rw], read-only unless told; may be repeated.
@@ -258,7 +252,7 @@ pub(crate) struct RunArgs {
 pub(crate) enum NetworkChoice {
     /// Nothing.
     None,
-    /// The hosts of `--allow-host`.
+    /// The hosts of `--allow-host` and of the configuration.
     Allowlist,
 }
 

@@ -163,6 +163,7 @@ mod tests {
             artifact: None,
             warm: false,
             output_files: Vec::new(),
+            egress: None,
             session: None,
             warnings: Vec::new(),
         };

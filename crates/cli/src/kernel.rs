@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_policy::{EgressPolicy, EnvName, Scope, Timeout, UserRoot, UserScope};
+use ringfence_policy::{EnvName, Scope, Timeout, UserRoot, UserScope};
 use ringfence_runtime::approval::{Chat, Service};
 use ringfence_runtime::audit::{self, Log};
 use ringfence_runtime::backend::Backend;
@@ -52,6 +52,7 @@ pub(crate) fn build(
             limits: high::default_limits(config),
             fence: high::default_fence(config).into(),
             variables: high::passed_variables(context)?,
+            network: high::egress::default_network(config)?,
         },
         limits: limits(config),
         denied: config.permissions.denied_tools.clone(),
@@ -175,10 +176,7 @@ fn audit_log(context: &Context) -> anyhow::Result<Log> {
 /// What fetches pages from the hosts that the configuration names.
 fn fetcher(config: &Config) -> anyhow::Result<Fetcher> {
     let egress = &config.egress;
-    let policy = EgressPolicy {
-        allowed: parsed("egress.allowed_hosts", &egress.allowed_hosts)?,
-        private_networks: parsed("egress.private_networks", &egress.private_networks)?,
-    };
+    let policy = high::egress::policy(egress)?;
     let guard = Guard::new(policy, Resolver::system());
     Ok(Fetcher::new(Arc::new(guard), Trust::new(egress.ca_file.clone())))
 }

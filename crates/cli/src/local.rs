@@ -7,7 +7,6 @@ use ringfence_runtime::execute::Rules;
 use ringfence_runtime::local::{self, Fence, SessionSettings, Warmth};
 use ringfence_runtime::redact::Redactor;
 
-use crate::config::Problems;
 use crate::context::Context;
 use crate::high;
 
@@ -19,7 +18,7 @@ pub(crate) fn settings(
     settings: &high::Settings,
     warmth: Warmth,
     context: &Context,
-) -> Result<local::Settings, Problems> {
+) -> anyhow::Result<local::Settings> {
     let config = context.config()?;
     // Remembering what was found out about interpreters is a convenience: without it they are asked again.
     let cache = context.paths.make_state().ok().map(PathBuf::from);
@@ -43,6 +42,7 @@ pub(crate) fn settings(
             idle: config.engine.session_idle_minutes.0,
             lifetime: config.engine.session_lifetime_minutes.0,
         },
+        network: high::egress::settings(&config.egress, &context.environment)?,
     })
 }
 

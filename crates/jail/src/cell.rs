@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::protocol::GUEST_ID;
@@ -45,6 +46,8 @@ pub(crate) struct CellSpec<'a> {
     pub(crate) groups: &'a [OwnedFd],
     /// Whether the kernel has time namespaces.
     pub(crate) time_namespace: bool,
+    /// The port on its loopback where the engine listens.
+    pub(crate) listen: Option<u16>,
     /// Whom it is for.
     pub(crate) tenant: Tenant<'a>,
 }
@@ -69,6 +72,8 @@ pub(crate) struct Cell {
     pub(crate) pidfd: OwnedFd,
     /// Its output directory.
     pub(crate) output: OwnedFd,
+    /// The socket where the engine listens, until that has it.
+    pub(crate) listener: Option<OwnedFd>,
     /// Whether it has a time namespace of its own.
     pub(crate) time_namespace: bool,
     /// The socket to its first process, where that makes cells for forks.
@@ -164,14 +169,16 @@ impl Founding {
     /// Takes the message that the cell stands, or why it does not. Waits for it if need be.
     pub(crate) fn finish(self) -> Result<Cell, StepError> {
         let received = receive_handles(&self.socket).and_then(|fds| {
-            let output = fds.into_iter().next();
-            output.ok_or_else(died).step("await a cell")
+            let mut fds = fds.into_iter();
+            let output = fds.next().ok_or_else(died).step("await a cell")?;
+            Ok((output, fds.next()))
         });
-        let output = received.inspect_err(|_| self.kill())?;
+        let (output, listener) = received.inspect_err(|_| self.kill())?;
         Ok(Cell {
             init: Some(self.init),
             pidfd: self.pidfd,
             output,
+            listener,
             time_namespace: self.time_namespace,
             nest: self.nests.then_some(self.socket),
             namespaces: Vec::new(),
@@ -309,6 +316,7 @@ fn set_up(spec: &CellSpec<'_>, socket: &OwnedFd) -> Result<Stands, StepError> {
     if let Tenant::Fork(_) = spec.tenant {
         handles.extend(nest::own_handles()?);
     }
+    handles.extend(spec.listen.map(listen).transpose()?);
     sys::set_no_new_privs().step("set no_new_privs")?;
     sys::drop_capabilities().step("drop all capabilities")?;
     Ok(Stands { handles, home })
@@ -329,6 +337,13 @@ fn mount(spec: &CellSpec<'_>) -> Result<Option<Home>, StepError> {
     // The rule that lets a session write wherever the mounts do is no reason to write here.
     mount_proc(libc::MOUNT_ATTR_RDONLY)?;
     Ok(Some(Home { files, proc }))
+}
+
+/// A socket on the cell's own loopback. Who has it is on the other side of the only way out of the cell.
+fn listen(port: u16) -> Result<OwnedFd, StepError> {
+    sys::raise_loopback().step("raise the cell's loopback")?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).step("listen on the cell's loopback")?;
+    Ok(listener.into())
 }
 
 /// One size-limited file system in memory, seen at several places.

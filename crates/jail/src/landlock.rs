@@ -28,6 +28,8 @@ mod right {
     pub(super) const FILE: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV;
 }
 
+/// TCP connect.
+const CONNECT_TCP: u64 = 0b10;
 /// TCP bind and connect.
 const NET_TCP: u64 = 0b11;
 /// Abstract Unix sockets and signals outside the domain.
@@ -96,6 +98,11 @@ pub(crate) fn prepare(rules: &LandlockRules) -> io::Result<Ruleset> {
             handled & (right::READ_FILE | right::WRITE_FILE | right::IOCTL_DEV),
             Link::Follow,
         )?;
+    }
+    if abi >= 4 {
+        for port in &rules.connect {
+            sys::landlock_allow_port(ruleset.fd.as_fd(), *port, CONNECT_TCP)?;
+        }
     }
     Ok(ruleset)
 }

@@ -89,6 +89,7 @@ impl Nesting {
         Ok(Cell {
             init: None,
             output: next()?,
+            listener: None,
             pidfd: next()?,
             time_namespace: self.time_namespace,
             nest: Some(self.socket),
@@ -210,6 +211,7 @@ fn found_within(spec: &CellSpec<'_>, fds: Vec<OwnedFd>) {
     let spec = CellSpec {
         groups: &groups,
         code: None,
+        listen: None,
         ..*spec
     };
     match cell::clone_init(spec.time_namespace) {

@@ -115,6 +115,9 @@ pub struct Spawn {
     pub confinement: Confinement,
     /// Bytes in the writable directories together; 0 where the working directory lies on the host.
     pub disk_bytes: u64,
+    /// A TCP port on the loopback of the cell where the engine shall listen. `None`: the loopback stays down.
+    #[serde(default)]
+    pub listen: Option<u16>,
 }
 
 /// How a guest comes to be.
@@ -200,6 +203,9 @@ pub struct LandlockRules {
     pub entries: Vec<PathBuf>,
     /// Device files to read and write.
     pub devices: Vec<PathBuf>,
+    /// TCP ports to connect to, where the kernel governs that (ABI 4).
+    #[serde(default)]
+    pub connect: Vec<u16>,
 }
 
 /// What a launcher tells the engine.
@@ -211,7 +217,7 @@ pub enum Event {
     ZygoteReady,
     /// The zygote, or the one that was to follow it, ended by itself.
     ZygoteGone,
-    /// A guest runs. Descriptor where it has a cell: its output directory.
+    /// A guest runs. Descriptors where it has a cell: its output directory, and the listening socket if one was asked for.
     Spawned {
         /// Which.
         id: u64,

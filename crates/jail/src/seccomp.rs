@@ -29,7 +29,11 @@ pub enum Sockets {
     PairsOnly,
     /// Unix sockets of every kind.
     Unix,
-    /// Unix sockets, TCP and UDP.
+    /// As `PairsOnly`, and TCP.
+    PairsAndTcp,
+    /// As `Unix`, and TCP.
+    UnixAndTcp,
+    /// As `Unix`, TCP and UDP.
     UnixAndInternet,
 }
 
@@ -131,7 +135,7 @@ pub enum Error {
 /// # Errors
 /// Only for an architecture without a table: that the policy compiles for the others is tested.
 pub fn fence(surface: Surface) -> Result<Program, Error> {
-    static PROGRAMS: [OnceLock<Program>; 12] = [const { OnceLock::new() }; 12];
+    static PROGRAMS: [OnceLock<Program>; 20] = [const { OnceLock::new() }; 20];
     let place = &PROGRAMS[(surface.sockets as usize * 2 + surface.ipc as usize) * 2 + surface.forks as usize];
     if let Some(program) = place.get() {
         return Ok(program.clone());

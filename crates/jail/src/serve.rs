@@ -206,6 +206,7 @@ impl<'a> Launcher<'a> {
             code: spawn.code.as_deref().zip(parts.code.as_ref()),
             groups: &parts.groups,
             time_namespace: true,
+            listen: spawn.listen,
             tenant: match spawn.guest {
                 Guest::Session => Tenant::Session,
                 Guest::Exec(_) | Guest::Fork | Guest::ForkOf { .. } => Tenant::Guest,
@@ -353,7 +354,7 @@ impl<'a> Launcher<'a> {
     }
 
     /// Hears how a guest's set-up went.
-    fn settle(&mut self, id: u64, cell: Cell, (guest, reports): Starting, session: Option<OwnedFd>) {
+    fn settle(&mut self, id: u64, mut cell: Cell, (guest, reports): Starting, session: Option<OwnedFd>) {
         let outcome = setup_result(read_report(reports));
         let guest = guest.or_else(|| self.await_pid(id));
         match (outcome, guest) {
@@ -364,11 +365,10 @@ impl<'a> Launcher<'a> {
                     time_namespace,
                     ..applied
                 };
-                send(
-                    self.engine,
-                    &Event::Spawned { id, applied },
-                    &[cell.output.as_fd()],
-                );
+                let listener = cell.listener.take();
+                let handles = [Some(&cell.output), listener.as_ref()];
+                let handles: Vec<_> = handles.into_iter().flatten().map(AsFd::as_fd).collect();
+                send(self.engine, &Event::Spawned { id, applied }, &handles);
                 let live = Live {
                     cell,
                     guest,

@@ -23,7 +23,7 @@ pub struct Isolation {
     pub pid_ns: bool,
     /// Own mount namespace with a minimal read-only root.
     pub mount_ns: bool,
-    /// Own network namespace with nothing in it.
+    /// Own network namespace with nothing in it, or the egress proxy alone.
     pub net_ns: bool,
     /// Own System V IPC and POSIX queue namespace.
     pub ipc_ns: bool,

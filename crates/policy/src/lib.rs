@@ -29,7 +29,9 @@ pub use isolation::{Isolation, IsolationMode};
 pub use limits::Limits;
 pub use mount::{Access, Mount, ParseMountError};
 pub use network::Network;
-pub use outcome::{ExecutionResult, Meta, Outcome, OutputFile, ResourceLimits, SessionFacts};
+pub use outcome::{
+    EgressAttempt, EgressFacts, ExecutionResult, Meta, Outcome, OutputFile, ResourceLimits, SessionFacts,
+};
 pub use request::{
     EnvName, Language, ParseEnvNameError, Request, RuntimeKind, Scope, SessionId, UnknownName,
 };

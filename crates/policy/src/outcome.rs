@@ -74,12 +74,43 @@ pub struct Meta {
     /// Files that the program left in its output directory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub output_files: Vec<OutputFile>,
+    /// What it tried to reach, where it had a network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub egress: Option<EgressFacts>,
     /// The session that it ran in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionFacts>,
     /// Things that a person should know about this run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+/// What a program tried to reach.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EgressFacts {
+    /// The attempts in their order; the first two hundred of them.
+    pub attempts: Vec<EgressAttempt>,
+    /// How many more there were.
+    pub left_off: u64,
+}
+
+/// One attempt to reach a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EgressAttempt {
+    /// Host and port.
+    pub target: String,
+    /// `connected`, `refused`, `not_found`, `unreachable`, `timed_out`, `closed` or `malformed`.
+    pub verdict: String,
+    /// Why, where the verdict does not say it all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl std::fmt::Display for EgressAttempt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.target, self.verdict)?;
+        self.reason.iter().try_for_each(|reason| write!(f, ": {reason}"))
+    }
 }
 
 /// What a session says of one evaluation.

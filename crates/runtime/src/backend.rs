@@ -91,7 +91,7 @@ impl From<&local::Error> for Error {
             | E::Exposing { .. }
             | E::NamespacesForbidden { .. }
             | E::NeedsNamespaces { .. } => Reason::Unavailable,
-            E::TooLong | E::Program { errno: 7, .. } => Reason::Invalid,
+            E::TooLong | E::NetworkOfSession | E::Program { errno: 7, .. } => Reason::Invalid,
             E::Program { .. } | E::WorkingDirectory { .. } => Reason::NotFound,
             E::Fence { .. }
             | E::ControlGroup(_)

@@ -5,6 +5,7 @@
 
 mod attempts;
 mod own;
+pub mod proxy;
 mod resolver;
 
 #[cfg(test)]

@@ -127,6 +127,7 @@ fn blocked(request: &Request, runtime: RuntimeKind, rules: &Rules) -> Result<Opt
             artifact: None,
             warm: false,
             output_files: Vec::new(),
+            egress: None,
             session: None,
             warnings: Vec::new(),
         },

@@ -15,6 +15,7 @@ pub(crate) mod tests;
 
 pub use body::Body;
 pub use error::{Fault, FetchError, FetchErrorKind, TlsFault};
+pub(crate) use exchange::secure;
 pub use request::{FetchRequest, RequestError};
 pub use trust::{Trust, TrustError};
 pub(crate) use url::Scheme;

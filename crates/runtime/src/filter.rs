@@ -2,11 +2,18 @@
 
 use ringfence_jail::seccomp::{self, Forks, Ipc, Profile, Sockets, Surface};
 
+/// The filter of every guest in a cell.
+pub(crate) const FENCE: &str = "fence";
+/// The filter of a guest that may reach the egress proxy.
+pub(crate) const FENCE_NETWORK: &str = "fence-network";
+
 /// Why a filter cannot be printed.
 #[derive(Debug, thiserror::Error)]
 pub enum UnknownFilter {
     /// No filter of that name.
-    #[error("unknown seccomp profile `{0}`; known are strict, standard, standard-net and fence")]
+    #[error(
+        "unknown seccomp profile `{0}`; known are strict, standard, standard-net, fence and fence-network"
+    )]
     Name(String),
     /// No table for that architecture.
     #[error("unknown architecture `{0}`; known are x86_64 and aarch64")]
@@ -30,15 +37,18 @@ pub fn filter_document(name: &str, architecture: &str) -> Result<serde_json::Val
         "strict" => seccomp::profile(architecture, Profile::Strict),
         "standard" => seccomp::profile(architecture, Profile::Standard),
         "standard-net" => seccomp::profile(architecture, Profile::StandardNet),
-        "fence" => seccomp::document(architecture, FENCE),
+        FENCE => seccomp::document(architecture, surface(Sockets::Unix)),
+        FENCE_NETWORK => seccomp::document(architecture, surface(Sockets::UnixAndTcp)),
         other => return Err(UnknownFilter::Name(other.to_owned())),
     };
     document.map_err(UnknownFilter::Broken)
 }
 
-/// Of the fence's filters the one that a run gets where there are namespaces.
-const FENCE: Surface = Surface {
-    sockets: Sockets::Unix,
-    ipc: Ipc::Own,
-    forks: Forks::Never,
-};
+/// Of the fence's filters those that runs get where there are namespaces.
+const fn surface(sockets: Sockets) -> Surface {
+    Surface {
+        sockets,
+        ipc: Ipc::Own,
+        forks: Forks::Never,
+    }
+}

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ringfence_policy::{Limits, RuntimeKind};
+use ringfence_policy::{Limits, Network, RuntimeKind};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
@@ -82,6 +82,8 @@ pub struct Parts {
 /// How code runs that a tool is given.
 #[derive(Debug, Clone)]
 pub struct CodeSettings {
+    /// What it may reach.
+    pub network: Network,
     /// The backend that it runs on unless the caller names another.
     pub runtime: RuntimeKind,
     /// What it may use.

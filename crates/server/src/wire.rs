@@ -1,9 +1,11 @@
 //! What the messages on the engine's socket say.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use ringfence_policy::{
-    Access, Bytes, Cpus, EnvName, Language, Limits, Mount, Network, Pids, Request, Scope, SessionId, Timeout,
+    Access, Bytes, Cpus, EgressPolicy, EnvName, Language, Limits, Mount, Network, Pids, Request, Scope,
+    SessionId, Timeout,
 };
 use ringfence_runtime::backend;
 use ringfence_runtime::container::sandboxes::{NewSandbox, SandboxInfo};
@@ -35,6 +37,8 @@ pub struct Run {
     pub working_directory: Option<PathBuf>,
     /// Whose request it is.
     pub scope: Scope,
+    /// What it may reach; nothing if `None`.
+    pub network: Option<WireNetwork>,
     /// The session that it is evaluated in.
     pub session: Option<SessionId>,
     /// How strongly it must be fenced.
@@ -47,6 +51,43 @@ pub struct Run {
     pub stream: bool,
     /// Whether standard input follows.
     pub stdin: bool,
+}
+
+/// [`EgressPolicy`] on the wire.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WireNetwork {
+    /// The hosts that may be reached.
+    pub allowed: Vec<String>,
+    /// Ranges of addresses that may be, though they are not public.
+    pub private_networks: Vec<String>,
+}
+
+impl WireNetwork {
+    fn of(network: &Network) -> Option<Self> {
+        let Network::Allowlist(policy) = network else {
+            return None;
+        };
+        Some(Self {
+            allowed: policy.allowed.iter().map(ToString::to_string).collect(),
+            private_networks: policy.private_networks.iter().map(ToString::to_string).collect(),
+        })
+    }
+
+    fn network(wire: Option<Self>) -> Result<Network, Refusal> {
+        let Some(wire) = wire else {
+            return Ok(Network::None);
+        };
+        Ok(Network::Allowlist(EgressPolicy {
+            allowed: parsed(&wire.allowed)?,
+            private_networks: parsed(&wire.private_networks)?,
+        }))
+    }
+}
+
+fn parsed<T: FromStr<Err: std::error::Error>>(texts: &[String]) -> Result<Vec<T>, Refusal> {
+    let parse = |text: &String| text.parse::<T>().map_err(|error| Refusal::invalid(&error));
+    texts.iter().map(parse).collect()
 }
 
 /// A request about the sessions of a scope. Answered with a list of [`ringfence_runtime::local::SessionInfo`].
@@ -259,6 +300,7 @@ impl Run {
             workspace: request.workspace.clone(),
             working_directory: request.working_directory.clone(),
             scope: request.scope.clone(),
+            network: WireNetwork::of(&request.network),
             session: request.session.clone(),
             fence,
             interpreter: None,
@@ -293,7 +335,7 @@ impl Run {
             args: self.args,
             env: env.collect::<Result<_, _>>()?,
             limits: self.limits,
-            network: Network::None,
+            network: WireNetwork::network(self.network)?,
             mounts: mounts.collect::<Result<_, _>>()?,
             workspace: self.workspace,
             working_directory: self.working_directory,

@@ -101,6 +101,7 @@ fn permission(key: &str, value: &Value, present: &Value) -> Option<&'static str>
         ),
         // Amounts: of time to think.
         "hostExecution.preValidation.timeoutMs" | "hostExecution.askTimeoutMin" => return None,
+        "egress.inject" => (false, "it would choose where your credentials are sent"),
         "egress.ca_file" => (false, "it would let others pose as the hosts that you reach"),
         "permissions.tool_limits.max_output_bytes" => (is_kept(value, present), KEPT),
         "permissions.tool_limits.at_limit" => (
@@ -159,6 +160,7 @@ fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static s
             value == "required" || present == "best-effort",
             "it would let programs run with less of the fence",
         ),
+        "sandbox.network" => (value == "none", "it would let programs reach a network"),
         "sandbox.block_dangerous_imports" => {
             (value == true, "it would switch off a check that you asked for")
         }
@@ -329,6 +331,10 @@ mod tests {
             root,
             json!("files/{user_id}")
         ));
+        assert!(!allowed("sandbox.network", json!("allowlist")));
+        assert!(allowed_over(json!("allowlist"), "sandbox.network", json!("none")));
+        let inject = json!([{"host": "evil.example", "header": "Authorization", "value_env": "TOKEN"}]);
+        assert!(!allowed("egress.inject", inject));
         assert!(!allowed("egress.allowed_hosts", json!(["evil.example"])));
         assert!(allowed_over(
             json!(["a", "b"]),

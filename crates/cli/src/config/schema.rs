@@ -34,7 +34,7 @@ pub(crate) struct Config {
     /// Named sets of limits for containers; further names may be added.
     #[schemars(with = "BTreeMap<String, Template>")]
     pub(crate) templates: Templates,
-    /// What the tool `http_fetch`, and a run with `network = allowlist`, may reach.
+    /// What the tool `http_fetch`, and programs with `sandbox.network = "allowlist"`, may reach.
     pub(crate) egress: Egress,
     /// What is kept of each run.
     pub(crate) artifacts: Artifacts,
@@ -97,6 +97,8 @@ pub(crate) struct Sandbox {
     /// Names of environment variables of the caller that programs may see.
     #[schemars(with = "Vec<String>")]
     pub(crate) pass_env: Vec<values::VariableName>,
+    /// What programs may reach: nothing, or the hosts of `egress`.
+    pub(crate) network: values::NetworkKind,
     /// The container of the `docker` and `podman` runtimes.
     pub(crate) docker: Docker,
 }
@@ -118,6 +120,7 @@ impl Default for Sandbox {
             block_dangerous_imports: false,
             blocked_imports: values::texts(&["os", "subprocess", "shutil", "socket"]),
             pass_env: Vec::new(),
+            network: values::NetworkKind::None,
             docker: Docker::default(),
         }
     }
@@ -446,7 +449,7 @@ pub(crate) struct Template {
     pub(crate) oci_runtime: values::OciRuntime,
 }
 
-/// What the tool `http_fetch`, and a run with `network = allowlist`, may reach.
+/// What the tool `http_fetch`, and programs with `sandbox.network = "allowlist"`, may reach.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Egress {
@@ -456,6 +459,27 @@ pub(crate) struct Egress {
     pub(crate) private_networks: Vec<String>,
     /// A PEM file with further certificate authorities to believe.
     pub(crate) ca_file: Option<PathBuf>,
+    /// Credentials that are added on the way out, so that programs use them and never see them.
+    pub(crate) inject: Vec<Inject>,
+}
+
+/// A credential for one host. A program asks for `http://` and the host; the host is asked over TLS, with the header.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Inject {
+    /// The host, such as `api.example.com`; with a port other than 443, `api.example.com:8443`.
+    pub(crate) host: String,
+    /// The header, such as `Authorization`.
+    pub(crate) header: String,
+    /// What stands before the value in it, such as `Bearer` and a space. Unset: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) prefix: Option<String>,
+    /// The environment variable that holds the value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) value_env: Option<String>,
+    /// A file that holds the value, instead of a variable; nobody but its owner may have rights to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) value_file: Option<PathBuf>,
 }
 
 /// What is kept of each run.

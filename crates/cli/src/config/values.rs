@@ -50,6 +50,11 @@ words! {
     UserScope { None, User, Session }
 }
 words! {
+    /// The network of a program.
+    #[serde(rename_all = "lowercase")]
+    NetworkKind { None, Allowlist }
+}
+words! {
     /// A container's network.
     #[serde(rename_all = "lowercase")]
     NetworkMode { None, Restricted }

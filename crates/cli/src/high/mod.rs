@@ -1,6 +1,7 @@
 //! From arguments and configuration to what will be done.
 
 pub(crate) mod audit;
+pub(crate) mod egress;
 mod exposure;
 pub(crate) mod host;
 mod source;
@@ -9,14 +10,14 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ringfence_policy::{EnvName, Language, Limits, Mount, Network, Request, RuntimeKind, Scope};
+use ringfence_policy::{EnvName, Language, Limits, Mount, Request, RuntimeKind, Scope};
 use ringfence_runtime::artifact::{Store, StorePolicy};
 use ringfence_runtime::container::Flavor;
 use ringfence_runtime::exposure::Hidden;
 use ringfence_runtime::kernel::ToolError;
 use ringfence_runtime::local::check_output_directory;
 
-use crate::args::{IsolationArg, NetworkChoice, RunArgs};
+use crate::args::{IsolationArg, RunArgs};
 use crate::config::values::{IsolationChoice, UserScope, VariableName};
 use crate::config::{Config, Problems};
 use crate::context::Context;
@@ -135,7 +136,7 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
             args: args.args.clone(),
             env: env(args, context)?,
             limits: limits(args, config, runtime),
-            network: Network::None,
+            network: egress::network(args, config)?,
             mounts: mounts(args, context)?,
             workspace: workspace_of(args, context)?,
             working_directory: None,
@@ -216,18 +217,6 @@ fn refuse_what_comes_later(args: &RunArgs) -> Result<(), Failure> {
         |option: &str, hint: &str| Err(Failure::refused(format!("{option} is not available yet"), hint));
     if args.skills.is_some() {
         return later("--skills", "run without --skills");
-    }
-    if args.network == NetworkChoice::Allowlist {
-        return later(
-            "--network allowlist",
-            "run without a network, and pass what the program needs with --mount or --stdin",
-        );
-    }
-    if !args.allow_host.is_empty() {
-        return Err(Failure::usage(
-            "--allow-host has no effect without --network allowlist",
-            "leave it out",
-        ));
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::args::{Cli, Command};
 use crate::env::Environment;
 use clap::Parser;
+use ringfence_policy::Network;
 
 fn plan_with(environment: Environment, args: &[&str]) -> anyhow::Result<RunPlan> {
     let cli = Cli::try_parse_from(["ringfence", "run"].iter().chain(args))?;
@@ -87,11 +88,29 @@ fn what_comes_later_is_refused_and_not_ignored() {
         "a session is a Python interpreter",
     );
     refused(&["-c", "1", "--skills", "d"], "--skills is not available yet");
-    refused(
-        &["-c", "1", "--network", "allowlist"],
-        "--network allowlist is not available yet",
-    );
     refused(&["-c", "1", "--allow-host", "a"], "no effect without");
+}
+
+#[test]
+fn a_network_is_what_its_lists_name() {
+    let plan = plan_of(&[
+        "-c",
+        "1",
+        "--network",
+        "allowlist",
+        "--allow-host",
+        "*.a.test:8443",
+    ])
+    .unwrap();
+    let Network::Allowlist(policy) = plan.request.network else {
+        panic!("no network")
+    };
+    assert_eq!(policy.allowed, ["*.a.test:8443".parse().unwrap()]);
+    assert!(policy.private_networks.is_empty());
+    let with = |more: [&'static str; 2]| [["-c", "1"], ["--network", "allowlist"], more].concat();
+    refused(&with(["--session", "s"]), "a session has no network");
+    refused(&with(["--allow-host", "http://a.test/"]), "--allow-host: ");
+    refused(&["-c", "1", "--network", "allowlist", "--unfenced"], "--unfenced");
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod languages;
 mod leftovers;
 mod mcp;
 mod model;
+mod network;
 mod policy;
 mod proofs;
 mod providers;

@@ -59,8 +59,6 @@ fn what_is_not_built_yet_is_refused_not_ignored() {
     let dir = Dir::new();
     dir.run(["run", "-c", "1", "--skills", "d"])
         .refused(125, "--skills is not available yet");
-    dir.run(["run", "-c", "1", "--network", "allowlist", "--allow-host", "a"])
-        .refused(125, "not available yet");
 }
 
 #[test]

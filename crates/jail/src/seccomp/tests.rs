@@ -18,7 +18,13 @@ const fn refused(errno: i32) -> u32 {
 const ARCHES: [Arch; 2] = [Arch::X86_64, Arch::Aarch64];
 
 fn surfaces() -> impl Iterator<Item = Surface> {
-    let sockets = [Sockets::PairsOnly, Sockets::Unix, Sockets::UnixAndInternet];
+    let sockets = [
+        Sockets::PairsOnly,
+        Sockets::Unix,
+        Sockets::PairsAndTcp,
+        Sockets::UnixAndTcp,
+        Sockets::UnixAndInternet,
+    ];
     let ipcs = [Ipc::Own, Ipc::Shared];
     let both = ipcs.map(|ipc| [Forks::Never, Forks::IntoCells].map(|forks| (ipc, forks)));
     sockets.into_iter().flat_map(move |sockets| {
@@ -120,6 +126,8 @@ fn naive(file: &Value, surface: Surface, name: &str, args: &[u64]) -> u32 {
     let sockets = match surface.sockets {
         Sockets::PairsOnly => "pairs-only",
         Sockets::Unix => "unix",
+        Sockets::PairsAndTcp => "pairs-and-tcp",
+        Sockets::UnixAndTcp => "unix-and-tcp",
         Sockets::UnixAndInternet => "unix-and-internet",
     };
     let ipc = match surface.ipc {
@@ -412,10 +420,12 @@ fn labels_carry_their_values() {
         ("AF_INET", libc::AF_INET as u64),
         ("AF_INET6", libc::AF_INET6 as u64),
         ("SOCK_STREAM", libc::SOCK_STREAM as u64),
-        ("SOCK_DGRAM", libc::SOCK_DGRAM as u64),
         ("SOCK_SEQPACKET", libc::SOCK_SEQPACKET as u64),
         ("IPPROTO_TCP", libc::IPPROTO_TCP as u64),
+        ("SOCK_DGRAM", libc::SOCK_DGRAM as u64),
         ("IPPROTO_UDP", libc::IPPROTO_UDP as u64),
+        ("SOL_TCP", libc::SOL_TCP as u64),
+        ("TCP_ULP", libc::TCP_ULP as u64),
     ];
     let files = [policy_file(), strict_file()];
     let mut seen = BTreeSet::new();

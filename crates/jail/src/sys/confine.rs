@@ -190,6 +190,32 @@ pub(crate) fn landlock_allow(ruleset: BorrowedFd<'_>, path: BorrowedFd<'_>, acce
     .map(drop)
 }
 
+#[repr(C)]
+struct NetPort {
+    allowed_access: u64,
+    port: u64,
+}
+
+/// Grants rights on a TCP port (ABI 4).
+pub(crate) fn landlock_allow_port(ruleset: BorrowedFd<'_>, port: u16, access: u64) -> io::Result<()> {
+    const NET_PORT: libc::c_uint = 2;
+    let rule = NetPort {
+        allowed_access: access,
+        port: port.into(),
+    };
+    // SAFETY: the rule is live and of the shape that the kernel wants.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_landlock_add_rule,
+            ruleset.as_raw_fd(),
+            NET_PORT,
+            ptr::addr_of!(rule),
+            0,
+        )
+    })
+    .map(drop)
+}
+
 /// Enforces a rule set on the calling process and all its descendants. no_new_privs must be set.
 pub(crate) fn landlock_restrict(ruleset: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: a plain call on an open descriptor.

@@ -8,6 +8,7 @@ mod export;
 mod files;
 mod message;
 mod mounts;
+mod network;
 mod process;
 mod python;
 
@@ -15,6 +16,7 @@ pub(crate) use confine::*;
 pub(crate) use files::*;
 pub(crate) use message::*;
 pub(crate) use mounts::*;
+pub(crate) use network::*;
 pub(crate) use process::*;
 pub(crate) use python::*;
 

@@ -29,6 +29,7 @@ fn result(outcome: Outcome, exit_code: i32) -> ExecutionResult {
             artifact: None,
             warm: false,
             output_files: Vec::new(),
+            egress: None,
             session: None,
             warnings: Vec::new(),
         },

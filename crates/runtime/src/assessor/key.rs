@@ -126,7 +126,7 @@ impl Secret {
         Self::new(&text)
     }
 
-    pub(super) fn into_text(self) -> String {
+    pub(crate) fn into_text(self) -> String {
         self.0
     }
 }

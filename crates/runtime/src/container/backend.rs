@@ -171,6 +171,11 @@ impl Containers {
         if matches!(fence, Fence::Unfenced | Fence::Host) {
             return Err(RunError::LocalOnly("a run without a fence"));
         }
+        if request.network != ringfence_policy::Network::None {
+            return Err(RunError::LocalOnly(
+                "a network that reaches the allowed hosts alone",
+            ));
+        }
         let destination = output_directory.as_deref().map(Destination::open).transpose();
         let destination = destination.map_err(RunError::OutputDirectory)?;
         let manager = self.manager(flavor).await?;

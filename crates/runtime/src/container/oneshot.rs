@@ -238,6 +238,7 @@ fn assemble(request: &Request, heard: Heard, outcome: Outcome, exit_code: i32) -
             artifact: None,
             warm: false,
             output_files: Vec::new(),
+            egress: None,
             session: None,
             warnings: heard.broken.into_iter().collect(),
         },

@@ -4,18 +4,19 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ringfence_policy::{Host, Refusal};
+use ringfence_policy::{EgressAttempt, EgressFacts, Host, Refusal};
 
 /// How many attempts are kept of one call or run; the rest is only counted.
 const MAX_KEPT: usize = 200;
 
+/// How much is kept of a target that cannot be read.
+const MAX_SHOWN: usize = 100;
+
 /// One attempt to reach a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
-    /// The host that was asked for.
-    pub host: Host,
-    /// The port that was asked for.
-    pub port: u16,
+    /// The host and the port that were asked for; what cannot be read as such, as far as it can be shown.
+    pub target: String,
     /// The address that was refused or connected to, if it came to that. For the audit, and not for the guest.
     pub address: Option<IpAddr>,
     /// What came of it.
@@ -35,6 +36,10 @@ pub enum Verdict {
     Unreachable,
     /// The time was over.
     TimedOut,
+    /// There was a connection, and nothing was sent: what the guest began to say was not for this host.
+    Closed(String),
+    /// The request could not be read as one for a host.
+    Malformed(String),
 }
 
 /// The attempts of one call or run, in their order.
@@ -60,18 +65,43 @@ impl AttemptLog {
         self.entries().left_off
     }
 
-    pub(super) fn record(&self, host: &Host, port: u16, address: Option<IpAddr>, verdict: Verdict) {
-        let mut entries = self.entries();
-        if entries.kept.len() == MAX_KEPT {
-            entries.left_off = entries.left_off.saturating_add(1);
-            return;
+    /// All of it as a result tells it, without addresses.
+    pub fn facts(&self) -> EgressFacts {
+        let entries = self.entries();
+        EgressFacts {
+            attempts: entries.kept.iter().map(Attempt::fact).collect(),
+            left_off: entries.left_off as u64,
         }
-        entries.kept.push(Attempt {
-            host: host.clone(),
-            port,
+    }
+
+    pub(super) fn record(&self, host: &Host, port: u16, address: Option<IpAddr>, verdict: Verdict) {
+        self.push(|| Attempt {
+            target: format!("{host}:{port}"),
             address,
             verdict,
         });
+    }
+
+    /// Notes a target that is none, and why.
+    pub(super) fn malformed(&self, target: &str, why: &dyn fmt::Display) {
+        self.push(|| Attempt {
+            target: target
+                .chars()
+                .take(MAX_SHOWN)
+                .flat_map(char::escape_debug)
+                .collect(),
+            address: None,
+            verdict: Verdict::Malformed(why.to_string()),
+        });
+    }
+
+    fn push(&self, attempt: impl FnOnce() -> Attempt) {
+        let mut entries = self.entries();
+        if entries.kept.len() == MAX_KEPT {
+            entries.left_off = entries.left_off.saturating_add(1);
+        } else {
+            entries.kept.push(attempt());
+        }
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
@@ -80,6 +110,23 @@ impl AttemptLog {
 }
 
 impl Attempt {
+    fn fact(&self) -> EgressAttempt {
+        let (verdict, reason) = match &self.verdict {
+            Verdict::Connected => ("connected", None),
+            Verdict::Refused(refusal) => ("refused", Some(refusal.to_string())),
+            Verdict::NotFound => ("not_found", None),
+            Verdict::Unreachable => ("unreachable", None),
+            Verdict::TimedOut => ("timed_out", None),
+            Verdict::Closed(why) => ("closed", Some(why.clone())),
+            Verdict::Malformed(why) => ("malformed", Some(why.clone())),
+        };
+        EgressAttempt {
+            target: self.target.clone(),
+            verdict: verdict.to_owned(),
+            reason,
+        }
+    }
+
     /// The attempt with the address that it came to, for the audit log.
     pub fn with_address(&self) -> String {
         match self.address {
@@ -91,7 +138,7 @@ impl Attempt {
 
 impl fmt::Display for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{} {}", self.host, self.port, self.verdict)
+        write!(f, "{} {}", self.target, self.verdict)
     }
 }
 
@@ -103,6 +150,8 @@ impl fmt::Display for Verdict {
             Self::NotFound => f.write_str("not found"),
             Self::Unreachable => f.write_str("unreachable"),
             Self::TimedOut => f.write_str("timed out"),
+            Self::Closed(why) => write!(f, "closed: {why}"),
+            Self::Malformed(why) => write!(f, "malformed: {why}"),
         }
     }
 }

@@ -65,7 +65,12 @@ pub(super) async fn exchange(
     }
 }
 
-async fn secure(stream: TcpStream, url: &Url, trust: &Trust) -> Result<TlsStream<TcpStream>, Fault> {
+/// Speaks TLS to the host of the address.
+pub(crate) async fn secure(
+    stream: TcpStream,
+    url: &Url,
+    trust: &Trust,
+) -> Result<TlsStream<TcpStream>, Fault> {
     let connector = TlsConnector::from(trust.config().await?);
     let name = match &url.host {
         Host::Name(name) => ServerName::try_from(name.as_str().to_owned()),

@@ -106,7 +106,7 @@ impl Url {
     }
 
     /// Host and port as the `Host` header has them.
-    pub(super) fn authority(&self) -> String {
+    pub(crate) fn authority(&self) -> String {
         if self.port == self.scheme.port() {
             self.host.to_string()
         } else {

@@ -84,7 +84,7 @@ impl Call<'_> {
                 max_output: code.limits.max_output.min(self.kernel.limits.max_output),
                 ..code.limits
             },
-            network: Network::None,
+            network: code.network.clone(),
             mounts: Vec::new(),
             workspace: self.workspace.as_ref().map(|root| root.real().to_path_buf()),
             working_directory: None,
@@ -205,6 +205,7 @@ impl Call<'_> {
             Ok(result.await?)
         };
         let mut result = within(room, self.cancelled.clone(), run).await?;
+        self.recording.notes().reached(result.meta.egress.as_ref());
         result
             .meta
             .warnings
@@ -270,10 +271,12 @@ impl Call<'_> {
         request.limits.max_output = self.kernel.limits.max_output;
         runner.equip(&mut request);
         let is_line = command.contains(char::is_whitespace);
-        let request = shell::request(request, command, args);
+        let mut request = shell::request(request, command, args);
         let fence = runner.fence(self.kernel.code.fence);
         if fence == Fence::Host {
             self.recording.begun()?;
+            // It has this machine's.
+            request.network = Network::None;
         }
         // What works on the host is limited in time and output alone.
         let room = self.room(&request).filter(|_| fence != Fence::Host);
@@ -292,6 +295,7 @@ impl Call<'_> {
         let ran = within(room, self.cancelled.clone(), run).await;
         let mut result = ran.map_err(|error| if is_line { not_a_line(error) } else { error })?;
         self.overtime.told(&mut result);
+        self.recording.notes().reached(result.meta.egress.as_ref());
         result
             .meta
             .warnings

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
+use ringfence_policy::EgressFacts;
 use serde_json::Value;
 
 use super::{Answer, Caller, ErrorKind, ToolError};
@@ -26,6 +27,14 @@ impl Notes {
         let all = &mut self.noted().attempts;
         let room = MAX_ATTEMPTS.saturating_sub(all.len());
         all.extend(attempts.iter().take(room).map(Attempt::with_address));
+    }
+
+    /// Hosts that code of its own tried to reach.
+    pub(super) fn reached(&self, facts: Option<&EgressFacts>) {
+        let all = &mut self.noted().attempts;
+        let room = MAX_ATTEMPTS.saturating_sub(all.len());
+        let attempts = facts.into_iter().flat_map(|facts| &facts.attempts);
+        all.extend(attempts.take(room).map(ToString::to_string));
     }
 
     /// What the policy said of it.

@@ -85,6 +85,9 @@ pub enum Error {
         /// What.
         what: &'static str,
     },
+    /// A session was asked to have a network.
+    #[error("a session has no network")]
+    NetworkOfSession,
     /// A control group could not be made or removed.
     #[error("cannot limit the run by a control group")]
     ControlGroup(#[source] ringfence_jail::cgroup::Error),
@@ -138,6 +141,9 @@ impl Error {
             }
             Self::NeedsNamespaces { .. } => {
                 "leave the option out, or allow user namespaces (see `ringfence doctor`)"
+            }
+            Self::NetworkOfSession => {
+                "fetch what it needs in a run without a session, and hand it over by a file in the workspace"
             }
             Self::ControlGroup(_) => "run `ringfence doctor` to see which control groups can be used",
             Self::Pipes(_) | Self::Launcher(_) => {

@@ -28,6 +28,8 @@ pub(super) struct Plan {
     pub(super) code: Option<(String, String)>,
     pub(super) confinement: Confinement,
     pub(super) limits: Limits,
+    /// The port on its cell's loopback where we listen.
+    pub(super) listen: Option<u16>,
     /// The host directory with its places, where it has no cell.
     pub(super) directory: Option<Workdir>,
     /// What its control descriptor will say; nothing for a worker that waits for its job.
@@ -47,6 +49,8 @@ pub(super) struct Guest {
     pub(super) applied: Applied,
     pub(super) group: Option<Group>,
     pub(super) output: Output,
+    /// Where it connects to reach the proxy, if it may.
+    pub(super) listener: Option<OwnedFd>,
     /// What is left to say on the control descriptor.
     pub(super) job: Vec<u8>,
     gone: oneshot::Receiver<()>,
@@ -203,6 +207,7 @@ pub(super) async fn begin(lane: &Arc<Lane>, groups: Option<&Groups>, plan: Plan)
         code: plan.code.map(|(name, _)| name),
         confinement: plan.confinement,
         disk_bytes,
+        listen: plan.listen,
     };
     if let Err(error) = lane.send(&Command::Spawn(Box::new(spawn)), &fds).await {
         lane.void(ticket.id);
@@ -251,6 +256,7 @@ impl Begun {
             applied: started.applied,
             group: self.group,
             output,
+            listener: started.listener,
             job: self.job,
             gone: ticket.gone,
         })

@@ -25,6 +25,8 @@ pub(super) struct Started {
     pub(super) applied: Applied,
     /// Its output directory, where it lives in a cell.
     pub(super) output: Option<OwnedFd>,
+    /// The socket on its cell's loopback, where one was asked for.
+    pub(super) listener: Option<OwnedFd>,
 }
 
 /// How a guest's first process ended, as the kernel told the launcher.
@@ -201,13 +203,13 @@ impl Lane {
                 self.zygote.send_replace(Zygote::Broken);
             }
             Event::Spawned { id, applied } => {
-                self.tell_started(
-                    id,
-                    Ok(Started {
-                        applied,
-                        output: fds.into_iter().next(),
-                    }),
-                );
+                let mut fds = fds.into_iter();
+                let started = Started {
+                    applied,
+                    output: fds.next(),
+                    listener: fds.next(),
+                };
+                self.tell_started(id, Ok(started));
             }
             Event::Failed { id, step, errno } => {
                 self.tell_started(id, Err(Failure { step, errno }));

@@ -15,6 +15,7 @@ mod job;
 mod lane;
 mod lanes;
 mod layout;
+mod network;
 mod notice;
 mod pool;
 mod result;
@@ -31,7 +32,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use ringfence_policy::{ExecutionResult, Language, Limits, Request, Scope};
+use ringfence_policy::{ExecutionResult, Language, Limits, Network, Request, Scope};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
 
@@ -39,6 +40,7 @@ pub(crate) use destination::Destination;
 pub use error::Error;
 pub use found::{Found, interpreter};
 pub(crate) use layout::NOBODY;
+pub use network::NetworkSettings;
 pub use notice::{notice, session_ended};
 pub use ringfence_jail::launcher_main;
 pub(crate) use run::taken_back;
@@ -51,6 +53,7 @@ pub use workspace::owner_for_guests;
 
 use guest::{Grouping, Guest};
 use lanes::Lanes;
+use network::Outlet;
 use result::{assemble, collect};
 use served::Served;
 use sessions::{Sessions, Work};
@@ -106,6 +109,8 @@ pub struct Settings {
     pub max_queued: usize,
     /// How many interpreters keep their state, and for how long.
     pub sessions: SessionSettings,
+    /// How guests with a network get out.
+    pub network: NetworkSettings,
 }
 
 /// Whether processes are started beforehand.
@@ -167,6 +172,9 @@ impl Local {
         connection: Connection,
     ) -> Result<ExecutionResult, Error> {
         let since = Instant::now();
+        network::check(request, fence)?;
+        let equipped = network::equipped(request);
+        let request = equipped.as_ref();
         let destination = output_directory
             .as_deref()
             .map(Destination::open)
@@ -194,6 +202,13 @@ impl Local {
                 return Err(error);
             }
         };
+        let outlet = match self.outlet(request, &mut guest) {
+            Ok(outlet) => outlet,
+            Err(error) => {
+                self.retire(served, Some(guest));
+                return Err(error);
+            }
+        };
         let finished = run::attend(&mut guest, &request.limits, since, connection).await;
         let harvest = collect(&guest.output, destination.as_ref(), request.limits.disk.0);
         let mut result = assemble(request, &guest, finished, warm, since);
@@ -203,12 +218,23 @@ impl Local {
             .and(self.groups.get())
             .map(|g| g.version().to_owned());
         result.meta.output_files = harvest.files;
+        if let Some(outlet) = outlet {
+            result.meta.egress = Some(outlet.close().await);
+        }
         result.meta.warnings = served.warnings();
         result.meta.warnings.extend(notice::landlock_gap(guest.applied));
         result.meta.warnings.extend(harvest.warnings);
         self.retire(served, Some(guest));
         result.duration = since.elapsed().as_secs_f64();
         Ok(result)
+    }
+
+    /// The guest's way out, if it is to have one.
+    fn outlet(&self, request: &Request, guest: &mut Guest) -> Result<Option<Outlet>, Error> {
+        let Network::Allowlist(policy) = &request.network else {
+            return Ok(None);
+        };
+        Outlet::open(policy, guest.listener.take(), &self.settings.network).map(Some)
     }
 
     /// The interpreter that a language is run by here; `None` where there is none.

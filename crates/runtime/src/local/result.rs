@@ -3,13 +3,14 @@
 use std::time::Instant;
 
 use ringfence_jail::protocol::Applied;
-use ringfence_policy::{ExecutionResult, Isolation, Meta, Outcome, Request, RuntimeKind};
+use ringfence_policy::{ExecutionResult, Isolation, Meta, Network, Outcome, Request, RuntimeKind};
 
 use super::destination::Destination;
 use super::guest::{Guest, Output};
 use super::harvest;
 use super::notice::notice;
 use super::run::Finished;
+use crate::filter::{FENCE, FENCE_NETWORK};
 
 /// The files that a guest left for its caller, delivered if there is a destination.
 pub(super) fn collect(output: &Output, destination: Option<&Destination>, limit: u64) -> harvest::Harvest {
@@ -55,7 +56,7 @@ pub(super) fn assemble(
             timed_out: finished.outcome == Outcome::TimedOut,
             blocked_imports: Vec::new(),
             resource_limits: request.limits.into(),
-            isolation: isolation(guest.applied),
+            isolation: isolation(guest.applied, &request.network),
             outcome: finished.outcome,
             stdout_bytes: finished.stdout.total_bytes,
             stderr_bytes: finished.stderr.total_bytes,
@@ -64,13 +65,18 @@ pub(super) fn assemble(
             artifact: None,
             warm,
             output_files: Vec::new(),
+            egress: None,
             session: None,
             warnings: Vec::new(),
         },
     }
 }
 
-fn isolation(applied: Applied) -> Isolation {
+fn isolation(applied: Applied, network: &Network) -> Isolation {
+    let filter = match network {
+        Network::None => FENCE,
+        Network::Allowlist(_) => FENCE_NETWORK,
+    };
     let namespaces = applied.namespaces;
     Isolation {
         user_ns: namespaces,
@@ -81,7 +87,7 @@ fn isolation(applied: Applied) -> Isolation {
         uts_ns: namespaces,
         cgroup_ns: namespaces,
         time_ns: applied.time_namespace,
-        seccomp: applied.seccomp.then(|| "fence".to_owned()),
+        seccomp: applied.seccomp.then(|| filter.to_owned()),
         landlock_abi: applied.landlock_abi,
         cgroup: None,
         no_new_privs: applied.no_new_privs,

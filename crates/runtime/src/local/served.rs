@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ringfence_jail::protocol::{Guest as Origin, Program};
-use ringfence_policy::{Language, Limits, Request};
+use ringfence_policy::{Language, Limits, Network, Request};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -18,7 +18,7 @@ use super::lane::{Lane, Zygote};
 use super::layout::{self, Accounting, Extra, Places, Strength};
 use super::pool::Pool;
 use super::workdir::Workdir;
-use super::{Error, Fence, Settings, Warmth};
+use super::{Error, Fence, Settings, Warmth, network};
 
 pub(super) use python::WORKER;
 use python::zygote_program;
@@ -183,6 +183,7 @@ impl Served {
 
     /// A guest for a request, and whether it was started beforehand.
     pub(super) async fn guest(&self, request: &Request, settings: &Settings) -> Result<(Guest, bool), Error> {
+        network::check_places(request, &self.places)?;
         match request.language {
             Language::Python => self.python_guest(request, settings).await,
             Language::Command => self.command_guest(request, settings).await,
@@ -200,8 +201,11 @@ impl Served {
         let (executable, arguments) = command(request, &environment)?;
         let program = layout::program(&executable, arguments, environment);
         let text = Text::Job(Vec::new());
-        let below = request.working_directory.as_deref();
-        self.start(Origin::Exec(program), text, (&request.limits, below), directory)
+        let terms = Terms {
+            below: request.working_directory.as_deref(),
+            ..Terms::of(request)
+        };
+        self.start(Origin::Exec(program), text, terms, directory)
             .await
             .map(|guest| (guest, false))
     }
@@ -227,7 +231,7 @@ impl Served {
                 text: request.code.clone(),
             },
         };
-        self.start(Origin::Exec(program), text, (&request.limits, None), directory)
+        self.start(Origin::Exec(program), text, Terms::of(request), directory)
             .await
             .map(|guest| (guest, false))
     }
@@ -236,15 +240,15 @@ impl Served {
         &self,
         origin: Origin,
         text: Text,
-        limits: (&Limits, Option<&Path>),
+        terms: Terms<'_>,
         directory: Option<Workdir>,
     ) -> Result<Guest, Error> {
         let executable = match &origin {
             Origin::Exec(program) => Some(program.executable.display().to_string()),
             Origin::Fork | Origin::Session | Origin::ForkOf { .. } => None,
         };
-        let below = limits.1.map(Path::to_path_buf);
-        let plan = self.plan(origin, text, limits, directory);
+        let below = terms.below.map(Path::to_path_buf);
+        let plan = self.plan(origin, text, terms, directory);
         guest::start(&self.lane, self.groups.as_deref(), plan)
             .await
             .map_err(|error| match (error, executable, below) {
@@ -260,19 +264,16 @@ impl Served {
             })
     }
 
-    fn plan(
-        &self,
-        origin: Origin,
-        text: Text,
-        (limits, below): (&Limits, Option<&Path>),
-        directory: Option<Workdir>,
-    ) -> Plan {
+    fn plan(&self, origin: Origin, text: Text, terms: Terms<'_>, directory: Option<Workdir>) -> Plan {
         let places = self.places_in(directory.as_ref());
-        let mut confinement = self.confinement(limits, &places);
+        let mut confinement = self.confinement(terms.limits, &places);
+        if terms.has_network {
+            confinement = layout::networked(confinement);
+        }
         if matches!(origin, Origin::Session | Origin::ForkOf { .. }) {
             confinement = layout::forkable(confinement);
         }
-        if let Some(below) = below {
+        if let Some(below) = terms.below {
             confinement.working_directory.push(below);
         }
         let (code, job) = match text {
@@ -284,7 +285,8 @@ impl Served {
             origin,
             code,
             confinement,
-            limits: *limits,
+            limits: *terms.limits,
+            listen: terms.has_network.then_some(layout::PROXY_PORT),
             directory,
             job,
         }
@@ -338,6 +340,26 @@ impl Served {
     }
 }
 
+/// What a request says of how its guest is held.
+#[derive(Debug, Clone, Copy)]
+struct Terms<'a> {
+    limits: &'a Limits,
+    /// Where it starts, below its workspace.
+    below: Option<&'a Path>,
+    /// Whether it may reach the proxy.
+    has_network: bool,
+}
+
+impl<'a> Terms<'a> {
+    fn of(request: &'a Request) -> Self {
+        Self {
+            limits: &request.limits,
+            below: None,
+            has_network: request.network != Network::None,
+        }
+    }
+}
+
 /// How the program's text gets to the guest.
 enum Text {
     /// As a job on its control descriptor.
@@ -365,6 +387,7 @@ impl Keeper {
             code: None,
             confinement: self.confinement.clone(),
             limits: self.limits,
+            listen: None,
             directory: None,
             job: Vec::new(),
         }

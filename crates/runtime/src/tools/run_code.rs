@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ringfence_policy::{ExecutionResult, Language, RuntimeKind, SessionId};
+use ringfence_policy::{ExecutionResult, Language, Network, RuntimeKind, SessionId};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -82,6 +82,9 @@ impl Tool for RunCode {
         let mut request = call.request(language);
         request.code = arguments.code;
         request.session = arguments.session.as_deref().map(session).transpose()?;
+        if request.session.is_some() {
+            request.network = Network::None;
+        }
         if request.session.is_some() && language != Language::Python {
             return Err(ToolError::new(
                 ErrorKind::InvalidArguments,

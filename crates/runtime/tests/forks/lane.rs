@@ -156,6 +156,7 @@ impl Lane {
             code: None,
             confinement: confinement(wish.movable),
             disk_bytes: wish.disk_bytes,
+            listen: None,
         };
         self.launcher
             .send(&Command::Spawn(Box::new(spawn)), &fds)
@@ -343,6 +344,7 @@ fn confinement(movable: bool) -> Confinement {
             writable,
             entries: Vec::new(),
             devices: devices.map(PathBuf::from).into(),
+            connect: Vec::new(),
         }),
         surface: Surface {
             sockets: Sockets::Unix,

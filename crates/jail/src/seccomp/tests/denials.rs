@@ -256,73 +256,85 @@ fn prctl_allows_what_it_names() {
     );
 }
 
+const SOCKETS: [Sockets; 5] = [
+    Sockets::PairsOnly,
+    Sockets::Unix,
+    Sockets::PairsAndTcp,
+    Sockets::UnixAndTcp,
+    Sockets::UnixAndInternet,
+];
+
+const EPERM: u32 = refused(libc::EPERM);
+const EACCES: u32 = refused(libc::EACCES);
+
+type Row = (&'static str, [libc::c_int; 3], [u32; 5]);
+
+/// Call, then family, type and protocol, then what it answers on each surface.
+const ROWS: &[Row] = &[
+    ("socketpair", [libc::AF_UNIX, STREAM, 0], [ALLOW; 5]),
+    ("socketpair", [libc::AF_UNIX, libc::SOCK_SEQPACKET, 0], [ALLOW; 5]),
+    ("socketpair", [libc::AF_UNIX, libc::SOCK_DGRAM, 0], NAMED),
+    ("socketpair", [libc::AF_TIPC, STREAM, 0], [EPERM; 5]),
+    ("socket", [libc::AF_UNIX, STREAM, 0], NAMED),
+    ("socket", [libc::AF_UNIX, libc::SOCK_DGRAM, 0], NAMED),
+    ("socket", [libc::AF_INET, STREAM, 0], TCP),
+    ("socket", [libc::AF_INET, STREAM, libc::IPPROTO_TCP], TCP),
+    ("socket", [libc::AF_INET6, STREAM, libc::IPPROTO_TCP], TCP),
+    ("socket", [libc::AF_INET, libc::SOCK_DGRAM, 0], UDP),
+    (
+        "socket",
+        [libc::AF_INET6, libc::SOCK_DGRAM, libc::IPPROTO_UDP],
+        UDP,
+    ),
+    ("socket", [libc::AF_INET, libc::SOCK_RAW, 0], OTHER),
+    ("socket", [libc::AF_INET, STREAM, libc::IPPROTO_SCTP], OTHER),
+    ("socket", [libc::AF_INET, STREAM, libc::IPPROTO_MPTCP], OTHER),
+    (
+        "socket",
+        [libc::AF_INET, libc::SOCK_DGRAM, libc::IPPROTO_ICMP],
+        OTHER,
+    ),
+];
+
+const STREAM: libc::c_int = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+const NAMED: [u32; 5] = [EPERM, ALLOW, EPERM, ALLOW, ALLOW];
+const TCP: [u32; 5] = [EACCES, EACCES, ALLOW, ALLOW, ALLOW];
+const UDP: [u32; 5] = [EACCES, EACCES, EACCES, EACCES, ALLOW];
+const OTHER: [u32; 5] = [EACCES, EACCES, EACCES, EACCES, EPERM];
+
 #[test]
 fn sockets_follow_the_surface() {
-    let (eperm, eacces) = (refused(libc::EPERM), refused(libc::EACCES));
-    let (unix, inet, inet6) = (libc::AF_UNIX, libc::AF_INET, libc::AF_INET6);
-    let (stream, dgram, raw) = (
-        libc::SOCK_STREAM | libc::SOCK_CLOEXEC,
-        libc::SOCK_DGRAM,
-        libc::SOCK_RAW,
-    );
-    // name, family, type, protocol, then what pairs-only, unix and unix-and-internet answer
-    let table = [
-        ("socketpair", unix, stream, 0, [ALLOW, ALLOW, ALLOW]),
-        ("socketpair", unix, libc::SOCK_SEQPACKET, 0, [ALLOW, ALLOW, ALLOW]),
-        ("socketpair", unix, dgram, 0, [eperm, ALLOW, ALLOW]),
-        ("socketpair", libc::AF_TIPC, stream, 0, [eperm, eperm, eperm]),
-        ("socket", unix, stream, 0, [eperm, ALLOW, ALLOW]),
-        ("socket", unix, dgram, 0, [eperm, ALLOW, ALLOW]),
-        ("socket", inet, stream, 0, [eacces, eacces, ALLOW]),
-        ("socket", inet, stream, libc::IPPROTO_TCP, [eacces, eacces, ALLOW]),
-        ("socket", inet6, dgram, libc::IPPROTO_UDP, [eacces, eacces, ALLOW]),
-        ("socket", inet, raw, 0, [eacces, eacces, eperm]),
-        (
-            "socket",
-            inet,
-            stream,
-            libc::IPPROTO_SCTP,
-            [eacces, eacces, eperm],
-        ),
-        ("socket", inet, dgram, libc::IPPROTO_ICMP, [eacces, eacces, eperm]),
-    ];
-    let sockets = [Sockets::PairsOnly, Sockets::Unix, Sockets::UnixAndInternet];
-    for (index, filter) in sockets
-        .map(|sockets| {
-            Filter::new(
-                Arch::X86_64,
-                Surface {
-                    sockets,
-                    ipc: Ipc::Own,
-                    forks: Forks::Never,
-                },
-            )
-        })
-        .iter()
-        .enumerate()
-    {
-        for (name, family, kind, protocol, expected) in table {
-            let args = [family, kind, protocol].map(|value| u64::from(value as u32));
+    let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
+    for (index, sockets) in SOCKETS.into_iter().enumerate() {
+        let surface = Surface {
+            sockets,
+            ipc: Ipc::Own,
+            forks: Forks::Never,
+        };
+        let filter = Filter::new(Arch::X86_64, surface);
+        for (name, arguments, expected) in ROWS {
+            let args = arguments.map(|value| u64::from(value as u32));
             assert_eq!(
                 filter.call(name, &args),
                 expected[index],
-                "{name} {args:?} {:?}",
-                sockets[index]
+                "{name} {args:?} {sockets:?}"
             );
         }
-        for family in (0..60).filter(|family| ![unix, inet, inet6].contains(family)) {
+        for family in (0..60).filter(|family| !families.contains(family)) {
             for kind in 0..16 {
                 assert_eq!(
                     filter.call("socket", &[family as u64, kind]),
-                    eperm,
+                    EPERM,
                     "family {family}"
                 );
             }
         }
-        let named = if index == 0 { eperm } else { ALLOW };
+        let named = if index == 0 { EPERM } else { ALLOW };
         for name in ["bind", "listen", "accept", "accept4", "connect"] {
             assert_eq!(filter.call(name, &[]), named, "{name}");
         }
+        let option = |name: libc::c_int| filter.call("setsockopt", &[0, libc::SOL_TCP as u64, name as u64]);
+        assert_eq!((option(libc::TCP_ULP), option(libc::TCP_NODELAY)), (EPERM, ALLOW));
     }
 }
 

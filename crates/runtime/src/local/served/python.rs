@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ringfence_jail::protocol::{Guest as Origin, Program};
-use ringfence_policy::{Limits, Request};
+use ringfence_policy::{Limits, Network, Request};
 
 use super::super::found::python;
 use super::super::guest::{self, Begun, Guest};
@@ -11,7 +11,7 @@ use super::super::lane::Zygote;
 use super::super::layout::{self, Extra, Places, WORKSPACE};
 use super::super::sessions::SessionOrigin;
 use super::super::{Error, Settings, bytecode, job};
-use super::{Served, Text, environment};
+use super::{Served, Terms, Text, environment};
 use crate::interpreter::Python;
 
 /// What runs in a Python guest.
@@ -33,14 +33,17 @@ impl Served {
         let variables = &request.env;
         if let Some(pool) = self.pool.get() {
             let job = job::encode(&request.name, &request.code, &request.args, variables);
-            if let Some(mut guest) = pool.take(&request.limits) {
+            // A worker that waits has no network, and cannot be given one.
+            if request.network == Network::None
+                && let Some(mut guest) = pool.take(&request.limits)
+            {
                 guest.job = job;
                 return Ok((guest, true));
             }
             if *self.lane.zygote().borrow() == Zygote::Warm {
                 self.zygote_renewal.count();
                 return self
-                    .start(Origin::Fork, Text::Job(job), (&request.limits, None), None)
+                    .start(Origin::Fork, Text::Job(job), Terms::of(request), None)
                     .await
                     .map(|guest| (guest, true));
             }
@@ -63,9 +66,7 @@ impl Served {
         if self.pool.get().is_some() && matches!(settled.await, Ok(Ok(state)) if *state == Zygote::Warm) {
             self.zygote_renewal.count();
             let job = Text::Job(job::SESSION.to_vec());
-            let mut guest = self
-                .start(Origin::Session, job, (&request.limits, None), None)
-                .await?;
+            let mut guest = self.start(Origin::Session, job, Terms::of(request), None).await?;
             return match guest.greeted().await {
                 Ok(()) => Ok((guest, SessionOrigin::Forked)),
                 Err(error) => {
@@ -87,7 +88,12 @@ impl Served {
     /// A copy of the session with this number, which must then be told to let that happen.
     pub(in super::super) async fn begin_fork(&self, of: u64, limits: &Limits) -> Result<Begun, Error> {
         let job = Text::Job(Vec::new());
-        let plan = self.plan(Origin::ForkOf { of }, job, (limits, None), None);
+        let terms = Terms {
+            limits,
+            below: None,
+            has_network: false,
+        };
+        let plan = self.plan(Origin::ForkOf { of }, job, terms, None);
         guest::begin(&self.lane, self.groups.as_deref(), plan).await
     }
 
@@ -120,7 +126,7 @@ impl Served {
         self.start(
             Origin::Exec(program),
             Text::Job(job),
-            (&request.limits, None),
+            Terms::of(request),
             directory,
         )
         .await

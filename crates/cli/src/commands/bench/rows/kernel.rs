@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ringfence_policy::{
-    Bytes, EgressPolicy, ExecutionResult, Isolation, Limits, Meta, Outcome, Request, RuntimeKind, Scope,
-    Timeout,
+    Bytes, EgressPolicy, ExecutionResult, Isolation, Limits, Meta, Network, Outcome, Request, RuntimeKind,
+    Scope, Timeout,
 };
 use ringfence_runtime::artifact::{Store, StorePolicy};
 use ringfence_runtime::audit::{self, Log};
@@ -73,6 +73,7 @@ fn kernel(place: &Place) -> anyhow::Result<Kernel> {
             limits: Limits::DEFAULT,
             fence: Fence::Default,
             variables: Vec::new(),
+            network: Network::None,
         },
         limits: ToolLimits {
             default_timeout: Timeout::seconds(60),
@@ -121,6 +122,7 @@ impl Backend for Nothing {
                 artifact: None,
                 warm: false,
                 output_files: Vec::new(),
+                egress: None,
                 session: None,
                 warnings: Vec::new(),
             },

@@ -1,0 +1,140 @@
+//! What a guest is answered: what a host said, or why it was not asked.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http_body_util::{Either, Full};
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::ext::ReasonPhrase;
+use hyper::header::{self, HeaderValue};
+use hyper::{Response, StatusCode};
+
+use super::super::ConnectError;
+use crate::fetch::ParseUrlError;
+
+/// The body of an answer.
+pub(super) type Payload = Either<Full<Bytes>, Relayed>;
+
+/// A connection to a host, which must be driven for its answer to come.
+pub(super) type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A host's answer, as it comes. It drives the connection that it comes from, so that no task is left behind.
+pub(super) struct Relayed {
+    pub(super) connection: Option<Connection>,
+    pub(super) body: Incoming,
+}
+
+impl Body for Relayed {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        if let Some(connection) = &mut self.connection
+            && connection.as_mut().poll(context).is_ready()
+        {
+            self.connection = None;
+        }
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Why a host was not asked, or did not answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Fault {
+    /// There is no connection.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The address of the page is none.
+    #[error("{0}")]
+    Target(#[from] ParseUrlError),
+    /// It is no request to a proxy.
+    #[error("the request names no host to go to")]
+    NotAbsolute,
+    /// It asks us to speak TLS.
+    #[error("this proxy opens no https:// addresses by itself")]
+    Secure,
+    /// No port in a CONNECT.
+    #[error("the CONNECT names no port")]
+    NoPort,
+    /// The `Host` header is missing, or is another one.
+    #[error("the Host header is not the host of the request")]
+    OtherHost,
+    /// The credential for the host is not there.
+    #[error("the credential that this host is asked with is not set")]
+    NoCredential,
+    /// The host does not speak as it should.
+    #[error("the host did not answer in HTTP/1.1")]
+    Upstream,
+    /// The host could not be believed.
+    #[error("no secure connection to the host: {0}")]
+    Insecure(String),
+    /// The host was too slow.
+    #[error("the host did not answer in time")]
+    TimedOut,
+}
+
+impl Fault {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Connect(ConnectError::Refused(_)) => StatusCode::FORBIDDEN,
+            Self::Connect(ConnectError::TimedOut(_)) | Self::TimedOut => StatusCode::GATEWAY_TIMEOUT,
+            Self::Connect(ConnectError::NotFound(_) | ConnectError::Unreachable(..))
+            | Self::NoCredential
+            | Self::Upstream
+            | Self::Insecure(_) => StatusCode::BAD_GATEWAY,
+            Self::Target(_) | Self::NotAbsolute | Self::Secure | Self::NoPort | Self::OtherHost => {
+                StatusCode::BAD_REQUEST
+            }
+        }
+    }
+
+    fn hint(&self) -> &'static str {
+        match self {
+            Self::Connect(error) => error.hint(),
+            Self::Target(error) => error.hint(),
+            Self::NotAbsolute => "this is a proxy; use it by way of HTTP_PROXY and HTTPS_PROXY",
+            Self::Secure | Self::NoPort => {
+                "reach https:// with CONNECT and the port, as clients do with HTTPS_PROXY"
+            }
+            Self::OtherHost => "send one Host header, with the host of the address",
+            Self::NoCredential => {
+                "set the variable that `egress.inject` names for it, and restart the engine"
+            }
+            Self::Upstream | Self::Insecure(_) => "check that the host serves HTTP at this port",
+            Self::TimedOut => "try again later",
+        }
+    }
+}
+
+/// The answer to a CONNECT that goes through.
+pub(super) fn opened() -> Response<Payload> {
+    Response::new(Either::Left(Full::default()))
+}
+
+/// The answer that says what was refused. It stands in the reason, too: of a refused CONNECT clients print only that.
+pub(super) fn refusal(fault: &Fault) -> Response<Payload> {
+    let text = format!("ringfence: {fault}\nhint: {}\n", fault.hint());
+    let mut response = Response::new(Either::Left(Full::from(text)));
+    *response.status_mut() = fault.status();
+    if let Ok(reason) = ReasonPhrase::try_from(fault.to_string().into_bytes()) {
+        response.extensions_mut().insert(reason);
+    }
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}

@@ -1,0 +1,162 @@
+//! Requests in absolute form, passed on to the host that they name.
+
+use std::time::Instant;
+
+use http_body_util::Either;
+use hyper::body::{Body, Incoming};
+use hyper::client::conn::http1;
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::http::uri::PathAndQuery;
+use hyper::{Request, Response, StatusCode, Uri, Version};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout_at;
+
+use super::super::AttemptLog;
+use super::answer::{Connection, Fault, Payload, Relayed};
+use super::{MAX_HEAD, MAX_HEADERS, Proxy, inject};
+use crate::fetch::{Scheme, Url, secure};
+
+/// Headers that are for the next hop alone (RFC 9110, section 7.6.1), and those by which one would speak otherwise.
+const HOP_BY_HOP: &[HeaderName] = &[
+    header::CONNECTION,
+    header::EXPECT,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+const HOP_BY_HOP_NAMES: &[&str] = &["http2-settings", "keep-alive", "proxy-connection"];
+
+/// Passes a request on and its answer back.
+pub(super) async fn forward(
+    proxy: &Proxy,
+    mut request: Request<Incoming>,
+    log: &AttemptLog,
+) -> Result<Response<Payload>, Fault> {
+    let url = target(&request).inspect_err(|fault| log.malformed(&request.uri().to_string(), fault))?;
+    let (target, injections) = inject::for_request(&proxy.injections, &url);
+    let deadline = proxy.deadline();
+    let stream = proxy
+        .guard
+        .connect(&target.host, target.port, deadline, log)
+        .await?;
+    address(&mut request, &target)?;
+    // The guest may have named it as one for this hop.
+    inject::add(&injections, request.headers_mut()).ok_or(Fault::NoCredential)?;
+    let sent = match target.scheme {
+        Scheme::Http => send(stream, request, deadline).await,
+        Scheme::Https => {
+            let stream = timeout_at(deadline.into(), secure(stream, &target, &proxy.trust)).await;
+            let stream = stream.map_err(|_| Fault::TimedOut)?;
+            send(
+                stream.map_err(|fault| Fault::Insecure(fault.to_string()))?,
+                request,
+                deadline,
+            )
+            .await
+        }
+    };
+    let mut response = sent?;
+    inject::take_out(&injections, response.headers_mut());
+    Ok(response)
+}
+
+/// Where a request wants to go.
+fn target(request: &Request<Incoming>) -> Result<Url, Fault> {
+    if request.uri().authority().is_none() {
+        return Err(Fault::NotAbsolute);
+    }
+    let url: Url = request.uri().to_string().parse()?;
+    if url.scheme == Scheme::Https {
+        return Err(Fault::Secure);
+    }
+    let headers = request.headers();
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else {
+        return Err(Fault::OtherHost);
+    };
+    let named = host
+        .to_str()
+        .ok()
+        .and_then(|host| format!("http://{host}/").parse::<Url>().ok());
+    if !named.is_some_and(|named| named.host == url.host && named.port == url.port && named.target == "/") {
+        return Err(Fault::OtherHost);
+    }
+    Ok(url)
+}
+
+/// Makes a request to a proxy one to the host itself.
+fn address(request: &mut Request<Incoming>, target: &Url) -> Result<(), Fault> {
+    let path = PathAndQuery::try_from(target.target.as_str()).map_err(|_| Fault::NotAbsolute)?;
+    let host = HeaderValue::try_from(target.authority()).map_err(|_| Fault::NotAbsolute)?;
+    *request.uri_mut() = Uri::from(path);
+    *request.version_mut() = Version::HTTP_11;
+    let is_chunked = request.body().size_hint().exact().is_none();
+    let headers = request.headers_mut();
+    drop_hops(headers);
+    if is_chunked {
+        // Of a GET the library would send no body.
+        headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    headers.insert(header::HOST, host);
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    Ok(())
+}
+
+/// Drops what is for this hop alone, whatever the message names as such included.
+fn drop_hops(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| HeaderName::try_from(name.trim()).ok())
+        // The length is the message's own, whatever it says of it.
+        .filter(|name| *name != header::CONTENT_LENGTH && *name != header::HOST)
+        .collect();
+    for name in named.iter().chain(HOP_BY_HOP) {
+        headers.remove(name);
+    }
+    for name in HOP_BY_HOP_NAMES {
+        headers.remove(*name);
+    }
+}
+
+/// Sends the request on a connection of its own and waits for the head of the answer.
+async fn send<S>(stream: S, request: Request<Incoming>, deadline: Instant) -> Result<Response<Payload>, Fault>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut builder = http1::Builder::new();
+    builder.max_buf_size(MAX_HEAD).max_headers(MAX_HEADERS);
+    let handshake = timeout_at(deadline.into(), builder.handshake(TokioIo::new(stream))).await;
+    let (mut sender, connection) = handshake
+        .map_err(|_| Fault::TimedOut)?
+        .map_err(|_| Fault::Upstream)?;
+    let mut connection: Option<Connection> = Some(Box::pin(async move { drop(connection.await) }));
+    let mut answer = Box::pin(sender.send_request(request));
+    // How long the host thinks is between it and the guest; silence ends the connection.
+    let response = loop {
+        let Some(driven) = &mut connection else {
+            break answer.await;
+        };
+        tokio::select! {
+            response = &mut answer => break response,
+            // The host may hang up behind the last byte; what was received is still there to be read.
+            () = driven => connection = None,
+        }
+    };
+    let (mut head, body) = response.map_err(|_| Fault::Upstream)?.into_parts();
+    if head.status == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(Fault::Upstream);
+    }
+    drop_hops(&mut head.headers);
+    head.version = Version::HTTP_11;
+    Ok(Response::from_parts(
+        head,
+        Either::Right(Relayed { connection, body }),
+    ))
+}

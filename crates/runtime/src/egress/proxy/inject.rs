@@ -1,0 +1,232 @@
+//! Credentials that are added on the way out, so that a guest never has them.
+
+use std::fmt;
+
+use hyper::header::{HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
+use ringfence_policy::Host;
+
+use crate::assessor::Secret;
+use crate::fetch::{Scheme, Url};
+
+/// The ports that addresses leave out.
+const PLAIN_PORT: u16 = 80;
+const SECURE_PORT: u16 = 443;
+
+/// Headers that say how a message is framed or where it goes, and never who sends it.
+const NO_CREDENTIALS: &[&str] = &[
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// The shortest value that is looked for in what a host answers: shorter ones are found by chance.
+const MIN_ECHO: usize = 8;
+
+/// What stands where a host sent a credential back.
+const REDACTED: HeaderValue = HeaderValue::from_static("[REDACTED]");
+
+/// A header with a credential for one host. A guest asks for `http://` and the host's name; the request goes to the host
+/// over TLS, with the header.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Injection {
+    host: Host,
+    port: u16,
+    header: HeaderName,
+    /// `None`: it is not set, and requests for it are answered so.
+    value: Option<HeaderValue>,
+}
+
+/// Why a credential cannot be added. The value is not repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InjectionError {
+    /// The header is no name, or one that frames messages.
+    #[error("the header cannot carry a credential")]
+    Header,
+    /// The value cannot stand in a header.
+    #[error("the value cannot be sent in a header")]
+    Value,
+}
+
+impl InjectionError {
+    /// What the reader can do about it.
+    pub fn hint(self) -> &'static str {
+        match self {
+            Self::Header => "name a header such as `Authorization` or `X-Api-Key`",
+            Self::Value => "give the whole value in one line of ASCII, such as `Bearer …`",
+        }
+    }
+}
+
+impl Injection {
+    /// The header with this value, for the host at this port or, without one, at that of `https`.
+    ///
+    /// # Errors
+    /// If the header or the value cannot be sent.
+    pub fn new(
+        (host, port): (Host, Option<u16>),
+        header: &str,
+        prefix: &str,
+        secret: Option<Secret>,
+    ) -> Result<Self, InjectionError> {
+        let header = HeaderName::try_from(header).map_err(|_| InjectionError::Header)?;
+        if NO_CREDENTIALS.contains(&header.as_str()) {
+            return Err(InjectionError::Header);
+        }
+        let value = secret.map(|secret| {
+            let mut value = HeaderValue::try_from(format!("{prefix}{}", secret.into_text()))?;
+            value.set_sensitive(true);
+            Ok::<_, InvalidHeaderValue>(value)
+        });
+        let value = value.transpose().map_err(|_| InjectionError::Value)?;
+        Ok(Self {
+            host,
+            port: port.unwrap_or(SECURE_PORT),
+            header,
+            value,
+        })
+    }
+
+    /// Whether it is for this request. One for the usual port is asked for at the usual port, too.
+    fn is_for(&self, url: &Url) -> bool {
+        let port = if self.port == SECURE_PORT {
+            PLAIN_PORT
+        } else {
+            self.port
+        };
+        url.scheme == Scheme::Http && url.port == port && url.host == self.host
+    }
+
+    fn take_out(&self, headers: &mut HeaderMap) {
+        let Some(secret) = self.value.as_ref().map(HeaderValue::as_bytes) else {
+            return;
+        };
+        // `Bearer x` may come back as `x` alone.
+        let bare = secret.rsplit(|byte| *byte == b' ').next().unwrap_or(secret);
+        for value in headers.values_mut() {
+            let echoes = value.as_bytes().windows(bare.len()).any(|part| part == bare);
+            if bare.len() >= MIN_ECHO && echoes {
+                *value = REDACTED;
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Injection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Injection({}, {})", self.host, self.header)
+    }
+}
+
+/// The credentials for this request, and where it goes with them.
+pub(super) fn for_request<'a>(all: &'a [Injection], url: &Url) -> (Url, Vec<&'a Injection>) {
+    let found: Vec<&Injection> = all.iter().filter(|one| one.is_for(url)).collect();
+    let mut target = url.clone();
+    if let Some(first) = found.first() {
+        target.scheme = Scheme::Https;
+        target.port = first.port;
+    }
+    (target, found)
+}
+
+/// Adds the credentials in the place of what the guest put there; `None` if one is not set.
+pub(super) fn add(injections: &[&Injection], headers: &mut HeaderMap) -> Option<()> {
+    for injection in injections {
+        headers.insert(injection.header.clone(), injection.value.clone()?);
+    }
+    Some(())
+}
+
+/// Takes the credentials out of the headers of an answer.
+pub(super) fn take_out(injections: &[&Injection], headers: &mut HeaderMap) {
+    for injection in injections {
+        injection.take_out(headers);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key_at(port: Option<u16>) -> Injection {
+        let host = "api.test".parse().unwrap();
+        let secret = Secret::new("s3cr3t-value").ok();
+        Injection::new((host, port), "Authorization", "Bearer ", secret).unwrap()
+    }
+
+    fn key() -> Injection {
+        key_at(None)
+    }
+
+    #[test]
+    fn is_for_one_host_at_the_port_of_http() {
+        let all = [key()];
+        let check = |url: &str, expected: Option<&str>| {
+            let (target, found) = for_request(&all, &url.parse().unwrap());
+            let target = (!found.is_empty()).then(|| target.to_string());
+            assert_eq!(target.as_deref(), expected, "{url}");
+        };
+        check("http://api.test/a?b", Some("https://api.test/a?b"));
+        check("http://API.test:80/", Some("https://api.test/"));
+        for other in [
+            "http://api.test:8080/",
+            "http://api.test:443/",
+            "https://api.test/",
+            "https://api.test:80/",
+            "http://x.api.test/",
+            "http://api.test.evil.test/",
+            "http://evil.test/?api.test",
+        ] {
+            check(other, None);
+        }
+        let elsewhere = [key_at(Some(8443))];
+        let (target, found) = for_request(&elsewhere, &"http://api.test:8443/".parse().unwrap());
+        assert_eq!(
+            (target.to_string().as_str(), found.len()),
+            ("https://api.test:8443/", 1)
+        );
+        assert!(
+            for_request(&elsewhere, &"http://api.test/".parse().unwrap())
+                .1
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn replaces_what_is_there_and_takes_echoes_out() {
+        let key = key();
+        let mut headers = HeaderMap::new();
+        headers.append("authorization", HeaderValue::from_static("mine"));
+        headers.append("authorization", HeaderValue::from_static("and mine"));
+        add(&[&key], &mut headers).unwrap();
+        let values: Vec<_> = headers.get_all("authorization").iter().collect();
+        assert_eq!(values, ["Bearer s3cr3t-value"]);
+        headers.insert("x-echo", HeaderValue::from_static("got s3cr3t-value!"));
+        headers.insert("x-other", HeaderValue::from_static("s3cr3t"));
+        take_out(&[&key], &mut headers);
+        let shown: Vec<_> = headers.iter().map(|(_, value)| value.clone()).collect();
+        assert_eq!(shown, ["[REDACTED]", "[REDACTED]", "s3cr3t"]);
+        assert!(!format!("{key:?}").contains("s3cr3t"));
+    }
+
+    #[test]
+    fn refuses_what_is_no_credential() {
+        let new = |header, prefix| {
+            let host = "a.test".parse().unwrap();
+            Injection::new((host, None), header, prefix, Secret::new("x").ok())
+        };
+        for header in ["Host", "transfer-encoding", "Content-Length", "a b", ""] {
+            assert_eq!(new(header, ""), Err(InjectionError::Header), "{header}");
+        }
+        for value in ["a\r\nHost: b", "a\0"] {
+            assert_eq!(new("X-Key", value), Err(InjectionError::Value), "{value:?}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! CONNECT: bytes in both directions, once the first of them ask for the host that was allowed.
+
+use std::time::{Duration, Instant};
+
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use ringfence_policy::Host;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::super::{AttemptLog, Guard, Verdict};
+use super::answer::Fault;
+use super::hello::{self, Hello, HelloFault, MAX_HELLO};
+use crate::fetch::Url;
+
+/// A tunnel whose far end is connected, and whose near end is about to be.
+#[derive(Debug)]
+pub(super) struct Tunnel {
+    host: Host,
+    port: u16,
+    far: TcpStream,
+    near: OnUpgrade,
+}
+
+/// Why a tunnel was closed before a byte went through.
+#[derive(Debug, thiserror::Error)]
+enum Closed {
+    #[error(transparent)]
+    Hello(#[from] HelloFault),
+    #[error("TLS was asked for another host")]
+    OtherHost,
+    #[error("TLS was asked for no host (no SNI)")]
+    NoHost,
+    #[error("nothing was said")]
+    Silence,
+}
+
+impl Tunnel {
+    /// Connects to the host that a CONNECT names, if it may be reached.
+    pub(super) async fn open(
+        request: Request<Incoming>,
+        guard: &Guard,
+        deadline: Instant,
+        log: &AttemptLog,
+    ) -> Result<Self, Fault> {
+        let url = target(&request).inspect_err(|fault| log.malformed(&request.uri().to_string(), fault))?;
+        let far = guard.connect(&url.host, url.port, deadline, log).await?;
+        Ok(Self {
+            host: url.host,
+            port: url.port,
+            far,
+            near: hyper::upgrade::on(request),
+        })
+    }
+
+    /// Passes bytes until one side ends.
+    pub(super) async fn run(self, patience: Duration, log: &AttemptLog) {
+        let Self {
+            host,
+            port,
+            mut far,
+            near,
+        } = self;
+        let Ok(near) = near.await else { return };
+        let mut near = TokioIo::new(near);
+        let hello = timeout(patience, first_message(&mut near, &host)).await;
+        let sent = match hello.unwrap_or(Err(Closed::Silence)) {
+            Ok(bytes) => far.write_all(&bytes).await,
+            Err(closed) => return log.record(&host, port, None, Verdict::Closed(closed.to_string())),
+        };
+        if sent.is_ok() {
+            // Either side may hang up at any time, and that is all that can go wrong.
+            let _ = copy_bidirectional(&mut near, &mut far).await;
+        }
+    }
+}
+
+fn target(request: &Request<Incoming>) -> Result<Url, Fault> {
+    let authority = request.uri().authority().ok_or(Fault::NotAbsolute)?;
+    if authority.port().is_none() {
+        return Err(Fault::NoPort);
+    }
+    Ok(format!("https://{authority}/").parse()?)
+}
+
+/// The first bytes, up to and beyond the whole first message, if that is for the host.
+async fn first_message(near: &mut TokioIo<Upgraded>, host: &Host) -> Result<Vec<u8>, Closed> {
+    let mut bytes = Vec::new();
+    let name = loop {
+        let count = (&mut *near).take(MAX_HELLO as u64).read_buf(&mut bytes).await;
+        if !matches!(count, Ok(1..)) {
+            return Err(Closed::Silence);
+        }
+        if let Hello::Whole(name) = hello::read(&bytes)? {
+            break name;
+        }
+    };
+    match (host, name) {
+        // Addresses have no place in the message (RFC 6066).
+        (Host::Address(_), None) => Ok(bytes),
+        (Host::Name(_), None) => Err(Closed::NoHost),
+        (host, Some(name)) if name.parse().is_ok_and(|name: Host| name == *host) => Ok(bytes),
+        (_, Some(_)) => Err(Closed::OtherHost),
+    }
+}
