@@ -60,8 +60,18 @@ fn settings(context: &Context) -> anyhow::Result<Settings> {
         hidden: high::hidden(context)?,
         protected: config.permissions.filesystem.protected.clone(),
         scratch: std::env::temp_dir(),
+        agent: agent(context),
         user: own_user(),
     })
+}
+
+/// Where the agent's program is kept. What lies below `/run` is shown in no container.
+fn agent(context: &Context) -> PathBuf {
+    let state = &context.paths.state;
+    match state.starts_with("/run") {
+        true => std::env::temp_dir().join(format!("ringfence-agent-{}", own_user().uid)),
+        false => state.join("agent"),
+    }
 }
 
 /// An image of the configuration.

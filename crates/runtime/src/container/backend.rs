@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use ringfence_policy::{ExecutionResult, Request};
 use tokio::sync::OnceCell;
 
+use super::agent::{self, Parted};
 use super::manager::Manager;
 use super::pins::Pins;
 use super::spec::{BindError, Image, Network, ParseImageError, ParseNameError, User};
@@ -35,6 +36,8 @@ pub struct Settings {
     pub protected: Vec<String>,
     /// Where the directories of runs are made.
     pub scratch: PathBuf,
+    /// Where the program is kept that is the first process of warm containers: private, and made if need be.
+    pub agent: PathBuf,
     /// Who we are.
     pub user: User,
 }
@@ -83,6 +86,12 @@ pub enum RunError {
     /// As many as there may be.
     #[error("there are {0} sandboxes already")]
     TooMany(usize),
+    /// The agent's program cannot be written.
+    #[error("cannot write the program that runs calls in containers: {0}")]
+    AgentFile(io::Error),
+    /// The agent of a container does not answer.
+    #[error(transparent)]
+    Parted(#[from] Parted),
     /// What is asked for exists in the local runtime alone.
     #[error("{0} cannot be had in a container")]
     LocalOnly(&'static str),
@@ -107,6 +116,8 @@ impl RunError {
             Self::Image(_) => "name an image",
             Self::TooMany(_) => "remove one with `ringfence sandbox rm`",
             Self::NoOwner => "mount /proc",
+            Self::AgentFile(_) => "make the state directory yours and writable (`ringfence doctor`)",
+            Self::Parted(parted) => parted.hint(),
             Self::LocalOnly(_) => "use the local runtime: set SANDBOX_TYPE=local or pass `--runtime local`",
         }
     }
@@ -129,7 +140,7 @@ impl RunError {
             Self::TooMany(_) => R::Busy,
             Self::WorkingDirectory(_) => R::NotFound,
             Self::Filter(_) | Self::NoOwner => R::Unavailable,
-            Self::Directory(_) | Self::OutputDirectory(_) => R::Failed,
+            Self::Directory(_) | Self::OutputDirectory(_) | Self::AgentFile(_) | Self::Parted(_) => R::Failed,
         }
     }
 }
@@ -202,6 +213,14 @@ impl Containers {
         // What cannot be removed is tried again by the next process.
         let _ = manager.sweep().await;
         Ok(manager)
+    }
+
+    /// The agent's program, as a file that containers can mount.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn agent_program(&self) -> Result<PathBuf, RunError> {
+        agent::file(&self.settings.agent).map_err(RunError::AgentFile)
     }
 
     /// What containers are made of: the image that was set up here, if it was, whatever its name means by now.

@@ -1,5 +1,6 @@
 //! The task that owns a sandbox: makes it, ends it in time, and leaves nothing of it.
 
+use std::any::Any;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -29,6 +30,8 @@ pub struct Order {
     pub max_duration: Duration,
     /// Whether its streams are wanted, from its first byte on.
     pub attach: bool,
+    /// What is dropped once nothing is left of it, such as directories that it sees.
+    pub belongings: Option<Box<dyn Any + Send + Sync>>,
 }
 
 /// What a keeper is told to do.

@@ -106,12 +106,17 @@ impl Manager {
         let kept = Arc::clone(&self.kept);
         // Before it exists, so that no sweep takes it for an orphan.
         lock(&kept).extend(names.iter().cloned());
-        let mut keepers = lock(&self.keepers);
-        while keepers.try_join_next().is_some() {}
-        keepers.spawn(async move {
+        self.spawn_task(async move {
             keeper.keep(order, told).await;
             lock(&kept).retain(|name| !names.contains(name));
         });
+    }
+
+    /// Has a task done that [`Self::close`] waits for.
+    pub(super) fn spawn_task(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut keepers = lock(&self.keepers);
+        while keepers.try_join_next().is_some() {}
+        keepers.spawn(task);
     }
 
     /// Removes what dead processes left in the engine, and what this one could not remove earlier.

@@ -6,7 +6,7 @@
 //! - [`sandboxes`]: those that a person asked for.
 //! - [`image`]: what sandboxes are made of; [`pins`]: which images were set up here.
 //! - [`backend`]: Docker and Podman as places where requests run.
-//! - [`agent`]: our own first process in a container, and calls that it runs.
+//! - [`agent`]: our own first process in a container, and calls that it runs; [`warm`]: containers that have it.
 
 pub mod agent;
 mod answers;
@@ -31,6 +31,7 @@ pub mod state;
 mod streams;
 #[cfg(test)]
 mod testing;
+pub mod warm;
 mod wire;
 
 pub use backend::{Containers, RunError};

@@ -60,6 +60,7 @@ pub(super) async fn run(
     let order = Order {
         max_duration: request.limits.timeout.as_duration() + ROOM,
         attach: true,
+        belongings: None,
         spec,
     };
     let (sandbox, attached) = manager.sandbox(order).await?;

@@ -138,6 +138,7 @@ impl Sandboxes {
             spec,
             max_duration,
             attach: false,
+            belongings: None,
         };
         let (sandbox, _) = manager.sandbox(order).await?;
         let entry = Entry {

@@ -25,6 +25,7 @@ fn order(manager: &Manager, command: &[&str], max_duration: Duration) -> Order {
         spec,
         max_duration,
         attach: false,
+        belongings: None,
     }
 }
 

@@ -1,0 +1,266 @@
+//! Containers whose first process is our agent.
+//!
+//! [`agented`] makes a specification into one of a container with the agent, and [`start`] makes that container. What comes
+//! of it, a [`Warm`], runs calls at the same time until it is dropped, or its container ends.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ringfence_policy::{Access, Pids};
+
+use super::agent::{self, Agent, INSIDE};
+use super::keeper::Order;
+use super::manager::{Manager, Sandbox};
+use super::spec::{Bind, BindError, Binds, Init, Log, Spec, Stdin};
+use super::{Error, RunError};
+use crate::exposure::Hidden;
+
+/// The agent, and the five of a warm interpreter with its guests in wait.
+const AGENT_PROCESSES: u64 = 6;
+
+/// A container whose first process is our agent. Dropping it ends it; closing its manager waits for that.
+#[derive(Debug)]
+pub struct Warm {
+    agent: Agent,
+    sandbox: Arc<Sandbox>,
+}
+
+impl Warm {
+    /// What runs calls in it.
+    pub fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    /// The container.
+    pub fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+}
+
+impl Drop for Warm {
+    fn drop(&mut self) {
+        self.agent.release();
+    }
+}
+
+/// The same container with `program`, the agent, as its first process, and with room for so many calls at once.
+///
+/// # Errors
+/// If the program cannot be shown there.
+pub fn agented(spec: Spec, program: &Path, calls: u32) -> Result<Spec, BindError> {
+    // It lies in a directory of ours that no program may see otherwise.
+    let ours = Bind::at(program, Path::new(INSIDE), Access::ReadOnly, &Hidden::default())?;
+    let binds = spec.binds.iter().cloned().chain([ours]).collect();
+    let pids = u64::from(spec.resources.pids.get()) + AGENT_PROCESSES + u64::from(calls);
+    let mut spec = Spec {
+        command: vec![INSIDE.to_owned()],
+        init: Init::Program,
+        stdin: Stdin::Attached,
+        log: Log::None,
+        binds: Binds::new(binds)?,
+        ..spec
+    };
+    spec.resources.pids = Pids::try_from(pids).unwrap_or(spec.resources.pids);
+    Ok(spec)
+}
+
+/// Makes a container that [`agented`] has specified, and greets the agent in it. If that fails, nothing is left of it.
+///
+/// # Errors
+/// If it cannot be made, or the agent does not answer.
+pub async fn start(manager: &Manager, order: Order) -> Result<Warm, RunError> {
+    let order = Order {
+        attach: true,
+        ..order
+    };
+    let (sandbox, attached) = manager.sandbox(order).await?;
+    let (reader, writer) = attached.ok_or(Error::Closing)?.into_bytes();
+    let (agent, carrier) = match agent::connect(reader, writer).await {
+        Ok(connected) => connected,
+        Err(parted) => {
+            sandbox.stop().await;
+            return Err(RunError::Parted(parted));
+        }
+    };
+    let sandbox = Arc::new(sandbox);
+    let carried = Arc::clone(&sandbox);
+    manager.spawn_task(async move {
+        carrier.carry().await;
+        carried.stop().await;
+    });
+    Ok(Warm { agent, sandbox })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::any::Any;
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use ringfence_policy::{Bytes, Language, Limits, Network, Outcome, Request, Scope};
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::container::ContainerRuntime;
+    use crate::container::agent::{Finished, Parted, file};
+    use crate::container::state::State;
+    use crate::container::testing::{engines, owned, spec};
+    use crate::local::Connection;
+
+    /// Tells when it is dropped.
+    struct Told(mpsc::UnboundedSender<()>);
+
+    impl Drop for Told {
+        fn drop(&mut self) {
+            self.0.send(()).unwrap();
+        }
+    }
+
+    async fn manager(engine: &ContainerRuntime) -> Manager {
+        Manager::new(engine.clone(), owned(), engine.info().await.unwrap())
+    }
+
+    fn order(manager: &Manager, program: &Path, belongings: Option<Box<dyn Any + Send + Sync>>) -> Order {
+        let spec = Spec {
+            owner: manager.owner().clone(),
+            ..spec(&["replaced"])
+        };
+        Order {
+            spec: agented(spec, program, 2).unwrap(),
+            max_duration: Duration::from_secs(300),
+            attach: false,
+            belongings,
+        }
+    }
+
+    fn program() -> (tempfile::TempDir, PathBuf) {
+        let place = tempfile::tempdir().unwrap();
+        let program = file(&place.path().join("agent")).unwrap();
+        (place, program)
+    }
+
+    fn request(language: Language, code: &str) -> Request {
+        Request {
+            code: code.to_owned(),
+            name: "main".to_owned(),
+            language,
+            args: Vec::new(),
+            env: Vec::new(),
+            limits: Limits::DEFAULT,
+            network: Network::None,
+            mounts: Vec::new(),
+            workspace: None,
+            working_directory: None,
+            scope: Scope::local(),
+            session: None,
+        }
+    }
+
+    async fn run(warm: &Warm, language: Language, code: &str, connection: Connection) -> Finished {
+        let start = agent::start(&request(language, code), "/tmp", false).unwrap();
+        let running = warm.agent().run(start, Bytes::kib(10), connection);
+        running.await.unwrap()
+    }
+
+    #[test]
+    fn there_is_room_for_the_agent_and_its_supervisors() {
+        let (_place, program) = program();
+        let before = spec(&["python3"]);
+        let pids = before.resources.pids.get();
+        let after = agented(before, &program, 8).unwrap();
+        assert_eq!(after.resources.pids.get(), pids + 6 + 8);
+        assert_eq!(after.command, [INSIDE]);
+        assert_eq!(
+            (after.init, after.stdin, after.log),
+            (Init::Program, Stdin::Attached, Log::None)
+        );
+        let bind = after.binds.iter().next().unwrap();
+        assert_eq!(
+            (bind.guest(), bind.access()),
+            (Path::new(INSIDE), Access::ReadOnly)
+        );
+        let twice = agented(spec(&["x"]), &program, 1).and_then(|spec| agented(spec, &program, 1));
+        assert!(matches!(twice, Err(BindError::Twice(_))));
+    }
+
+    #[tokio::test]
+    async fn calls_run_until_it_is_dropped_and_its_belongings_go_last() {
+        for engine in engines().await {
+            let manager = manager(&engine).await;
+            let (_place, program) = program();
+            let (sender, mut told) = mpsc::unbounded_channel();
+            let order = order(&manager, &program, Some(Box::new(Told(sender))));
+            let warm = start(&manager, order).await.unwrap();
+            let python = run(&warm, Language::Python, "print(6 * 7)", Connection::none()).await;
+            assert_eq!(python.stdout.text, "42\n", "{python:?}");
+            let bash = run(
+                &warm,
+                Language::Bash,
+                "echo $((6 * 7)); exit 3",
+                Connection::none(),
+            )
+            .await;
+            assert_eq!(
+                (bash.stdout.text.as_str(), bash.exit_code),
+                ("42\n", 3),
+                "{bash:?}"
+            );
+            let id = warm.sandbox().id().clone();
+            assert!(told.try_recv().is_err());
+            drop(warm);
+            manager.close().await;
+            told.try_recv().unwrap();
+            assert!(matches!(engine.inspect(&id).await, Err(Error::NotFound { .. })));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_container_that_is_killed_ends_its_calls_as_unknown_and_is_removed() {
+        for engine in engines().await {
+            let manager = manager(&engine).await;
+            let (_place, program) = program();
+            let warm = start(&manager, order(&manager, &program, None)).await.unwrap();
+            let (output, mut heard) = mpsc::channel(1);
+            let connection = Connection {
+                output: Some(output),
+                ..Connection::none()
+            };
+            let code = "echo up; sleep 1000";
+            let (finished, ()) = tokio::join!(run(&warm, Language::Bash, code, connection), async {
+                heard.recv().await.unwrap();
+                engine.kill(warm.sandbox().id()).await.unwrap();
+            });
+            assert_eq!(finished.outcome, Outcome::Unknown, "{finished:?}");
+            assert!(matches!(warm.sandbox().ended().await.state, State::Destroyed(_)));
+            let again = agent::start(&request(Language::Bash, "true"), "/tmp", false).unwrap();
+            let again = warm.agent().run(again, Bytes::kib(1), Connection::none()).await;
+            assert_eq!(again.unwrap_err(), agent::NotRun::Parted(Parted::Gone));
+            drop(warm);
+            manager.close().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_agent_leaves_nothing() {
+        for engine in engines().await {
+            let manager = manager(&engine).await;
+            let place = tempfile::tempdir().unwrap();
+            for (name, text) in [
+                ("script", "#!/bin/bash\necho no agent\n"),
+                ("words", "no program"),
+            ] {
+                let program = place.path().join(name);
+                std::fs::write(&program, text).unwrap();
+                crate::container::testing::open_to_all(&program);
+                let order = order(&manager, &program, None);
+                let id = super::super::runtime::Id::from(&order.spec.name);
+                start(&manager, order).await.unwrap_err();
+                assert!(
+                    matches!(engine.inspect(&id).await, Err(Error::NotFound { .. })),
+                    "{name}"
+                );
+            }
+            manager.close().await;
+        }
+    }
+}
