@@ -11,7 +11,6 @@ mod client;
 mod connection;
 mod desk;
 pub mod discord;
-mod lines;
 mod link;
 mod listener;
 mod secret;
@@ -22,7 +21,6 @@ mod words;
 pub use card::{Card, Choice};
 pub use client::Client;
 pub use desk::{Desk, Due, Ignored, Notice, Press};
-pub use lines::{Lines, MAX_LINE, Next};
 pub use link::{Link, News};
 pub use listener::{Listener, Patience};
 pub use secret::{NotASecret, Secret};
@@ -30,6 +28,9 @@ pub use shown::{Piece, decidable, foreign, framed, lines, pieces, remaining, vis
 pub use words::{
     FromEngine, FromGateway, Refusal, RequestWords, VERSION, parse_from_engine, parse_from_gateway,
 };
+
+/// The longest line, its end not included. A question's text of 10,000 characters, each escaped, fits.
+const MAX_LINE: usize = 256 * 1024;
 
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,7 @@ pub mod listener;
 pub mod mcp;
 pub mod wire;
 
+mod lines;
 mod sandboxes;
 mod socket;
 mod tls;

@@ -7,7 +7,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::{FromEngine, FromGateway, Lines, MAX_LINE, Next, Refusal, VERSION, parse_from_engine};
+use super::{FromEngine, FromGateway, MAX_LINE, Refusal, VERSION, parse_from_engine};
+use crate::lines::{Lines, Next};
 
 /// A gateway's connection to an engine.
 #[derive(Debug)]

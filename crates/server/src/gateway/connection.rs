@@ -14,7 +14,8 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::time::{Interval, MissedTickBehavior};
 
 use super::words::{FromEngine, FromGateway, RequestWords, VERSION, parse_from_gateway};
-use super::{Lines, MAX_LINE, Next, Patience};
+use super::{MAX_LINE, Patience};
+use crate::lines::{Lines, Next};
 
 /// How often requests are looked at whose asker has died without a word, or whose time is up.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -7,17 +7,16 @@ use rmcp::model::{ClientJsonRpcMessage, ErrorCode, ErrorData, GetExtensions, Jso
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
+
+use crate::lines::{self, Next};
 
 /// The longest message. A program of 8 MiB, written as JSON, fits.
 pub(super) const MAX_LINE: usize = 16 * 1024 * 1024;
 
 /// Messages that wait to be written. While so many do, nothing more is read.
 const MAX_UNWRITTEN: usize = 64;
-
-/// How long a buffer is kept between messages.
-const KEPT_BUFFER: usize = 64 * 1024;
 
 /// The length of the message that a request came in.
 #[derive(Debug, Clone, Copy)]
@@ -26,23 +25,12 @@ pub(super) struct Length(pub(super) usize);
 /// The client's side of the connection, as the protocol's loop uses it.
 #[derive(Debug)]
 pub(super) struct Lines<R> {
-    reader: BufReader<R>,
-    line: Vec<u8>,
+    lines: lines::Lines<R>,
     max_line: usize,
-    /// The rest of a line that was too long is on its way.
-    skipping: bool,
     /// Before the first request there is nobody to whom a notification or an answer could belong.
     opened: bool,
     out: mpsc::Sender<Vec<u8>>,
     gone: watch::Sender<bool>,
-}
-
-/// What came of looking for the next line.
-#[derive(Debug, PartialEq, Eq)]
-enum Next {
-    Line,
-    TooLong,
-    End,
 }
 
 /// The answer to something that is no message.
@@ -68,46 +56,13 @@ impl<R: AsyncRead + Unpin + Send> Lines<R> {
     pub(super) fn new(reader: R, max_line: usize, gone: watch::Sender<bool>) -> (Self, Unwritten) {
         let (out, unwritten) = mpsc::channel(MAX_UNWRITTEN);
         let lines = Self {
-            reader: BufReader::new(reader),
-            line: Vec::new(),
+            lines: lines::Lines::new(reader, max_line),
             max_line,
-            skipping: false,
             opened: false,
             out,
             gone,
         };
         (lines, unwritten)
-    }
-
-    /// The next line into `self.line`. May be dropped and called again: what was taken in is kept.
-    async fn next(&mut self) -> io::Result<Next> {
-        loop {
-            let available = self.reader.fill_buf().await?;
-            if available.is_empty() {
-                return Ok(Next::End);
-            }
-            let newline = available.iter().position(|byte| *byte == b'\n');
-            let piece = &available[..newline.unwrap_or(available.len())];
-            let too_long = !self.skipping && self.line.len() + piece.len() > self.max_line;
-            if too_long {
-                self.line = Vec::new();
-                self.skipping = true;
-            } else if !self.skipping {
-                self.line.extend_from_slice(piece);
-            }
-            let taken = piece.len() + usize::from(newline.is_some());
-            self.reader.consume(taken);
-            match (newline, too_long) {
-                (Some(_), false) if self.skipping => self.skipping = false,
-                (Some(_), false) => return Ok(Next::Line),
-                (Some(_), true) => {
-                    self.skipping = false;
-                    return Ok(Next::TooLong);
-                }
-                (None, true) => return Ok(Next::TooLong),
-                (None, false) => {}
-            }
-        }
     }
 
     /// The next message that is one. Whatever else comes is answered, or ignored where the protocol says so.
@@ -117,11 +72,11 @@ impl<R: AsyncRead + Unpin + Send> Lines<R> {
             drop(self.out.reserve().await.ok()?);
             let out = self.out.clone();
             let next = tokio::select! {
-                next = self.next() => next,
+                next = self.lines.next() => next,
                 () = out.closed() => return None,
             };
             let refusal = match next {
-                Ok(Next::Line) => match self.take_line() {
+                Ok(Next::Line(line)) => match self.understood(&line) {
                     Ok(Some(message)) => return Some(message),
                     Ok(None) => continue,
                     Err(refusal) => refusal,
@@ -134,17 +89,13 @@ impl<R: AsyncRead + Unpin + Send> Lines<R> {
     }
 
     /// What the line says, or the answer to one that says nothing sensible.
-    fn take_line(&mut self) -> Result<Option<ClientJsonRpcMessage>, Refusal> {
-        let parsed = parse(&self.line);
-        let length = self.line.len();
-        self.line.clear();
-        self.line.shrink_to(KEPT_BUFFER);
-        let Some(mut message) = parsed? else {
+    fn understood(&mut self, line: &[u8]) -> Result<Option<ClientJsonRpcMessage>, Refusal> {
+        let Some(mut message) = parse(line)? else {
             return Ok(None);
         };
         if let JsonRpcMessage::Request(request) = &mut message {
             self.opened = true;
-            request.request.extensions_mut().insert(Length(length));
+            request.request.extensions_mut().insert(Length(line.len()));
         }
         Ok(Some(message).filter(|_| self.opened))
     }

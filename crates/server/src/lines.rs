@@ -4,23 +4,22 @@ use std::io;
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-/// The longest line that an engine reads, its end not included. A question's text of 10,000 characters, each escaped, fits.
-pub const MAX_LINE: usize = 256 * 1024;
-
 /// Reads lines. Dropping a call and calling again loses nothing.
 #[derive(Debug)]
-pub struct Lines<R> {
+pub(crate) struct Lines<R> {
     reader: BufReader<R>,
     line: Vec<u8>,
     max: usize,
+    /// The rest of a line that was too long is on its way.
+    skipping: bool,
 }
 
 /// What comes next from a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Next {
+pub(crate) enum Next {
     /// A line, without its end.
     Line(Vec<u8>),
-    /// One that is longer than allowed; nothing behind it can be understood.
+    /// One that is longer than allowed, and passed over.
     TooLong,
     /// No more.
     End,
@@ -28,11 +27,12 @@ pub enum Next {
 
 impl<R: AsyncRead + Unpin> Lines<R> {
     /// Reads from `reader` lines of up to `max` bytes.
-    pub fn new(reader: R, max: usize) -> Self {
+    pub(crate) fn new(reader: R, max: usize) -> Self {
         Self {
             reader: BufReader::new(reader),
             line: Vec::new(),
             max,
+            skipping: false,
         }
     }
 
@@ -40,7 +40,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     ///
     /// # Errors
     /// If the stream breaks.
-    pub async fn next(&mut self) -> io::Result<Next> {
+    pub(crate) async fn next(&mut self) -> io::Result<Next> {
         loop {
             let available = self.reader.fill_buf().await?;
             if available.is_empty() {
@@ -48,13 +48,20 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             }
             let newline = available.iter().position(|byte| *byte == b'\n');
             let piece = &available[..newline.unwrap_or(available.len())];
-            if self.line.len() + piece.len() > self.max {
+            let taken = piece.len() + usize::from(newline.is_some());
+            let too_long = !self.skipping && self.line.len() + piece.len() > self.max;
+            let skipped = self.skipping || too_long;
+            if skipped {
+                self.line = Vec::new();
+            } else {
+                self.line.extend_from_slice(piece);
+            }
+            self.reader.consume(taken);
+            self.skipping = skipped && newline.is_none();
+            if too_long {
                 return Ok(Next::TooLong);
             }
-            self.line.extend_from_slice(piece);
-            let taken = piece.len() + usize::from(newline.is_some());
-            self.reader.consume(taken);
-            if newline.is_some() {
+            if newline.is_some() && !skipped {
                 return Ok(Next::Line(std::mem::take(&mut self.line)));
             }
         }
@@ -76,7 +83,12 @@ mod tests {
     async fn lines_are_whole_and_bounded() {
         let line = |text: &str| Next::Line(text.as_bytes().to_vec());
         check("a\n\nbcdef\n", &[line("a"), line(""), line("bcdef"), Next::End]).await;
-        check("abcdef\na\n", &[Next::TooLong, Next::TooLong]).await;
+        check("abcdef\na\n", &[Next::TooLong, line("a"), Next::End]).await;
+        check(
+            &format!("{}\na\n", "x".repeat(100_000)),
+            &[Next::TooLong, line("a")],
+        )
+        .await;
         check("ab\ncd", &[line("ab"), Next::End]).await;
     }
 }
