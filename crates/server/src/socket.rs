@@ -1,10 +1,11 @@
-//! A Unix socket for one user alone: made, served, removed.
+//! Sockets that are served: connections at once, until told to stop. The Unix socket that is for one user alone.
 
 use std::fs::{self, Permissions};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
@@ -46,26 +47,11 @@ impl Socket {
         attend: impl Fn(UnixStream) -> A,
         stop: impl Future<Output = ()>,
     ) {
-        let mut connections = JoinSet::new();
-        tokio::pin!(stop);
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut stop => break,
-                _ = connections.join_next(), if !connections.is_empty() => {}
-                accepted = self.socket.accept(), if connections.len() < most => {
-                    let Ok((stream, _)) = accepted else {
-                        // Out of descriptors: whoever waits stays in the queue, and this task does not spin.
-                        tokio::time::sleep(PAUSE).await;
-                        continue;
-                    };
-                    if stream.peer_cred().is_ok_and(|peer| peer.uid() == self.uid) {
-                        connections.spawn(attend(stream));
-                    }
-                }
-            }
-        }
-        connections.shutdown().await;
+        let attend = |stream: UnixStream| {
+            let ours = stream.peer_cred().is_ok_and(|peer| peer.uid() == self.uid);
+            ours.then(|| attend(stream))
+        };
+        serve(most, |context| self.socket.poll_accept(context), attend, stop).await;
     }
 }
 
@@ -73,4 +59,29 @@ impl Drop for Socket {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
+}
+
+/// Attends `most` connections at once until `stop` ends; then drops all that are under way. A connection for which
+/// `attend` gives nothing is not served.
+pub(crate) async fn serve<S, Peer, A: Future<Output = ()> + Send + 'static>(
+    most: usize,
+    mut accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<(S, Peer)>>,
+    attend: impl Fn(S) -> Option<A>,
+    stop: impl Future<Output = ()>,
+) {
+    let mut connections = JoinSet::new();
+    tokio::pin!(stop);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut stop => break,
+            _ = connections.join_next(), if !connections.is_empty() => {}
+            accepted = poll_fn(&mut accept), if connections.len() < most => match accepted {
+                Ok((stream, _)) => drop(attend(stream).map(|attended| connections.spawn(attended))),
+                // Out of descriptors: whoever waits stays in the queue, and this task does not spin.
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            },
+        }
+    }
+    connections.shutdown().await;
 }

@@ -10,7 +10,8 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+
+use crate::socket;
 
 /// Connections at once.
 const MAX_CONNECTIONS: usize = 64;
@@ -26,9 +27,6 @@ const MAX_IDLE: Duration = Duration::from_secs(20);
 
 /// How long a connection may last, whatever it does: one that does not read what it is sent ends, too.
 const MAX_LIFE: Duration = Duration::from_secs(60 * 60);
-
-/// How long nobody is accepted after that has failed.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// A socket on this machine's own network.
 #[derive(Debug)]
@@ -59,23 +57,14 @@ impl Listener {
 
     /// Serves `routes` until `stop` ends; then drops all that is under way.
     pub(crate) async fn serve(&self, routes: Router, stop: impl Future<Output = ()>) {
-        let mut connections = JoinSet::new();
-        tokio::pin!(stop);
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut stop => break,
-                _ = connections.join_next(), if !connections.is_empty() => {}
-                accepted = self.socket.accept(), if connections.len() < MAX_CONNECTIONS => {
-                    match accepted {
-                        Ok((stream, _)) => drop(connections.spawn(attend(stream, routes.clone()))),
-                        // Out of descriptors: whoever waits stays in the queue, and this task does not spin.
-                        Err(_) => tokio::time::sleep(PAUSE).await,
-                    }
-                }
-            }
-        }
-        connections.shutdown().await;
+        let attend = |stream| Some(attend(stream, routes.clone()));
+        socket::serve(
+            MAX_CONNECTIONS,
+            |context| self.socket.poll_accept(context),
+            attend,
+            stop,
+        )
+        .await;
     }
 }
 
