@@ -5,6 +5,7 @@ use std::path::Path;
 
 use ringfence_policy::ExecutionResult;
 use ringfence_runtime::local::{Chunk, Connection, SessionInfo, Stream};
+use serde::{Serialize, de::DeserializeOwned};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
@@ -93,39 +94,31 @@ impl Client {
     /// # Errors
     /// If it was refused or the connection broke.
     pub async fn sessions(&mut self, request: &SessionRequest) -> Result<Vec<SessionInfo>, Error> {
-        let request = serde_json::to_vec(request).map_err(Error::Answer)?;
-        frame::send(&mut self.sender, Kind::Session, &request)
-            .await
-            .map_err(Error::Broken)?;
-        match self.receiver.next().await.map_err(Error::Broken)? {
-            Some(Frame {
-                kind: Kind::Sessions,
-                payload,
-            }) => serde_json::from_slice(&payload).map_err(Error::Answer),
-            Some(Frame {
-                kind: Kind::Refusal,
-                payload,
-            }) => Err(refused(&payload, Connection::none())),
-            Some(_) | None => Err(Error::Broken(io::ErrorKind::UnexpectedEof.into())),
-        }
+        self.ask(request, (Kind::Session, Kind::Sessions)).await
     }
-}
 
-impl Client {
     /// Has something done about a scope's sandboxes.
     ///
     /// # Errors
     /// If it was refused or the connection broke.
     pub async fn sandboxes(&mut self, request: &SandboxRequest) -> Result<SandboxAnswer, Error> {
+        self.ask(request, (Kind::Sandbox, Kind::Sandboxes)).await
+    }
+
+    /// Sends a request in one frame, and reads the answer from one.
+    async fn ask<A: DeserializeOwned>(
+        &mut self,
+        request: &impl Serialize,
+        (asked, answered): (Kind, Kind),
+    ) -> Result<A, Error> {
         let request = serde_json::to_vec(request).map_err(Error::Answer)?;
-        frame::send(&mut self.sender, Kind::Sandbox, &request)
+        frame::send(&mut self.sender, asked, &request)
             .await
             .map_err(Error::Broken)?;
         match self.receiver.next().await.map_err(Error::Broken)? {
-            Some(Frame {
-                kind: Kind::Sandboxes,
-                payload,
-            }) => serde_json::from_slice(&payload).map_err(Error::Answer),
+            Some(Frame { kind, payload }) if kind == answered => {
+                serde_json::from_slice(&payload).map_err(Error::Answer)
+            }
             Some(Frame {
                 kind: Kind::Refusal,
                 payload,
