@@ -4,6 +4,7 @@ mod approvals;
 mod audit;
 mod policy;
 mod sandbox;
+mod scoped;
 mod session;
 mod setup;
 
@@ -16,9 +17,10 @@ pub(crate) use approvals::{ApprovalsCommand, GatewayCommand};
 pub(crate) use audit::AuditCommand;
 pub(crate) use policy::{PolicyCheckArgs, PolicyCommand};
 pub(crate) use sandbox::{
-    SandboxCommand, SandboxCreateArgs, SandboxLogsArgs, SandboxOptions, SandboxRunArgs, SandboxStatsArgs,
+    SandboxCommand, SandboxCreateArgs, SandboxLogsArgs, SandboxRunArgs, SandboxStatsArgs,
 };
-pub(crate) use session::{SessionCommand, SessionNewArgs, SessionOptions};
+pub(crate) use scoped::ScopedOptions;
+pub(crate) use session::{SessionCommand, SessionNewArgs};
 pub(crate) use setup::{EngineArg, ImageArgs, ImageSource, SetupCommand};
 
 const EXAMPLES: &str = "\

@@ -1,8 +1,9 @@
 //! The arguments of `ringfence sandbox`.
 
 use clap::{Args, Subcommand};
-use ringfence_policy::{Bytes, Cpus, Pids, Scope, Timeout};
+use ringfence_policy::{Bytes, Cpus, Pids, Timeout};
 
+use super::scoped::ScopedOptions;
 use super::setup::EngineArg;
 use crate::config::values::OciRuntime;
 
@@ -22,7 +23,7 @@ pub(crate) enum SandboxCommand {
     /// Make a container that stays until its time is up, or it is removed.
     Create(Box<SandboxCreateArgs>),
     /// List the sandboxes.
-    Ls(SandboxLsArgs),
+    Ls(ScopedOptions),
     /// Run a command in a sandbox. One that goes past its time takes the sandbox along.
     Run(SandboxRunArgs),
     /// Stop a sandbox's processes where they are.
@@ -37,22 +38,11 @@ pub(crate) enum SandboxCommand {
     Rm(SandboxNameArgs),
 }
 
-/// Options of every `ringfence sandbox` command.
-#[derive(Debug, Args)]
-pub(crate) struct SandboxOptions {
-    /// Whose sandboxes; those of one user are invisible to another.
-    #[arg(long, value_name = "ID")]
-    pub(crate) user: Option<Scope>,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 /// `ringfence sandbox create`.
 #[derive(Debug, Args)]
 pub(crate) struct SandboxCreateArgs {
     #[command(flatten)]
-    pub(crate) options: SandboxOptions,
+    pub(crate) options: ScopedOptions,
     /// Its name: 1 to 40 of `a-z`, `0-9` and `-` (default: one that nobody has).
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
@@ -82,18 +72,11 @@ pub(crate) struct SandboxCreateArgs {
     pub(crate) oci_runtime: Option<OciRuntime>,
 }
 
-/// `ringfence sandbox ls`.
-#[derive(Debug, Args)]
-pub(crate) struct SandboxLsArgs {
-    #[command(flatten)]
-    pub(crate) options: SandboxOptions,
-}
-
 /// `ringfence sandbox pause`, `resume` and `rm`.
 #[derive(Debug, Args)]
 pub(crate) struct SandboxNameArgs {
     #[command(flatten)]
-    pub(crate) options: SandboxOptions,
+    pub(crate) options: ScopedOptions,
     /// The sandbox.
     pub(crate) name: String,
 }
@@ -102,7 +85,7 @@ pub(crate) struct SandboxNameArgs {
 #[derive(Debug, Args)]
 pub(crate) struct SandboxRunArgs {
     #[command(flatten)]
-    pub(crate) options: SandboxOptions,
+    pub(crate) options: ScopedOptions,
     /// The sandbox.
     pub(crate) name: String,
     /// Wall time until the sandbox is ended.
@@ -117,7 +100,7 @@ pub(crate) struct SandboxRunArgs {
 #[derive(Debug, Args)]
 pub(crate) struct SandboxLogsArgs {
     #[command(flatten)]
-    pub(crate) options: SandboxOptions,
+    pub(crate) options: ScopedOptions,
     /// The sandbox.
     pub(crate) name: String,
     /// Go on with what it writes from now on.
@@ -129,7 +112,7 @@ pub(crate) struct SandboxLogsArgs {
 #[derive(Debug, Args)]
 pub(crate) struct SandboxStatsArgs {
     #[command(flatten)]
-    pub(crate) options: SandboxOptions,
+    pub(crate) options: ScopedOptions,
     /// The sandbox.
     pub(crate) name: String,
     /// Print one line, and end.

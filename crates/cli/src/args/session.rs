@@ -1,7 +1,9 @@
 //! The arguments of `ringfence session`.
 
 use clap::{Args, Subcommand};
-use ringfence_policy::{Bytes, Cpus, Pids, Scope, SessionId};
+use ringfence_policy::{Bytes, Cpus, Pids, SessionId};
+
+use super::scoped::ScopedOptions;
 
 pub(super) const EXAMPLES: &str = "\
 Sessions live in the engine: start one with `ringfence serve &`.
@@ -18,31 +20,13 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionCommand {
     /// List the sessions.
-    Ls(SessionLsArgs),
+    Ls(ScopedOptions),
     /// Make a session before its first use, with limits of its own.
     New(SessionNewArgs),
     /// Make a copy of a session as it is now, with its variables and files, in a fence of its own.
     Fork(SessionForkArgs),
     /// End a session, with all its variables and files.
     Rm(SessionRmArgs),
-}
-
-/// Options of every `ringfence session` command.
-#[derive(Debug, Args)]
-pub(crate) struct SessionOptions {
-    /// Whose sessions; those of one user are invisible to another.
-    #[arg(long, value_name = "ID")]
-    pub(crate) user: Option<Scope>,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// `ringfence session ls`.
-#[derive(Debug, Args)]
-pub(crate) struct SessionLsArgs {
-    #[command(flatten)]
-    pub(crate) options: SessionOptions,
 }
 
 /// `ringfence session new`.
@@ -61,7 +45,7 @@ pub(crate) struct SessionNewArgs {
     #[arg(long, value_name = "NUMBER")]
     pub(crate) pids: Option<Pids>,
     #[command(flatten)]
-    pub(crate) options: SessionOptions,
+    pub(crate) options: ScopedOptions,
 }
 
 /// `ringfence session fork`.
@@ -74,7 +58,7 @@ pub(crate) struct SessionForkArgs {
     #[arg(value_name = "TO")]
     pub(crate) to: SessionId,
     #[command(flatten)]
-    pub(crate) options: SessionOptions,
+    pub(crate) options: ScopedOptions,
 }
 
 /// `ringfence session rm`.
@@ -84,5 +68,5 @@ pub(crate) struct SessionRmArgs {
     #[arg(value_name = "ID")]
     pub(crate) id: SessionId,
     #[command(flatten)]
-    pub(crate) options: SessionOptions,
+    pub(crate) options: ScopedOptions,
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ringfence_policy::{Limits, Scope};
+use ringfence_policy::Limits;
 use ringfence_runtime::container::runtime::Id;
 use ringfence_runtime::container::sandboxes::{NewSandbox, SandboxInfo};
 use ringfence_runtime::container::spec::{Name, OciRuntime};
@@ -12,8 +12,8 @@ use ringfence_server::client::{Client, Error};
 use ringfence_server::wire::{Ran, SandboxAction, SandboxAnswer, SandboxRequest};
 
 use crate::args::{
-    EngineArg, SandboxCommand, SandboxCreateArgs, SandboxLogsArgs, SandboxOptions, SandboxRunArgs,
-    SandboxStatsArgs,
+    EngineArg, SandboxCommand, SandboxCreateArgs, SandboxLogsArgs, SandboxRunArgs, SandboxStatsArgs,
+    ScopedOptions,
 };
 use crate::config::schema::Template;
 use crate::config::values::{self, NetworkMode, SeccompProfile};
@@ -28,9 +28,9 @@ pub(crate) fn run(command: &SandboxCommand, context: &Context) -> anyhow::Result
     runtime.block_on(async {
         match command {
             SandboxCommand::Create(args) => create(args, context).await,
-            SandboxCommand::Ls(args) => {
-                let all = sandboxes(SandboxAction::List, &args.options, context).await?;
-                print(&all, &args.options, context)
+            SandboxCommand::Ls(options) => {
+                let all = sandboxes(SandboxAction::List, options, context).await?;
+                print(&all, options, context)
             }
             SandboxCommand::Run(args) => execute(args, context).await,
             SandboxCommand::Pause(args) => {
@@ -200,7 +200,7 @@ fn figures(used: &Use) -> String {
 /// The container of a sandbox, where it is.
 async fn find(
     name: &str,
-    options: &SandboxOptions,
+    options: &ScopedOptions,
     context: &Context,
 ) -> anyhow::Result<(ContainerRuntime, Id)> {
     let name: Name = name.parse().map_err(|error: engines::spec::ParseNameError| {
@@ -224,7 +224,7 @@ fn failed(error: engines::Error) -> Failure {
 
 async fn quietly(
     action: SandboxAction,
-    options: &SandboxOptions,
+    options: &ScopedOptions,
     context: &Context,
 ) -> anyhow::Result<ExitCode> {
     let changed = sandboxes(action, options, context).await?;
@@ -236,7 +236,7 @@ async fn quietly(
 
 async fn sandboxes(
     action: SandboxAction,
-    options: &SandboxOptions,
+    options: &ScopedOptions,
     context: &Context,
 ) -> Result<Vec<SandboxInfo>, Failure> {
     match ask(action, options, context).await? {
@@ -247,13 +247,13 @@ async fn sandboxes(
 
 async fn ask(
     action: SandboxAction,
-    options: &SandboxOptions,
+    options: &ScopedOptions,
     context: &Context,
 ) -> Result<SandboxAnswer, Failure> {
     let socket = context.paths.socket_if_ours().ok_or_else(no_engine)?;
     let mut client = Client::connect(&socket).await.map_err(|_| no_engine())?;
     let request = SandboxRequest {
-        scope: options.user.clone().unwrap_or_else(Scope::local),
+        scope: options.scope(),
         action,
     };
     client.sandboxes(&request).await.map_err(|error| match error {
@@ -277,7 +277,7 @@ fn nonsense() -> Failure {
     Failure::refused("the engine's answer makes no sense", "check the engine")
 }
 
-fn print(all: &[SandboxInfo], options: &SandboxOptions, context: &Context) -> anyhow::Result<ExitCode> {
+fn print(all: &[SandboxInfo], options: &ScopedOptions, context: &Context) -> anyhow::Result<ExitCode> {
     let text = match options.json {
         true => serde_json::to_string_pretty(all)? + "\n",
         false => all.iter().map(|sandbox| line(sandbox) + "\n").collect(),

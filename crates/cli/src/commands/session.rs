@@ -2,19 +2,19 @@
 
 use std::process::ExitCode;
 
-use ringfence_policy::{Limits, Scope};
+use ringfence_policy::Limits;
 use ringfence_runtime::local::SessionInfo;
 use ringfence_server::client::{Client, Error};
 use ringfence_server::wire::{SessionAction, SessionRequest, WireFence};
 
-use crate::args::{SessionCommand, SessionNewArgs, SessionOptions};
+use crate::args::{ScopedOptions, SessionCommand, SessionNewArgs};
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::high;
 
 pub(crate) fn run(command: &SessionCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let (action, options) = match command {
-        SessionCommand::Ls(args) => (SessionAction::List, &args.options),
+        SessionCommand::Ls(options) => (SessionAction::List, options),
         SessionCommand::New(args) => (new(args, context)?, &args.options),
         SessionCommand::Fork(args) => {
             let (from, to) = (args.from.clone(), args.to.clone());
@@ -24,7 +24,7 @@ pub(crate) fn run(command: &SessionCommand, context: &Context) -> anyhow::Result
     };
     let quiet = action != SessionAction::List;
     let request = SessionRequest {
-        scope: options.user.clone().unwrap_or_else(Scope::local),
+        scope: options.scope(),
         action,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -66,7 +66,7 @@ async fn ask(request: &SessionRequest, context: &Context) -> Result<Vec<SessionI
     })
 }
 
-fn printed(sessions: &[SessionInfo], options: &SessionOptions, quiet: bool) -> serde_json::Result<String> {
+fn printed(sessions: &[SessionInfo], options: &ScopedOptions, quiet: bool) -> serde_json::Result<String> {
     if options.json {
         return Ok(serde_json::to_string_pretty(sessions)? + "\n");
     }
