@@ -144,29 +144,10 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringfence_policy::{Isolation, Limits, Meta};
+    use ringfence_policy::{Language, Limits, Meta, RuntimeKind};
 
     fn status(outcome: Outcome, exit_code: i32) -> u8 {
-        let meta = Meta {
-            runtime: "local".to_owned(),
-            language: "python".to_owned(),
-            truncated: false,
-            timed_out: false,
-            blocked_imports: Vec::new(),
-            resource_limits: Limits::DEFAULT.into(),
-            isolation: Isolation::NONE,
-            outcome,
-            stdout_bytes: 0,
-            stderr_bytes: 0,
-            peak_memory_bytes: None,
-            cpu_seconds: None,
-            artifact: None,
-            warm: false,
-            output_files: Vec::new(),
-            egress: None,
-            session: None,
-            warnings: Vec::new(),
-        };
+        let meta = Meta::of(RuntimeKind::Local, Language::Python, Limits::DEFAULT, outcome);
         status_of(&ExecutionResult {
             stdout: String::new(),
             stderr: String::new(),

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Isolation, Limits};
+use crate::{Isolation, Language, Limits, RuntimeKind};
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -110,6 +110,32 @@ impl std::fmt::Display for EgressAttempt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.target, self.verdict)?;
         self.reason.iter().try_for_each(|reason| write!(f, ": {reason}"))
+    }
+}
+
+impl Meta {
+    /// The facts of a run of which no more is known yet: it printed nothing, and nothing fenced or measured it.
+    pub fn of(runtime: RuntimeKind, language: Language, limits: Limits, outcome: Outcome) -> Self {
+        Self {
+            runtime: runtime.as_str().to_owned(),
+            language: language.as_str().to_owned(),
+            truncated: false,
+            timed_out: outcome == Outcome::TimedOut,
+            blocked_imports: Vec::new(),
+            resource_limits: limits.into(),
+            isolation: Isolation::NONE,
+            outcome,
+            stdout_bytes: 0,
+            stderr_bytes: 0,
+            peak_memory_bytes: None,
+            cpu_seconds: None,
+            artifact: None,
+            warm: false,
+            output_files: Vec::new(),
+            egress: None,
+            session: None,
+            warnings: Vec::new(),
+        }
     }
 }
 

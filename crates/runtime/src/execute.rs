@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
-use ringfence_policy::{ExecutionResult, Isolation, Language, Meta, Outcome, Request, RuntimeKind};
+use ringfence_policy::{ExecutionResult, Language, Meta, Outcome, Request, RuntimeKind};
 
 use crate::artifact::{self, Record, Store, StorePolicy};
 use crate::imports::{self, Findings};
@@ -112,24 +112,9 @@ fn blocked(request: &Request, runtime: RuntimeKind, rules: &Rules) -> Result<Opt
         exit_code: BLOCKED_STATUS,
         duration: since.elapsed().as_secs_f64(),
         meta: Meta {
-            runtime: runtime.as_str().to_owned(),
-            language: request.language.as_str().to_owned(),
-            truncated: false,
-            timed_out: false,
             blocked_imports: modules,
-            resource_limits: request.limits.into(),
-            isolation: Isolation::NONE,
-            outcome: Outcome::Blocked,
-            stdout_bytes: 0,
             stderr_bytes: stderr.len() as u64,
-            peak_memory_bytes: None,
-            cpu_seconds: None,
-            artifact: None,
-            warm: false,
-            output_files: Vec::new(),
-            egress: None,
-            session: None,
-            warnings: Vec::new(),
+            ..Meta::of(runtime, request.language, request.limits, Outcome::Blocked)
         },
         stderr,
     }))

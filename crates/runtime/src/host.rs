@@ -18,6 +18,7 @@ pub(crate) use obeyed::{heed, obeyed};
 pub(crate) use risk::Risk;
 
 use crate::assessor::Assessor;
+use crate::output;
 use crate::shell::{Host, Runner, ShellOutput};
 
 /// Where programs are found: no directory that a workspace could put something into.
@@ -155,12 +156,7 @@ const MAX_TOLD: usize = 10_000;
 /// What came of a command, for a model: standard error apart, the status where it is not 0, and whatever was cut.
 pub(crate) fn told(output: &ShellOutput) -> String {
     let mut text = output.stdout.clone();
-    let mut add = |part: &str| {
-        if !text.is_empty() && !text.ends_with('\n') {
-            text.push('\n');
-        }
-        text.push_str(part);
-    };
+    let mut add = |part: &str| output::add(&mut text, part);
     if !output.stderr.is_empty() {
         add("[stderr]\n");
         add(&output.stderr);

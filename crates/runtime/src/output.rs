@@ -36,6 +36,14 @@ fn is_notice(line: &str) -> bool {
     count.is_some_and(|count| count.parse::<u64>().is_ok())
 }
 
+/// Appends something that begins a line.
+pub(crate) fn add(text: &mut String, part: &str) {
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text.push_str(part);
+}
+
 /// Collects a byte stream in bounded memory: the first half of the limit and the last half.
 ///
 /// Errors stand at the end of an output and what led to them at its beginning; the middle of a flood is
@@ -104,11 +112,8 @@ impl Capture {
         let tail = &tail[complete_start(&tail)..];
         let left_out = total_bytes - (kept.len() + tail.len()) as u64;
         let mut text = into_text(kept);
-        if !text.is_empty() && !text.ends_with('\n') {
-            text.push('\n');
-        }
         let unit = if left_out == 1 { "byte" } else { "bytes" };
-        text.push_str(&format!("{NOTICE} {left_out} {unit} left out\n"));
+        add(&mut text, &format!("{NOTICE} {left_out} {unit} left out\n"));
         text.push_str(&String::from_utf8_lossy(tail));
         Captured {
             text,

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::{Duration, UNIX_EPOCH};
 
-use ringfence_policy::{Bytes, Isolation, Limits, Meta, OutputFile};
+use ringfence_policy::{Bytes, Limits, Meta, OutputFile, RuntimeKind};
 
 use super::*;
 
@@ -14,24 +14,9 @@ fn result(outcome: Outcome, exit_code: i32) -> ExecutionResult {
         exit_code,
         duration: 0.5,
         meta: Meta {
-            runtime: "local".to_owned(),
-            language: "python".to_owned(),
-            truncated: false,
-            timed_out: false,
-            blocked_imports: Vec::new(),
-            resource_limits: Limits::DEFAULT.into(),
-            isolation: Isolation::NONE,
-            outcome,
             stdout_bytes: 13,
             stderr_bytes: 13,
-            peak_memory_bytes: None,
-            cpu_seconds: None,
-            artifact: None,
-            warm: false,
-            output_files: Vec::new(),
-            egress: None,
-            session: None,
-            warnings: Vec::new(),
+            ..Meta::of(RuntimeKind::Local, Language::Python, Limits::DEFAULT, outcome)
         },
     }
 }

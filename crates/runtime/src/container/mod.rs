@@ -60,9 +60,14 @@ pub enum Flavor {
 impl Flavor {
     /// The name in configuration and results.
     pub const fn as_str(self) -> &'static str {
+        self.runtime().as_str()
+    }
+
+    /// The backend whose containers are its.
+    pub const fn runtime(self) -> RuntimeKind {
         match self {
-            Self::Docker => "docker",
-            Self::Podman => "podman",
+            Self::Docker => RuntimeKind::Docker,
+            Self::Podman => RuntimeKind::Podman,
         }
     }
 

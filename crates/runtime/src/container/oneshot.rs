@@ -1,9 +1,8 @@
 //! One request in a container of its own, from its first moment to its removal.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ringfence_policy::{ExecutionResult, Isolation, Limits, Meta, Outcome, Request};
+use ringfence_policy::{ExecutionResult, Isolation, Limits, Outcome, Request};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 
@@ -14,7 +13,7 @@ use super::spec::{Network, Spec};
 use super::streams::{Attached, Input, Logs};
 use super::{Containers, Error, Life, RunError, places};
 use crate::local::{
-    Chunk, Connection, Destination, Stream, Workdir, harvest, notice, overfull, soon, taken_back,
+    Chunk, Connection, Destination, Stream, Workdir, harvest, overfull, soon, taken_back, told,
 };
 use crate::output::{Capture, Captured};
 use places::Places;
@@ -77,10 +76,15 @@ pub(super) async fn run(
     let life = sandbox.ended().await;
     let (outcome, exit_code) = conclude(&life, interruption, heard.broken.is_some());
     let taken = places.harvest(destination, request.limits.disk.0);
-    let mut result = assemble(request, heard, outcome, exit_code);
-    result.meta.runtime = manager.engine().flavor().as_str().to_owned();
+    let runtime = manager.engine().flavor().runtime();
+    let mut result = told(
+        (runtime, request),
+        (heard.stdout, heard.stderr),
+        (outcome, exit_code),
+    );
     result.meta.isolation = isolation;
     result.meta.output_files = taken.files;
+    result.meta.warnings.extend(heard.broken);
     result.meta.warnings.extend(taken.warnings);
     result.meta.warnings.extend(life.problems);
     result.duration = since.elapsed().as_secs_f64();
@@ -209,53 +213,10 @@ fn isolation(manager: &Manager, spec: &Spec) -> Isolation {
     }
 }
 
-fn assemble(request: &Request, heard: Heard, outcome: Outcome, exit_code: i32) -> ExecutionResult {
-    let mut stderr = heard.stderr.text;
-    if let Some(notice) = notice(outcome, &request.limits.into()) {
-        if !stderr.is_empty() && !stderr.ends_with('\n') {
-            stderr.push('\n');
-        }
-        stderr.push_str(&notice);
-        stderr.push('\n');
-    }
-    ExecutionResult {
-        stdout: heard.stdout.text,
-        stderr,
-        exit_code,
-        duration: 0.0,
-        meta: Meta {
-            runtime: String::new(),
-            language: request.language.as_str().to_owned(),
-            truncated: heard.stdout.truncated || heard.stderr.truncated,
-            timed_out: outcome == Outcome::TimedOut,
-            blocked_imports: Vec::new(),
-            resource_limits: request.limits.into(),
-            isolation: Isolation::NONE,
-            outcome,
-            stdout_bytes: heard.stdout.total_bytes,
-            stderr_bytes: heard.stderr.total_bytes,
-            peak_memory_bytes: None,
-            cpu_seconds: None,
-            artifact: None,
-            warm: false,
-            output_files: Vec::new(),
-            egress: None,
-            session: None,
-            warnings: heard.broken.into_iter().collect(),
-        },
-    }
-}
-
 impl Places {
     fn harvest(&self, destination: Option<&Destination>, limit: u64) -> harvest::Harvest {
-        let output: &Path = &self.workdir().path().join("output");
-        match harvest::open_directory(output) {
-            Ok(source) => harvest::collect(&source, destination, limit),
-            Err(error) => harvest::Harvest {
-                files: Vec::new(),
-                warnings: vec![format!("the output files could not be collected: {error}")],
-            },
-        }
+        let source = harvest::open_directory(&self.workdir().path().join("output"));
+        harvest::collect_from(source, destination, limit)
     }
 }
 

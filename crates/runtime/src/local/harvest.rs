@@ -22,11 +22,27 @@ pub(crate) struct Harvest {
     pub(crate) warnings: Vec<String>,
 }
 
+/// What lies in an output directory that was to be opened.
+pub(crate) fn collect_from(
+    source: io::Result<OwnedFd>,
+    destination: Option<&Destination>,
+    limit: u64,
+) -> Harvest {
+    match source {
+        // An empty directory is the common case, and is found so in one call.
+        Ok(source) => collect(&source, destination, limit),
+        Err(error) => Harvest {
+            files: Vec::new(),
+            warnings: vec![format!("the output files could not be collected: {error}")],
+        },
+    }
+}
+
 /// Lists the regular files below `source` and, if there is a `destination`, copies them to it.
 ///
 /// Only regular files are taken: no links, devices, pipes or sockets. `limit` bounds the bytes copied, which a
 /// sparse file could otherwise make any number.
-pub(crate) fn collect(source: &OwnedFd, destination: Option<&Destination>, limit: u64) -> Harvest {
+fn collect(source: &OwnedFd, destination: Option<&Destination>, limit: u64) -> Harvest {
     let mut harvest = Harvest::default();
     let mut left = limit;
     let result = source.try_clone().and_then(|source| {

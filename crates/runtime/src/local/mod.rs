@@ -42,6 +42,7 @@ pub use found::{Found, interpreter};
 pub(crate) use layout::NOBODY;
 pub use network::NetworkSettings;
 pub use notice::{notice, session_ended};
+pub(crate) use result::told;
 pub use ringfence_jail::launcher_main;
 pub(crate) use run::taken_back;
 pub use run::{Chunk, Connection, Stream};

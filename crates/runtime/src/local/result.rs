@@ -11,6 +11,7 @@ use super::harvest;
 use super::notice::notice;
 use super::run::Finished;
 use crate::filter::{FENCE, FENCE_NETWORK};
+use crate::output::{self, Captured};
 
 /// The files that a guest left for its caller, delivered if there is a destination.
 pub(super) fn collect(output: &Output, destination: Option<&Destination>, limit: u64) -> harvest::Harvest {
@@ -18,14 +19,7 @@ pub(super) fn collect(output: &Output, destination: Option<&Destination>, limit:
         Output::Handle(handle) => handle.try_clone(),
         Output::Directory(directory) => harvest::open_directory(&directory.path().join("output")),
     };
-    match source {
-        // An empty directory is the common case, and is found so in one call.
-        Ok(source) => harvest::collect(&source, destination, limit),
-        Err(error) => harvest::Harvest {
-            files: Vec::new(),
-            warnings: vec![format!("the output files could not be collected: {error}")],
-        },
-    }
+    harvest::collect_from(source, destination, limit)
 }
 
 /// The result of a run, as far as the guest tells.
@@ -36,39 +30,43 @@ pub(super) fn assemble(
     warm: bool,
     since: Instant,
 ) -> ExecutionResult {
-    let mut stderr = finished.stderr.text;
-    if let Some(notice) = notice(finished.outcome, &request.limits.into()) {
-        if !stderr.is_empty() && !stderr.ends_with('\n') {
-            stderr.push('\n');
-        }
-        stderr.push_str(&notice);
-        stderr.push('\n');
+    let mut result = told(
+        (RuntimeKind::Local, request),
+        (finished.stdout, finished.stderr),
+        (finished.outcome, finished.exit_code),
+    );
+    result.duration = since.elapsed().as_secs_f64();
+    let meta = &mut result.meta;
+    meta.isolation = isolation(guest.applied, &request.network);
+    meta.peak_memory_bytes = finished.peak_memory_bytes;
+    meta.cpu_seconds = finished.cpu_seconds;
+    meta.warm = warm;
+    result
+}
+
+/// The result of a request, as far as the program's streams and its end tell: with a notice where it could not speak
+/// for itself.
+pub(crate) fn told(
+    (runtime, request): (RuntimeKind, &Request),
+    (stdout, stderr): (Captured, Captured),
+    (outcome, exit_code): (Outcome, i32),
+) -> ExecutionResult {
+    let meta = Meta {
+        truncated: stdout.truncated || stderr.truncated,
+        stdout_bytes: stdout.total_bytes,
+        stderr_bytes: stderr.total_bytes,
+        ..Meta::of(runtime, request.language, request.limits, outcome)
+    };
+    let mut stderr = stderr.text;
+    if let Some(notice) = notice(outcome, &meta.resource_limits) {
+        output::add(&mut stderr, &(notice + "\n"));
     }
     ExecutionResult {
-        stdout: finished.stdout.text,
+        stdout: stdout.text,
         stderr,
-        exit_code: finished.exit_code,
-        duration: since.elapsed().as_secs_f64(),
-        meta: Meta {
-            runtime: RuntimeKind::Local.as_str().to_owned(),
-            language: request.language.as_str().to_owned(),
-            truncated: finished.stdout.truncated || finished.stderr.truncated,
-            timed_out: finished.outcome == Outcome::TimedOut,
-            blocked_imports: Vec::new(),
-            resource_limits: request.limits.into(),
-            isolation: isolation(guest.applied, &request.network),
-            outcome: finished.outcome,
-            stdout_bytes: finished.stdout.total_bytes,
-            stderr_bytes: finished.stderr.total_bytes,
-            peak_memory_bytes: finished.peak_memory_bytes,
-            cpu_seconds: finished.cpu_seconds,
-            artifact: None,
-            warm,
-            output_files: Vec::new(),
-            egress: None,
-            session: None,
-            warnings: Vec::new(),
-        },
+        exit_code,
+        duration: 0.0,
+        meta,
     }
 }
 

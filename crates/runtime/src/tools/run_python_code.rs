@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::timeout::Timeout;
 use crate::kernel::{Answer, Call, Clock, Effects, Tool, ToolError};
+use crate::output;
 
 pub(super) struct RunPythonCode;
 
@@ -48,12 +49,7 @@ impl Tool for RunPythonCode {
 /// Stdout, and what else there is to know.
 fn told(result: &ExecutionResult) -> String {
     let mut text = result.stdout.clone();
-    let mut add = |part: &str| {
-        if !text.is_empty() && !text.ends_with('\n') {
-            text.push('\n');
-        }
-        text.push_str(part);
-    };
+    let mut add = |part: &str| output::add(&mut text, part);
     if !result.stderr.is_empty() {
         add(&result.stderr);
     }

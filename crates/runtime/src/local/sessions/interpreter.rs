@@ -13,6 +13,7 @@ use super::Error;
 use super::ending::Reason;
 use super::evaluation::Evaluated;
 use super::live::Work;
+use crate::output;
 
 /// How an interpreter came to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,11 +113,7 @@ impl Interpreter {
             format!("this is a new session: the one that was called `{id}` before ended, and its variables with it: {reason}")
         }));
         if ended.is_some() {
-            if !result.stderr.is_empty() && !result.stderr.ends_with('\n') {
-                result.stderr.push('\n');
-            }
-            result.stderr.push_str(&notice::session_ended(id.as_str()));
-            result.stderr.push('\n');
+            output::add(&mut result.stderr, &(notice::session_ended(id.as_str()) + "\n"));
         }
         result.duration = work.since.elapsed().as_secs_f64();
         result

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ringfence_policy::{
-    Bytes, EgressPolicy, ExecutionResult, Isolation, Limits, Meta, Network, Outcome, Request, RuntimeKind,
-    Scope, Timeout,
+    Bytes, EgressPolicy, ExecutionResult, Limits, Meta, Network, Outcome, Request, RuntimeKind, Scope,
+    Timeout,
 };
 use ringfence_runtime::artifact::{Store, StorePolicy};
 use ringfence_runtime::audit::{self, Log};
@@ -107,24 +107,13 @@ impl Backend for Nothing {
             exit_code: 0,
             duration: 0.0,
             meta: Meta {
-                runtime: RuntimeKind::Local.as_str().to_owned(),
-                language: request.language.as_str().to_owned(),
-                truncated: false,
-                timed_out: false,
-                blocked_imports: Vec::new(),
-                resource_limits: request.limits.into(),
-                isolation: Isolation::NONE,
-                outcome: Outcome::Exited,
                 stdout_bytes: 2,
-                stderr_bytes: 0,
-                peak_memory_bytes: None,
-                cpu_seconds: None,
-                artifact: None,
-                warm: false,
-                output_files: Vec::new(),
-                egress: None,
-                session: None,
-                warnings: Vec::new(),
+                ..Meta::of(
+                    RuntimeKind::Local,
+                    request.language,
+                    request.limits,
+                    Outcome::Exited,
+                )
             },
         };
         Box::pin(async { Ok(result) })
