@@ -25,6 +25,7 @@ fn the_list_names_every_figure_and_measures_none() {
         "run-engine",
         "engine-request",
         "kernel",
+        "policy",
         "session-evaluation",
         "session-fork",
         "throughput",

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::Context as _;
 use ringfence_policy::Language;
+use ringfence_policy::cascade::Rules;
 use ringfence_runtime::local::{self as backend, Warmth};
 use ringfence_server::client::Client;
 use tokio::runtime::Runtime;
@@ -27,6 +28,8 @@ pub(super) struct Place {
     directory: Directory,
     search_path: Option<std::ffi::OsString>,
     settings: backend::Settings,
+    /// By which commands of the host are judged on this machine.
+    pub(super) rules: Rules,
 }
 
 /// Removed when dropped.
@@ -73,6 +76,7 @@ impl Place {
             directory,
             search_path: settings.path.clone(),
             settings,
+            rules: high::host::rules(context.config()?)?,
             engine: None,
         })
     }

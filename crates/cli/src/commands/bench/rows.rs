@@ -4,6 +4,7 @@ mod engine;
 mod kernel;
 mod mcp;
 mod memory;
+mod policy;
 mod sessions;
 mod whole;
 
@@ -47,6 +48,11 @@ pub(super) const ROWS: &[Row] = &[
         name: "kernel",
         about: "what the kernel adds to a tool that does nothing",
         measure: kernel::overhead,
+    },
+    Row {
+        name: "policy",
+        about: "what the command policy takes to decide about a line",
+        measure: policy::decision,
     },
     Row {
         name: "session-evaluation",
