@@ -1,12 +1,13 @@
 //! Where runs and the code of tools run: in the engine if one is running for us, else in this process.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ringfence_policy::{Language, Request};
-use ringfence_runtime::backend::{Backend, Error, Reason, Running};
+use ringfence_runtime::backend::{Backend, Error, InContainers, Reason, Running};
+use ringfence_runtime::container::{Containers, Flavor};
 use ringfence_runtime::local::{self, Connection, Fence, Local, Settings};
 use ringfence_server::client::{self, Client};
-use ringfence_server::wire::{self, Run};
+use ringfence_server::wire::{self, InContainer, Run};
 
 /// The engine, or a fence of our own for each run.
 #[derive(Debug)]
@@ -28,7 +29,9 @@ impl Backend for Nearby {
         Box::pin(async move {
             let mut connection = connection;
             let session = request.session.is_some();
-            if let (Some(mut client), Some(mut run)) = (self.client().await, self.wire(request, fence)) {
+            if let (Some(mut client), Some(mut run)) =
+                (connect(self.socket.as_deref()).await, self.wire(request, fence))
+            {
                 run.output_directory.clone_from(&output_directory);
                 match client.run(run, connection).await {
                     Err(client::Error::Declined(back)) if !session => connection = back,
@@ -49,10 +52,6 @@ impl Backend for Nearby {
 }
 
 impl Nearby {
-    async fn client(&self) -> Option<Client> {
-        Client::connect(self.socket.as_ref()?).await.ok()
-    }
-
     /// The request as an engine takes it; `None` for one that no engine may serve. One without a usable interpreter
     /// is such: doing the work here tells why, where an engine would use its own.
     fn wire(&self, request: &Request, fence: Fence) -> Option<Run> {
@@ -60,6 +59,49 @@ impl Nearby {
         run.interpreter = local::interpreter(&self.settings, request.language);
         (run.interpreter.is_some() || request.language == Language::Command).then_some(run)
     }
+}
+
+/// The engine's containers, or our own.
+#[derive(Debug)]
+pub(crate) struct NearbyContainers {
+    /// The engine's socket, where an engine may be used.
+    pub(crate) socket: Option<PathBuf>,
+    /// Where they are made if it is done here.
+    pub(crate) own: Containers,
+}
+
+impl InContainers for NearbyContainers {
+    fn run_in<'a>(
+        &'a self,
+        flavor: Flavor,
+        (request, fence): (&'a Request, Fence),
+        output_directory: Option<PathBuf>,
+        connection: Connection,
+    ) -> Running<'a> {
+        Box::pin(async move {
+            let mut connection = connection;
+            if let (Some(mut client), Some(mut run)) =
+                (connect(self.socket.as_deref()).await, Run::of(request, fence))
+            {
+                run.output_directory.clone_from(&output_directory);
+                run.container = Some(InContainer {
+                    engine: flavor,
+                    settings: self.own.settings().mark(),
+                });
+                match client.run(run, connection).await {
+                    Err(client::Error::Declined(back)) => connection = back,
+                    result => return result.map_err(told),
+                }
+            }
+            self.own
+                .run_in(flavor, (request, fence), output_directory, connection)
+                .await
+        })
+    }
+}
+
+async fn connect(socket: Option<&Path>) -> Option<Client> {
+    Client::connect(socket?).await.ok()
 }
 
 /// A fence of our own ends with its run, and a session with it.

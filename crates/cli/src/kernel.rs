@@ -9,7 +9,7 @@ use std::time::Duration;
 use ringfence_policy::{EnvName, Scope, Timeout, UserRoot, UserScope};
 use ringfence_runtime::approval::{Chat, Service};
 use ringfence_runtime::audit::{self, Log};
-use ringfence_runtime::backend::Backend;
+use ringfence_runtime::backend::{Backend, InContainers};
 use ringfence_runtime::egress::{Guard, Resolver};
 use ringfence_runtime::fetch::{Fetcher, Trust};
 use ringfence_runtime::files::{Protected, Rules};
@@ -29,12 +29,13 @@ const HOST_VARIABLES: &[&str] = &[
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR",
 ];
 
-/// A kernel whose code runs on `backend`, and whose callers work in `workspaces`.
+/// A kernel whose code runs on `backend` or in `containers`, and whose callers work in `workspaces`.
 ///
 /// # Errors
 /// If the configuration cannot be used.
 pub(crate) fn build(
     backend: Arc<dyn Backend>,
+    containers: Arc<dyn InContainers>,
     workspaces: Workspaces,
     context: &Context,
 ) -> anyhow::Result<Kernel> {
@@ -45,7 +46,7 @@ pub(crate) fn build(
     let settings = high::settings(None, context)?;
     let parts = Parts {
         backend,
-        containers: Some(Arc::new(container::containers(context)?)),
+        containers: Some(containers),
         rules: local::rules(&settings, context),
         code: CodeSettings {
             runtime: config.sandbox.runtime,

@@ -7,6 +7,7 @@ use std::pin::Pin;
 
 use ringfence_policy::{ExecutionResult, Request};
 
+use crate::container::{Containers, Flavor};
 use crate::execute;
 use crate::local::{self, Connection, Fence, Local, SessionError};
 
@@ -20,6 +21,18 @@ pub trait Backend: fmt::Debug + Send + Sync {
         &'a self,
         request: &'a Request,
         fence: Fence,
+        output_directory: Option<PathBuf>,
+        connection: Connection,
+    ) -> Running<'a>;
+}
+
+/// A place from which containers of requests are made.
+pub trait InContainers: fmt::Debug + Send + Sync {
+    /// Runs a request to its end in a container of its own.
+    fn run_in<'a>(
+        &'a self,
+        flavor: Flavor,
+        order: (&'a Request, Fence),
         output_directory: Option<PathBuf>,
         connection: Connection,
     ) -> Running<'a>;
@@ -65,6 +78,18 @@ impl Backend for Local {
                 .await
                 .map_err(|error| Error::from(&error))
         })
+    }
+}
+
+impl InContainers for Containers {
+    fn run_in<'a>(
+        &'a self,
+        flavor: Flavor,
+        order: (&'a Request, Fence),
+        output_directory: Option<PathBuf>,
+        connection: Connection,
+    ) -> Running<'a> {
+        Box::pin(async move { Ok(self.run(flavor, order, output_directory, connection).await?) })
     }
 }
 

@@ -35,8 +35,7 @@ pub use tool::{Answer, Clock, Definition, Effects, Tool};
 
 use crate::approval::Asked;
 use crate::audit::{self, Decision};
-use crate::backend::Backend;
-use crate::container::Containers;
+use crate::backend::{Backend, InContainers};
 use crate::execute::Rules;
 use crate::fetch::Fetcher;
 use crate::host::HostSettings;
@@ -54,7 +53,7 @@ pub struct Parts {
     /// Where code runs.
     pub backend: Arc<dyn Backend>,
     /// Where it runs if a container is asked for; `None`: nowhere.
-    pub containers: Option<Arc<Containers>>,
+    pub containers: Option<Arc<dyn InContainers>>,
     /// What happens to code before and after it runs.
     pub rules: Rules,
     /// How code runs.

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_policy::Scope;
+use ringfence_policy::{ExecutionResult, Scope};
+use ringfence_runtime::backend::{Backend, InContainers as _, Running};
 use ringfence_runtime::container::Sandboxes;
 use ringfence_runtime::local::{Chunk, Connection, Error, Fence, Local, SessionInfo, Stream};
 use tokio::net::UnixStream;
@@ -56,7 +57,7 @@ async fn attend(stream: UnixStream, local: &Local, sandboxes: &Sandboxes) {
     let mut receiver = Receiver::new(reader);
     while let Ok(Some(Frame { kind, payload })) = receiver.next().await {
         let answer = match kind {
-            Kind::Run => answer(&payload, &mut receiver, &mut sender, local).await,
+            Kind::Run => answer(&payload, &mut receiver, &mut sender, (local, sandboxes)).await,
             Kind::Session => sessions(&payload, local).await,
             Kind::Sandbox => sandboxes::answer(&payload, sandboxes).await,
             // Leftovers of a request that has ended.
@@ -116,11 +117,11 @@ async fn answer(
     payload: &[u8],
     receiver: &mut Receiver<OwnedReadHalf>,
     sender: &mut OwnedWriteHalf,
-    local: &Local,
+    places: (&Local, &Sandboxes),
 ) -> serde_json::Result<(Kind, Vec<u8>)> {
     let parsed = serde_json::from_slice::<Run>(payload).map_err(|error| Refusal::invalid(&error));
     let result = match parsed {
-        Ok(run) => execute(run, receiver, sender, local).await,
+        Ok(run) => execute(run, receiver, sender, places).await,
         Err(refusal) => Err(refusal),
     };
     match result {
@@ -133,9 +134,10 @@ async fn execute(
     run: Run,
     receiver: &mut Receiver<OwnedReadHalf>,
     sender: &mut OwnedWriteHalf,
-    local: &Local,
-) -> Result<ringfence_policy::ExecutionResult, Refusal> {
+    (local, sandboxes): (&Local, &Sandboxes),
+) -> Result<ExecutionResult, Refusal> {
     decline_other_interpreter(&run, local)?;
+    decline_other_containers(&run, sandboxes)?;
     let (stdin_sender, stdin) = mpsc::channel(IN_FLIGHT);
     let (output, chunks) = mpsc::channel(IN_FLIGHT);
     let (cancel, cancelled) = watch::channel(false);
@@ -145,11 +147,18 @@ async fn execute(
         cancelled: Some(cancelled),
     };
     let (fence, output_directory) = (Fence::from(run.fence), run.output_directory.clone());
+    let container = run.container.as_ref().map(|container| container.engine);
     let request = run.request()?;
     if frame::send(sender, Kind::Accepted, &[]).await.is_err() {
         return Err(Refusal::gone());
     }
-    let running = local.run(&request, fence, output_directory, connection);
+    let running: Running<'_> = match container {
+        Some(engine) => {
+            let containers = sandboxes.containers();
+            containers.run_in(engine, (&request, fence), output_directory, connection)
+        }
+        None => Backend::run(local, &request, fence, output_directory, connection),
+    };
     let forwarding = forward(chunks, sender);
     let hearing = hear(receiver, stdin_sender, cancel);
     tokio::pin!(running, forwarding, hearing);
@@ -163,7 +172,7 @@ async fn execute(
             () = &mut hearing, if !heard => heard = true,
         }
         if forwarded && let Some(result) = result.take() {
-            return result.map_err(|error| Refusal::from(&error));
+            return result.map_err(Refusal::from);
         }
     }
 }
@@ -177,6 +186,23 @@ fn decline_other_interpreter(run: &Run, local: &Local) -> Result<(), Refusal> {
     Err(Refusal {
         reason: Reason::Declined,
         message: "the engine is set up for another interpreter".to_owned(),
+        hint: "restart the engine, or pass `--no-engine`".to_owned(),
+    })
+}
+
+/// A client that would make another container makes it itself.
+fn decline_other_containers(run: &Run, sandboxes: &Sandboxes) -> Result<(), Refusal> {
+    let own = || sandboxes.containers().settings().mark();
+    if run
+        .container
+        .as_ref()
+        .is_none_or(|container| container.settings == own())
+    {
+        return Ok(());
+    }
+    Err(Refusal {
+        reason: Reason::Declined,
+        message: "the engine is set up for other containers".to_owned(),
         hint: "restart the engine, or pass `--no-engine`".to_owned(),
     })
 }

@@ -8,6 +8,7 @@ use ringfence_policy::{
     SessionId, Timeout,
 };
 use ringfence_runtime::backend;
+use ringfence_runtime::container::Flavor;
 use ringfence_runtime::container::sandboxes::{NewSandbox, SandboxInfo};
 use ringfence_runtime::local::{self, Fence};
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,8 @@ pub struct Run {
     pub fence: WireFence,
     /// The interpreter that the client would use; an engine that would use another declines.
     pub interpreter: Option<PathBuf>,
+    /// The container that it runs in, where it is not in the engine's own fence.
+    pub container: Option<InContainer>,
     /// Where the files go that the program leaves for its caller.
     pub output_directory: Option<PathBuf>,
     /// Whether output is sent while the program runs.
@@ -88,6 +91,16 @@ impl WireNetwork {
 fn parsed<T: FromStr<Err: std::error::Error>>(texts: &[String]) -> Result<Vec<T>, Refusal> {
     let parse = |text: &String| text.parse::<T>().map_err(|error| Refusal::invalid(&error));
     texts.iter().map(parse).collect()
+}
+
+/// A request for a container of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InContainer {
+    /// The container engine.
+    pub engine: Flavor,
+    /// The mark of the settings that the client would make it by; an engine with others declines.
+    pub settings: String,
 }
 
 /// A request about the sessions of a scope. Answered with a list of [`ringfence_runtime::local::SessionInfo`].
@@ -304,6 +317,7 @@ impl Run {
             session: request.session.clone(),
             fence,
             interpreter: None,
+            container: None,
             output_directory: None,
             stream: false,
             stdin: false,

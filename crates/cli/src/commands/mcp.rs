@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_policy::{Scope, SessionId};
+use ringfence_runtime::container::Containers;
 use ringfence_runtime::kernel::Kernel;
 use ringfence_runtime::local::{Local, Warmth};
+use ringfence_runtime::workspaces::Workspaces;
 use ringfence_server::mcp::{self, Elicitation, Settings, Wish};
 use tokio::sync::mpsc;
 
@@ -17,7 +19,7 @@ use crate::args::McpArgs;
 use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::{high, kernel, local};
+use crate::{container, high, kernel, local};
 use private::Private;
 
 /// Threads that wait for slow system calls, for standard input and for output.
@@ -31,6 +33,7 @@ struct Server<'a> {
     context: &'a Context,
     scope: Scope,
     backend: Arc<Local>,
+    containers: Arc<Containers>,
     /// The directory that a person has named.
     named: Option<PathBuf>,
     /// The directory to work in while the client offers none, where nobody has chosen.
@@ -46,6 +49,7 @@ pub(crate) fn run(args: &McpArgs, context: &Context) -> anyhow::Result<ExitCode>
         context,
         scope: args.user.clone().unwrap_or_else(Scope::local),
         backend: Arc::new(backend(context)?),
+        containers: Arc::new(container::containers(context)?),
         named: args
             .workspace
             .as_deref()
@@ -59,7 +63,7 @@ pub(crate) fn run(args: &McpArgs, context: &Context) -> anyhow::Result<ExitCode>
         workspaces = kernel::directory(private.path(), context)?.measured();
         server.private = Some(private);
     }
-    let kernel = kernel::build(server.backend.clone(), workspaces, context)?;
+    let kernel = server.kernel(workspaces)?;
     let session = args.session.clone().or_else(own_session);
     let served = runtime.block_on(server.serve(kernel, session));
     // A thread may still wait for standard input, and will for ever.
@@ -86,6 +90,11 @@ fn own_session() -> Option<SessionId> {
 }
 
 impl Server<'_> {
+    fn kernel(&self, workspaces: Workspaces) -> anyhow::Result<Kernel> {
+        let (backend, containers) = (self.backend.clone(), self.containers.clone());
+        kernel::build(backend, containers, workspaces, self.context)
+    }
+
     /// Serves the client until it leaves or we are told to stop, then clears up.
     async fn serve(self, kernel: Kernel, session: Option<SessionId>) -> anyhow::Result<()> {
         let (wishes, wished) = mpsc::channel(1);
@@ -104,6 +113,7 @@ impl Server<'_> {
             () = mcp::serve(settings, reader, writer, interrupted()) => {}
             () = self.attend(wished) => {}
         }
+        self.containers.close().await;
         if let Some(backend) = alone(self.backend).await {
             backend
                 .close()
@@ -147,7 +157,7 @@ impl Server<'_> {
     fn adopt(&self, path: &Path) -> anyhow::Result<(PathBuf, Kernel)> {
         let place = high::workspace(path, self.context)?;
         let workspaces = kernel::directory(&place, self.context)?;
-        let kernel = kernel::build(self.backend.clone(), workspaces, self.context)?;
+        let kernel = self.kernel(workspaces)?;
         Ok((place, kernel))
     }
 

@@ -5,14 +5,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ringfence_policy::{ExecutionResult, Outcome, SessionFacts};
-use ringfence_runtime::backend::{Backend, Error};
-use ringfence_runtime::container::{Containers, Flavor};
+use ringfence_runtime::backend::{Backend, Error, InContainers as _};
+use ringfence_runtime::container::Flavor;
 use ringfence_runtime::execute::{Order, execute};
 use ringfence_runtime::local::{Chunk, Connection, Stream, Warmth, notice, session_ended};
 use tokio::sync::{mpsc, watch};
 
 use crate::args::RunArgs;
-use crate::backend::Nearby;
+use crate::backend::{Nearby, NearbyContainers};
 use crate::container;
 use crate::context::Context;
 use crate::exit::{self, Failure};
@@ -31,11 +31,16 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode>
             .warn("running unfenced: the program can do everything that you can do");
     }
     let rules = local::rules(&plan.settings, context);
+    let socket = match plan.engine {
+        Engine::Use => context.paths.socket_if_ours(),
+        Engine::Avoid => None,
+    };
+    let containers = NearbyContainers {
+        socket: socket.clone(),
+        own: container::containers(context)?,
+    };
     let backend = Nearby {
-        socket: match plan.engine {
-            Engine::Use => context.paths.socket_if_ours(),
-            Engine::Avoid => None,
-        },
+        socket,
         settings: local::settings(&plan.settings, Warmth::Cold, context)?,
     };
     let order = Order {
@@ -47,11 +52,10 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode>
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let containers = container::containers(context)?;
     let result = runtime.block_on(execute(&rules, &order, async |order: &Order| {
         attend(&plan, order, (&backend, &containers)).await
     }));
-    runtime.block_on(containers.close());
+    runtime.block_on(containers.own.close());
     // A thread may still wait for input that never comes.
     runtime.shutdown_background();
     let result = result.map_err(Failure::from)?;
@@ -62,7 +66,7 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode>
 async fn attend(
     plan: &RunPlan,
     order: &Order,
-    (nearby, containers): (&Nearby, &Containers),
+    (nearby, containers): (&Nearby, &NearbyContainers),
 ) -> Result<ExecutionResult, Error> {
     let (cancel, cancelled) = watch::channel(false);
     let (output, printer) = match plan.report {
@@ -86,9 +90,9 @@ async fn attend(
         match Flavor::of(order.runtime) {
             Some(flavor) => {
                 let request = (&order.request, order.fence);
-                Ok(containers
-                    .run(flavor, request, output_directory, connection)
-                    .await?)
+                containers
+                    .run_in(flavor, request, output_directory, connection)
+                    .await
             }
             None => {
                 nearby

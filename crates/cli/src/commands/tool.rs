@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::args::ToolArgs;
-use crate::backend::Nearby;
+use crate::backend::{Nearby, NearbyContainers};
 use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::ui::{Tone, Ui};
-use crate::{high, kernel, local};
+use crate::{container, high, kernel, local};
 
 /// The longest arguments: a program of 8 MiB, written as JSON.
 const MAX_ARGUMENTS: u64 = 64 * 1024 * 1024;
@@ -30,9 +30,13 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
     } else {
         context.paths.socket_if_ours()
     };
+    let containers = Arc::new(NearbyContainers {
+        socket: socket.clone(),
+        own: container::containers(context)?,
+    });
     let backend = Arc::new(Nearby { socket, settings });
     let workspaces = kernel::workspaces(args.workspace.as_deref(), context)?;
-    let kernel = kernel::build(backend, workspaces, context)?;
+    let kernel = kernel::build(backend, containers.clone(), workspaces, context)?;
     let Some(name) = &args.name else {
         list(&kernel, args.json, context.ui)?;
         return Ok(ExitCode::SUCCESS);
@@ -48,6 +52,7 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
         .enable_all()
         .build()?;
     let result = runtime.block_on(invoke(&kernel, &caller, name, arguments));
+    runtime.block_on(containers.own.close());
     // A thread may still wait for a slow file system.
     runtime.shutdown_background();
     match result {

@@ -66,12 +66,12 @@ impl Engine {
     }
 
     /// The containers that this process made and that are still there.
-    fn left_by(&self, pid: u32) -> Vec<String> {
+    pub(crate) fn left_by(&self, pid: u32) -> Vec<String> {
         self.listed(pid, "--all")
     }
 
     /// Those of them that run.
-    fn running(&self, pid: u32) -> Vec<String> {
+    pub(crate) fn running(&self, pid: u32) -> Vec<String> {
         self.listed(pid, "--filter=status=running")
     }
 

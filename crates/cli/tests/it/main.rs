@@ -12,6 +12,7 @@ mod bench;
 mod config;
 mod console;
 mod containers;
+mod containers_served;
 mod corpus;
 mod doctor;
 mod engine;

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use ringfence_policy::{ExecutionResult, Request};
+use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
 use super::agent::{self, Parted};
@@ -40,6 +41,14 @@ pub struct Settings {
     pub agent: PathBuf,
     /// Who we are.
     pub user: User,
+}
+
+impl Settings {
+    /// The same text for the same settings: two processes that have it would make the same container of a request.
+    pub fn mark(&self) -> String {
+        let digest = Sha256::digest(format!("{self:?}"));
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 /// Docker and Podman, each asked for when it is first needed.
@@ -165,6 +174,11 @@ impl Containers {
         }
     }
 
+    /// How its containers are made.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// Runs a request in a container of its own, which is gone when this ends.
     ///
     /// # Errors
@@ -235,11 +249,9 @@ impl Containers {
     }
 
     /// Ends what still runs, and waits until nothing is left.
-    pub async fn close(self) {
-        for cell in [self.docker, self.podman] {
-            if let Some(manager) = cell.into_inner() {
-                manager.close().await;
-            }
+    pub async fn close(&self) {
+        for manager in [&self.docker, &self.podman].into_iter().filter_map(OnceCell::get) {
+            manager.close().await;
         }
     }
 }

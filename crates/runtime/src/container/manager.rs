@@ -135,7 +135,7 @@ impl Manager {
     }
 
     /// Ends every sandbox whose handle was dropped, and waits until nothing is left. The handles come first.
-    pub async fn close(self) {
+    pub async fn close(&self) {
         let mut keepers = std::mem::take(&mut *lock(&self.keepers));
         while keepers.join_next().await.is_some() {}
     }

@@ -89,6 +89,11 @@ impl Sandboxes {
         }
     }
 
+    /// Where their containers are made.
+    pub fn containers(&self) -> &Containers {
+        &self.containers
+    }
+
     /// Removes what dead processes left in the container engines that are here.
     pub async fn sweep(&self) {
         for engine in [Flavor::Docker, Flavor::Podman] {

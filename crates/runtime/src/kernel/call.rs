@@ -396,8 +396,7 @@ async fn run(
             hint: "use the local runtime".to_owned(),
         });
     };
-    let ran = containers
-        .run(flavor, (&order.request, order.fence), None, connection)
-        .await;
-    Ok(ran?)
+    containers
+        .run_in(flavor, (&order.request, order.fence), None, connection)
+        .await
 }
