@@ -8,6 +8,8 @@ mod call;
 mod channel;
 mod family;
 pub mod frames;
+mod network;
+mod pending;
 mod programs;
 mod serve;
 mod warm;

@@ -4,6 +4,7 @@
 //! guest go through the same door.
 
 mod attempts;
+pub(crate) mod outlet;
 mod own;
 pub mod proxy;
 mod resolver;
@@ -12,6 +13,7 @@ mod resolver;
 mod tests;
 
 pub use attempts::{Attempt, AttemptLog, Verdict};
+pub use outlet::{NetworkSettings, Outlet};
 pub use resolver::Resolver;
 
 use std::net::{IpAddr, SocketAddr};

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use ringfence_policy::{EgressPolicy, Host, Network};
 use ringfence_runtime::assessor::{KeyError, Secret};
+use ringfence_runtime::egress::NetworkSettings;
 use ringfence_runtime::egress::Resolver;
 use ringfence_runtime::egress::proxy::Injection;
 use ringfence_runtime::fetch::Trust;
-use ringfence_runtime::local::NetworkSettings;
 
 use crate::args::{NetworkChoice, RunArgs};
 use crate::config::Config;

@@ -1,13 +1,13 @@
 //! One call: its guest, what it reads and prints, and when it is over.
 
-use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use super::channel::Channel;
 use super::family;
 use super::frames::{Cut, End, Fate, INPUT_WINDOW, MAX_PIECE, OUTPUT_WINDOW, Report, Start, Stream};
+use super::pending::Pending;
 use super::worker::{Heard, Worker};
 use crate::sys;
 
@@ -37,43 +37,6 @@ pub(super) struct Call {
     left: bool,
     gone: bool,
     memory_kills: Option<u64>,
-}
-
-/// Bytes that wait to be taken.
-#[derive(Debug, Default)]
-struct Pending {
-    bytes: Vec<u8>,
-    taken: usize,
-}
-
-impl Pending {
-    fn is_empty(&self) -> bool {
-        self.taken == self.bytes.len()
-    }
-
-    fn len(&self) -> usize {
-        self.bytes.len() - self.taken
-    }
-
-    fn push(&mut self, bytes: &[u8]) {
-        self.bytes.drain(..self.taken);
-        self.taken = 0;
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    /// Writes what can be written at once, and says how much; `Err`: nobody will read it.
-    fn pour(&mut self, mut file: &File) -> Result<usize, ()> {
-        let before = self.taken;
-        while !self.is_empty() {
-            match file.write(&self.bytes[self.taken..]) {
-                Ok(count) => self.taken += count,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(_) => return Err(()),
-            }
-        }
-        Ok(self.taken - before)
-    }
 }
 
 #[derive(Debug, Clone, Copy)]

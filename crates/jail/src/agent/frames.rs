@@ -12,7 +12,7 @@ pub use read::FrameReader;
 pub(crate) use write::write_output;
 
 /// The version of the protocol. Both ends come from one build, so any other is a mistake.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The bytes before a frame's payload.
 pub const HEADER: usize = 9;
 /// What only the engine and its agent know.
@@ -29,6 +29,12 @@ pub const OUTPUT_WINDOW: u32 = 256 * 1024;
 pub const INPUT_WINDOW: u32 = 64 * 1024;
 /// The most calls at once.
 pub const MAX_CALLS: usize = 64;
+/// What may be sent of a connection's bytes, either way, before the other end has given credit.
+pub const CONNECTION_WINDOW: u32 = 64 * 1024;
+/// The most connections of guests at once. More wait.
+pub const MAX_CONNECTIONS: usize = 128;
+/// The most of one call.
+pub const MAX_CONNECTIONS_OF_CALL: usize = 32;
 
 const HELLO: u8 = 0x01;
 const START: u8 = 0x02;
@@ -36,6 +42,9 @@ const INPUT: u8 = 0x03;
 const INPUT_END: u8 = 0x04;
 const KILL: u8 = 0x05;
 const CREDIT: u8 = 0x06;
+const DELIVER: u8 = 0x10;
+const ALLOW: u8 = 0x11;
+const DROP: u8 = 0x12;
 
 const READY: u8 = 0x41;
 const STDOUT: u8 = 0x42;
@@ -43,6 +52,10 @@ const STDERR: u8 = 0x43;
 const END: u8 = 0x44;
 const TAKEN: u8 = 0x45;
 const BROKEN: u8 = 0x46;
+const CONNECTED: u8 = 0x50;
+const RECEIVED: u8 = 0x51;
+const DELIVERED: u8 = 0x52;
+const DROPPED: u8 = 0x53;
 
 /// Why bytes are no frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -102,6 +115,25 @@ pub enum Order {
         /// How much.
         bytes: u32,
     },
+    /// Bytes for a guest at the other end of a connection.
+    Deliver {
+        /// Which connection.
+        connection: u32,
+        /// At most [`MAX_PIECE`], and no more than its window. None: these were all.
+        bytes: Vec<u8>,
+    },
+    /// So much more of what the guest says may be sent.
+    Allow {
+        /// Which connection.
+        connection: u32,
+        /// How much.
+        bytes: u32,
+    },
+    /// Nobody is interested in the connection any more. What was delivered still is.
+    Drop {
+        /// Which connection.
+        connection: u32,
+    },
 }
 
 /// How the agent shall do its work.
@@ -131,6 +163,8 @@ pub struct Start {
     pub input: bool,
     /// How long it may run.
     pub timeout: Duration,
+    /// The variables that shall tell it where to connect to, as an HTTP proxy's address. None: it has no network.
+    pub proxy: Vec<String>,
 }
 
 /// What a call runs.
@@ -184,6 +218,32 @@ pub enum Report {
     },
     /// The agent cannot go on, and ends.
     Broken(String),
+    /// A guest has connected. Connections are numbered from one on.
+    Connected {
+        /// Which connection.
+        connection: u32,
+        /// The call whose network it came over.
+        call: u32,
+    },
+    /// What a guest says on a connection.
+    Received {
+        /// Which connection.
+        connection: u32,
+        /// At most [`MAX_PIECE`]. None: these were all.
+        bytes: Vec<u8>,
+    },
+    /// A guest has taken so much: as much may follow.
+    Delivered {
+        /// Which connection.
+        connection: u32,
+        /// How much.
+        bytes: u32,
+    },
+    /// There is nobody at the other end of the connection any more.
+    Dropped {
+        /// Which connection.
+        connection: u32,
+    },
 }
 
 /// What there is in the container.

@@ -11,6 +11,7 @@ use super::call::{Call, Interest};
 use super::channel::{Channel, Closed};
 use super::family;
 use super::frames::{Cut, Hello, MAX_CALLS, Order, Program, Ready, Report, Start, VERSION};
+use super::network::Network;
 use super::programs::Surroundings;
 use super::warm::Warm;
 use super::worker::{self, Execution};
@@ -31,6 +32,7 @@ pub(super) struct Agent {
     python: Vec<String>,
     warm: Warm,
     calls: BTreeMap<u32, Call>,
+    network: Network,
     newest: Option<u32>,
     /// Whether supervisors adopt what their guests leave; gVisor of 2022 knows no such thing.
     adoption: bool,
@@ -47,6 +49,7 @@ impl Agent {
             python: Vec::new(),
             warm: Warm::new(None),
             calls: BTreeMap::new(),
+            network: Network::default(),
             newest: None,
             // What it does for the first process makes no difference.
             adoption: sys::become_subreaper().is_ok(),
@@ -109,6 +112,7 @@ impl Agent {
         );
         interests.extend(self.warm.sockets().map(|fd| (fd, Interest::Read)));
         interests.extend(self.calls.values().flat_map(|call| call.interests(room)));
+        interests.extend(self.network.interests(room));
         let fds: Vec<(BorrowedFd<'_>, libc::c_short)> = interests
             .into_iter()
             .map(|(fd, interest)| match interest {
@@ -129,7 +133,8 @@ impl Agent {
         let patience = waiting.map(|call| call.since + PATIENCE);
         let sweep = self.sweeping.then(|| Instant::now() + SWEEP);
         let calls = self.calls.values().filter_map(Call::next_event);
-        calls.chain(patience).chain(sweep).min()
+        let others = sweep.into_iter().chain(self.network.next_event());
+        calls.chain(patience).chain(others).min()
     }
 
     fn obey(&mut self, order: Order) {
@@ -147,6 +152,11 @@ impl Agent {
             Order::InputEnd { call } => self.with(call, Call::end_input),
             Order::Kill { call } => self.with(call, |call| call.kill(Cut::Ordered, now)),
             Order::Credit { call, bytes } => self.with(call, |call| call.add_credit(bytes)),
+            Order::Deliver { connection, bytes } => {
+                self.network.deliver(connection, &bytes, &mut self.channel);
+            }
+            Order::Allow { connection, bytes } => self.network.allow(connection, bytes),
+            Order::Drop { connection } => self.network.drop_connection(connection),
         }
     }
 
@@ -178,9 +188,20 @@ impl Agent {
         self.channel.say(&Report::Ready(ready));
     }
 
-    fn accept(&mut self, id: u32, start: Box<Start>, now: Instant) {
+    fn accept(&mut self, id: u32, mut start: Box<Start>, now: Instant) {
+        if self.calls.contains_key(&id) {
+            // Its end would be taken for the other's.
+            return;
+        }
         let is_there = Path::new(&start.directory).is_dir();
+        let connected = self.connect(id, &mut start);
         let mut call = Call::new(id, start, now);
+        if let Err(error) = connected {
+            call.fails(
+                "listen for its connections",
+                error.raw_os_error().unwrap_or(libc::EADDRINUSE),
+            );
+        }
         if !is_there {
             call.fails("enter the working directory", libc::ENOENT);
         }
@@ -189,12 +210,19 @@ impl Agent {
         } else if self.calls.len() >= MAX_CALLS {
             call.fails("find room for the call", libc::EAGAIN);
         }
-        if self.calls.contains_key(&id) {
-            // Its end would be taken for the other's.
-            return;
-        }
         self.newest = self.newest.max(Some(id));
         self.calls.insert(id, call);
+    }
+
+    /// Gives a call the network that it shall have, and tells it where that is.
+    fn connect(&mut self, call: u32, start: &mut Start) -> std::io::Result<()> {
+        if start.proxy.is_empty() {
+            return Ok(());
+        }
+        let address = format!("http://127.0.0.1:{}", self.network.open(call)?);
+        let variables = start.proxy.drain(..).map(|name| (name, address.clone()));
+        start.environment.extend(variables);
+        Ok(())
     }
 
     /// Takes note of children that have ended.
@@ -207,6 +235,8 @@ impl Agent {
 
     /// Looks after all calls and after what calls have left behind.
     fn tend(&mut self, now: Instant) {
+        // Before the calls: one that prints without end shall not keep them waiting.
+        self.network.tend(&mut self.channel, now);
         for call in self.calls.values_mut() {
             call.listen(now);
             call.tick(now);
@@ -274,12 +304,13 @@ impl Agent {
 
     /// Tells of the calls that are over.
     fn conclude(&mut self) {
-        let (channel, before) = (&mut self.channel, self.calls.len());
+        let (channel, network, before) = (&mut self.channel, &mut self.network, self.calls.len());
         let (sweeping, adoption) = (self.sweeping, self.adoption);
-        self.calls.retain(|_, call| {
+        self.calls.retain(|id, call| {
             let swept = !sweeping || !call.may_have_strays(adoption);
             match call.end().filter(|_| swept) {
                 Some(end) => {
+                    network.close(*id);
                     channel.say(&end);
                     false
                 }

@@ -4,6 +4,7 @@
 //! calls with, and a [`Carrier`], which its owner lets run until it ends. Once it has ended the container is to be removed.
 
 mod call;
+mod connection;
 mod file;
 mod line;
 mod start;

@@ -62,16 +62,6 @@ pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Where a guest with a network finds the proxy on its own loopback.
 pub(super) const PROXY_PORT: u16 = 3128;
 
-/// What programs look up to learn of a proxy; some know only one of the two spellings.
-const PROXY_VARIABLES: &[&str] = &[
-    "HTTP_PROXY",
-    "http_proxy",
-    "HTTPS_PROXY",
-    "https_proxy",
-    "ALL_PROXY",
-    "all_proxy",
-];
-
 /// The working directory in a cell.
 pub(super) const WORKSPACE: &str = "/workspace";
 
@@ -443,16 +433,6 @@ pub(super) fn networked(confinement: Confinement) -> Confinement {
         },
         ..confinement
     }
-}
-
-/// The variables by which programs find the proxy. Node looks at them only where it is told to.
-pub(super) fn proxy_variables() -> Vec<(String, String)> {
-    let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
-    let variables = PROXY_VARIABLES
-        .iter()
-        .map(|name| ((*name).to_owned(), proxy.clone()));
-    let node = ("NODE_USE_ENV_PROXY".to_owned(), "1".to_owned());
-    variables.chain([node]).collect()
 }
 
 /// A directory of the host may hold the socket of a service, which neither a namespace nor a read-only mount nor

@@ -40,7 +40,6 @@ pub(crate) use destination::Destination;
 pub use error::Error;
 pub use found::{Found, interpreter};
 pub(crate) use layout::NOBODY;
-pub use network::NetworkSettings;
 pub use notice::{notice, session_ended};
 pub(crate) use result::told;
 pub use ringfence_jail::launcher_main;
@@ -52,9 +51,10 @@ pub(crate) use workdir::{Workdir, overfull, soon};
 pub(crate) use workspace::Workspace;
 pub use workspace::owner_for_guests;
 
+use crate::egress::NetworkSettings;
 use guest::{Grouping, Guest};
 use lanes::Lanes;
-use network::Outlet;
+use network::Exit;
 use result::{assemble, collect};
 use served::Served;
 use sessions::{Sessions, Work};
@@ -231,11 +231,11 @@ impl Local {
     }
 
     /// The guest's way out, if it is to have one.
-    fn outlet(&self, request: &Request, guest: &mut Guest) -> Result<Option<Outlet>, Error> {
+    fn outlet(&self, request: &Request, guest: &mut Guest) -> Result<Option<Exit>, Error> {
         let Network::Allowlist(policy) = &request.network else {
             return Ok(None);
         };
-        Outlet::open(policy, guest.listener.take(), &self.settings.network).map(Some)
+        Exit::new(policy, guest.listener.take(), &self.settings.network).map(Some)
     }
 
     /// The interpreter that a language is run by here; `None` where there is none.

@@ -2,39 +2,25 @@
 
 use std::borrow::Cow;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use ringfence_policy::{EgressFacts, EgressPolicy, Network, Request};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::layout::{Places, proxy_variables};
+use super::layout::{PROXY_PORT, Places};
 use super::{Error, Fence};
-use crate::egress::proxy::{Injection, Proxy};
-use crate::egress::{AttemptLog, Guard, Resolver};
-use crate::fetch::Trust;
+use crate::egress::outlet::{NetworkSettings, Outlet, address_variables, node_variable};
 
-/// What the ways out of all guests have in common.
-#[derive(Debug, Clone)]
-pub struct NetworkSettings {
-    /// How names become addresses.
-    pub resolver: Resolver,
-    /// Whose certificates are believed where a credential is added.
-    pub trust: Arc<Trust>,
-    /// Credentials that guests use and never see.
-    pub injections: Vec<Injection>,
-}
-
-/// One guest's way out. Dropping it closes it.
+/// One cell's way out. Dropping it closes it.
 #[derive(Debug)]
-pub(super) struct Outlet {
-    log: Arc<AttemptLog>,
-    proxy: JoinSet<()>,
+pub(super) struct Exit {
+    outlet: Outlet,
+    serving: JoinSet<()>,
 }
 
-impl Outlet {
+impl Exit {
     /// Serves what connects to the listener in a guest's cell.
-    pub(super) fn open(
+    pub(super) fn new(
         policy: &EgressPolicy,
         listener: Option<OwnedFd>,
         settings: &NetworkSettings,
@@ -42,18 +28,16 @@ impl Outlet {
         let listener = std::net::TcpListener::from(listener.ok_or(Error::LauncherGone)?);
         listener.set_nonblocking(true).map_err(Error::Pipes)?;
         let listener = TcpListener::from_std(listener).map_err(Error::Pipes)?;
-        let guard = Guard::new(policy.clone(), settings.resolver.clone());
-        let proxy = Proxy::new(guard, Arc::clone(&settings.trust), settings.injections.clone());
-        let log = Arc::new(AttemptLog::default());
-        let mut tasks = JoinSet::new();
-        tasks.spawn(Arc::new(proxy).listen(listener, Arc::clone(&log)));
-        Ok(Self { log, proxy: tasks })
+        let outlet = Outlet::new(policy, settings);
+        let mut serving = JoinSet::new();
+        serving.spawn(outlet.clone().listen(listener));
+        Ok(Self { outlet, serving })
     }
 
     /// Closes it, and says what was tried.
     pub(super) async fn close(mut self) -> EgressFacts {
-        self.proxy.shutdown().await;
-        self.log.facts()
+        self.serving.shutdown().await;
+        self.outlet.facts()
     }
 }
 
@@ -74,10 +58,10 @@ pub(super) fn equipped(request: &Request) -> Cow<'_, Request> {
     }
     let mut equipped = request.clone();
     let known = |name: &str| request.env.iter().any(|(other, _)| other.as_str() == name);
-    let variables = proxy_variables().into_iter();
-    let added =
-        variables.filter_map(|(name, value)| Some((name.parse().ok()?, value)).filter(|_| !known(&name)));
-    equipped.env.extend(added);
+    let address = format!("http://127.0.0.1:{PROXY_PORT}");
+    let addresses = address_variables(known).into_iter();
+    let added = addresses.map(|name| (name, address.clone()));
+    equipped.env.extend(added.chain(node_variable(known)));
     Cow::Owned(equipped)
 }
 

@@ -78,21 +78,22 @@ impl FrameReader {
 fn longest_order(kind: u8) -> Result<usize, FrameError> {
     match kind {
         HELLO | START => Ok(MAX_START),
-        INPUT => Ok(MAX_PIECE),
-        INPUT_END | KILL | CREDIT => Ok(MAX_WORD),
+        INPUT | DELIVER => Ok(MAX_PIECE),
+        INPUT_END | KILL | CREDIT | ALLOW | DROP => Ok(MAX_WORD),
         other => Err(FrameError::Type(other)),
     }
 }
 
 fn longest_report(kind: u8) -> Result<usize, FrameError> {
     match kind {
-        STDOUT | STDERR => Ok(MAX_PIECE),
-        READY | END | TAKEN | BROKEN => Ok(MAX_WORD),
+        STDOUT | STDERR | RECEIVED => Ok(MAX_PIECE),
+        READY | END | TAKEN | BROKEN | CONNECTED | DELIVERED | DROPPED => Ok(MAX_WORD),
         other => Err(FrameError::Type(other)),
     }
 }
 
-fn read_order(kind: u8, call: u32, mut fields: Fields<'_>) -> Result<Order, FrameError> {
+fn read_order(kind: u8, number: u32, mut fields: Fields<'_>) -> Result<Order, FrameError> {
+    let (call, connection) = (number, number);
     let order = match kind {
         HELLO if call == 0 => Order::Hello(Hello {
             version: fields.u32()?,
@@ -113,13 +114,23 @@ fn read_order(kind: u8, call: u32, mut fields: Fields<'_>) -> Result<Order, Fram
             call,
             bytes: fields.u32()?,
         },
+        DELIVER => Order::Deliver {
+            connection,
+            bytes: fields.rest().to_vec(),
+        },
+        ALLOW => Order::Allow {
+            connection,
+            bytes: fields.u32()?,
+        },
+        DROP => Order::Drop { connection },
         HELLO => return Err(FrameError::Payload),
         other => return Err(FrameError::Type(other)),
     };
     fields.end(order)
 }
 
-fn read_report(kind: u8, call: u32, mut fields: Fields<'_>) -> Result<Report, FrameError> {
+fn read_report(kind: u8, number: u32, mut fields: Fields<'_>) -> Result<Report, FrameError> {
+    let (call, connection) = (number, number);
     let mut output = |stream| Report::Output {
         call,
         stream,
@@ -142,6 +153,19 @@ fn read_report(kind: u8, call: u32, mut fields: Fields<'_>) -> Result<Report, Fr
             bytes: fields.u32()?,
         },
         BROKEN if call == 0 => Report::Broken(fields.text()?),
+        CONNECTED => Report::Connected {
+            connection,
+            call: fields.u32()?,
+        },
+        RECEIVED => Report::Received {
+            connection,
+            bytes: fields.rest().to_vec(),
+        },
+        DELIVERED => Report::Delivered {
+            connection,
+            bytes: fields.u32()?,
+        },
+        DROPPED => Report::Dropped { connection },
         READY | BROKEN => return Err(FrameError::Payload),
         other => return Err(FrameError::Type(other)),
     };
@@ -224,6 +248,7 @@ impl<'a> Fields<'a> {
             directory: self.text()?,
             input: self.bool()?,
             timeout: Duration::from_millis(self.u64()?),
+            proxy: self.texts()?,
         })
     }
 

@@ -16,6 +16,7 @@ fn orders() -> Vec<Order> {
             directory: "/workspace".to_owned(),
             input: true,
             timeout: Duration::from_millis(1500),
+            proxy: vec!["http_proxy".to_owned()],
         }),
     };
     let (name, code) = ("main".to_owned(), "ö\n".to_owned());
@@ -38,6 +39,19 @@ fn orders() -> Vec<Order> {
         Order::InputEnd { call: 7 },
         Order::Kill { call: u32::MAX },
         Order::Credit { call: 1, bytes: 5 },
+        Order::Deliver {
+            connection: 2,
+            bytes: vec![1; MAX_PIECE],
+        },
+        Order::Deliver {
+            connection: 2,
+            bytes: Vec::new(),
+        },
+        Order::Allow {
+            connection: 2,
+            bytes: u32::MAX,
+        },
+        Order::Drop { connection: 2 },
     ]
 }
 
@@ -78,6 +92,19 @@ fn reports() -> Vec<Report> {
         end(Fate::Lost),
         Report::Taken { call: 3, bytes: 9 },
         Report::Broken("why".to_owned()),
+        Report::Connected {
+            connection: 1,
+            call: 3,
+        },
+        Report::Received {
+            connection: 1,
+            bytes: b"GET".to_vec(),
+        },
+        Report::Delivered {
+            connection: 1,
+            bytes: 2,
+        },
+        Report::Dropped { connection: 1 },
     ]
 }
 

@@ -51,6 +51,11 @@ impl Order {
             Self::InputEnd { call } => frame(INPUT_END, *call, out, |_| {}),
             Self::Kill { call } => frame(KILL, *call, out, |_| {}),
             Self::Credit { call, bytes } => frame(CREDIT, *call, out, |out| out.extend(bytes.to_le_bytes())),
+            Self::Deliver { connection, bytes } => frame(DELIVER, *connection, out, |out| out.extend(bytes)),
+            Self::Allow { connection, bytes } => {
+                frame(ALLOW, *connection, out, |out| out.extend(bytes.to_le_bytes()));
+            }
+            Self::Drop { connection } => frame(DROP, *connection, out, |_| {}),
         }
     }
 }
@@ -75,6 +80,7 @@ impl Start {
         out.push(self.input.into());
         let timeout = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX);
         out.extend(timeout.to_le_bytes());
+        put_texts(out, &self.proxy);
     }
 }
 
@@ -95,6 +101,16 @@ impl Report {
             Self::End { call, end } => frame(END, *call, out, |out| end.write(out)),
             Self::Taken { call, bytes } => frame(TAKEN, *call, out, |out| out.extend(bytes.to_le_bytes())),
             Self::Broken(why) => frame(BROKEN, 0, out, |out| put_text(out, why)),
+            Self::Connected { connection, call } => {
+                frame(CONNECTED, *connection, out, |out| out.extend(call.to_le_bytes()));
+            }
+            Self::Received { connection, bytes } => {
+                frame(RECEIVED, *connection, out, |out| out.extend(bytes))
+            }
+            Self::Delivered { connection, bytes } => {
+                frame(DELIVERED, *connection, out, |out| out.extend(bytes.to_le_bytes()));
+            }
+            Self::Dropped { connection } => frame(DROPPED, *connection, out, |_| {}),
         }
     }
 }

@@ -1,15 +1,19 @@
 //! One call from its start to its end, however it ends.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_jail::agent::frames::{Cut, End, Fate, Start};
-use ringfence_policy::{Bytes, Outcome};
+use ringfence_jail::agent::frames::{Cut, End, Fate, MAX_CONNECTIONS_OF_CALL, Start};
+use ringfence_policy::{Bytes, EnvName, Outcome};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::line::{Arrived, Slot};
+use super::connection::GuestStream;
+use super::line::{Arrived, Line, Slot};
 use super::{Agent, Parted};
+use crate::egress::outlet::{Outlet, address_variables, node_variable};
 use crate::local::{Chunk, Connection, Stream, taken_back};
 use crate::output::{Capture, Captured};
 
@@ -79,14 +83,49 @@ impl Agent {
     /// # Errors
     /// If it was not run.
     pub async fn run(&self, start: Start, keep: Bytes, connection: Connection) -> Result<Finished, NotRun> {
+        self.run_to_end(start, keep, connection, None).await
+    }
+
+    /// The same, with a network that leads through `outlet` alone.
+    ///
+    /// # Errors
+    /// If it was not run.
+    pub async fn run_with_network(
+        &self,
+        mut start: Start,
+        keep: Bytes,
+        connection: Connection,
+        outlet: &Outlet,
+    ) -> Result<Finished, NotRun> {
+        let given = std::mem::take(&mut start.environment);
+        let is_set = |name: &str| given.iter().any(|(given, _)| given == name);
+        let text = |name: EnvName| name.as_str().to_owned();
+        start.proxy = address_variables(is_set).into_iter().map(text).collect();
+        let node = node_variable(is_set).map(|(name, value)| (text(name), value));
+        start.environment = given.iter().cloned().chain(node).collect();
+        self.run_to_end(start, keep, connection, Some(outlet)).await
+    }
+
+    async fn run_to_end(
+        &self,
+        start: Start,
+        keep: Bytes,
+        connection: Connection,
+        outlet: Option<&Outlet>,
+    ) -> Result<Finished, NotRun> {
         let deadline = Instant::now() + start.timeout;
         let slot = self.line.begin(start).await?;
         let mut listener = Listener::new(keep, connection.output);
+        listener.way_out = outlet.map(|outlet| WayOut {
+            outlet: outlet.clone(),
+            line: Arc::clone(&self.line),
+        });
         let heard = {
             let feeding = feed(&slot, connection.stdin);
             let taken_back = taken_back(connection.cancelled);
             listener.attend(&slot, deadline, feeding, taken_back).await
         };
+        listener.serving.shutdown().await;
         listener.last_words().await;
         let (stdout, stderr) = (listener.stdout.finish(), listener.stderr.finish());
         match heard {
@@ -109,6 +148,16 @@ struct Listener {
     pending: VecDeque<Chunk>,
     /// Whether the call shall end: then it does not wait for whoever watches.
     ending: bool,
+    /// Where its connections lead to, if it has a network.
+    way_out: Option<WayOut>,
+    /// Its connections.
+    serving: JoinSet<()>,
+}
+
+/// What a call's connections need.
+struct WayOut {
+    outlet: Outlet,
+    line: Arc<Line>,
 }
 
 impl Listener {
@@ -119,6 +168,8 @@ impl Listener {
             watcher,
             pending: VecDeque::new(),
             ending: false,
+            way_out: None,
+            serving: JoinSet::new(),
         }
     }
 
@@ -155,6 +206,7 @@ impl Listener {
                     slot.credit(passed);
                 },
                 () = &mut feeding, if !fed => fed = true,
+                Some(_) = self.serving.join_next() => {}
             }
         }
     }
@@ -167,6 +219,7 @@ impl Listener {
     }
 
     fn take(&mut self, slot: &Slot<'_>, arrived: Arrived) -> Option<Result<End, Parted>> {
+        self.serve(&arrived.connected);
         for chunk in arrived.chunks {
             match chunk.stream {
                 Stream::Stdout => self.stdout.push(&chunk.bytes),
@@ -180,6 +233,19 @@ impl Listener {
             }
         }
         arrived.end.map(Ok).or_else(|| arrived.parted.map(Err))
+    }
+
+    /// Lets connections through. Those for which there is no room are given up.
+    fn serve(&mut self, connected: &[u32]) {
+        let Some(WayOut { outlet, line }) = &self.way_out else {
+            return;
+        };
+        for id in connected {
+            let stream = GuestStream::new(Arc::clone(line), *id);
+            if self.serving.len() < MAX_CONNECTIONS_OF_CALL {
+                self.serving.spawn(outlet.clone().serve(stream));
+            }
+        }
     }
 
     /// Passes on what whoever watches has not had yet.

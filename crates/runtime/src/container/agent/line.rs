@@ -1,13 +1,16 @@
 //! What lies between calls and the connection to their agent: what is to be sent, and what has come for whom.
 
 use std::collections::{HashMap, VecDeque};
+use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 use ringfence_jail::agent::frames::{
     self, End, INPUT_WINDOW, MAX_CALLS, MAX_START, OUTPUT_WINDOW, Order, Report, Start,
 };
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
+use super::connection::{Connections, Flow};
 use super::{NotRun, Parted};
 use crate::local::{Chunk, Stream};
 
@@ -28,6 +31,7 @@ struct State {
     /// Bounded by what calls may send before they are answered.
     outbox: Vec<u8>,
     calls: HashMap<u32, Inbox>,
+    connections: Connections,
     newest: u32,
     parted: Option<Parted>,
 }
@@ -42,6 +46,10 @@ struct Inbox {
     room: u32,
     end: Option<End>,
     ended: bool,
+    /// Whether it has a network.
+    has_network: bool,
+    /// Connections that nobody has taken yet.
+    connected: Vec<u32>,
     arrived: Arc<Notify>,
     widened: Arc<Notify>,
 }
@@ -50,6 +58,7 @@ struct Inbox {
 #[derive(Debug)]
 pub(super) struct Arrived {
     pub(super) chunks: VecDeque<Chunk>,
+    pub(super) connected: Vec<u32>,
     pub(super) end: Option<End>,
     pub(super) parted: Option<Parted>,
 }
@@ -92,6 +101,7 @@ impl Line {
             return Err(NotRun::Parted(parted.clone()));
         }
         let id = state.newest + 1;
+        let has_network = !start.proxy.is_empty();
         let start = Box::new(start);
         let before = state.outbox.len();
         Order::Start { call: id, start }.write(&mut state.outbox);
@@ -106,6 +116,8 @@ impl Line {
             room: INPUT_WINDOW,
             end: None,
             ended: false,
+            has_network,
+            connected: Vec::new(),
             arrived: Arc::clone(&arrived),
             widened: Arc::clone(&widened),
         };
@@ -154,11 +166,58 @@ impl Line {
                 None => Ok(()),
             },
             Report::End { call, end } => {
+                state.connections.call_ended(call);
                 if let Some(inbox) = state.calls.get_mut(&call) {
                     (inbox.end, inbox.ended) = (Some(end), true);
                     inbox.arrived.notify_one();
                 }
                 Ok(())
+            }
+            Report::Connected { connection, call } => {
+                let accepted = state.connect(connection, call);
+                // The outbox may have grown.
+                self.to_send.notify_one();
+                accepted
+            }
+            Report::Received { connection, bytes } => state.flow(connection, |flow| flow.received(&bytes)),
+            Report::Delivered { connection, bytes } => state.flow(connection, |flow| flow.delivered(bytes)),
+            Report::Dropped { connection } => state.flow(connection, |flow| {
+                flow.dropped();
+                Ok(())
+            }),
+        }
+    }
+
+    /// Acts on a connection that somebody has, and sends what comes of it.
+    pub(super) fn on_connection<T>(
+        &self,
+        id: u32,
+        act: impl FnOnce(&mut Flow, &mut Vec<u8>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let mut state = self.state();
+        let State {
+            outbox, connections, ..
+        } = &mut *state;
+        let before = outbox.len();
+        let Some(flow) = connections.get(id) else {
+            return Poll::Ready(Err(ErrorKind::NotConnected.into()));
+        };
+        let result = act(flow, outbox);
+        if outbox.len() > before {
+            self.to_send.notify_one();
+        }
+        result
+    }
+
+    /// Nobody has these connections any more.
+    pub(super) fn forget(&self, connections: &[u32]) {
+        let mut state = self.state();
+        for connection in connections {
+            let forgotten = state.connections.forget(*connection);
+            if forgotten.is_some_and(|flow| !flow.is_over()) {
+                let connection = *connection;
+                Order::Drop { connection }.write(&mut state.outbox);
+                self.to_send.notify_one();
             }
         }
     }
@@ -167,6 +226,7 @@ impl Line {
     pub(super) fn close(&self, parted: Parted) {
         let mut state = self.state();
         state.parted.get_or_insert(parted);
+        state.connections.all_ended();
         for inbox in state.calls.values() {
             inbox.arrived.notify_one();
         }
@@ -181,6 +241,37 @@ impl Line {
             }
             self.parted.notified().await;
         }
+    }
+}
+
+impl State {
+    fn connect(&mut self, connection: u32, call: u32) -> Result<(), Parted> {
+        let inbox = self.calls.get_mut(&call).filter(|inbox| !inbox.ended);
+        if inbox.as_ref().is_some_and(|inbox| !inbox.has_network) {
+            return Err(Parted::Senseless(
+                "a connection of a call without a network".to_owned(),
+            ));
+        }
+        let has_room = self.connections.connected(connection, call)?;
+        match inbox.filter(|_| has_room) {
+            Some(inbox) => {
+                inbox.connected.push(connection);
+                inbox.arrived.notify_one();
+            }
+            None => {
+                self.connections.forget(connection);
+                Order::Drop { connection }.write(&mut self.outbox);
+            }
+        }
+        Ok(())
+    }
+
+    fn flow(
+        &mut self,
+        connection: u32,
+        act: impl FnOnce(&mut Flow) -> Result<(), Parted>,
+    ) -> Result<(), Parted> {
+        self.connections.get(connection).map_or(Ok(()), act)
     }
 }
 
@@ -234,10 +325,12 @@ impl Slot<'_> {
         let inbox = state.calls.get_mut(&self.id)?;
         let arrived = Arrived {
             chunks: std::mem::take(&mut inbox.chunks),
+            connected: std::mem::take(&mut inbox.connected),
             end: inbox.end.take(),
             parted,
         };
-        let nothing = arrived.chunks.is_empty() && arrived.end.is_none() && arrived.parted.is_none();
+        let nothing = arrived.chunks.is_empty() && arrived.connected.is_empty();
+        let nothing = nothing && arrived.end.is_none() && arrived.parted.is_none();
         (!nothing).then_some(arrived)
     }
 
@@ -296,6 +389,8 @@ impl Slot<'_> {
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
         let inbox = self.line.state().calls.remove(&self.id);
+        let connected = inbox.as_ref().map(|inbox| inbox.connected.as_slice());
+        self.line.forget(connected.unwrap_or_default());
         if inbox.is_some_and(|inbox| !inbox.ended) {
             self.kill();
             // What it has printed is passed over, and is nothing to wait for.

@@ -36,6 +36,7 @@ pub fn start(request: &Request, directory: &str, input: bool) -> Result<Start, N
         directory: directory.to_owned(),
         input,
         timeout: request.limits.timeout.as_duration(),
+        proxy: Vec::new(),
     })
 }
 

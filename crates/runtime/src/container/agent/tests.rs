@@ -1,6 +1,7 @@
 //! The agent behind the engine's end of it, as the first process of a namespace, with the Python of this machine.
 
 mod engines;
+mod network;
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -9,6 +9,8 @@
     reason = "the agent is started in namespaces of its own, as a container engine does"
 )]
 
+mod network;
+
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -138,7 +140,10 @@ impl Container {
                         stderr: String::from_utf8(stderr).unwrap(),
                     };
                 }
-                Report::Taken { .. } => {}
+                Report::Taken { .. }
+                | Report::Received { .. }
+                | Report::Delivered { .. }
+                | Report::Dropped { .. } => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -172,6 +177,7 @@ fn start(program: Program) -> Start {
         directory: "/tmp".to_owned(),
         input: false,
         timeout: Duration::from_secs(60),
+        proxy: Vec::new(),
     }
 }
 

@@ -1,0 +1,254 @@
+//! The network of guests: what connects here is carried to the engine, and is not looked into.
+//!
+//! A call with a network has a port of its own, so that the engine knows whose each connection is.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use super::call::Interest;
+use super::channel::Channel;
+use super::frames::{
+    CONNECTION_WINDOW, MAX_CALLS, MAX_CONNECTIONS, MAX_CONNECTIONS_OF_CALL, MAX_PIECE, Report,
+};
+use super::pending::Pending;
+
+/// Where the first call with a network listens; a guest may have taken it.
+const FIRST_PORT: u16 = 3128;
+/// How long nobody is let in when that has failed: what is missing then is missing for a while.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Where guests connect to, and who has connected.
+#[derive(Debug, Default)]
+pub(super) struct Network {
+    doors: BTreeMap<u32, TcpListener>,
+    connections: BTreeMap<u32, Connection>,
+    newest: u32,
+    closed_until: Option<Instant>,
+}
+
+/// A connection of a guest.
+#[derive(Debug)]
+struct Connection {
+    call: u32,
+    stream: TcpStream,
+    /// What may still be sent to the engine.
+    credit: u32,
+    /// Whether the guest has said all, and the engine knows.
+    heard_all: bool,
+    /// From the engine, for the guest.
+    pending: Pending,
+    /// What the guest has taken since the engine was told.
+    taken: usize,
+    /// Whether nothing will follow what is pending.
+    ends: bool,
+    /// Whether the guest knows that.
+    ended: bool,
+    /// Whether the engine wants to hear no more of it.
+    dropped: bool,
+}
+
+impl Network {
+    /// Listens for the connections of a call, and says at which port.
+    pub(super) fn open(&mut self, call: u32) -> io::Result<u16> {
+        for port in (FIRST_PORT..).take(MAX_CALLS) {
+            match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+                Ok(listener) => {
+                    listener.set_nonblocking(true)?;
+                    self.doors.insert(call, listener);
+                    return Ok(port);
+                }
+                Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ErrorKind::AddrInUse.into())
+    }
+
+    /// Ends the network of a call. The end of a call is the end of its connections, so nothing is said of them.
+    pub(super) fn close(&mut self, call: u32) {
+        self.doors.remove(&call);
+        self.connections.retain(|_, connection| connection.call != call);
+    }
+
+    /// Takes bytes for a guest. What is said of a connection that is gone crossed its end on the way.
+    pub(super) fn deliver(&mut self, connection: u32, bytes: &[u8], channel: &mut Channel) {
+        let Some(open) = self.connections.get_mut(&connection) else {
+            return;
+        };
+        open.ends |= bytes.is_empty();
+        open.pending.push(bytes);
+        if open.pending.len() > CONNECTION_WINDOW as usize {
+            self.connections.remove(&connection);
+            channel.say(&Report::Dropped { connection });
+        }
+    }
+
+    /// Allows more of what a guest says.
+    pub(super) fn allow(&mut self, connection: u32, bytes: u32) {
+        if let Some(open) = self.connections.get_mut(&connection) {
+            open.credit = open.credit.saturating_add(bytes);
+        }
+    }
+
+    /// Gives a connection up, as soon as the guest has what is whole.
+    pub(super) fn drop_connection(&mut self, connection: u32) {
+        if let Some(open) = self.connections.get_mut(&connection) {
+            open.dropped = true;
+        }
+    }
+
+    /// Lets guests in, and passes on what can be passed on at once.
+    pub(super) fn tend(&mut self, channel: &mut Channel, now: Instant) {
+        if !self.connections.is_empty() {
+            let mut buffer = [0; MAX_PIECE];
+            let open = &mut self.connections;
+            open.retain(|id, open| open.tend(*id, channel, &mut buffer));
+        }
+        if self.closed_until.is_some_and(|until| now < until) {
+            return;
+        }
+        self.closed_until = None;
+        let calls: Vec<u32> = self.doors.keys().copied().collect();
+        for call in calls {
+            while !channel.is_full() && self.has_room(call) {
+                match self.accept(call) {
+                    Ok(Some(connection)) => channel.say(&Report::Connected { connection, call }),
+                    Ok(None) => break,
+                    Err(_) => {
+                        self.closed_until = Some(now + PAUSE);
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn has_room(&self, call: u32) -> bool {
+        let of_call = self.connections.values().filter(|open| open.call == call);
+        self.connections.len() < MAX_CONNECTIONS && of_call.count() < MAX_CONNECTIONS_OF_CALL
+    }
+
+    fn accept(&mut self, call: u32) -> io::Result<Option<u32>> {
+        let Some(door) = self.doors.get(&call) else {
+            return Ok(None);
+        };
+        let stream = match door.accept() {
+            Ok((stream, _)) => stream,
+            // Whoever has hung up already is nobody.
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {
+                    return Ok(None);
+                }
+                _ => return Err(error),
+            },
+        };
+        stream.set_nonblocking(true)?;
+        // The pieces are as they come, and wait for no others.
+        stream.set_nodelay(true)?;
+        self.newest += 1;
+        self.connections
+            .insert(self.newest, Connection::new(call, stream));
+        Ok(Some(self.newest))
+    }
+
+    /// When guests are let in again.
+    pub(super) fn next_event(&self) -> Option<Instant> {
+        self.closed_until
+    }
+
+    /// What to wait for. `room`: whether something can be sent to the engine.
+    pub(super) fn interests(&self, room: bool) -> impl Iterator<Item = (BorrowedFd<'_>, Interest)> {
+        let is_open = room && self.closed_until.is_none();
+        let doors = self.doors.iter();
+        doors
+            .filter(move |(call, _)| is_open && self.has_room(**call))
+            .map(|(_, door)| (door.as_fd(), Interest::Read))
+            .chain(
+                self.connections
+                    .values()
+                    .flat_map(move |open| open.interests(room)),
+            )
+    }
+}
+
+impl Connection {
+    fn new(call: u32, stream: TcpStream) -> Self {
+        Self {
+            call,
+            stream,
+            credit: CONNECTION_WINDOW,
+            heard_all: false,
+            pending: Pending::default(),
+            taken: 0,
+            ends: false,
+            ended: false,
+            dropped: false,
+        }
+    }
+
+    fn is_listened_to(&self) -> bool {
+        self.credit > 0 && !self.heard_all && !self.dropped
+    }
+
+    fn interests(&self, room: bool) -> impl Iterator<Item = (BorrowedFd<'_>, Interest)> {
+        let reading = (room && self.is_listened_to()).then_some(Interest::Read);
+        let writing = (!self.pending.is_empty()).then_some(Interest::Write);
+        let all = reading.into_iter().chain(writing);
+        all.map(|interest| (self.stream.as_fd(), interest))
+    }
+
+    /// Passes on what can be passed on at once. `false`: it is over.
+    fn tend(&mut self, id: u32, channel: &mut Channel, buffer: &mut [u8; MAX_PIECE]) -> bool {
+        let passed = self
+            .pass_down(id, channel)
+            .and_then(|()| self.pass_up(id, channel, buffer));
+        if passed.is_err() && !self.dropped {
+            channel.say(&Report::Dropped { connection: id });
+        }
+        // Half of an answer must not look like all of it, so what has no end yet is not waited for.
+        let is_over = self.ended && (self.heard_all || self.dropped) || self.dropped && !self.ends;
+        passed.is_ok() && !is_over
+    }
+
+    /// From the engine to the guest.
+    fn pass_down(&mut self, connection: u32, channel: &mut Channel) -> Result<(), ()> {
+        self.taken += self.pending.pour(&self.stream)?;
+        // Less is not worth a frame; whoever waits for room has filled all of the window.
+        if self.taken >= CONNECTION_WINDOW as usize / 2 && !self.dropped {
+            let bytes = std::mem::take(&mut self.taken) as u32;
+            channel.say(&Report::Delivered { connection, bytes });
+        }
+        if self.ends && !self.ended && self.pending.is_empty() {
+            self.stream.shutdown(Shutdown::Write).map_err(drop)?;
+            self.ended = true;
+        }
+        Ok(())
+    }
+
+    /// From the guest to the engine: one piece, so that others have their turn.
+    fn pass_up(
+        &mut self,
+        connection: u32,
+        channel: &mut Channel,
+        buffer: &mut [u8; MAX_PIECE],
+    ) -> Result<(), ()> {
+        if !self.is_listened_to() || channel.is_full() {
+            return Ok(());
+        }
+        let most = MAX_PIECE.min(self.credit as usize);
+        match self.stream.read(&mut buffer[..most]) {
+            Ok(count) => {
+                self.credit -= count as u32;
+                self.heard_all = count == 0;
+                let bytes = buffer[..count].to_vec();
+                channel.say(&Report::Received { connection, bytes });
+                Ok(())
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
+            Err(_) => Err(()),
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The engine's end of a guest's connection, a stream like any other.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, ErrorKind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use ringfence_jail::agent::frames::{CONNECTION_WINDOW, MAX_CONNECTIONS, MAX_PIECE, Order};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::Parted;
+use super::line::Line;
+
+/// How many are known at once: those that are open, and those that somebody here still reads the last of.
+const MAX_KNOWN: usize = 2 * MAX_CONNECTIONS;
+
+/// The connections of a container.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    known: HashMap<u32, Flow>,
+    newest: u32,
+}
+
+/// What goes to and fro on a connection.
+#[derive(Debug)]
+pub(super) struct Flow {
+    call: u32,
+    /// What the guest has said and nobody has read.
+    inbound: VecDeque<u8>,
+    /// Whether the guest has said all.
+    heard_all: bool,
+    /// Whether we have.
+    said_all: bool,
+    /// Whether there is nobody at the other end.
+    gone: bool,
+    /// What the agent may still send.
+    credit: u32,
+    /// What was read since the agent was given credit.
+    taken: u32,
+    /// What may still be sent.
+    room: u32,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+/// A connection of a guest. Dropping it gives it up.
+#[derive(Debug)]
+pub(super) struct GuestStream {
+    line: Arc<Line>,
+    id: u32,
+}
+
+impl Connections {
+    /// A guest has connected. `false`: there are too many that somebody here has not finished with.
+    pub(super) fn connected(&mut self, id: u32, call: u32) -> Result<bool, Parted> {
+        let open = self.known.values().filter(|flow| !flow.is_over());
+        if id <= self.newest || open.count() >= MAX_CONNECTIONS {
+            return Err(Parted::Senseless(
+                "a connection that there is no room for".to_owned(),
+            ));
+        }
+        self.newest = id;
+        let has_room = self.known.len() < MAX_KNOWN;
+        if has_room {
+            self.known.insert(id, Flow::new(call));
+        }
+        Ok(has_room)
+    }
+
+    /// One that somebody here still has; what is said of others crossed their end on its way.
+    pub(super) fn get(&mut self, id: u32) -> Option<&mut Flow> {
+        self.known.get_mut(&id)
+    }
+
+    /// Nobody here has it any more.
+    pub(super) fn forget(&mut self, id: u32) -> Option<Flow> {
+        self.known.remove(&id)
+    }
+
+    /// With a call, its connections have ended.
+    pub(super) fn call_ended(&mut self, call: u32) {
+        let of_call = self.known.values_mut().filter(|flow| flow.call == call);
+        of_call.for_each(Flow::dropped);
+    }
+
+    /// Everything has ended.
+    pub(super) fn all_ended(&mut self) {
+        self.known.values_mut().for_each(Flow::dropped);
+    }
+}
+
+impl Flow {
+    fn new(call: u32) -> Self {
+        Self {
+            call,
+            inbound: VecDeque::new(),
+            heard_all: false,
+            said_all: false,
+            gone: false,
+            credit: CONNECTION_WINDOW,
+            taken: 0,
+            room: CONNECTION_WINDOW,
+            reader: None,
+            writer: None,
+        }
+    }
+
+    /// Whether nothing more is said of it, by either side.
+    pub(super) fn is_over(&self) -> bool {
+        self.gone || self.heard_all && self.said_all
+    }
+
+    /// Takes in what the guest says; nothing: that was all.
+    pub(super) fn received(&mut self, bytes: &[u8]) -> Result<(), Parted> {
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let credit = self.credit.checked_sub(length).filter(|_| !self.heard_all);
+        let Some(credit) = credit else {
+            return Err(Parted::Senseless(
+                "more of a connection than there was credit for".to_owned(),
+            ));
+        };
+        self.credit = credit;
+        self.heard_all = bytes.is_empty();
+        self.inbound.extend(bytes);
+        wake(&mut self.reader);
+        Ok(())
+    }
+
+    /// The guest has taken so much.
+    pub(super) fn delivered(&mut self, bytes: u32) -> Result<(), Parted> {
+        self.room = self.room.saturating_add(bytes);
+        if self.room > CONNECTION_WINDOW {
+            return Err(Parted::Senseless("more delivered than there was".to_owned()));
+        }
+        wake(&mut self.writer);
+        Ok(())
+    }
+
+    /// There is nobody at the other end any more.
+    pub(super) fn dropped(&mut self) {
+        self.gone = true;
+        wake(&mut self.reader);
+        wake(&mut self.writer);
+    }
+
+    fn read(&mut self, id: u32, buffer: &mut ReadBuf<'_>, outbox: &mut Vec<u8>) -> bool {
+        let (first, _) = self.inbound.as_slices();
+        let count = first.len().min(buffer.remaining());
+        buffer.put_slice(&first[..count]);
+        self.inbound.drain(..count);
+        self.taken += count as u32;
+        // Less is not worth a frame; whoever waits for credit has used all of the window.
+        if self.taken >= CONNECTION_WINDOW / 2 && !self.is_over() {
+            let bytes = std::mem::take(&mut self.taken);
+            self.credit += bytes;
+            Order::Allow {
+                connection: id,
+                bytes,
+            }
+            .write(outbox);
+        }
+        count > 0
+    }
+}
+
+fn wake(waker: &mut Option<Waker>) {
+    if let Some(waker) = waker.take() {
+        waker.wake();
+    }
+}
+
+impl GuestStream {
+    /// The connection of this number, which has just come.
+    pub(super) fn new(line: Arc<Line>, id: u32) -> Self {
+        Self { line, id }
+    }
+}
+
+impl AsyncRead for GuestStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.line.on_connection(self.id, |flow, outbox| {
+            if flow.read(self.id, buffer, outbox) || flow.heard_all || buffer.remaining() == 0 {
+                return Poll::Ready(Ok(()));
+            }
+            if flow.gone {
+                return Poll::Ready(Err(ErrorKind::ConnectionReset.into()));
+            }
+            flow.reader = Some(context.waker().clone());
+            Poll::Pending
+        })
+    }
+}
+
+impl AsyncWrite for GuestStream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.line.on_connection(self.id, |flow, outbox| {
+            if flow.gone || flow.said_all {
+                return Poll::Ready(Err(ErrorKind::BrokenPipe.into()));
+            }
+            let count = bytes.len().min(MAX_PIECE).min(flow.room as usize);
+            if count == 0 && !bytes.is_empty() {
+                flow.writer = Some(context.waker().clone());
+                return Poll::Pending;
+            }
+            // Nothing would mean the end.
+            if count > 0 {
+                flow.room -= count as u32;
+                let (connection, bytes) = (self.id, bytes[..count].to_vec());
+                Order::Deliver { connection, bytes }.write(outbox);
+            }
+            Poll::Ready(Ok(count))
+        })
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.line.on_connection(self.id, |flow, outbox| {
+            if !flow.said_all && !flow.gone {
+                flow.said_all = true;
+                let (connection, bytes) = (self.id, Vec::new());
+                Order::Deliver { connection, bytes }.write(outbox);
+            }
+            Poll::Ready(Ok(()))
+        })
+    }
+}
+
+impl Drop for GuestStream {
+    fn drop(&mut self) {
+        self.line.forget(&[self.id]);
+    }
+}
