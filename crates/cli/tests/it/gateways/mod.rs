@@ -2,3 +2,132 @@
 
 mod discord;
 mod telegram;
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::eventually;
+use crate::world::World;
+
+/// A gateway that runs, and what it must never say.
+struct Bot {
+    child: Child,
+    log: PathBuf,
+    token: &'static str,
+}
+
+/// A use of `host_exec` that waits for its answer.
+struct Asking(Child);
+
+impl Bot {
+    /// `ringfence gateway ARGS…`
+    fn start(world: &World, args: &[&str], env: &[(&str, &str)], token: &'static str) -> Self {
+        let env: Vec<_> = env
+            .iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect();
+        let log = (0..)
+            .map(|number| world.dir.path(&format!("home/bot{number}.log")))
+            .find(|log| !log.exists())
+            .unwrap();
+        let file = File::create(&log).unwrap();
+        let child = world
+            .command(&env, [&["gateway"], args].concat())
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .spawn()
+            .unwrap();
+        world.watch(child.id());
+        Self { child, log, token }
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    #[track_caller]
+    fn until(&self, words: &str) {
+        eventually(words, || self.said().contains(words));
+    }
+
+    /// That it ends by itself, for this reason, with a word on what to do.
+    #[track_caller]
+    fn ended(mut self, status: i32, words: &str) {
+        let ended = self.child.wait().unwrap().code();
+        let said = self.said();
+        assert_eq!(ended, Some(status), "{said}");
+        assert!(said.contains(words) && said.contains("\nhint: "), "{said}");
+        assert!(!said.contains(self.token), "{said}");
+    }
+
+    /// Ends it; it ends well, if it can.
+    #[track_caller]
+    fn stop(mut self, world: &World, signal: &str) {
+        world.signal(&self.child, signal);
+        let status = self.child.wait().unwrap().code();
+        assert_eq!(status, (signal != "KILL").then_some(0), "{}", self.said());
+        assert!(!self.said().contains(self.token), "{}", self.said());
+    }
+}
+
+/// What a failed test leaves would go on for ever.
+impl Drop for Bot {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Asking {
+    fn of(world: &World, command: &str, options: &[&str]) -> Self {
+        let arguments = json!({ "command": command }).to_string();
+        let args = [&["tool", "host_exec", &arguments, "--json"], options].concat();
+        let mut tool = world.command(&[], args);
+        let child = tool.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        world.watch(child.id());
+        Self(child)
+    }
+
+    /// Whoever asked no longer wants to know.
+    fn killed(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    fn end(mut self) -> Value {
+        let mut printed = String::new();
+        let mut stdout = self.0.stdout.take().unwrap();
+        stdout.read_to_string(&mut printed).unwrap();
+        self.0.wait().unwrap();
+        serde_json::from_str(&printed).unwrap()
+    }
+}
+
+/// Ends a world, and shows that nothing is left and that the token is nowhere.
+#[track_caller]
+fn close(world: World, token: &str) {
+    for file in files(&world.dir.path("")) {
+        let contents = fs::read(&file).unwrap_or_default();
+        let found = contents.windows(token.len()).any(|part| part == token.as_bytes());
+        assert!(!found, "the token is in {}", file.display());
+    }
+    world.close();
+}
+
+/// All regular files below a directory, but the binary.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => found.extend(files(&entry.path())),
+            Ok(kind) if kind.is_file() && entry.file_name() != "ringfence" => found.push(entry.path()),
+            _ => {}
+        }
+    }
+    found
+}

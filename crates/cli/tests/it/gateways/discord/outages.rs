@@ -180,7 +180,7 @@ fn buttons_of_a_bot_that_has_ended_are_void() {
     let (setting, bot) = Setting::running("");
     let asking = setting.ask("touch made");
     let old = setting.fake.message(0);
-    setting.stop(bot);
+    bot.stop(&setting.world, "TERM");
     let bot = setting.bot();
     setting.fake.greeted(2);
     let fresh = setting.fake.message(1);

@@ -19,7 +19,7 @@ fn what_waited_before_the_gateway_is_asked_and_a_gateway_that_starts_anew_asks_a
     });
     let bot = setting.bot();
     let old = setting.fake.message(0);
-    setting.stop(bot, "KILL");
+    bot.stop(&setting.world, "KILL");
     // Nobody hears this until there is a gateway.
     let unheard = setting
         .fake

@@ -86,7 +86,7 @@ fn a_token_comes_from_the_environment_or_a_file_and_is_never_shown() {
     let bot = setting.bot_with(&["--config", file], &[]);
     bot.until("everybody on this machine may read it");
     bot.until("connected to the engine");
-    setting.stop(bot, "INT");
+    bot.stop(&setting.world, "INT");
     setting.end();
 }
 
@@ -121,7 +121,7 @@ fn a_telegram_that_cannot_be_reached_is_tried_again_and_its_address_is_not_told(
     );
     bot.until("telegram cannot be reached: ");
     assert!(!bot.said().contains("/bot"), "{}", bot.said());
-    setting.stop(bot, "TERM");
+    bot.stop(&setting.world, "TERM");
     setting.end();
 }
 
@@ -145,6 +145,6 @@ fn the_ids_that_the_configuration_needs_are_told_and_nothing_is_asked() {
     bot.until(&format!("user {ANN} (@ann) writes in chat {GROUP}\n"));
     let calls = setting.fake.world().calls.clone();
     assert!(calls.iter().all(|call| call.starts_with("get")), "{calls:?}");
-    setting.stop(bot, "INT");
+    bot.stop(&setting.world, "INT");
     setting.end();
 }
