@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use super::store::{Store, now};
+use super::store::Store;
 use super::{Error, Question, Remember, Request};
 use crate::owner::owner_name;
 
@@ -14,14 +14,19 @@ const LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
 /// Answers that are kept at once.
 const MAX_GRANTS: i64 = 10_000;
 
-/// Keeps what a person allowed for the rest of a session.
-pub(super) fn give(change: &Transaction<'_>, request: &Request, remember: Remember) -> Result<(), Error> {
+/// Keeps what a person allowed at this time for the rest of a session.
+pub(super) fn give(
+    change: &Transaction<'_>,
+    request: &Request,
+    remember: Remember,
+    now: u64,
+) -> Result<(), Error> {
     let remaining = match remember {
         Remember::Uses(uses) => Some(uses),
         Remember::Session => None,
         Remember::Once | Remember::Always => return Ok(()),
     };
-    change.execute("DELETE FROM grants WHERE expires <= ?", [now()])?;
+    change.execute("DELETE FROM grants WHERE expires <= ?", [now])?;
     change.execute(
         "DELETE FROM grants WHERE rowid NOT IN (SELECT rowid FROM grants ORDER BY rowid DESC LIMIT ?)",
         [MAX_GRANTS - 1],
@@ -34,7 +39,7 @@ pub(super) fn give(change: &Transaction<'_>, request: &Request, remember: Rememb
             conversation(request.session.as_deref(), &request.asker),
             request.kind.subject(&request.text),
             remaining,
-            now().saturating_add(u64::try_from(LIFETIME.as_millis()).unwrap_or(u64::MAX)),
+            now.saturating_add(u64::try_from(LIFETIME.as_millis()).unwrap_or(u64::MAX)),
         ],
     )?;
     Ok(())
@@ -52,29 +57,30 @@ fn conversation(session: Option<&str>, process: &str) -> String {
     }
 }
 
-/// Whether an answer holds, and for how many uses if they are counted.
+/// Whether an answer holds at this time, and for how many uses if they are counted.
 fn left(
     connection: &Connection,
     (scope, conversation, subject): (&str, &str, &str),
+    now: u64,
 ) -> Result<Option<Option<u32>>, Error> {
     let sql = "SELECT remaining FROM grants WHERE scope = ? AND session = ? AND subject = ? AND expires > ?";
-    let values = params![scope, conversation, subject, now()];
+    let values = params![scope, conversation, subject, now];
     Ok(connection.query_row(sql, values, |row| row.get(0)).optional()?)
 }
 
 impl Store {
-    /// Whether a person has allowed this before, for the session; one use of it is then spent.
-    pub(super) fn spend(&mut self, question: &Question) -> Result<bool, Error> {
+    /// Whether a person has allowed this before, for the session, and it holds at this time; one use of it is then spent.
+    pub(super) fn spend(&mut self, question: &Question, now: u64) -> Result<bool, Error> {
         let session = question.session.as_ref().map(|session| session.as_str());
         let conversation = conversation(session, &owner_name());
         let subject = question.kind.subject(&question.text);
         let key = (question.scope.as_str(), conversation.as_str(), subject.as_str());
         // Mostly there is none, and then nobody has to wait.
-        if left(&self.connection, key)?.is_none() {
+        if left(&self.connection, key, now)?.is_none() {
             return Ok(false);
         }
         let change = self.change()?;
-        let found = left(&change, key)?;
+        let found = left(&change, key, now)?;
         let sql = match found {
             None => return Ok(false),
             Some(None) => return Ok(true),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::store::Store;
+use super::store::{Store, now};
 use super::{
     Answer, Approved, Asked, Chat, Error, Event, Id, Listener, Notice, Question, Remember, Request, State,
     Unanswerable, Verdict,
@@ -138,7 +138,7 @@ impl Service {
                 return Ok(Some("a lasting approval".to_owned()));
             }
             Ok(store
-                .spend(&question)?
+                .spend(&question, now())?
                 .then(|| "an approval for the session".to_owned()))
         })
         .await

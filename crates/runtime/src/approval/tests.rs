@@ -1,13 +1,13 @@
 //! Questions from asking to acting.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+mod remembered;
+mod store;
 
 use ringfence_policy::{Scope, Timeout};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-use super::store::Store;
+use super::store::{Store, now};
 use super::*;
 use crate::audit::Digest;
 
@@ -29,6 +29,22 @@ impl Pair {
         let (service, mut asking) = (self.asks.clone(), JoinSet::new());
         asking.spawn(async move { service.ask(question).await });
         asking
+    }
+
+    /// Asks, and has it answered so.
+    async fn answered(&self, question: Question, answer: impl FnOnce(&Request) -> Answer) -> Decision {
+        let asking = self.ask(question);
+        self.answers.answer(answer(&self.only().await)).await.unwrap();
+        decided(asking).await
+    }
+
+    /// Asks, and has it answered with a yes that holds for more than this once.
+    async fn granted(&self, question: Question, remember: Remember) {
+        let answer = |request: &Request| Answer {
+            remember,
+            ..yes(request)
+        };
+        assert_eq!(self.answered(question, answer).await, approved("ann"));
     }
 
     /// The only request that waits, once there is one.
@@ -86,6 +102,14 @@ fn no(request: &Request) -> Answer {
     }
 }
 
+fn approved(by: &str) -> Decision {
+    Decision::Approved { by: by.to_owned() }
+}
+
+fn rejected() -> Decision {
+    Decision::Rejected { by: "ann".to_owned() }
+}
+
 fn refused(result: Result<Request, Error>) -> Unanswerable {
     match result {
         Err(Error::Unanswerable(why)) => why,
@@ -101,12 +125,8 @@ async fn decided(mut asking: JoinSet<Result<Decision, Error>>) -> Decision {
 async fn a_yes_and_a_no_reach_the_asker_and_a_yes_is_taken_once() {
     let pair = Pair::new();
     for (answer, decision, state) in [
-        (
-            yes as fn(&Request) -> Answer,
-            Decision::Approved { by: "ann".to_owned() },
-            State::Consumed,
-        ),
-        (no, Decision::Rejected { by: "ann".to_owned() }, State::Rejected),
+        (yes as fn(&Request) -> Answer, approved("ann"), State::Consumed),
+        (no, rejected(), State::Rejected),
     ] {
         let asking = pair.ask(command("apt upgrade -y"));
         let request = pair.only().await;
@@ -211,7 +231,7 @@ async fn guessed_ids_other_chats_and_other_texts_are_refused() {
     assert_eq!(refused(pair.answers.answer(other).await), Unanswerable::OtherText);
     assert_eq!(pair.state(&request.id).await, State::Pending);
     pair.answers.answer(yes(&request)).await.unwrap();
-    assert_eq!(decided(asking).await, Decision::Approved { by: "ann".to_owned() });
+    assert_eq!(decided(asking).await, approved("ann"));
 }
 
 #[tokio::test]
@@ -254,372 +274,4 @@ async fn an_approval_whose_asker_died_before_acting_is_told_as_abandoned() {
     pair.answers.history().await.unwrap();
     assert_eq!(pair.state(&request.id).await, State::Abandoned);
     assert!(!pair.store().happen(&request.id, Event::Consume).unwrap());
-}
-
-#[tokio::test]
-async fn an_answer_for_the_session_holds_there_and_nowhere_else() {
-    let pair = Pair::new();
-    let asking = pair.ask(command("x"));
-    let request = pair.only().await;
-    let session = Answer {
-        remember: Remember::Session,
-        ..yes(&request)
-    };
-    pair.answers.answer(session).await.unwrap();
-    decided(asking).await;
-    for _ in 0..3 {
-        let again = pair.asks.ask(command("x")).await.unwrap();
-        assert_eq!(
-            again,
-            Decision::Approved {
-                by: "an approval for the session".to_owned()
-            }
-        );
-    }
-    let other_text = command("x ");
-    let other_session = Question {
-        session: Some("other".parse().unwrap()),
-        ..command("x")
-    };
-    let no_session = Question {
-        session: None,
-        ..command("x")
-    };
-    let other_scope = Question {
-        scope: "bob".parse().unwrap(),
-        ..command("x")
-    };
-    for question in [other_text, other_session, no_session, other_scope] {
-        let asking = pair.ask(question);
-        let request = pair.only().await;
-        pair.answers.answer(no(&request)).await.unwrap();
-        assert_eq!(decided(asking).await, Decision::Rejected { by: "ann".to_owned() });
-    }
-}
-
-#[tokio::test]
-async fn so_many_uses_are_so_many() {
-    let pair = Pair::new();
-    let asking = pair.ask(command("x"));
-    let request = pair.only().await;
-    let thrice = Answer {
-        remember: Remember::Uses(3),
-        ..yes(&request)
-    };
-    pair.answers.answer(thrice).await.unwrap();
-    decided(asking).await;
-    let question = command("x");
-    let mut spent = 0;
-    while pair.store().spend(&question).unwrap() {
-        spent += 1;
-    }
-    assert_eq!(spent, 3);
-}
-
-#[tokio::test]
-async fn uses_are_neither_spent_twice_nor_by_a_namesake_nor_after_the_machine_has_started_anew() {
-    let pair = Pair::new();
-    let asking = pair.ask(command("x"));
-    let request = pair.only().await;
-    let many = Answer {
-        remember: Remember::Uses(100),
-        ..yes(&request)
-    };
-    pair.answers.answer(many).await.unwrap();
-    decided(asking).await;
-    let path = pair.dir.path().join("approvals.db");
-    let spent: usize = std::thread::scope(|scope| {
-        let spenders: Vec<_> = (0..16)
-            .map(|_| {
-                scope.spawn(|| {
-                    let mut store = Store::open(&path).unwrap();
-                    (0..20).filter(|_| store.spend(&command("x")).unwrap()).count()
-                })
-            })
-            .collect();
-        spenders.into_iter().map(|spender| spender.join().unwrap()).sum()
-    });
-    assert_eq!(spent, 100);
-
-    // What a process may do without a session, a session of that name may not.
-    let namesake = Question {
-        session: Some(crate::owner::owner_name().parse().unwrap()),
-        ..command("y")
-    };
-    let process = Question {
-        session: None,
-        ..command("y")
-    };
-    let asking = pair.ask(process.clone());
-    let request = pair.only().await;
-    let session = Answer {
-        remember: Remember::Session,
-        ..yes(&request)
-    };
-    pair.answers.answer(session).await.unwrap();
-    decided(asking).await;
-    let mut store = pair.store();
-    assert!(store.spend(&process).unwrap() && !store.spend(&namesake).unwrap());
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    let set = "UPDATE grants SET session = replace(session, ?, 'before')";
-    assert_eq!(store.connection.execute(set, [boot.trim()]).unwrap(), 1);
-    assert!(!store.spend(&process).unwrap());
-}
-
-#[tokio::test]
-async fn a_lasting_approval_is_a_line_that_a_person_can_revoke() {
-    let pair = Pair::new();
-    let asking = pair.ask(command("echo \"a\"\nb"));
-    let request = pair.only().await;
-    pair.answers
-        .answer(Answer {
-            remember: Remember::Always,
-            ..yes(&request)
-        })
-        .await
-        .unwrap();
-    decided(asking).await;
-    let again = pair
-        .asks
-        .ask(Question {
-            session: None,
-            ..command("echo \"a\"\nb")
-        })
-        .await
-        .unwrap();
-    assert_eq!(
-        again,
-        Decision::Approved {
-            by: "a lasting approval".to_owned()
-        }
-    );
-    let file = pair.answers.approved();
-    let holds = |scope, text| file.holds(scope, text, "").unwrap();
-    assert!(
-        holds("local", "echo \"a\"\nb") && !holds("bob", "echo \"a\"\nb") && !holds("local", "echo \"a\"")
-    );
-    // What the person wrote stays, and what the person takes out is gone.
-    let text = std::fs::read_to_string(file.path()).unwrap();
-    std::fs::write(file.path(), format!("# mine\n{text}")).unwrap();
-    file.add("local", "ls", "", "ann").unwrap();
-    file.add("local", "ls", "", "ann").unwrap();
-    let text = std::fs::read_to_string(file.path()).unwrap();
-    assert!(
-        text.starts_with("# mine\n") && file.entries().unwrap().len() == 2,
-        "{text}"
-    );
-    std::fs::write(file.path(), "# mine\n").unwrap();
-    assert!(!holds("local", "ls"));
-}
-
-#[tokio::test]
-async fn a_file_that_others_may_write_to_or_that_makes_no_sense_allows_nothing() {
-    use std::os::unix::fs::PermissionsExt;
-    let pair = Pair::new();
-    let file = pair.asks.approved();
-    file.add("local", "x", "", "ann").unwrap();
-    assert!(file.holds("local", "x", "").unwrap());
-    std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o620)).unwrap();
-    assert!(matches!(
-        file.holds("local", "x", ""),
-        Err(Error::Approved { .. })
-    ));
-    let asking = pair.ask(command("x"));
-    pair.answers.answer(no(&pair.only().await)).await.unwrap();
-    assert_eq!(decided(asking).await, Decision::Rejected { by: "ann".to_owned() });
-    std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o600)).unwrap();
-    let good = std::fs::read_to_string(file.path()).unwrap();
-    for bad in [
-        "[[command]]\ntext = ''\nscope = 'local'\n",
-        "[[command]]\ntext = 'y'\n",
-        "x",
-        "[[other]]\n",
-    ] {
-        std::fs::write(file.path(), format!("{good}\n{bad}")).unwrap();
-        assert!(
-            matches!(file.holds("local", "x", ""), Err(Error::Approved { .. })),
-            "{bad}"
-        );
-    }
-}
-
-#[tokio::test]
-async fn a_remembered_answer_holds_in_its_directory_and_for_its_files_alone() {
-    let pair = Pair::new();
-    let at = |directory: &str, files: &str| {
-        let mut question = command("./job");
-        if let Kind::Command { place, .. } = &mut question.kind {
-            place.directory = directory.to_owned();
-            place.files = Some(Digest::of(files.as_bytes()));
-        }
-        question
-    };
-    for remember in [Remember::Session, Remember::Always] {
-        let asking = pair.ask(at("/a", "1"));
-        let request = pair.only().await;
-        let answer = Answer {
-            remember,
-            ..yes(&request)
-        };
-        pair.answers.answer(answer).await.unwrap();
-        decided(asking).await;
-        // The same again is not asked.
-        decided(pair.ask(at("/a", "1"))).await;
-        let elsewhere = [at("/b", "1"), at("/a/", "1"), at("", "1")];
-        let others = elsewhere
-            .into_iter()
-            .chain((remember == Remember::Session).then(|| at("/a", "2")));
-        for other in others {
-            let asking = pair.ask(other);
-            let request = pair.only().await;
-            pair.answers.answer(yes(&request)).await.unwrap();
-            decided(asking).await;
-        }
-        let forgotten = pair.store();
-        forgotten.connection.execute("DELETE FROM grants", []).unwrap();
-    }
-}
-
-#[tokio::test]
-async fn what_may_not_be_remembered_is_not_taken_at_all() {
-    let pair = Pair::new();
-    let kind = Kind::Command {
-        reasons: Vec::new(),
-        risk: None,
-        lasting: Lasting::Never,
-        place: Place::default(),
-    };
-    let asking = pair.ask(Question {
-        kind,
-        ..command("bash -c x")
-    });
-    let request = pair.only().await;
-    let always = Answer {
-        remember: Remember::Always,
-        ..yes(&request)
-    };
-    assert_eq!(
-        refused(pair.answers.answer(always).await),
-        Unanswerable::NotRemembered
-    );
-    assert!(pair.answers.approved().entries().unwrap().is_empty());
-    pair.answers.answer(yes(&request)).await.unwrap();
-    decided(asking).await;
-}
-
-#[tokio::test]
-async fn texts_and_questions_are_bounded_and_a_thousand_requests_leave_their_history() {
-    let pair = Pair::new();
-    for text in [String::new(), "x".repeat(MAX_TEXT + 1)] {
-        assert!(matches!(pair.asks.ask(command(&text)).await, Err(Error::Text(_))));
-    }
-    let mut store = pair.store();
-    let insert = |store: &mut Store, scope: &str| {
-        let id = Id::random().unwrap();
-        let question = Question {
-            scope: scope.parse().unwrap(),
-            ..command("x")
-        };
-        store.insert(&id, &question).map(|()| id)
-    };
-    let mut own = Vec::new();
-    for _ in 0..MAX_PENDING_PER_SCOPE {
-        own.push(insert(&mut store, "ann").unwrap());
-    }
-    assert!(matches!(
-        insert(&mut store, "ann"),
-        Err(Error::TooMany(MAX_PENDING_PER_SCOPE))
-    ));
-    for number in MAX_PENDING_PER_SCOPE..MAX_PENDING {
-        insert(&mut store, &format!("u{}", number / MAX_PENDING_PER_SCOPE)).unwrap();
-    }
-    assert!(matches!(
-        insert(&mut store, "last"),
-        Err(Error::TooMany(MAX_PENDING))
-    ));
-    // Once one is answered there is room again.
-    for _ in 0..MAX_HISTORY {
-        assert!(store.happen(&own.pop().unwrap(), Event::Reject).unwrap());
-        own.push(insert(&mut store, "ann").unwrap());
-    }
-    let kept: usize = store
-        .connection
-        .query_row("SELECT count(*) FROM requests", [], |row| row.get(0))
-        .unwrap();
-    assert!(kept <= MAX_HISTORY + MAX_PENDING, "{kept}");
-    assert_eq!(store.waiting().unwrap().len(), MAX_PENDING);
-}
-
-#[tokio::test]
-async fn a_gateway_is_known_by_the_chats_it_serves_until_it_or_its_engine_goes() {
-    let pair = Pair::new();
-    let (one, two): (Chat, Chat) = ("telegram_1".parse().unwrap(), "telegram_2".parse().unwrap());
-    assert!(!pair.asks.is_heard(&one).await.unwrap());
-    let listener = pair.answers.listen(None, None).await.unwrap();
-    assert!(pair.asks.is_heard(&one).await.unwrap() && pair.asks.is_heard(&two).await.unwrap());
-    let chats = Some(BTreeSet::from([two.clone()]));
-    let listener = pair.answers.listen(Some(listener), chats).await.unwrap();
-    assert!(!pair.asks.is_heard(&one).await.unwrap() && pair.asks.is_heard(&two).await.unwrap());
-    pair.store()
-        .connection
-        .execute("UPDATE listeners SET owner = 'ringfence-1-1'", [])
-        .unwrap();
-    assert!(!pair.asks.is_heard(&two).await.unwrap());
-    let listener = pair.answers.listen(Some(listener), None).await.unwrap();
-    pair.answers.leave(listener).await.unwrap();
-    assert!(!pair.asks.is_heard(&two).await.unwrap());
-}
-
-#[tokio::test]
-async fn a_notice_waits_for_whoever_passes_it_on() {
-    let pair = Pair::new();
-    pair.asks.notify(&Chat::local(), "ran").await.unwrap();
-    pair.asks
-        .notify(&Chat::local(), &"ü".repeat(10_000))
-        .await
-        .unwrap();
-    let notices = pair.answers.notices(None).await.unwrap();
-    assert_eq!((notices.len(), notices[0].text.as_str()), (2, "ran"));
-    assert!(notices[1].text.len() <= 4096);
-    pair.answers.delivered(notices[1].number).await.unwrap();
-    assert!(pair.answers.notices(None).await.unwrap().is_empty());
-    assert_eq!(
-        pair.answers.notices(Some(notices[0].number)).await.unwrap().len(),
-        1
-    );
-}
-
-#[test]
-fn the_store_is_ours_alone_and_one_of_another_version_is_refused() {
-    use std::os::unix::fs::PermissionsExt;
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("approvals.db");
-    let store = Store::open(&path).unwrap();
-    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
-    for name in ["approvals.db", "approvals.db-wal", "approvals.db-shm"] {
-        assert_eq!(mode(&dir.path().join(name)), 0o600, "{name}");
-    }
-    store.connection.pragma_update(None, "user_version", 2).unwrap();
-    drop(store);
-    assert!(matches!(Store::open(&path), Err(Error::Foreign(_))));
-}
-
-#[test]
-fn a_store_that_another_makes_is_waited_for() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("approvals.db");
-    let other = rusqlite::Connection::open(&path).unwrap();
-    other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    // SQLite refuses at once: it has no wait for a change of the journal.
-    let refused = rusqlite::Connection::open(&path)
-        .unwrap()
-        .pragma_update(None, "journal_mode", "wal");
-    assert!(refused.is_err());
-    std::thread::scope(|scope| {
-        let opening = scope.spawn(|| Store::open(&path).map(drop));
-        // Most likely it has tried by then.
-        std::thread::park_timeout(std::time::Duration::from_millis(50));
-        other.execute_batch("COMMIT").unwrap();
-        opening.join().unwrap().unwrap();
-    });
 }

@@ -1,0 +1,212 @@
+//! Answers that hold for more than once: where, how often, how long.
+
+use super::*;
+
+#[tokio::test]
+async fn an_answer_for_the_session_holds_there_and_nowhere_else() {
+    let pair = Pair::new();
+    pair.granted(command("x"), Remember::Session).await;
+    for _ in 0..3 {
+        let again = pair.asks.ask(command("x")).await.unwrap();
+        assert_eq!(again, approved("an approval for the session"));
+    }
+    let other_text = command("x ");
+    let other_session = Question {
+        session: Some("other".parse().unwrap()),
+        ..command("x")
+    };
+    let no_session = Question {
+        session: None,
+        ..command("x")
+    };
+    let other_scope = Question {
+        scope: "bob".parse().unwrap(),
+        ..command("x")
+    };
+    for question in [other_text, other_session, no_session, other_scope] {
+        assert_eq!(pair.answered(question, no).await, rejected());
+    }
+}
+
+#[tokio::test]
+async fn so_many_uses_are_so_many() {
+    let pair = Pair::new();
+    pair.granted(command("x"), Remember::Uses(3)).await;
+    let question = command("x");
+    let mut spent = 0;
+    while pair.store().spend(&question, now()).unwrap() {
+        spent += 1;
+    }
+    assert_eq!(spent, 3);
+}
+
+#[tokio::test]
+async fn what_holds_for_a_session_ends_with_its_time_counted_or_not() {
+    const HOUR: u64 = 60 * 60 * 1000;
+    for remember in [Remember::Session, Remember::Uses(100)] {
+        let pair = Pair::new();
+        let before = now();
+        pair.granted(command("x"), remember).await;
+        let mut store = pair.store();
+        let mut holds = |at| store.spend(&command("x"), at).unwrap();
+        assert!(holds(now()) && holds(before + 12 * HOUR - 1), "{remember:?}");
+        assert!(!holds(now() + 12 * HOUR), "{remember:?}");
+        // Then the person is asked again.
+        let over = "UPDATE grants SET expires = ?";
+        assert_eq!(store.connection.execute(over, [now()]).unwrap(), 1);
+        assert_eq!(pair.answered(command("x"), no).await, rejected());
+    }
+}
+
+#[tokio::test]
+async fn uses_are_neither_spent_twice_nor_by_a_namesake_nor_after_the_machine_has_started_anew() {
+    let pair = Pair::new();
+    pair.granted(command("x"), Remember::Uses(100)).await;
+    let path = pair.dir.path().join("approvals.db");
+    let spent: usize = std::thread::scope(|scope| {
+        let spenders: Vec<_> = (0..16)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut store = Store::open(&path).unwrap();
+                    (0..20)
+                        .filter(|_| store.spend(&command("x"), now()).unwrap())
+                        .count()
+                })
+            })
+            .collect();
+        spenders.into_iter().map(|spender| spender.join().unwrap()).sum()
+    });
+    assert_eq!(spent, 100);
+
+    // What a process may do without a session, a session of that name may not.
+    let namesake = Question {
+        session: Some(crate::owner::owner_name().parse().unwrap()),
+        ..command("y")
+    };
+    let process = Question {
+        session: None,
+        ..command("y")
+    };
+    pair.granted(process.clone(), Remember::Session).await;
+    let mut store = pair.store();
+    assert!(store.spend(&process, now()).unwrap() && !store.spend(&namesake, now()).unwrap());
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let set = "UPDATE grants SET session = replace(session, ?, 'before')";
+    assert_eq!(store.connection.execute(set, [boot.trim()]).unwrap(), 1);
+    assert!(!store.spend(&process, now()).unwrap());
+}
+
+#[tokio::test]
+async fn a_lasting_approval_is_a_line_that_a_person_can_revoke() {
+    let pair = Pair::new();
+    pair.granted(command("echo \"a\"\nb"), Remember::Always).await;
+    let again = pair
+        .asks
+        .ask(Question {
+            session: None,
+            ..command("echo \"a\"\nb")
+        })
+        .await
+        .unwrap();
+    assert_eq!(again, approved("a lasting approval"));
+    let file = pair.answers.approved();
+    let holds = |scope, text| file.holds(scope, text, "").unwrap();
+    assert!(
+        holds("local", "echo \"a\"\nb") && !holds("bob", "echo \"a\"\nb") && !holds("local", "echo \"a\"")
+    );
+    // What the person wrote stays, and what the person takes out is gone.
+    let text = std::fs::read_to_string(file.path()).unwrap();
+    std::fs::write(file.path(), format!("# mine\n{text}")).unwrap();
+    file.add("local", "ls", "", "ann").unwrap();
+    file.add("local", "ls", "", "ann").unwrap();
+    let text = std::fs::read_to_string(file.path()).unwrap();
+    assert!(
+        text.starts_with("# mine\n") && file.entries().unwrap().len() == 2,
+        "{text}"
+    );
+    std::fs::write(file.path(), "# mine\n").unwrap();
+    assert!(!holds("local", "ls"));
+}
+
+#[tokio::test]
+async fn a_file_that_others_may_write_to_or_that_makes_no_sense_allows_nothing() {
+    use std::os::unix::fs::PermissionsExt;
+    let pair = Pair::new();
+    let file = pair.asks.approved();
+    file.add("local", "x", "", "ann").unwrap();
+    assert!(file.holds("local", "x", "").unwrap());
+    std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o620)).unwrap();
+    assert!(matches!(
+        file.holds("local", "x", ""),
+        Err(Error::Approved { .. })
+    ));
+    assert_eq!(pair.answered(command("x"), no).await, rejected());
+    std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o600)).unwrap();
+    let good = std::fs::read_to_string(file.path()).unwrap();
+    for bad in [
+        "[[command]]\ntext = ''\nscope = 'local'\n",
+        "[[command]]\ntext = 'y'\n",
+        "x",
+        "[[other]]\n",
+    ] {
+        std::fs::write(file.path(), format!("{good}\n{bad}")).unwrap();
+        assert!(
+            matches!(file.holds("local", "x", ""), Err(Error::Approved { .. })),
+            "{bad}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_remembered_answer_holds_in_its_directory_and_for_its_files_alone() {
+    let pair = Pair::new();
+    let at = |directory: &str, files: &str| {
+        let mut question = command("./job");
+        if let Kind::Command { place, .. } = &mut question.kind {
+            place.directory = directory.to_owned();
+            place.files = Some(Digest::of(files.as_bytes()));
+        }
+        question
+    };
+    for remember in [Remember::Session, Remember::Always] {
+        pair.granted(at("/a", "1"), remember).await;
+        // The same again is not asked.
+        decided(pair.ask(at("/a", "1"))).await;
+        let elsewhere = [at("/b", "1"), at("/a/", "1"), at("", "1")];
+        let others = elsewhere
+            .into_iter()
+            .chain((remember == Remember::Session).then(|| at("/a", "2")));
+        for other in others {
+            pair.answered(other, yes).await;
+        }
+        let forgotten = pair.store();
+        forgotten.connection.execute("DELETE FROM grants", []).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_may_not_be_remembered_is_not_taken_at_all() {
+    let pair = Pair::new();
+    let kind = Kind::Command {
+        reasons: Vec::new(),
+        risk: None,
+        lasting: Lasting::Never,
+        place: Place::default(),
+    };
+    let asking = pair.ask(Question {
+        kind,
+        ..command("bash -c x")
+    });
+    let request = pair.only().await;
+    let always = Answer {
+        remember: Remember::Always,
+        ..yes(&request)
+    };
+    assert_eq!(
+        refused(pair.answers.answer(always).await),
+        Unanswerable::NotRemembered
+    );
+    assert!(pair.answers.approved().entries().unwrap().is_empty());
+    pair.answers.answer(yes(&request)).await.unwrap();
+    decided(asking).await;
+}

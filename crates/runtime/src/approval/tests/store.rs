@@ -1,0 +1,123 @@
+//! The store: its bounds, who listens, what waits to be told, its file.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::*;
+
+#[tokio::test]
+async fn texts_and_questions_are_bounded_and_a_thousand_requests_leave_their_history() {
+    let pair = Pair::new();
+    for text in [String::new(), "x".repeat(MAX_TEXT + 1)] {
+        assert!(matches!(pair.asks.ask(command(&text)).await, Err(Error::Text(_))));
+    }
+    let mut store = pair.store();
+    let insert = |store: &mut Store, scope: &str| {
+        let id = Id::random().unwrap();
+        let question = Question {
+            scope: scope.parse().unwrap(),
+            ..command("x")
+        };
+        store.insert(&id, &question).map(|()| id)
+    };
+    let mut own = Vec::new();
+    for _ in 0..MAX_PENDING_PER_SCOPE {
+        own.push(insert(&mut store, "ann").unwrap());
+    }
+    assert!(matches!(
+        insert(&mut store, "ann"),
+        Err(Error::TooMany(MAX_PENDING_PER_SCOPE))
+    ));
+    for number in MAX_PENDING_PER_SCOPE..MAX_PENDING {
+        insert(&mut store, &format!("u{}", number / MAX_PENDING_PER_SCOPE)).unwrap();
+    }
+    assert!(matches!(
+        insert(&mut store, "last"),
+        Err(Error::TooMany(MAX_PENDING))
+    ));
+    // Once one is answered there is room again.
+    for _ in 0..MAX_HISTORY {
+        assert!(store.happen(&own.pop().unwrap(), Event::Reject).unwrap());
+        own.push(insert(&mut store, "ann").unwrap());
+    }
+    let kept: usize = store
+        .connection
+        .query_row("SELECT count(*) FROM requests", [], |row| row.get(0))
+        .unwrap();
+    assert!(kept <= MAX_HISTORY + MAX_PENDING, "{kept}");
+    assert_eq!(store.waiting().unwrap().len(), MAX_PENDING);
+}
+
+#[tokio::test]
+async fn a_gateway_is_known_by_the_chats_it_serves_until_it_or_its_engine_goes() {
+    let pair = Pair::new();
+    let (one, two): (Chat, Chat) = ("telegram_1".parse().unwrap(), "telegram_2".parse().unwrap());
+    assert!(!pair.asks.is_heard(&one).await.unwrap());
+    let listener = pair.answers.listen(None, None).await.unwrap();
+    assert!(pair.asks.is_heard(&one).await.unwrap() && pair.asks.is_heard(&two).await.unwrap());
+    let chats = Some(BTreeSet::from([two.clone()]));
+    let listener = pair.answers.listen(Some(listener), chats).await.unwrap();
+    assert!(!pair.asks.is_heard(&one).await.unwrap() && pair.asks.is_heard(&two).await.unwrap());
+    pair.store()
+        .connection
+        .execute("UPDATE listeners SET owner = 'ringfence-1-1'", [])
+        .unwrap();
+    assert!(!pair.asks.is_heard(&two).await.unwrap());
+    let listener = pair.answers.listen(Some(listener), None).await.unwrap();
+    pair.answers.leave(listener).await.unwrap();
+    assert!(!pair.asks.is_heard(&two).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_notice_waits_for_whoever_passes_it_on() {
+    let pair = Pair::new();
+    pair.asks.notify(&Chat::local(), "ran").await.unwrap();
+    pair.asks
+        .notify(&Chat::local(), &"ü".repeat(10_000))
+        .await
+        .unwrap();
+    let notices = pair.answers.notices(None).await.unwrap();
+    assert_eq!((notices.len(), notices[0].text.as_str()), (2, "ran"));
+    assert!(notices[1].text.len() <= 4096);
+    pair.answers.delivered(notices[1].number).await.unwrap();
+    assert!(pair.answers.notices(None).await.unwrap().is_empty());
+    assert_eq!(
+        pair.answers.notices(Some(notices[0].number)).await.unwrap().len(),
+        1
+    );
+}
+
+#[test]
+fn the_store_is_ours_alone_and_one_of_another_version_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("approvals.db");
+    let store = Store::open(&path).unwrap();
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    for name in ["approvals.db", "approvals.db-wal", "approvals.db-shm"] {
+        assert_eq!(mode(&dir.path().join(name)), 0o600, "{name}");
+    }
+    store.connection.pragma_update(None, "user_version", 2).unwrap();
+    drop(store);
+    assert!(matches!(Store::open(&path), Err(Error::Foreign(_))));
+}
+
+#[test]
+fn a_store_that_another_makes_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("approvals.db");
+    let other = rusqlite::Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    // SQLite refuses at once: it has no wait for a change of the journal.
+    let refused = rusqlite::Connection::open(&path)
+        .unwrap()
+        .pragma_update(None, "journal_mode", "wal");
+    assert!(refused.is_err());
+    std::thread::scope(|scope| {
+        let opening = scope.spawn(|| Store::open(&path).map(drop));
+        // Most likely it has tried by then.
+        std::thread::park_timeout(std::time::Duration::from_millis(50));
+        other.execute_batch("COMMIT").unwrap();
+        opening.join().unwrap().unwrap();
+    });
+}
