@@ -25,6 +25,15 @@ pub(crate) fn containers(context: &Context) -> anyhow::Result<Containers> {
     Ok(Containers::new(settings(context)?))
 }
 
+/// The containers of runs, some of them ready beforehand: for a process that serves many.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub(crate) fn ready(context: &Context) -> anyhow::Result<Containers> {
+    let size = context.config()?.engine.container_pool_size;
+    Ok(Containers::keeping(size as usize, settings(context)?))
+}
+
 /// The containers of the tool `shell`, which have no network.
 ///
 /// # Errors

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &McpArgs, context: &Context) -> anyhow::Result<ExitCode>
         context,
         scope: args.user.clone().unwrap_or_else(Scope::local),
         backend: Arc::new(backend(context)?),
-        containers: Arc::new(container::containers(context)?),
+        containers: Arc::new(container::ready(context)?),
         named: args
             .workspace
             .as_deref()

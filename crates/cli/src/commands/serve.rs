@@ -49,7 +49,7 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
         let console = Served::open(approvals.clone(), context).await?;
         let mut terminate = signal(SignalKind::terminate())?;
         let backend = Arc::new(Local::new(settings));
-        let sandboxes = Arc::new(Sandboxes::new(container::containers(context)?));
+        let sandboxes = Arc::new(Sandboxes::new(container::ready(context)?));
         backend
             .warm_up(&Scope::local(), None)
             .await

@@ -137,7 +137,11 @@ fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static s
         | "sandbox.preload" => return None,
         "sandbox.max_output" => (is_kept(value, present), KEPT),
         // Each is multiplied by what one guest may use, and some are there before anybody asks for them.
-        "engine.pool_size" | "engine.max_concurrent" | "engine.queue" | "engine.max_sessions" => (
+        "engine.pool_size"
+        | "engine.container_pool_size"
+        | "engine.max_concurrent"
+        | "engine.queue"
+        | "engine.max_sessions" => (
             value
                 .as_u64()
                 .is_none_or(|number| Some(number) <= present.as_u64()),
@@ -227,7 +231,13 @@ mod tests {
 
     #[test]
     fn what_all_guests_take_together_is_not_the_projects_to_raise() {
-        for key in ["pool_size", "max_concurrent", "queue", "max_sessions"] {
+        for key in [
+            "pool_size",
+            "container_pool_size",
+            "max_concurrent",
+            "queue",
+            "max_sessions",
+        ] {
             let key = format!("engine.{key}");
             assert!(allowed(&key, json!(1)), "{key}");
             assert!(!allowed(&key, json!(1_000_000)), "{key}");

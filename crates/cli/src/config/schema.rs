@@ -535,6 +535,8 @@ impl Default for Audit {
 pub(crate) struct Engine {
     /// Warm workers kept ready.
     pub(crate) pool_size: u32,
+    /// Containers kept ready for runs, those of Docker and Podman together; 0: none.
+    pub(crate) container_pool_size: u32,
     /// Runs at once.
     pub(crate) max_concurrent: u32,
     /// Requests that may wait; further ones are told "busy".
@@ -561,6 +563,7 @@ impl Default for Engine {
     fn default() -> Self {
         Self {
             pool_size: 8,
+            container_pool_size: 2,
             max_concurrent: 16,
             queue: 256,
             rotate_after_runs: 1_000,

@@ -93,7 +93,7 @@ impl Engine {
     }
 
     /// A workspace that programs may write.
-    fn workspace(&self, name: &str) -> String {
+    pub(crate) fn workspace(&self, name: &str) -> String {
         let path = self.dir.path(name);
         fs::create_dir(&path).unwrap();
         chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();

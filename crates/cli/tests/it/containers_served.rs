@@ -1,6 +1,9 @@
 //! Runs in containers that an engine of ours makes.
 
+use std::fs;
 use std::process::{Child, Stdio};
+
+use serde_json::{Value, json};
 
 use crate::containers::{Engine, engines};
 use crate::support::{Output, entries, eventually, eventually_none, finish};
@@ -13,8 +16,14 @@ struct Place {
 }
 
 fn places() -> Vec<Place> {
+    places_with("")
+}
+
+/// Such places, with these lines in the configuration of our engine.
+fn places_with(lines: &str) -> Vec<Place> {
     let place = |engine| {
         let world = World::before_engine();
+        world.dir.write("config/ringfence/ringfence.toml", lines);
         world.start_engine();
         Place { world, engine }
     };
@@ -26,6 +35,25 @@ impl Place {
         let first = ["run", "--runtime", self.engine.name];
         let all = first.iter().chain(args);
         finish(&mut self.world.command(&[], all), b"")
+    }
+
+    #[track_caller]
+    fn json(&self, args: &[&str]) -> Value {
+        let all = ["--json"].iter().chain(args).copied().collect::<Vec<_>>();
+        let output = self.run(&all);
+        let parsed = serde_json::from_str(&output.stdout);
+        parsed.map_err(|error| format!("{error}: {output:?}")).unwrap()
+    }
+
+    /// The same request until a container that waited for it serves it: only there is its memory measured.
+    #[track_caller]
+    fn pooled(&self, args: &[&str]) -> Value {
+        let mut result = Value::Null;
+        eventually("a container that waits serves it", || {
+            result = self.json(args);
+            result["meta"]["cpu_seconds"].is_number()
+        });
+        result
     }
 
     fn start(&self, args: &[&str]) -> Child {
@@ -49,7 +77,7 @@ const SLEEP: &[&str] = &["-c", "import time; time.sleep(600)", "--timeout", "600
 
 #[test]
 fn the_engine_makes_the_container_and_ends_it_with_its_caller() {
-    for place in places() {
+    for place in places_with("[engine]\ncontainer_pool_size = 0\n") {
         let mut child = place.start(SLEEP);
         eventually("the container runs", || place.running().len() == 1);
         place.world.signal(&child, "TERM");
@@ -73,5 +101,161 @@ fn an_engine_that_is_set_up_otherwise_is_left_alone() {
         let output = finish(command.env("DOCKER_IMAGE", "no-such-image:1"), b"");
         output.refused(125, "there is no image no-such-image:1");
         assert_eq!(place.run(&["-c", "print(1)"]).ok(), "1\n");
+    }
+}
+
+/// What is the same of a result, whichever container the request got.
+fn same(result: &Value) -> Value {
+    let meta = [
+        "outcome",
+        "timed_out",
+        "truncated",
+        "stdout_bytes",
+        "stderr_bytes",
+        "isolation",
+        "resource_limits",
+        "runtime",
+        "language",
+        "output_files",
+        "warnings",
+    ];
+    let meta = meta.map(|key| (key.to_owned(), result["meta"][key].clone()));
+    json!([
+        result["stdout"],
+        result["stderr"],
+        result["exit_code"],
+        Value::Object(meta.into_iter().collect())
+    ])
+}
+
+const PROGRAMS: &[&[&str]] = &[
+    &[
+        "-c",
+        "import os, sys; print(os.getcwd(), os.getuid(), sys.stdin.read()); print(2, file=sys.stderr); sys.exit(3)",
+    ],
+    &["-c", "import os; os.kill(os.getpid(), 11)"],
+    &[
+        "-c",
+        "import os; print(open('/output/x', 'w').write('1'), os.listdir('/workspace'))",
+    ],
+    &["--timeout", "1s", "-c", "print(1, flush=True)\nwhile True: pass"],
+    &["--max-output", "1KiB", "-c", "print('x' * 5_000_000)"],
+    &[
+        "-c",
+        "f = open('/output/x', 'wb')\nfor _ in range(80): f.write(bytes(1 << 20))\nf.close()\nwhile True: pass",
+    ],
+    &[
+        "-l",
+        "bash",
+        "-c",
+        "echo $1 $TMPDIR $USER $K; ulimit -n -u -c; umask; exit 4",
+        "--env",
+        "K=v",
+        "--",
+        "word",
+    ],
+];
+
+#[test]
+fn a_container_that_waited_gives_the_same_result() {
+    for place in places() {
+        for args in PROGRAMS {
+            let mut alone = vec!["--no-engine"];
+            alone.extend(*args);
+            let alone = place.json(&alone);
+            assert!(alone["meta"]["cpu_seconds"].is_null(), "{alone}");
+            assert_eq!(same(&place.pooled(args)), same(&alone), "{args:?}");
+        }
+        let memory = ["--memory", "96MiB", "-c", "x = bytearray(300 << 20)"];
+        let eaten = place.pooled(&memory);
+        assert_eq!(
+            (&eaten["meta"]["outcome"], &eaten["exit_code"]),
+            (&json!("memory_exceeded"), &json!(-9))
+        );
+        let python = place.pooled(&["-c", "print(6 * 7)"]);
+        assert_eq!(
+            (&python["meta"]["warm"], &python["stdout"]),
+            (&json!(true), &json!("42\n"))
+        );
+        assert!(
+            python["meta"]["peak_memory_bytes"].as_u64() > Some(1 << 20),
+            "{python}"
+        );
+    }
+}
+
+#[test]
+fn each_container_serves_one_request_of_one_user() {
+    for place in places() {
+        let leave = [
+            "-l",
+            "bash",
+            "-c",
+            "cat /tmp/x /workspace/x; echo mine > /tmp/x; echo mine > /workspace/x; echo end",
+        ];
+        let first = place.pooled(&leave);
+        let second = place.pooled(&leave);
+        assert_eq!(
+            (&first["stdout"], &second["stdout"]),
+            (&json!("end\n"), &json!("end\n"))
+        );
+        // One of another user does not take what waits for this one.
+        let other = ["--user", "bob", "-l", "bash", "-c", "true"];
+        eventually("two containers wait", || place.running().len() == 2);
+        assert!(place.json(&other)["meta"]["cpu_seconds"].is_null());
+        let limited = ["--pids", "50", "-l", "bash", "-c", "true"];
+        assert!(place.json(&limited)["meta"]["cpu_seconds"].is_null());
+    }
+}
+
+#[test]
+fn a_container_that_waited_sees_what_the_next_one_would_see() {
+    for place in places() {
+        let workspace = place.engine.workspace("shared");
+        let look = "cat file; echo x > .git/hook || echo kept";
+        let args = ["--workspace", &workspace, "-l", "bash", "-c", look];
+        let file = place.engine.dir.path("shared/file");
+        fs::write(&file, "one\n").unwrap();
+        assert_eq!(place.pooled(&args)["stdout"], "one\nkept\n");
+        fs::write(&file, "two\n").unwrap();
+        assert_eq!(place.pooled(&args)["stdout"], "two\nkept\n");
+        // What waits was made before there was anything to keep from being written.
+        let hooks = place.engine.dir.path("shared/.git");
+        fs::create_dir(&hooks).unwrap();
+        std::os::unix::fs::chown(&hooks, Some(65_534), None).unwrap();
+        assert_eq!(place.json(&args)["stdout"], "two\nkept\n");
+        assert_eq!(place.pooled(&args)["stdout"], "two\nkept\n");
+        assert_eq!(entries(&hooks), Vec::<String>::new());
+        // And what lies there by that name is another directory.
+        fs::rename(&workspace, place.engine.dir.path("old")).unwrap();
+        place.engine.workspace("shared");
+        fs::write(&file, "new\n").unwrap();
+        assert_eq!(place.json(&args)["stdout"], "new\nkept\n");
+    }
+}
+
+#[test]
+fn what_waits_goes_with_the_engine_and_what_died_is_not_used() {
+    for place in places() {
+        let args = ["-c", "print(1)"];
+        place.pooled(&args);
+        eventually("two containers wait", || place.running().len() == 2);
+        let names = place.running();
+        let names: Vec<&str> = names.iter().filter_map(|line| line.split(' ').next()).collect();
+        let mut removing = place.engine.dir.program(place.engine.name);
+        finish(removing.args(["rm", "--force"]).args(&names), b"").ok();
+        assert_eq!(place.json(&args)["stdout"], "1\n");
+        place.pooled(&args);
+        let pid = place.world.engine_pid().unwrap();
+        place.world.stop_engine("TERM");
+        assert_eq!(place.engine.left_by(pid), Vec::<String>::new());
+        assert_eq!(entries(&place.world.dir.path("tmp")), Vec::<String>::new());
+        place.world.start_engine();
+        place.pooled(&args);
+        let pid = place.world.engine_pid().unwrap();
+        eventually("a container waits", || !place.running().is_empty());
+        place.world.stop_engine("KILL");
+        place.world.start_engine();
+        eventually_none("what the killed one left", || place.engine.left_by(pid));
     }
 }

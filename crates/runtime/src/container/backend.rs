@@ -2,14 +2,17 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use ringfence_policy::{ExecutionResult, Request};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
-use super::agent::{self, Parted};
+use super::agent::{self, NotRun, Parted};
+use super::frame::Frame;
 use super::manager::Manager;
 use super::pins::Pins;
+use super::pool::{self, Pool};
 use super::spec::{BindError, Image, Network, ParseImageError, ParseNameError, User};
 use super::{ContainerRuntime, Error, Flavor, Surroundings, oneshot};
 use crate::backend;
@@ -55,8 +58,9 @@ impl Settings {
 #[derive(Debug)]
 pub struct Containers {
     pub(super) settings: Settings,
-    docker: OnceCell<Manager>,
-    podman: OnceCell<Manager>,
+    docker: OnceCell<Arc<Manager>>,
+    podman: OnceCell<Arc<Manager>>,
+    pool: Pool,
 }
 
 /// Why a request did not run in a container.
@@ -101,6 +105,9 @@ pub enum RunError {
     /// The agent of a container does not answer.
     #[error(transparent)]
     Parted(#[from] Parted),
+    /// A call was not run in its container.
+    #[error(transparent)]
+    NotRun(#[from] NotRun),
     /// What is asked for exists in the local runtime alone.
     #[error("{0} cannot be had in a container")]
     LocalOnly(&'static str),
@@ -127,6 +134,7 @@ impl RunError {
             Self::NoOwner => "mount /proc",
             Self::AgentFile(_) => "make the state directory yours and writable (`ringfence doctor`)",
             Self::Parted(parted) => parted.hint(),
+            Self::NotRun(error) => error.hint(),
             Self::LocalOnly(_) => "use the local runtime: set SANDBOX_TYPE=local or pass `--runtime local`",
         }
     }
@@ -147,6 +155,9 @@ impl RunError {
                 R::Invalid
             }
             Self::TooMany(_) => R::Busy,
+            Self::NotRun(NotRun::TooLong) => R::Invalid,
+            Self::NotRun(NotRun::NotStarted { .. }) => R::NotFound,
+            Self::NotRun(NotRun::Parted(_)) => R::Failed,
             Self::WorkingDirectory(_) => R::NotFound,
             Self::Filter(_) | Self::NoOwner => R::Unavailable,
             Self::Directory(_) | Self::OutputDirectory(_) | Self::AgentFile(_) | Self::Parted(_) => R::Failed,
@@ -167,7 +178,13 @@ impl From<RunError> for backend::Error {
 impl Containers {
     /// Nothing is asked of an engine before it is needed.
     pub fn new(settings: Settings) -> Self {
+        Self::keeping(0, settings)
+    }
+
+    /// The same, with so many containers at most that wait for requests: for a process that serves many.
+    pub fn keeping(ready: usize, settings: Settings) -> Self {
         Self {
+            pool: Pool::new(ready, settings.clone()),
             settings,
             docker: OnceCell::new(),
             podman: OnceCell::new(),
@@ -203,8 +220,19 @@ impl Containers {
         }
         let destination = output_directory.as_deref().map(Destination::open).transpose();
         let destination = destination.map_err(RunError::OutputDirectory)?;
-        let manager = self.manager(flavor).await?;
-        oneshot::run(self, manager, request, destination.as_ref(), connection).await
+        let manager = self.shared_manager(flavor).await?;
+        let frame = Frame::of(self, manager, request)?;
+        let (made, destination) = ((&**manager, &frame), destination.as_ref());
+        match self.pool.take(manager, &frame, request) {
+            Some(ready) => {
+                let serving = pool::serve(ready, manager, request, destination, connection);
+                self.pool.refilled(serving).await
+            }
+            None => {
+                let serving = oneshot::run(&self.settings, made, request, destination, connection);
+                self.pool.refilled(serving).await
+            }
+        }
     }
 
     /// The sandboxes of this process in an engine; what dead processes left there is removed first.
@@ -212,6 +240,10 @@ impl Containers {
     /// # Errors
     /// If the engine cannot be used.
     pub async fn manager(&self, flavor: Flavor) -> Result<&Manager, RunError> {
+        Ok(self.shared_manager(flavor).await?)
+    }
+
+    async fn shared_manager(&self, flavor: Flavor) -> Result<&Arc<Manager>, RunError> {
         let cell = match flavor {
             Flavor::Docker => &self.docker,
             Flavor::Podman => &self.podman,
@@ -219,14 +251,14 @@ impl Containers {
         cell.get_or_try_init(|| self.open(flavor)).await
     }
 
-    async fn open(&self, flavor: Flavor) -> Result<Manager, RunError> {
+    async fn open(&self, flavor: Flavor) -> Result<Arc<Manager>, RunError> {
         let engine = ContainerRuntime::open(flavor, &self.settings.surroundings).await?;
         let owner = Owner::new().ok_or(RunError::NoOwner)?;
         let info = engine.info().await?;
         let manager = Manager::new(engine, owner, info);
         // What cannot be removed is tried again by the next process.
         let _ = manager.sweep().await;
-        Ok(manager)
+        Ok(Arc::new(manager))
     }
 
     /// The agent's program, as a file that containers can mount.
@@ -250,6 +282,7 @@ impl Containers {
 
     /// Ends what still runs, and waits until nothing is left.
     pub async fn close(&self) {
+        self.pool.close().await;
         for manager in [&self.docker, &self.podman].into_iter().filter_map(OnceCell::get) {
             manager.close().await;
         }

@@ -6,17 +6,17 @@ use ringfence_policy::{ExecutionResult, Isolation, Limits, Outcome, Request};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 
+use super::backend::Settings;
+use super::frame::Frame;
 use super::keeper::Order;
 use super::manager::Manager;
+use super::places::Places;
 use super::runtime::Id;
 use super::spec::{Network, Spec};
 use super::streams::{Attached, Input, Logs};
-use super::{Containers, Error, Life, RunError, places};
-use crate::local::{
-    Chunk, Connection, Destination, Stream, Workdir, harvest, overfull, soon, taken_back, told,
-};
+use super::{Error, Life, RunError};
+use crate::local::{Chunk, Connection, Destination, Stream, Workdir, overfull, soon, taken_back, told};
 use crate::output::{Capture, Captured};
-use places::Places;
 
 /// How long an engine may take to make a container and to take it away, beside the program's own time.
 const ROOM: Duration = Duration::from_secs(120);
@@ -46,15 +46,16 @@ struct Heard {
 
 /// Runs a request in a fresh container.
 pub(super) async fn run(
-    containers: &Containers,
-    manager: &Manager,
+    settings: &Settings,
+    (manager, frame): (&Manager, &Frame),
     request: &Request,
     destination: Option<&Destination>,
     connection: Connection,
 ) -> Result<ExecutionResult, RunError> {
     let since = Instant::now();
-    let places = Places::make(containers, manager, request)?;
-    let spec = places.spec(containers, manager, request, connection.stdin.is_some())?;
+    let places = Places::make(settings, frame.user)?;
+    let program = places.program(request, connection.stdin.is_some())?;
+    let spec = places.spec((settings, frame), program, manager.owner())?;
     let isolation = isolation(manager, &spec);
     let order = Order {
         max_duration: request.limits.timeout.as_duration() + ROOM,
@@ -192,7 +193,7 @@ fn conclude(life: &Life, interruption: Option<Interruption>, broken: bool) -> (O
 }
 
 /// The layers that the engine was told to put up, and that it accepted.
-fn isolation(manager: &Manager, spec: &Spec) -> Isolation {
+pub(super) fn isolation(manager: &Manager, spec: &Spec) -> Isolation {
     let info = manager.info();
     let v2 = info.cgroup_version.as_deref() == Some("2");
     Isolation {
@@ -210,13 +211,6 @@ fn isolation(manager: &Manager, spec: &Spec) -> Isolation {
         cgroup: Some(if v2 { "v2" } else { "v1" }.to_owned()),
         no_new_privs: true,
         capabilities_dropped: true,
-    }
-}
-
-impl Places {
-    fn harvest(&self, destination: Option<&Destination>, limit: u64) -> harvest::Harvest {
-        let source = harvest::open_directory(&self.workdir().path().join("output"));
-        harvest::collect_from(source, destination, limit)
     }
 }
 

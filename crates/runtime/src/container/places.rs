@@ -1,15 +1,17 @@
 //! What a request becomes in a container: its program, its directories, its environment.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
-use ringfence_policy::{Access, EnvName, Language, Mount, Request};
+use ringfence_policy::{Access, EnvName, Language, Request};
 
+use super::backend::Settings;
+use super::frame::Frame;
 use super::manager::Manager;
-use super::spec::{
-    Bind, BindError, Binds, Filter, Init, Log, Name, OciRuntime, Resources, Spec, Stdin, User,
-};
+use super::spec::{Bind, BindError, Binds, Init, Log, Name, Spec, Stdin, User};
 use super::{Containers, RunError};
-use crate::local::{NOBODY, Workdir, Workspace};
+use crate::local::{Destination, NOBODY, Workdir, Workspace, harvest};
+use crate::owner::Owner;
 
 /// Where the program finds things.
 const FIXED: &[(&str, &str)] = &[
@@ -28,71 +30,73 @@ const FIXED: &[(&str, &str)] = &[
 #[derive(Debug)]
 pub(super) struct Places {
     workdir: Workdir,
-    user: User,
+}
+
+/// What is started in a container.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) command: Vec<String>,
+    pub(super) environment: Vec<(EnvName, String)>,
+    pub(super) directory: String,
+    pub(super) stdin: Stdin,
 }
 
 impl Places {
     /// Makes them, for the user that the program will be.
-    pub(super) fn make(
-        containers: &Containers,
-        manager: &Manager,
-        request: &Request,
-    ) -> Result<Self, RunError> {
-        let user = user(containers, manager);
-        let ours = containers.settings.user;
-        // A rootless engine makes the user 0 inside out of ourselves.
-        let owner = (user != ours && user.uid != 0).then_some(user.uid);
-        let workdir = Workdir::create(&containers.settings.scratch, owner).map_err(RunError::Directory)?;
-        if let Some((name, _)) = script(request) {
-            workdir
-                .write_code(&name, &request.code)
-                .map_err(RunError::Directory)?;
-        }
-        Ok(Self { workdir, user })
+    pub(super) fn make(settings: &Settings, user: User) -> Result<Self, RunError> {
+        let workdir = workdir(settings, user).map_err(RunError::Directory)?;
+        Ok(Self { workdir })
     }
 
     pub(super) fn workdir(&self) -> &Workdir {
         &self.workdir
     }
 
+    /// A request as a container starts it, its text in a file.
+    pub(super) fn program(&self, request: &Request, stdin: bool) -> Result<Program, RunError> {
+        if let Some((name, _)) = script(request) {
+            self.workdir
+                .write_code(&name, &request.code)
+                .map_err(RunError::Directory)?;
+        }
+        Ok(Program {
+            command: command(request)?,
+            environment: with(fixed(), &request.env),
+            directory: self.directory(request)?,
+            stdin: if stdin { Stdin::Attached } else { Stdin::Empty },
+        })
+    }
+
     /// The container.
     pub(super) fn spec(
         &self,
-        containers: &Containers,
-        manager: &Manager,
-        request: &Request,
-        stdin: bool,
-    ) -> Result<Spec, RunError> {
-        let settings = &containers.settings;
-        let directory = self.directory(request)?;
+        (settings, frame): (&Settings, &Frame),
+        program: Program,
+        owner: &Owner,
+    ) -> Result<Spec, BindError> {
         Ok(Spec {
             name: Name::unused(),
-            image: containers.image(manager.engine().flavor()),
-            command: command(request)?,
-            env: environment(request),
-            directory,
-            user: self.user,
-            resources: Resources {
-                memory: request.limits.memory,
-                cpus: request.limits.cpus,
-                pids: request.limits.pids,
-                tmp: request.limits.disk,
-            },
-            network: settings.network,
-            filter: Filter::named(&settings.filter).map_err(RunError::Filter)?,
-            binds: self.binds(containers, request)?,
+            image: frame.image.clone(),
+            command: program.command,
+            env: program.environment,
+            directory: program.directory,
+            user: frame.user,
+            resources: frame.resources,
+            network: frame.network,
+            filter: frame.filter.clone(),
+            binds: self.binds(settings, frame)?,
             output: None,
-            oci_runtime: OciRuntime::Default,
+            oci_runtime: frame.oci_runtime,
             init: Init::Engine,
-            stdin: if stdin { Stdin::Attached } else { Stdin::Empty },
+            stdin: program.stdin,
             log: Log::None,
-            scope: request.scope.as_str().to_owned(),
-            owner: manager.owner().clone(),
+            scope: frame.scope.clone(),
+            owner: owner.clone(),
         })
     }
 
     /// Where the program starts. An engine would make what is missing, as root.
-    fn directory(&self, request: &Request) -> Result<String, RunError> {
+    pub(super) fn directory(&self, request: &Request) -> Result<String, RunError> {
         let below = request.working_directory.clone().unwrap_or_default();
         let workspace = request
             .workspace
@@ -104,29 +108,46 @@ impl Places {
         Ok(Path::new("/workspace").join(below).display().to_string())
     }
 
-    fn binds(&self, containers: &Containers, request: &Request) -> Result<Binds, BindError> {
-        let hidden = &containers.settings.hidden;
-        let own = |name: &str| self.workdir.path().join(name);
-        let at = |host: &Path, guest: &str, access| Bind::at(host, Path::new(guest), access, hidden);
-        let workspace = request.workspace.clone().unwrap_or_else(|| own("workspace"));
+    /// What the program has left in its output directory, taken to where it is wanted.
+    pub(super) fn harvest(&self, destination: Option<&Destination>, limit: u64) -> harvest::Harvest {
+        let source = harvest::open_directory(&self.workdir.path().join("output"));
+        harvest::collect_from(source, destination, limit)
+    }
+
+    fn binds(&self, settings: &Settings, frame: &Frame) -> Result<Binds, BindError> {
+        let hidden = &settings.hidden;
+        let own = |name: &str, guest: &str, access| {
+            Bind::at(&self.workdir.path().join(name), Path::new(guest), access, hidden)
+        };
         let mut binds = vec![
-            at(&own("code"), "/code", Access::ReadOnly)?,
-            at(&own("output"), "/output", Access::ReadWrite)?,
-            at(&workspace, "/workspace", Access::ReadWrite)?,
+            own("code", "/code", Access::ReadOnly)?,
+            own("output", "/output", Access::ReadWrite)?,
         ];
-        if request.workspace.is_some() {
-            for path in protected(&workspace, &containers.settings.protected) {
-                let guest = Path::new("/workspace").join(path.file_name().unwrap_or_default());
-                binds.push(Bind::at(&path, &guest, Access::ReadOnly, hidden)?);
-            }
+        if !frame.has_workspace {
+            binds.push(own("workspace", "/workspace", Access::ReadWrite)?);
         }
-        let mounts = request
-            .mounts
-            .iter()
-            .map(|mount: &Mount| Bind::new(mount, hidden));
-        binds.extend(mounts.collect::<Result<Vec<_>, _>>()?);
+        binds.extend(frame.shown.iter().cloned());
         Binds::new(binds)
     }
+}
+
+/// Directories for what such a user does in a container.
+pub(super) fn workdir(settings: &Settings, user: User) -> io::Result<Workdir> {
+    // A rootless engine makes the user 0 inside out of ourselves.
+    let owner = (user != settings.user && user.uid != 0).then_some(user.uid);
+    Workdir::create(&settings.scratch, owner)
+}
+
+/// A workspace as a container sees it, with what the host would execute shown read-only.
+pub(super) fn workspace(workspace: &Path, settings: &Settings) -> Result<Vec<Bind>, BindError> {
+    let hidden = &settings.hidden;
+    let place = Path::new("/workspace");
+    let mut binds = vec![Bind::at(workspace, place, Access::ReadWrite, hidden)?];
+    for path in protected(workspace, &settings.protected) {
+        let guest = place.join(path.file_name().unwrap_or_default());
+        binds.push(Bind::at(&path, &guest, Access::ReadOnly, hidden)?);
+    }
+    Ok(binds)
 }
 
 /// What of a workspace a program may not change.
@@ -189,9 +210,9 @@ pub(super) fn fixed() -> Vec<(EnvName, String)> {
     FIXED.iter().filter_map(pair).collect()
 }
 
-fn environment(request: &Request) -> Vec<(EnvName, String)> {
-    let mut all = fixed();
-    for (name, value) in &request.env {
+/// An environment with these variables in it, before those of the same name.
+pub(super) fn with(mut all: Vec<(EnvName, String)>, more: &[(EnvName, String)]) -> Vec<(EnvName, String)> {
+    for (name, value) in more {
         all.retain(|(known, _)| known != name);
         all.push((name.clone(), value.clone()));
     }

@@ -10,6 +10,7 @@ use bollard::models::VolumeCreateRequest;
 use bollard::query_parameters as query;
 use bollard::{ClientVersion, Docker};
 use futures_util::StreamExt;
+use ringfence_policy::EnvName;
 
 use super::answers;
 use super::endpoint::{self, Address, Surroundings};
@@ -493,6 +494,22 @@ impl ContainerRuntime {
                 other => other,
             })?;
         found.id.ok_or_else(|| asked.senseless())
+    }
+
+    /// The environment that an image gives to its programs, as far as its names can be used.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub(super) async fn image_environment(&self, image: &Image) -> Result<Vec<(EnvName, String)>, Error> {
+        let name = image.to_string();
+        let asked = self.asked("look at the image", &name);
+        let found = within(QUICK, asked, self.docker.inspect_image(&name)).await?;
+        let words = found.config.and_then(|config| config.env).unwrap_or_default();
+        let pair = |word: &String| {
+            let (name, value) = word.split_once('=')?;
+            Some((name.parse().ok()?, value.to_owned()))
+        };
+        Ok(words.iter().filter_map(pair).collect())
     }
 
     pub(super) fn asked<'a>(&'a self, doing: &'static str, what: &'a str) -> Asked<'a> {

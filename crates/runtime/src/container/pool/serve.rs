@@ -1,0 +1,90 @@
+//! One request in a container that waited for it.
+
+use std::time::Instant;
+
+use ringfence_policy::{EnvName, ExecutionResult, Outcome, Request};
+use tokio::sync::watch;
+
+use super::Ready;
+use crate::container::RunError;
+use crate::container::agent::{Finished, NotRun, start};
+use crate::container::manager::Manager;
+use crate::container::places::with;
+use crate::local::{Connection, Destination, overfull, soon, taken_back, told};
+
+/// Runs a request there. The container ends with it, and is removed behind its back.
+pub(in crate::container) async fn serve(
+    ready: Ready,
+    manager: &Manager,
+    request: &Request,
+    destination: Option<&Destination>,
+    connection: Connection,
+) -> Result<ExecutionResult, RunError> {
+    let since = Instant::now();
+    let directory = ready.places.directory(request)?;
+    let (finished, disk_full) = attend(&ready, request, &directory, connection).await?;
+    // Nothing of the call is left in the container, which does nothing but wait for its end.
+    ready.warm.agent().release();
+    let taken = ready.places.harvest(destination, request.limits.disk.0);
+    let end = match (finished.outcome, disk_full) {
+        (Outcome::Cancelled, true) => (Outcome::Signalled, -9),
+        (outcome, _) => (outcome, finished.exit_code),
+    };
+    let runtime = manager.engine().flavor().runtime();
+    let mut result = told((runtime, request), (finished.stdout, finished.stderr), end);
+    let meta = &mut result.meta;
+    meta.isolation = ready.isolation.clone();
+    meta.warm = finished.warm;
+    meta.peak_memory_bytes = finished.peak_memory_bytes;
+    meta.cpu_seconds = finished.cpu_seconds;
+    meta.output_files = taken.files;
+    meta.warnings.extend(finished.warning);
+    meta.warnings.extend(taken.warnings);
+    result.duration = since.elapsed().as_secs_f64();
+    Ok(result)
+}
+
+/// Waits for the end of a call, and ends it where its caller takes it back or its files are too many; whether they were.
+async fn attend(
+    ready: &Ready,
+    request: &Request,
+    directory: &str,
+    connection: Connection,
+) -> Result<(Finished, bool), NotRun> {
+    let (end, ended) = watch::channel(false);
+    let Connection {
+        stdin,
+        output,
+        cancelled,
+    } = connection;
+    let mut call = start(request, directory, stdin.is_some()).map_err(|_| NotRun::TooLong)?;
+    call.environment = words(with(ready.environment.clone(), &request.env));
+    let connection = Connection {
+        stdin,
+        output,
+        cancelled: Some(ended),
+    };
+    let running = ready
+        .warm
+        .agent()
+        .run(call, request.limits.max_output, connection);
+    let full = overfull(
+        ready.places.workdir().path().to_path_buf(),
+        request.limits.disk.0,
+        soon,
+    );
+    tokio::pin!(running);
+    let disk_full = tokio::select! {
+        biased;
+        finished = &mut running => return Ok((finished?, false)),
+        () = taken_back(cancelled) => false,
+        () = full => true,
+    };
+    end.send_replace(true);
+    Ok((running.await?, disk_full))
+}
+
+fn words(environment: Vec<(EnvName, String)>) -> Vec<(String, String)> {
+    let pair = |(name, value): (EnvName, String)| (name.as_str().to_owned(), value);
+    environment.into_iter().map(pair).collect()
+}
