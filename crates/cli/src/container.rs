@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ringfence_runtime::container::backend::{Containers, Settings};
-use ringfence_runtime::container::spec::{Image, Network, User};
+use ringfence_runtime::container::spec::{Image, Network, OciRuntime, User};
 use ringfence_runtime::container::{Flavor, Surroundings};
 use ringfence_runtime::shell::Contained;
 
-use crate::config::values::ContainerRuntime;
+use crate::config::values::{self, ContainerRuntime};
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::high;
@@ -65,6 +65,7 @@ fn settings(context: &Context) -> anyhow::Result<Settings> {
             true => Network::Bridge,
             false => Network::None,
         },
+        oci_runtime: oci_runtime(docker.oci_runtime),
         filter: FILTER.to_owned(),
         hidden: high::hidden(context)?,
         protected: config.permissions.filesystem.protected.clone(),
@@ -80,6 +81,16 @@ fn agent(context: &Context) -> PathBuf {
     match state.starts_with("/run") {
         true => std::env::temp_dir().join(format!("ringfence-agent-{}", own_user().uid)),
         false => state.join("agent"),
+    }
+}
+
+/// What makes containers, as the configuration says it.
+pub(crate) fn oci_runtime(choice: values::OciRuntime) -> OciRuntime {
+    match choice {
+        values::OciRuntime::Default => OciRuntime::Default,
+        values::OciRuntime::Runc => OciRuntime::Runc,
+        values::OciRuntime::Crun => OciRuntime::Crun,
+        values::OciRuntime::Runsc => OciRuntime::Runsc,
     }
 }
 

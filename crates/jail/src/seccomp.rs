@@ -47,7 +47,7 @@ pub enum Ipc {
     Shared,
 }
 
-/// Whether copies of a guest may join namespaces that were made for them.
+/// What becomes of the processes that a guest makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Forks {
@@ -55,6 +55,8 @@ pub enum Forks {
     Never,
     /// A session's forks move into cells of their own.
     IntoCells,
+    /// In a container: a supervisor of ours adopts what a guest leaves behind.
+    Adopted,
 }
 
 /// What differs between one guest's filter and another's.
@@ -135,8 +137,8 @@ pub enum Error {
 /// # Errors
 /// Only for an architecture without a table: that the policy compiles for the others is tested.
 pub fn fence(surface: Surface) -> Result<Program, Error> {
-    static PROGRAMS: [OnceLock<Program>; 20] = [const { OnceLock::new() }; 20];
-    let place = &PROGRAMS[(surface.sockets as usize * 2 + surface.ipc as usize) * 2 + surface.forks as usize];
+    static PROGRAMS: [OnceLock<Program>; 30] = [const { OnceLock::new() }; 30];
+    let place = &PROGRAMS[(surface.sockets as usize * 2 + surface.ipc as usize) * 3 + surface.forks as usize];
     if let Some(program) = place.get() {
         return Ok(program.clone());
     }
@@ -168,7 +170,7 @@ impl Profile {
         let surface = |sockets| Surface {
             sockets,
             ipc: Ipc::Own,
-            forks: Forks::Never,
+            forks: Forks::Adopted,
         };
         Ok(match self {
             Self::Strict => (strict()?, surface(Sockets::Unix)),

@@ -4,6 +4,7 @@ mod browser;
 mod docker;
 mod image;
 mod mcp;
+mod oci;
 mod podman;
 
 use std::fs;
@@ -30,6 +31,8 @@ const PACKAGES: &[(&str, &str, &[&str])] = &[
     ("podman", "podman", &["--version"]),
     ("catatonit", "catatonit", &["--version"]),
     ("runc", "runc", &["--version"]),
+    ("crun", "crun", &["--version"]),
+    ("runsc", "runsc", &["--version"]),
 ];
 
 /// Cargo's own tools, at the versions that the gate was written against.
@@ -52,6 +55,7 @@ pub(crate) fn setup(root: &Path) -> Result<()> {
     mcp::setup(root)?;
     browser::setup(root).context("install what drives the browser of the tests")?;
     docker::setup(root).context("make the Docker container of the tests")?;
+    oci::setup(root).context("make crun and runsc known to Docker")?;
     podman::setup(root).context("start Podman's service")?;
     image::setup(root).context("make the image of sandboxes")
 }

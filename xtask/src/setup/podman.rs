@@ -26,7 +26,10 @@ pub(super) fn setup(root: &Path) -> Result<()> {
     fs::create_dir_all("/run/podman")?;
     // Debian's crun does not work where both versions of control groups are mounted; runc does.
     let arguments = ["--runtime", "runc", "system", "service", "--time=0", SOCKET];
-    program(root, "podman", &arguments).leave_running(File::create(&log)?)?;
+    // Monitors of its containers leave files where it was started.
+    let directory = root.join("target/podman");
+    fs::create_dir_all(&directory)?;
+    program(&directory, "podman", &arguments).leave_running(File::create(&log)?)?;
     let deadline = Instant::now() + PATIENCE;
     while !up() {
         if Instant::now() > deadline {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use ringfence_policy::Limits;
 use ringfence_runtime::container::runtime::Id;
 use ringfence_runtime::container::sandboxes::{NewSandbox, SandboxInfo};
-use ringfence_runtime::container::spec::{Name, OciRuntime};
+use ringfence_runtime::container::spec::Name;
 use ringfence_runtime::container::{self as engines, ContainerRuntime, Flavor, Use};
 use ringfence_runtime::local::Stream;
 use ringfence_server::client::{Client, Error};
@@ -16,7 +16,7 @@ use crate::args::{
     ScopedOptions,
 };
 use crate::config::schema::Template;
-use crate::config::values::{self, NetworkMode, SeccompProfile};
+use crate::config::values::{NetworkMode, SeccompProfile};
 use crate::container;
 use crate::context::Context;
 use crate::exit::{self, Failure};
@@ -94,7 +94,7 @@ fn new_sandbox(args: &SandboxCreateArgs, template: &Template, image: &str) -> Ne
         tmp: Limits::DEFAULT.disk,
         max_duration_ms: u64::try_from(max_duration.as_duration().as_millis()).unwrap_or(u64::MAX),
         filter: filter(template.seccomp_profile).to_owned(),
-        oci_runtime: oci_runtime(args.oci_runtime.unwrap_or(template.oci_runtime)),
+        oci_runtime: container::oci_runtime(args.oci_runtime.unwrap_or(template.oci_runtime)),
     }
 }
 
@@ -104,15 +104,6 @@ fn filter(profile: SeccompProfile) -> &'static str {
         SeccompProfile::Strict => "strict",
         SeccompProfile::Standard => "standard",
         SeccompProfile::StandardNet => "standard-net",
-    }
-}
-
-fn oci_runtime(choice: values::OciRuntime) -> OciRuntime {
-    match choice {
-        values::OciRuntime::Default => OciRuntime::Default,
-        values::OciRuntime::Runc => OciRuntime::Runc,
-        values::OciRuntime::Crun => OciRuntime::Crun,
-        values::OciRuntime::Runsc => OciRuntime::Runsc,
     }
 }
 

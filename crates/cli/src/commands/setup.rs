@@ -26,12 +26,13 @@ pub(crate) fn run(command: &SetupCommand, context: &Context) -> anyhow::Result<E
         .build()?;
     let digest = runtime.block_on(make(args, flavor, &tag, context))?;
     context.paths.make_state()?;
-    Pins::pin(&container::pins(context), flavor, &tag, &digest)?;
+    Pins::pin(&container::pins(context), flavor, &tag, &digest)
+        .map_err(|error| Failure::refused(error.to_string(), error.hint()))?;
     context.ui.out(format!("{tag} {digest}\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn make(args: &ImageArgs, flavor: Flavor, tag: &Image, context: &Context) -> Result<String, Failure> {
+async fn make(args: &ImageArgs, flavor: Flavor, tag: &Image, context: &Context) -> Result<Image, Failure> {
     let engine = ContainerRuntime::open(flavor, &container::surroundings(context)).await;
     let engine = engine.map_err(|error| Failure::refused(error.to_string(), error.hint()))?;
     let ui = context.ui;

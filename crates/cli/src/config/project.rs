@@ -16,7 +16,7 @@ use super::keys::dotted;
 /// Sections that no code acts on yet, so that there is nothing to weaken.
 ///
 /// Whoever brings a section to life takes it off this list and decides key by key what a project may say.
-const LATER: &[&str] = &["codeExecution", "skills", "templates"];
+const LATER: &[&str] = &["codeExecution", "skills"];
 
 /// What becomes of a value in a project's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +41,7 @@ pub(crate) fn verdict(path: &[String], value: &Value, present: &Value) -> Verdic
         "permissions" | "egress" | "hostExecution" => {
             permission(&dotted(path), value, present).map_or(Verdict::Holds, Verdict::PassedOver)
         }
+        "templates" => template(path, value, present).map_or(Verdict::Holds, Verdict::PassedOver),
         _ => refusal(path, value, present).map_or(Verdict::Holds, Verdict::Refused),
     }
 }
@@ -115,6 +116,42 @@ fn permission(key: &str, value: &Value, present: &Value) -> Option<&'static str>
     (!allowed).then_some(reason)
 }
 
+/// Why a project's word about a template is passed over. One that only the project knows is measured by the default.
+fn template(path: &[String], value: &Value, present: &Value) -> Option<&'static str> {
+    let (allowed, reason) = match path.last().map_or("", String::as_str) {
+        // Amounts, and what the guest finds inside.
+        "image" | "memory_limit" | "cpu_limit" | "max_pids" | "max_duration" => return None,
+        "network_mode" => (
+            value == "none" || present == "restricted",
+            "it would let sandboxes reach a network",
+        ),
+        "allowed_hosts" => (
+            holds_all(present, value),
+            "it would let sandboxes reach more hosts",
+        ),
+        "seccomp_profile" => (
+            filter_width(value) <= filter_width(present),
+            "it would let sandboxes make more system calls",
+        ),
+        "oci_runtime" => (value == "runsc", OCI_RUNTIME),
+        _ => (false, "nobody has decided yet whether it could weaken the fence"),
+    };
+    (!allowed).then_some(reason)
+}
+
+/// What the engine chooses may be gVisor.
+const OCI_RUNTIME: &str =
+    "it would choose what makes containers, and only gVisor is never less than what you have";
+
+/// How much a filter lets through; of no filter, what the default does.
+fn filter_width(profile: &Value) -> u8 {
+    match profile.as_str() {
+        Some("strict") => 0,
+        Some("standard") | None => 1,
+        Some(_) => 2,
+    }
+}
+
 /// What a project may have held in memory of a program's output, unless more is held already.
 const MAX_KEPT: Bytes = Bytes::mib(64);
 
@@ -154,7 +191,9 @@ fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static s
         | "engine.session_lifetime_minutes"
         | "artifacts.store" => return None,
         "engine.console" | "engine.listen" => (false, "it would decide where you are asked"),
-        key if key.starts_with("sandbox.docker.") => return None,
+        "sandbox.docker.image" | "sandbox.docker.cpu_limit" | "sandbox.docker.memory_limit" => return None,
+        "sandbox.docker.network_enabled" => (value == false, "it would let programs reach a network"),
+        "sandbox.docker.oci_runtime" => (value == "runsc", OCI_RUNTIME),
         // Another runtime than `local` answers that it is not available.
         "sandbox.type" => (value != "local", "you asked for another runtime"),
         "sandbox.python" | "sandbox.javascript" => {
@@ -354,6 +393,30 @@ mod tests {
         assert!(allowed("permissions.tool_limits.shell_timeout_secs", json!(1)));
         let passed = verdict(&path(runner), &json!("host"), &json!("fenced"));
         assert!(matches!(passed, Verdict::PassedOver(_)));
+    }
+
+    #[test]
+    fn containers_can_be_tightened_and_not_opened() {
+        assert!(!allowed("sandbox.docker.network_enabled", json!(true)));
+        for key in ["sandbox.docker.oci_runtime", "templates.mine.oci_runtime"] {
+            assert!(allowed(key, json!("runsc")), "{key}");
+            assert!(!allowed_over(json!("runsc"), key, json!("default")), "{key}");
+            assert!(!allowed_over(json!("default"), key, json!("runc")), "{key}");
+        }
+        let profile = "templates.ai-provider.seccomp_profile";
+        assert!(!allowed(profile, json!("standard")));
+        assert!(allowed_over(json!("standard-net"), profile, json!("standard")));
+        assert!(allowed("templates.mine.seccomp_profile", json!("standard")));
+        assert!(!allowed("templates.mine.seccomp_profile", json!("standard-net")));
+        let (network, hosts) = (
+            "templates.code-executor.network_mode",
+            "templates.x.allowed_hosts",
+        );
+        assert!(!allowed(network, json!("restricted")));
+        assert!(allowed_over(json!("restricted"), network, json!("none")));
+        assert!(allowed_over(json!(["a", "b"]), hosts, json!(["a"])));
+        assert!(!allowed(hosts, json!(["a"])));
+        assert!(allowed("templates.mine.memory_limit", json!("64MiB")));
     }
 
     #[test]

@@ -141,6 +141,8 @@ pub(crate) struct Docker {
     #[serde(serialize_with = "values::shown")]
     #[schemars(with = "values::Size")]
     pub(crate) memory_limit: Bytes,
+    /// What makes the container: `runc`, `crun`, `runsc` (gVisor), or `default`, the container engine's choice.
+    pub(crate) oci_runtime: values::OciRuntime,
 }
 
 impl Default for Docker {
@@ -150,6 +152,7 @@ impl Default for Docker {
             network_enabled: false,
             cpu_limit: values::cpus("0.5"),
             memory_limit: Bytes::mib(256),
+            oci_runtime: values::OciRuntime::Default,
         }
     }
 }

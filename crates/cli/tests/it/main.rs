@@ -25,6 +25,7 @@ mod leftovers;
 mod mcp;
 mod model;
 mod network;
+mod oci;
 mod policy;
 mod proofs;
 mod providers;

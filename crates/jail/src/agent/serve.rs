@@ -51,8 +51,9 @@ impl Agent {
             calls: BTreeMap::new(),
             network: Network::default(),
             newest: None,
-            // What it does for the first process makes no difference.
-            adoption: sys::become_subreaper().is_ok(),
+            // What it does for the first process makes no difference. gVisor of 2022 says yes to the first process alone,
+            // and cannot be asked what it is.
+            adoption: sys::become_subreaper().is_ok() && sys::is_subreaper(),
             sweeping: false,
         })
     }

@@ -25,11 +25,15 @@ fn surfaces() -> impl Iterator<Item = Surface> {
         Sockets::UnixAndTcp,
         Sockets::UnixAndInternet,
     ];
-    let ipcs = [Ipc::Own, Ipc::Shared];
-    let both = ipcs.map(|ipc| [Forks::Never, Forks::IntoCells].map(|forks| (ipc, forks)));
+    let both = [
+        (Ipc::Own, Forks::Never),
+        (Ipc::Own, Forks::IntoCells),
+        (Ipc::Own, Forks::Adopted),
+        (Ipc::Shared, Forks::Never),
+        (Ipc::Shared, Forks::IntoCells),
+    ];
     sockets.into_iter().flat_map(move |sockets| {
         both.into_iter()
-            .flatten()
             .map(move |(ipc, forks)| Surface { sockets, ipc, forks })
     })
 }
@@ -137,6 +141,7 @@ fn naive(file: &Value, surface: Surface, name: &str, args: &[u64]) -> u32 {
     let forks = match surface.forks {
         Forks::Never => "never",
         Forks::IntoCells => "into-cells",
+        Forks::Adopted => "adopted",
     };
     let has = |list: &Value, item: &str| {
         list.as_array()

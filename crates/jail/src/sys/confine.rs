@@ -36,6 +36,14 @@ pub(crate) fn become_subreaper() -> io::Result<()> {
     prctl(libc::PR_SET_CHILD_SUBREAPER, 1)
 }
 
+/// Whether they do.
+pub(crate) fn is_subreaper() -> bool {
+    let mut answer: libc::c_int = 0;
+    // SAFETY: the option writes one int, to a place that outlives the call.
+    let asked = unsafe { libc::prctl(libc::PR_GET_CHILD_SUBREAPER, &raw mut answer, 0, 0, 0) };
+    check_int(asked).is_ok() && answer != 0
+}
+
 fn prctl(option: libc::c_int, value: libc::c_ulong) -> io::Result<()> {
     // SAFETY: the options used here take one number.
     check_int(unsafe { libc::prctl(option, value, 0, 0, 0) }).map(drop)

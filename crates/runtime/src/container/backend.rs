@@ -11,9 +11,9 @@ use tokio::sync::OnceCell;
 use super::agent::{self, NotRun, Parted};
 use super::frame::Frame;
 use super::manager::Manager;
-use super::pins::Pins;
+use super::pins::{self, Pins};
 use super::pool::{self, Pool};
-use super::spec::{BindError, Image, Network, ParseImageError, ParseNameError, User};
+use super::spec::{BindError, Image, Network, OciRuntime, ParseImageError, ParseNameError, User};
 use super::{ContainerRuntime, Error, Flavor, Surroundings, oneshot};
 use crate::backend;
 use crate::exposure::Hidden;
@@ -32,6 +32,8 @@ pub struct Settings {
     pub pins: PathBuf,
     /// What they may reach.
     pub network: Network,
+    /// What makes them.
+    pub oci_runtime: OciRuntime,
     /// The filter of their system calls, by name.
     pub filter: String,
     /// What no program may see.
@@ -75,6 +77,9 @@ pub enum RunError {
     /// A filter that there is none of.
     #[error(transparent)]
     Filter(UnknownFilter),
+    /// It is not known which image was set up here.
+    #[error(transparent)]
+    Pins(#[from] pins::Error),
     /// No place for the run's files.
     #[error("cannot make the run's directory: {0}")]
     Directory(io::Error),
@@ -124,6 +129,7 @@ impl RunError {
                 "check that the directory for temporary files (`TMPDIR`) can be written and its disk is not full"
             }
             Self::OutputDirectory(_) => "name a directory that you may write, or one that can be made",
+            Self::Pins(error) => error.hint(),
             Self::NoProgram => "name a program",
             Self::WorkingDirectory(_) => {
                 "name a directory of the workspace that exists; without a workspace there is none"
@@ -147,6 +153,8 @@ impl RunError {
                 | Error::NotPermitted { .. }
                 | Error::Endpoint(_)
                 | Error::TooOld { .. }
+                | Error::OciRuntime { .. }
+                | Error::Unfiltered { .. }
                 | Error::ImageMissing { .. } => R::Unavailable,
                 Error::NotFound { .. } => R::NotFound,
                 _ => R::Failed,
@@ -159,7 +167,7 @@ impl RunError {
             Self::NotRun(NotRun::NotStarted { .. }) => R::NotFound,
             Self::NotRun(NotRun::Parted(_)) => R::Failed,
             Self::WorkingDirectory(_) => R::NotFound,
-            Self::Filter(_) | Self::NoOwner => R::Unavailable,
+            Self::Filter(_) | Self::NoOwner | Self::Pins(_) => R::Unavailable,
             Self::Directory(_) | Self::OutputDirectory(_) | Self::AgentFile(_) | Self::Parted(_) => R::Failed,
         }
     }
@@ -270,14 +278,14 @@ impl Containers {
     }
 
     /// What containers are made of: the image that was set up here, if it was, whatever its name means by now.
-    pub(super) fn image(&self, flavor: Flavor) -> Image {
+    pub(super) fn image(&self, flavor: Flavor) -> Result<Image, RunError> {
         self.pinned(flavor, &self.settings.image)
     }
 
     /// An image by its digest, if it was set up here.
-    pub(super) fn pinned(&self, flavor: Flavor, image: &Image) -> Image {
-        let pins = Pins::read(&self.settings.pins);
-        pins.get(flavor, image).unwrap_or_else(|| image.clone())
+    pub(super) fn pinned(&self, flavor: Flavor, image: &Image) -> Result<Image, RunError> {
+        let pins = Pins::read(&self.settings.pins)?;
+        Ok(pins.get(flavor, image).unwrap_or_else(|| image.clone()))
     }
 
     /// Ends what still runs, and waits until nothing is left.

@@ -43,6 +43,24 @@ pub enum Error {
         /// Its version.
         version: String,
     },
+    /// What shall make containers is not what the engine can use.
+    #[error("{} does not make containers with the OCI runtime {wanted}, only with {}", daemon(*flavor), known.join(", "))]
+    OciRuntime {
+        /// Which engine.
+        flavor: Flavor,
+        /// What was asked for.
+        wanted: &'static str,
+        /// What can be asked for.
+        known: Vec<String>,
+    },
+    /// What makes the container passes the filter over.
+    #[error(
+        "gVisor does not apply the filter `{filter}`: in a kernel of its own the program could start processes and write files"
+    )]
+    Unfiltered {
+        /// Which.
+        filter: String,
+    },
     /// The image is not there.
     #[error("there is no image {image}")]
     ImageMissing {
@@ -153,6 +171,18 @@ impl Error {
             Self::TooOld { .. } => {
                 "upgrade it to Docker 20.10 or Podman 4, or later ones, or set SANDBOX_TYPE=local"
             }
+            Self::Unfiltered { .. } => {
+                "ask for another OCI runtime, or for a template with the filter `standard`, whose refusals gVisor's kernel makes up for"
+            }
+            Self::OciRuntime { flavor, .. } => match flavor {
+                Flavor::Docker => {
+                    "install it and name it under `runtimes` in /etc/docker/daemon.json, or ask for one that is known"
+                }
+                Flavor::Podman => {
+                    "Podman's service has one for all containers: start it with `podman --runtime NAME system service`, \
+                     or ask for the one that it has"
+                }
+            },
             Self::ImageMissing { .. } => {
                 "make it with `ringfence setup image`, or name an image that is there"
             }

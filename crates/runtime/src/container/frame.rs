@@ -43,7 +43,7 @@ impl Frame {
         }
         let limits = &request.limits;
         Ok(Self {
-            image: containers.image(manager.engine().flavor()),
+            image: containers.image(manager.engine().flavor())?,
             user: places::user(containers, manager),
             resources: Resources {
                 memory: limits.memory,
@@ -53,7 +53,7 @@ impl Frame {
             },
             network: settings.network,
             filter: Filter::named(&settings.filter).map_err(RunError::Filter)?,
-            oci_runtime: OciRuntime::Default,
+            oci_runtime: manager.oci_runtime(settings.oci_runtime)?,
             scope: request.scope.as_str().to_owned(),
             identities: shown.iter().map(identity).collect(),
             shown,

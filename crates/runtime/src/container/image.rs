@@ -86,7 +86,7 @@ pub async fn build(
     engine: &ContainerRuntime,
     tag: &Image,
     tell: &mut dyn FnMut(&str),
-) -> Result<String, SetupError> {
+) -> Result<Image, SetupError> {
     let mut context = Writer::new(Vec::new());
     context
         .bytes("Dockerfile", DOCKERFILE.as_bytes())
@@ -124,7 +124,7 @@ pub async fn gather(
     engine: &ContainerRuntime,
     tag: &Image,
     tell: &mut dyn FnMut(&str),
-) -> Result<String, SetupError> {
+) -> Result<Image, SetupError> {
     let files = packages::files(std::path::Path::new("/"))?;
     tell(&format!(
         "{} files of {} packages",

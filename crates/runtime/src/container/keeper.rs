@@ -10,7 +10,7 @@ use super::cleanup::{Remains, clean};
 use super::runtime::{Id, Inspected, Status};
 use super::spec::{Spec, labels};
 use super::state::{Event, Failure, State};
-use super::{Attached, ContainerRuntime, Error};
+use super::{Attached, ContainerRuntime, Error, Flavor};
 
 /// How long an engine may take to make a container. Its own time begins when it runs.
 const MAKING: Duration = Duration::from_secs(120);
@@ -209,7 +209,13 @@ async fn gone(engine: &ContainerRuntime, id: &Id) -> Option<Inspected> {
             Ok(found) if found.status == Status::Exited => {
                 // Whoever waited was told the status itself; what is looked up may be older.
                 let exit_code = waited.ok().or(found.exit_code);
-                return Some(Inspected { exit_code, ..found });
+                let asks_why = exit_code == Some(KILLED) && engine.flavor() == Flavor::Docker;
+                let oom_killed = found.oom_killed || asks_why && engine.told_of_memory(id).await;
+                return Some(Inspected {
+                    exit_code,
+                    oom_killed,
+                    ..found
+                });
             }
             Ok(found) if found.status == Status::Removing => return None,
             Ok(_) => lost_since = None,

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::keeper::{Command, Keeper, Life, Order};
 use super::orphans::{self, Swept};
 use super::runtime::{Id, Info};
-use super::spec::Name;
+use super::spec::{Name, OciRuntime};
 use super::state::State;
 use super::{Attached, ContainerRuntime, Error, RunResult};
 use crate::owner::Owner;
@@ -67,11 +67,21 @@ impl Manager {
         &self.owner
     }
 
+    /// What will make a container for which this was asked; [`OciRuntime::Default`] if it is none that we know.
+    ///
+    /// # Errors
+    /// If the engine would make it with another one.
+    pub fn oci_runtime(&self, wanted: OciRuntime) -> Result<OciRuntime, Error> {
+        self.info.oci_runtime(self.engine.flavor(), wanted)
+    }
+
     /// Makes a sandbox and starts it; its streams, if they were ordered. If that fails, nothing is left of it.
     ///
     /// # Errors
     /// If it cannot be made.
-    pub async fn sandbox(&self, order: Order) -> Result<(Sandbox, Option<Attached>), Error> {
+    pub async fn sandbox(&self, mut order: Order) -> Result<(Sandbox, Option<Attached>), Error> {
+        order.spec.oci_runtime = self.oci_runtime(order.spec.oci_runtime)?;
+        order.spec.is_filtered()?;
         let name = order.spec.name.clone();
         let (life, watched) = watch::channel(Life::BEGIN);
         let (commands, received) = mpsc::channel(QUEUE);

@@ -12,7 +12,7 @@ use super::keeper::Order;
 use super::manager::Manager;
 use super::places::Places;
 use super::runtime::Id;
-use super::spec::{Network, Spec};
+use super::spec::{Network, OciRuntime, Spec};
 use super::streams::{Attached, Input, Logs};
 use super::{Error, Life, RunError};
 use crate::local::{Chunk, Connection, Destination, Stream, Workdir, overfull, soon, taken_back, told};
@@ -206,11 +206,21 @@ pub(super) fn isolation(manager: &Manager, spec: &Spec) -> Isolation {
         // Podman ignores the wish where control groups are of version 1.
         cgroup_ns: v2 || manager.engine().flavor() == super::Flavor::Docker,
         time_ns: false,
-        seccomp: Some(spec.filter.name().to_owned()),
+        seccomp: filter(spec),
         landlock_abi: 0,
         cgroup: Some(if v2 { "v2" } else { "v1" }.to_owned()),
         no_new_privs: true,
         capabilities_dropped: true,
+    }
+}
+
+/// What looks at the system calls of the program. gVisor answers them itself, and passes the filter over.
+fn filter(spec: &Spec) -> Option<String> {
+    match spec.oci_runtime {
+        OciRuntime::Runc | OciRuntime::Crun => Some(spec.filter.name().to_owned()),
+        OciRuntime::Runsc => Some("gvisor".to_owned()),
+        // What it makes of a filter is not known.
+        OciRuntime::Default => None,
     }
 }
 

@@ -4,38 +4,108 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::Flavor;
 use super::spec::Image;
 
 /// The digests, by engine and name.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Pins(BTreeMap<String, String>);
+pub struct Pins(BTreeMap<String, Image>);
+
+/// Why it is not known which images were set up here.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be read or written.
+    #[error("cannot use the list of images {}: {error}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// It does not hold what we write there. Without it any image of the same name would do.
+    #[error("the list of images {} is damaged: {why}", path.display())]
+    Damaged {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl Error {
+    /// What the reader can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::File { .. } => "make the state directory yours and writable (`ringfence doctor`)",
+            Self::Damaged { .. } => "remove the file, and make the images again with `ringfence setup image`",
+        }
+    }
+}
 
 impl Pins {
     /// Reads them; none where there is no such file.
-    pub fn read(path: &Path) -> Self {
-        let text = fs::read(path).unwrap_or_default();
-        Self(serde_json::from_slice(&text).unwrap_or_default())
+    ///
+    /// # Errors
+    /// If there is one that is not ours to read, or not as we write it.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let text = match fs::read(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(failed(path, error)),
+        };
+        let damaged = |why| Error::Damaged {
+            path: path.to_path_buf(),
+            why,
+        };
+        let written: BTreeMap<String, String> =
+            serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+        let pin = |(key, digest): (String, String)| {
+            let image = digest.parse().ok().filter(Image::is_id);
+            Ok((
+                key,
+                image.ok_or_else(|| damaged("it holds what is no digest".to_owned()))?,
+            ))
+        };
+        written
+            .into_iter()
+            .map(pin)
+            .collect::<Result<_, Error>>()
+            .map(Self)
     }
 
     /// Notes the digest of an image.
     ///
     /// # Errors
-    /// If the file cannot be written.
-    pub fn pin(path: &Path, flavor: Flavor, image: &Image, digest: &str) -> io::Result<()> {
-        let mut pins = Self::read(path);
-        pins.0.insert(key(flavor, image), digest.to_owned());
-        let text = serde_json::to_string_pretty(&pins.0)? + "\n";
-        let fresh = path.with_extension("new");
-        fs::write(&fresh, text)?;
-        fs::rename(fresh, path)
+    /// If the file cannot be read or written.
+    pub fn pin(path: &Path, flavor: Flavor, image: &Image, digest: &Image) -> Result<(), Error> {
+        let mut pins = Self::read(path)?;
+        pins.0.insert(key(flavor, image), digest.clone());
+        let written: BTreeMap<&String, String> = pins
+            .0
+            .iter()
+            .map(|(key, digest)| (key, digest.to_string()))
+            .collect();
+        let write = || {
+            let text = serde_json::to_string_pretty(&written)? + "\n";
+            let fresh = path.with_extension("new");
+            fs::write(&fresh, text)?;
+            fs::rename(fresh, path)
+        };
+        write().map_err(|error| failed(path, error))
     }
 
     /// The image by its digest.
     pub fn get(&self, flavor: Flavor, image: &Image) -> Option<Image> {
-        self.0.get(&key(flavor, image))?.parse().ok()
+        self.0.get(&key(flavor, image)).cloned()
+    }
+}
+
+fn failed(path: &Path, error: io::Error) -> Error {
+    Error::File {
+        path: path.to_path_buf(),
+        error,
     }
 }
 
@@ -52,12 +122,30 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("images.json");
         let image: Image = "x:1".parse().unwrap();
-        assert_eq!(Pins::read(&path).get(Flavor::Docker, &image), None);
-        let digest = format!("sha256:{}", "0a".repeat(32));
+        assert_eq!(Pins::read(&path).unwrap().get(Flavor::Docker, &image), None);
+        let digest: Image = format!("sha256:{}", "0a".repeat(32)).parse().unwrap();
         Pins::pin(&path, Flavor::Docker, &image, &digest).unwrap();
-        let pins = Pins::read(&path);
-        assert_eq!(pins.get(Flavor::Docker, &image).unwrap().to_string(), digest);
+        let pins = Pins::read(&path).unwrap();
+        assert_eq!(pins.get(Flavor::Docker, &image), Some(digest));
         assert_eq!(pins.get(Flavor::Podman, &image), None);
         assert_eq!(pins.get(Flavor::Docker, &"x:2".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn a_damaged_list_is_no_empty_list() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("images.json");
+        let image: Image = "x:1".parse().unwrap();
+        for text in ["", "{", "[]", r#"{"docker x:1": "x:2"}"#, r#"{"docker x:1": 1}"#] {
+            fs::write(&path, text).unwrap();
+            let error = Pins::read(&path).unwrap_err();
+            assert!(error.to_string().contains("is damaged"), "{text}: {error}");
+            let error = Pins::pin(&path, Flavor::Docker, &image, &image).unwrap_err();
+            assert!(error.hint().contains("setup image"), "{text}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(matches!(Pins::read(&path), Err(Error::File { .. })));
     }
 }

@@ -16,7 +16,7 @@ use super::answers;
 use super::endpoint::{self, Address, Surroundings};
 use super::error::Asked;
 use super::filters::Filters;
-use super::spec::{Image, Name, Spec};
+use super::spec::{Image, Name, OciRuntime, Spec};
 use super::wire::{API_VERSION, Wire};
 use super::{Error, Flavor};
 
@@ -101,10 +101,37 @@ pub struct Version {
 pub struct Info {
     /// The OCI runtimes that it knows.
     pub runtimes: Vec<String>,
+    /// The one that it uses by itself.
+    pub default_runtime: String,
     /// Whether it runs without the rights of root.
     pub rootless: bool,
     /// The version of the control groups: `1` or `2`.
     pub cgroup_version: Option<String>,
+}
+
+impl Info {
+    /// What will make a container for which this was asked; [`OciRuntime::Default`] if it is none that we know.
+    ///
+    /// # Errors
+    /// If the engine would make it with another one.
+    pub fn oci_runtime(&self, flavor: Flavor, wanted: OciRuntime) -> Result<OciRuntime, Error> {
+        let Some(name) = wanted.name() else {
+            return Ok(OciRuntime::named(&self.default_runtime));
+        };
+        let known = match flavor {
+            Flavor::Docker => self.runtimes.clone(),
+            // It passes over what a request says of it.
+            Flavor::Podman => vec![self.default_runtime.clone()],
+        };
+        match known.iter().any(|known| known == name) {
+            true => Ok(wanted),
+            false => Err(Error::OciRuntime {
+                flavor,
+                wanted: name,
+                known,
+            }),
+        }
+    }
 }
 
 /// A thing in an engine, with the labels on it.
@@ -253,6 +280,7 @@ impl ContainerRuntime {
         let options = info.security_options.unwrap_or_default();
         Ok(Info {
             runtimes,
+            default_runtime: program(&info.default_runtime.unwrap_or_default()),
             rootless: options.iter().any(|option| option.contains("name=rootless")),
             cgroup_version: info.cgroup_version.map(|version| version.to_string()),
         })
@@ -484,7 +512,7 @@ impl ContainerRuntime {
     ///
     /// # Errors
     /// If it is not there.
-    pub async fn image(&self, image: &Image) -> Result<String, Error> {
+    pub async fn image(&self, image: &Image) -> Result<Image, Error> {
         let name = image.to_string();
         let asked = self.asked("look at the image", &name);
         let found = within(QUICK, asked, self.docker.inspect_image(&name))
@@ -493,7 +521,8 @@ impl ContainerRuntime {
                 Error::NotFound { .. } => Error::ImageMissing { image: name.clone() },
                 other => other,
             })?;
-        found.id.ok_or_else(|| asked.senseless())
+        let digest = found.id.and_then(|id| id.parse().ok()).filter(Image::is_id);
+        digest.ok_or_else(|| asked.senseless())
     }
 
     /// The environment that an image gives to its programs, as far as its names can be used.
@@ -535,6 +564,11 @@ pub(super) async fn within<T>(
             patience,
         }),
     }
+}
+
+/// The name of an OCI runtime; Podman says the whole path of one that it was started with.
+fn program(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
 /// An engine's filter finds names by a part of them; what it finds is looked at again.

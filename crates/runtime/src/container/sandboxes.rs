@@ -118,7 +118,7 @@ impl Sandboxes {
         let spec = Spec {
             output: Some(name.clone()),
             name: name.clone(),
-            image: self.containers.pinned(new.engine, &image),
+            image: self.containers.pinned(new.engine, &image)?,
             command: vec!["sleep".to_owned(), "infinity".to_owned()],
             env: places::fixed(),
             directory: "/tmp".to_owned(),

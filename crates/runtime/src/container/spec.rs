@@ -58,6 +58,21 @@ pub struct Spec {
     pub owner: Owner,
 }
 
+impl Spec {
+    /// That what makes the container holds the program as the filter would.
+    ///
+    /// # Errors
+    /// If it does not apply the filter, and its own kernel allows what the filter is to refuse.
+    pub(super) fn is_filtered(&self) -> Result<(), super::Error> {
+        match self.oci_runtime == OciRuntime::Runsc && !self.filter.lets_fork() {
+            true => Err(super::Error::Unfiltered {
+                filter: self.filter.name().to_owned(),
+            }),
+            false => Ok(()),
+        }
+    }
+}
+
 /// A user and a group by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct User {
@@ -175,5 +190,12 @@ impl OciRuntime {
             Self::Crun => Some("crun"),
             Self::Runsc => Some("runsc"),
         }
+    }
+
+    /// The one of that name; the engine's own choice if it is none that we know.
+    pub(crate) fn named(name: &str) -> Self {
+        let known = [Self::Runc, Self::Crun, Self::Runsc];
+        let found = known.into_iter().find(|known| known.name() == Some(name));
+        found.unwrap_or(Self::Default)
     }
 }

@@ -26,6 +26,9 @@ use crate::output::{Capture, Captured};
 /// How long an engine may take to begin.
 const BEGIN: Duration = Duration::from_secs(30);
 
+/// How much later than of a container's end an engine may hear why.
+const LATE: Duration = Duration::from_millis(100);
+
 type Items<T> = Pin<Box<dyn Stream<Item = Result<T, bollard::errors::Error>> + Send>>;
 
 /// What is needed to say what went wrong in a stream.
@@ -340,6 +343,22 @@ impl ContainerRuntime {
                 address: self.address().clone(),
             },
         }
+    }
+
+    /// Whether the engine has told, or tells at once, that the kernel killed a process of the container for want of
+    /// memory. Docker notes it of a container only where it hears of it before it hears of the end.
+    pub(super) async fn told_of_memory(&self, id: &Id) -> bool {
+        let until = SystemTime::now() + LATE;
+        let until = until.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let filters = HashMap::from([("container", vec![id.as_str()]), ("event", vec!["oom"])]);
+        let options = query::EventsOptionsBuilder::new()
+            .filters(&filters)
+            .since("1")
+            .until(&format!("{}.{:09}", until.as_secs(), until.subsec_nanos()))
+            .build();
+        let mut told = self.docker.events(Some(options));
+        let first = tokio::time::timeout(BEGIN, told.next()).await;
+        matches!(first, Ok(Some(Ok(_))))
     }
 
     /// Runs a command in a running container, without input, to its end or its deadline. A command that still runs at

@@ -198,6 +198,11 @@ const PROCESSES_AND_FILES: &[Probe] = &[
         "socket.socket(socket.AF_UNIX).bind('/tmp/g')",
     ),
     probe("shared memory", "EPERM", "sys_call('shmget', 0, 4096, 0o1600)"),
+    probe(
+        "adopting what children leave",
+        "EPERM",
+        "sys_call('prctl', 36, 1, 0, 0, 0)",
+    ),
 ];
 
 /// What every filter allows: whatever a program is started with, reading, threads, Unix sockets.

@@ -72,7 +72,7 @@ fn only_a_session_can_fork_into_a_cell() {
     ];
     for surface in surfaces() {
         let expected = match surface.forks {
-            Forks::Never => refused(libc::EPERM),
+            Forks::Never | Forks::Adopted => refused(libc::EPERM),
             Forks::IntoCells => ALLOW,
         };
         for filter in ARCHES.map(|arch| Filter::new(arch, surface)) {

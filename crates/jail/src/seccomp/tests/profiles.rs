@@ -52,6 +52,11 @@ fn the_profiles_differ_where_they_should() {
         ("execve", &[], [true, true, true]),
         ("clone", &[17], [false, true, true]),
         ("mkdirat", &[], [false, true, true]),
+        (
+            "prctl",
+            &[libc::PR_SET_CHILD_SUBREAPER as u64],
+            [false, true, true],
+        ),
         ("socket", &inet, [false, false, true]),
     ];
     for filters in ARCHES.map(filters) {

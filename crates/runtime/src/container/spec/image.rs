@@ -12,6 +12,13 @@ pub struct Image(String);
 #[error("`{0}` is no image; write it like `ringfence-sandbox:latest`")]
 pub struct ParseImageError(String);
 
+impl Image {
+    /// Whether it names one image for good: what a digest stands for cannot be changed.
+    pub(crate) fn is_id(&self) -> bool {
+        is_digest(&self.0)
+    }
+}
+
 impl FromStr for Image {
     type Err = ParseImageError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {

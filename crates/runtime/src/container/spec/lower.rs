@@ -8,7 +8,7 @@ use bollard::models::{
 };
 use ringfence_policy::Access;
 
-use super::{Bind, Init, Log, Name, Network, Spec, Stdin};
+use super::{Bind, Init, Log, Name, Network, OciRuntime, Spec, Stdin};
 use crate::owner::Owner;
 
 /// Whose a thing is: the process that removes it.
@@ -75,7 +75,7 @@ impl Spec {
             memory: Some(memory),
             memory_swap: Some(memory),
             nano_cpus: Some((self.resources.cpus.get() * 1e9) as i64),
-            pids_limit: Some(self.resources.pids.get().into()),
+            pids_limit: Some(self.host_threads()),
             shm_size: Some(number(self.resources.tmp.0)),
             log_config: Some(self.log_config()),
             init: Some(self.init == Init::Engine && self.filter.lets_fork()),
@@ -85,6 +85,16 @@ impl Spec {
             oom_score_adj: Some(OOM_SCORE),
             runtime: self.oci_runtime.name().map(str::to_owned),
             ..HostConfig::default()
+        }
+    }
+
+    /// Threads of the host for the processes that the program may have. gVisor has some of its own, and about six for
+    /// each process; where it gets none it ends with all that is in it.
+    fn host_threads(&self) -> i64 {
+        let processes = i64::from(self.resources.pids.get());
+        match self.oci_runtime {
+            OciRuntime::Runsc => 64 + 6 * processes,
+            OciRuntime::Default | OciRuntime::Runc | OciRuntime::Crun => processes,
         }
     }
 
@@ -164,8 +174,19 @@ fn number(bytes: u64) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use crate::container::spec::Filter;
+    use crate::container::spec::{Filter, OciRuntime};
     use crate::container::testing::spec;
+
+    #[test]
+    fn gvisor_has_threads_of_its_own() {
+        let threads = |oci_runtime| {
+            let mut spec = spec(&["true"]);
+            (spec.oci_runtime, spec.resources.pids) = (oci_runtime, "10".parse().unwrap());
+            spec.body("filter").host_config.unwrap().pids_limit
+        };
+        assert_eq!(threads(OciRuntime::Runc), Some(10));
+        assert_eq!(threads(OciRuntime::Runsc), Some(124));
+    }
 
     #[test]
     fn a_program_without_children_has_no_init() {

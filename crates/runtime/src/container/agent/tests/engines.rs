@@ -5,10 +5,10 @@ use std::path::Path;
 use ringfence_policy::Access;
 
 use super::*;
-use crate::container::ContainerRuntime;
 use crate::container::runtime::Id;
-use crate::container::spec::{Bind, Binds, Filter, Init, Log, Name, Stdin};
+use crate::container::spec::{Bind, Binds, Filter, Init, Log, Name, OciRuntime, Stdin};
 use crate::container::testing::{engines, removed, spec};
+use crate::container::{ContainerRuntime, Flavor};
 use crate::exposure::Hidden;
 
 /// A container whose first process is the agent.
@@ -22,11 +22,20 @@ struct Agented {
 
 impl Agented {
     async fn new(engine: &ContainerRuntime, filter: &str) -> Self {
+        Self::made_by(engine, OciRuntime::Default, filter).await
+    }
+
+    async fn made_by(engine: &ContainerRuntime, oci_runtime: OciRuntime, filter: &str) -> Self {
         let place = tempfile::tempdir().unwrap();
         let program = file(&place.path().join("agent")).unwrap();
         let bind = Bind::at(&program, Path::new(INSIDE), Access::ReadOnly, &Hidden::default()).unwrap();
         let mut spec = spec(&[INSIDE]);
         spec.filter = Filter::named(filter).unwrap();
+        spec.oci_runtime = oci_runtime;
+        // gVisor keeps what it knows of processes within the container's memory.
+        if oci_runtime == OciRuntime::Runsc {
+            spec.resources.memory = Bytes::mib(512);
+        }
         spec.binds = Binds::new(vec![bind]).unwrap();
         (spec.init, spec.stdin, spec.log) = (Init::Program, Stdin::Attached, Log::None);
         let id = engine.create(&spec).await.unwrap();
@@ -57,7 +66,20 @@ impl Agented {
 #[tokio::test]
 async fn calls_run_in_a_container_and_end_with_it() {
     for engine in engines().await {
-        calls_run(&engine, "standard").await;
+        calls_run(&engine, OciRuntime::Default, "standard").await;
+    }
+}
+
+/// Podman has one for all containers.
+#[tokio::test]
+async fn calls_run_whatever_makes_the_container() {
+    for engine in engines().await {
+        if engine.flavor() == Flavor::Podman {
+            continue;
+        }
+        for oci_runtime in [OciRuntime::Crun, OciRuntime::Runsc] {
+            calls_run(&engine, oci_runtime, "standard").await;
+        }
     }
 }
 
@@ -65,20 +87,29 @@ async fn calls_run_in_a_container_and_end_with_it() {
 #[tokio::test]
 async fn calls_run_and_end_where_supervisors_cannot_adopt() {
     for engine in engines().await {
-        calls_run(&engine, "fence").await;
+        calls_run(&engine, OciRuntime::Default, "fence").await;
     }
 }
 
-async fn calls_run(engine: &ContainerRuntime, filter: &str) {
-    let mut container = Agented::new(engine, filter).await;
+async fn calls_run(engine: &ContainerRuntime, oci_runtime: OciRuntime, filter: &str) {
+    let mut container = Agented::made_by(engine, oci_runtime, filter).await;
     while !container.run(&python("pass")).await.warm {}
     ended(&container.run(&python("print('hello')")).await, 0, "hello\n");
     let who = "echo $$ > /tmp/x; id -u; echo > /x; grep -E 'NoNewPrivs|CapEff|Seccomp:' /proc/self/status";
-    let told = "1000\nNoNewPrivs:\t1\nSeccomp:\t2\n";
+    // gVisor passes the filter over, grants no new privileges anyway, and does not tell of them.
+    let told = match oci_runtime {
+        OciRuntime::Runsc => "1000\nSeccomp:\t0\n",
+        _ => "1000\nNoNewPrivs:\t1\nSeccomp:\t2\n",
+    };
     let found = container.run(&bash(who)).await;
     let without_capabilities = found.stdout.text.replace("CapEff:\t0000000000000000\n", "");
     assert_eq!(without_capabilities, told, "{found:?}");
-    assert!(found.stderr.text.contains("Read-only file system"), "{found:?}");
+    // gVisor looks at the directory's mode first.
+    let refusal = match oci_runtime {
+        OciRuntime::Runsc => "Permission denied",
+        _ => "Read-only file system",
+    };
+    assert!(found.stderr.text.contains(refusal), "{found:?}");
     let code =
         "import subprocess\nsubprocess.Popen(['sleep', '1000'], start_new_session=True)\nwhile True: pass";
     let late = container.run(&timed(python(code), 500)).await;

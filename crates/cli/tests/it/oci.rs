@@ -1,0 +1,239 @@
+//! Containers by every OCI runtime: runc, crun and gVisor's runsc.
+
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+
+use crate::containers::{Engine, engines};
+use crate::support::{Dir, Output, eventually, finish};
+use crate::world::skip;
+
+/// What a program finds that asks for the kernel's version under gVisor.
+const GVISOR: &str = "4.4.0";
+
+/// An engine, and what makes its containers.
+struct Maker {
+    engine: Engine,
+    runtime: &'static str,
+    /// Podman's service makes all its containers with one.
+    service: Option<Service>,
+}
+
+/// A service of Podman with an OCI runtime of its own.
+struct Service {
+    process: Child,
+    address: String,
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Every OCI runtime in every engine. In CI all must be there.
+fn makers() -> Vec<Maker> {
+    let each = |engine: Engine| ["runc", "crun", "runsc"].map(|runtime| (engine.name, runtime));
+    let all = engines().into_iter().flat_map(each);
+    all.filter_map(|(name, runtime)| maker(name, runtime)).collect()
+}
+
+fn maker(name: &'static str, runtime: &'static str) -> Option<Maker> {
+    let engine = Engine {
+        name,
+        dir: Dir::new(),
+    };
+    let Some(program) = registered(&engine.dir, runtime) else {
+        return skip(&format!(
+            "docker knows no {runtime} (`cargo xtask setup` adds it)"
+        ));
+    };
+    let service = (name == "podman").then(|| serve(&engine.dir, &program));
+    Some(Maker {
+        engine,
+        runtime,
+        service,
+    })
+}
+
+/// The program of a runtime, as it was made known to Docker.
+fn registered(dir: &Dir, runtime: &str) -> Option<String> {
+    let format = "{{json .Runtimes}}";
+    let info = finish(dir.program("docker").args(["info", "--format", format]), b"");
+    let known: Value = serde_json::from_str(&info.stdout).ok()?;
+    known[runtime]["path"].as_str().map(str::to_owned)
+}
+
+fn serve(dir: &Dir, runtime: &str) -> Service {
+    let socket = dir.path("podman.sock");
+    let address = format!("unix://{}", socket.display());
+    let mut command = dir.program("podman");
+    let process = command
+        .env_remove("XDG_RUNTIME_DIR")
+        .args(["--runtime", runtime, "system", "service", "--time=0", &address])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let service = Service { process, address };
+    eventually("Podman's service answers", || {
+        std::os::unix::net::UnixStream::connect(&socket).is_ok()
+    });
+    service
+}
+
+impl Maker {
+    fn run(&self, args: &[&str]) -> Output {
+        let first = ["run", "--runtime", self.engine.name];
+        let mut command = self.engine.dir.command(first.iter().chain(args));
+        command.env("RINGFENCE_SANDBOX_DOCKER_OCI_RUNTIME", self.runtime);
+        if let Some(service) = &self.service {
+            command.env("CONTAINER_HOST", &service.address);
+        }
+        finish(&mut command, b"")
+    }
+
+    #[track_caller]
+    fn json(&self, args: &[&str]) -> Value {
+        let mut all = vec!["--json"];
+        all.extend(args);
+        let output = self.run(&all);
+        assert_eq!(self.engine.left_by(output.pid), Vec::<String>::new(), "{self}");
+        let parsed = serde_json::from_str(&output.stdout);
+        parsed
+            .map_err(|error| format!("{self}: {error}: {output:?}"))
+            .unwrap()
+    }
+}
+
+impl std::fmt::Display for Maker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} by {}", self.runtime, self.engine.name)
+    }
+}
+
+#[test]
+fn a_program_runs_and_the_result_says_what_held_it() {
+    for maker in makers() {
+        let code = "import os, socket, sys\n\
+                    status = open('/proc/self/status').read().split()\n\
+                    print(os.uname().release, status[status.index('Seccomp:') + 1], os.getuid())\n\
+                    for act in (lambda: open('/etc/x', 'w'), lambda: os.setuid(0),\n\
+                    \x20           lambda: socket.create_connection(('192.0.2.1', 80), 1)):\n\
+                    \x20   try:\n        act(); print('done')\n    except OSError: pass\n\
+                    open('/workspace/x', 'w').write('y'); open('/tmp/x', 'w').write('y')\n\
+                    print('err', file=sys.stderr); sys.exit(3)";
+        let result = maker.json(&["-c", code]);
+        let gvisor = maker.runtime == "runsc";
+        let own = result["stdout"].as_str().unwrap();
+        // gVisor shows its own kernel, on which nothing is filtered any more.
+        assert_eq!(own.starts_with(GVISOR), gvisor, "{maker}: {result}");
+        let expected = if gvisor { " 0 65534\n" } else { " 2 65534\n" };
+        assert!(own.ends_with(expected), "{maker}: {result}");
+        let claimed = &result["meta"]["isolation"]["seccomp"];
+        assert_eq!(claimed, if gvisor { "gvisor" } else { "standard" }, "{maker}");
+        assert_eq!(
+            (
+                &result["stderr"],
+                &result["exit_code"],
+                &result["meta"]["outcome"]
+            ),
+            (&"err\n".into(), &3.into(), &"exited".into()),
+            "{maker}"
+        );
+    }
+}
+
+#[test]
+fn a_program_is_held_to_its_limits() {
+    for maker in makers() {
+        let timed_out = maker.json(&[
+            "--timeout",
+            "2s",
+            "-c",
+            "print('on', flush=True)\nwhile True: pass",
+        ]);
+        assert_eq!(
+            (
+                &timed_out["stdout"],
+                &timed_out["exit_code"],
+                &timed_out["meta"]["outcome"]
+            ),
+            (&"on\n".into(), &(-1).into(), &"timed_out".into()),
+            "{maker}"
+        );
+        let eaten = maker.json(&["--memory", "96MiB", "-c", "x = bytearray(300 << 20)"]);
+        // Podman's monitor does not see why where both versions of control groups are mounted.
+        let expected = match maker.engine.name {
+            "docker" => "memory_exceeded",
+            _ => "signalled",
+        };
+        assert_eq!(
+            (&eaten["exit_code"], &eaten["meta"]["outcome"]),
+            (&(-9).into(), &expected.into()),
+            "{maker}: {eaten}"
+        );
+        let flood = maker.json(&["--max-output", "1KiB", "-c", "print('x' * 2_000_000)"]);
+        assert_eq!(
+            (&flood["meta"]["truncated"], &flood["meta"]["stdout_bytes"]),
+            (&true.into(), &2_000_001.into()),
+            "{maker}"
+        );
+    }
+}
+
+/// As many as are asked for can be had by all; beyond them a kernel says no, and gVisor ends.
+#[test]
+fn a_program_has_the_processes_that_it_may() {
+    let code = "import os, time\nn = 0\ntry:\n    while n < 100:\n        if os.fork() == 0: time.sleep(60); os._exit(0)\n        n += 1\n\
+                \x20       if n == 8: print('eight', flush=True)\nexcept BlockingIOError: print('no more', flush=True)";
+    for maker in makers() {
+        let result = maker.json(&["--pids", "12", "-c", code]);
+        let printed = result["stdout"].as_str().unwrap();
+        match maker.runtime {
+            "runsc" => assert_eq!(
+                (printed, result["exit_code"] == 0),
+                ("eight\n", false),
+                "{maker}: {result}"
+            ),
+            _ => assert_eq!(
+                (printed, result["exit_code"] == 0),
+                ("eight\nno more\n", true),
+                "{maker}: {result}"
+            ),
+        }
+    }
+}
+
+#[test]
+fn what_the_engine_does_not_know_is_refused_with_what_it_knows() {
+    let engines = engines();
+    for engine in &engines {
+        let dir = &engine.dir;
+        let command = |wanted: &str| {
+            let mut command = dir.command(["run", "--runtime", engine.name, "-c", "print(1)"]);
+            command.env("RINGFENCE_SANDBOX_DOCKER_OCI_RUNTIME", wanted);
+            finish(&mut command, b"")
+        };
+        // Its service makes all containers with runc, whatever a request says.
+        if engine.name == "podman" {
+            let refused = command("runsc");
+            refused.refused(
+                125,
+                "Podman service does not make containers with the OCI runtime runsc, only with runc",
+            );
+            assert!(
+                refused.stderr.contains("podman --runtime NAME system service"),
+                "{refused:?}"
+            );
+        }
+        let unknown = command("kata");
+        assert_eq!(unknown.status, 2, "{unknown:?}");
+        assert!(
+            unknown.stderr.contains("sandbox.docker.oci_runtime"),
+            "{unknown:?}"
+        );
+    }
+}

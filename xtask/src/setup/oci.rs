@@ -1,0 +1,101 @@
+//! The OCI runtimes crun and runsc, made known to the Docker daemon.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Map, Value, json};
+
+use super::docker::PATIENCE;
+use crate::process::program;
+use crate::report;
+
+/// Where the daemon's configuration is.
+const CONFIGURATION: &str = "/etc/docker/daemon.json";
+
+/// Each with the program that is registered for it.
+const RUNTIMES: &[(&str, &str)] = &[
+    // Debian's crun refuses to work where control groups of both versions are mounted.
+    (
+        "crun",
+        "#!/bin/sh\n\
+         exec unshare --mount --propagation private sh -c '\n\
+         umount /sys/fs/cgroup/unified 2>/dev/null\n\
+         exec crun \"$@\"' crun \"$@\"\n",
+    ),
+    // Debian's runsc takes every network namespace of a newer kernel for the host's.
+    ("runsc", "#!/bin/sh\nexec runsc --network=none \"$@\"\n"),
+];
+
+/// Writes the programs, and has the daemon read its configuration again where it does not know them.
+pub(super) fn setup(root: &Path) -> Result<()> {
+    // A worktree may borrow this directory; the daemon must not depend on the loan.
+    let target = fs::read_link(root.join("target")).unwrap_or_else(|_| root.join("target"));
+    let place = target.join("oci");
+    fs::create_dir_all(&place)?;
+    for (name, text) in RUNTIMES {
+        write(&place.join(name), text)?;
+    }
+    if unknown(root)?.is_empty() {
+        report::line("crun and runsc in docker: there");
+        return Ok(());
+    }
+    report::line(&format!(
+        "crun and runsc in docker: adding them to {CONFIGURATION}"
+    ));
+    register(&place, &unknown(root)?).with_context(|| format!("change {CONFIGURATION}"))?;
+    let pid = fs::read_to_string("/var/run/docker.pid").context("find the Docker daemon")?;
+    program(root, "kill", &["-HUP", pid.trim()]).run()?;
+    let deadline = Instant::now() + PATIENCE;
+    while !unknown(root)?.is_empty() {
+        if Instant::now() > deadline {
+            bail!("the Docker daemon does not take them from {CONFIGURATION}");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    Ok(())
+}
+
+/// Never half a program: the daemon may be starting it.
+fn write(path: &Path, text: &str) -> Result<()> {
+    if fs::read_to_string(path).is_ok_and(|found| found == text) {
+        return Ok(());
+    }
+    let fresh = path.with_extension("new");
+    fs::write(&fresh, text)?;
+    fs::set_permissions(&fresh, Permissions::from_mode(0o755))?;
+    Ok(fs::rename(fresh, path)?)
+}
+
+/// Those that the daemon does not know, or whose program has gone.
+fn unknown(root: &Path) -> Result<Vec<&'static str>> {
+    let info = program(root, "docker", &["info", "--format", "{{json .Runtimes}}"]).stdout()?;
+    let known: Map<String, Value> = serde_json::from_str(&info).context("read what docker says of itself")?;
+    let names = RUNTIMES.iter().map(|(name, _)| *name);
+    Ok(names.filter(|name| !is_there(known.get(*name))).collect())
+}
+
+fn is_there(known: Option<&Value>) -> bool {
+    let path = known.map(|known| PathBuf::from(known["path"].as_str().unwrap_or_default()));
+    path.is_some_and(|path| !path.is_absolute() || path.exists())
+}
+
+fn register(place: &Path, names: &[&str]) -> Result<()> {
+    let text = match fs::read_to_string(CONFIGURATION) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => "{}".to_owned(),
+        Err(error) => return Err(error.into()),
+    };
+    let mut configuration: Map<String, Value> = serde_json::from_str(&text)?;
+    let runtimes = configuration.entry("runtimes").or_insert_with(|| json!({}));
+    for name in names {
+        runtimes[*name] = json!({ "path": place.join(name) });
+    }
+    fs::create_dir_all("/etc/docker")?;
+    Ok(fs::write(
+        CONFIGURATION,
+        serde_json::to_string_pretty(&configuration)? + "\n",
+    )?)
+}
