@@ -21,7 +21,7 @@ pub(crate) use sandbox::{
 };
 pub(crate) use scoped::ScopedOptions;
 pub(crate) use session::{SessionCommand, SessionNewArgs};
-pub(crate) use setup::{EngineArg, ImageArgs, ImageSource, SetupCommand};
+pub(crate) use setup::{DenoArgs, EngineArg, ImageArgs, ImageSource, SetupCommand};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -29,13 +29,13 @@ const HOST_VARIABLES: &[&str] = &[
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR",
 ];
 
-/// A kernel whose code runs on `backend` or in `containers`, and whose callers work in `workspaces`.
+/// A kernel whose code runs on `backend`, in `containers` or in `pyodide`, and whose callers work in `workspaces`.
 ///
 /// # Errors
 /// If the configuration cannot be used.
 pub(crate) fn build(
     backend: Arc<dyn Backend>,
-    containers: Arc<dyn InContainers>,
+    (containers, pyodide): (Arc<dyn InContainers>, Arc<dyn Backend>),
     workspaces: Workspaces,
     context: &Context,
 ) -> anyhow::Result<Kernel> {
@@ -47,6 +47,7 @@ pub(crate) fn build(
     let parts = Parts {
         backend,
         containers: Some(containers),
+        pyodide: Some(pyodide),
         rules: local::rules(&settings, context),
         code: CodeSettings {
             runtime: config.sandbox.runtime,

@@ -50,6 +50,7 @@ pub(crate) fn settings(
 pub(crate) fn rules(settings: &high::Settings, context: &Context) -> Rules {
     Rules {
         blocked_imports: Some(settings.blocked_imports.clone()).filter(|modules| !modules.is_empty()),
+        blocked_in_pyodide: Some(settings.blocked_in_pyodide.clone()).filter(|modules| !modules.is_empty()),
         store_policy: settings.store,
         store: Store::new(&settings.artifacts_dir, settings.artifacts_keep),
         redactor: Redactor::from_environment(context.environment.lossy_pairs()),

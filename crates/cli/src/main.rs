@@ -13,6 +13,7 @@ mod high;
 mod kernel;
 mod local;
 mod paths;
+mod pyodide;
 mod ui;
 
 use std::process::ExitCode;

@@ -15,6 +15,8 @@ use crate::redact::Redactor;
 pub struct Rules {
     /// The modules that Python code may not import; `None`: no check.
     pub blocked_imports: Option<Vec<String>>,
+    /// Those that it may not import in Pyodide.
+    pub blocked_in_pyodide: Option<Vec<String>>,
     /// When an artifact is kept.
     pub store_policy: StorePolicy,
     /// Where artifacts are kept.
@@ -88,8 +90,9 @@ pub async fn execute<E: From<Error>>(
 /// The backends that this version has.
 fn available(runtime: RuntimeKind) -> Result<(), Error> {
     let missing = match runtime {
-        RuntimeKind::Local | RuntimeKind::Docker | RuntimeKind::Podman => return Ok(()),
-        RuntimeKind::Pyodide => "this version has no Deno and Pyodide backend yet",
+        RuntimeKind::Local | RuntimeKind::Docker | RuntimeKind::Podman | RuntimeKind::Pyodide => {
+            return Ok(());
+        }
         RuntimeKind::E2b => "this version has no E2B client yet",
     };
     Err(Error::RuntimeUnavailable { runtime, missing })
@@ -97,7 +100,17 @@ fn available(runtime: RuntimeKind) -> Result<(), Error> {
 
 fn blocked(request: &Request, runtime: RuntimeKind, rules: &Rules) -> Result<Option<ExecutionResult>, Error> {
     let since = Instant::now();
-    let (Some(blocklist), Language::Python) = (&rules.blocked_imports, request.language) else {
+    let (blocklist, setting) = match runtime {
+        RuntimeKind::Pyodide => (
+            &rules.blocked_in_pyodide,
+            "take them out of `skills.sandbox.blocked_imports`",
+        ),
+        _ => (
+            &rules.blocked_imports,
+            "set `sandbox.block_dangerous_imports` to false",
+        ),
+    };
+    let (Some(blocklist), Language::Python) = (blocklist, request.language) else {
         return Ok(None);
     };
     let Findings::Blocked(found) = imports::check(&request.code, blocklist)? else {
@@ -106,7 +119,7 @@ fn blocked(request: &Request, runtime: RuntimeKind, rules: &Rules) -> Result<Opt
     let mut modules: Vec<String> = found.iter().map(|import| import.module.clone()).collect();
     modules.sort();
     modules.dedup();
-    let stderr = imports::message(&found);
+    let stderr = imports::message(&found, setting);
     Ok(Some(ExecutionResult {
         stdout: String::new(),
         exit_code: BLOCKED_STATUS,

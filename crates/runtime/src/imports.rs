@@ -18,6 +18,23 @@ use depth::Depth;
 /// The modules that are blocked where nothing else is configured.
 pub const DEFAULT_BLOCKLIST: &[&str] = &["os", "subprocess", "shutil", "socket"];
 
+/// The modules that are blocked in Pyodide: they do nothing there, or lead to JavaScript, where there is nothing to be had.
+pub const PYODIDE_BLOCKLIST: &[&str] = &[
+    "os",
+    "sys",
+    "subprocess",
+    "socket",
+    "importlib",
+    "builtins",
+    "ctypes",
+    "multiprocessing",
+    "js",
+    "pyodide",
+    "pyodide_js",
+    "_pyodide",
+    "_pyodide_core",
+];
+
 /// The longest source that is checked; a syntax tree takes about fifty times its room.
 const MAX_SOURCE: usize = 4 * 1024 * 1024;
 
@@ -148,8 +165,8 @@ pub fn check(source: &str, blocklist: &[String]) -> Result<Findings, Error> {
     }
 }
 
-/// What a person or a model is told: one line for each import, and how to allow it.
-pub fn message(blocked: &[BlockedImport]) -> String {
+/// What a person or a model is told: one line for each import, and the `setting` that allows it.
+pub fn message(blocked: &[BlockedImport], setting: &str) -> String {
     let mut text = String::new();
     for BlockedImport {
         module,
@@ -171,9 +188,9 @@ pub fn message(blocked: &[BlockedImport]) -> String {
             blocked.len() - MAX_LISTED
         ));
     }
-    text.push_str(
-        "to allow these modules, set `sandbox.block_dangerous_imports` to false; the fence stays up\n",
-    );
+    text.push_str(&format!(
+        "to allow these modules, {setting}; the fence stays up\n"
+    ));
     text
 }
 

@@ -54,6 +54,8 @@ pub struct Parts {
     pub backend: Arc<dyn Backend>,
     /// Where it runs if a container is asked for; `None`: nowhere.
     pub containers: Option<Arc<dyn InContainers>>,
+    /// Where it runs if Pyodide is asked for; `None`: nowhere.
+    pub pyodide: Option<Arc<dyn Backend>>,
     /// What happens to code before and after it runs.
     pub rules: Rules,
     /// How code runs.

@@ -6,6 +6,7 @@
 //! - [`execute`]: one request from check to artifact, whatever the backend.
 //! - [`backend`]: where code runs; [`shell`]: what runs a command.
 //! - [`local`]: the backend of fenced processes on this machine; [`container`]: containers of Docker and Podman.
+//! - [`pyodide`]: CPython as WebAssembly in Deno.
 //! - [`probe`]: what this machine offers, layer by layer.
 //! - [`kernel`]: the one door through which every tool is used; [`audit`]: what is kept of each use.
 //! - [`approval`]: questions that a person answers; [`assessor`]: one that a model answers.
@@ -33,6 +34,7 @@ pub mod kernel;
 pub mod local;
 pub mod output;
 pub mod probe;
+pub mod pyodide;
 pub mod redact;
 pub mod shell;
 pub mod workspaces;

@@ -6,6 +6,7 @@ mod image;
 mod mcp;
 mod oci;
 mod podman;
+mod pyodide;
 
 use std::fs;
 use std::path::Path;
@@ -57,6 +58,7 @@ pub(crate) fn setup(root: &Path) -> Result<()> {
     docker::setup(root).context("make the Docker container of the tests")?;
     oci::setup(root).context("make crun and runsc known to Docker")?;
     podman::setup(root).context("start Podman's service")?;
+    pyodide::setup(root).context("install Deno and Pyodide")?;
     image::setup(root).context("make the image of sandboxes")
 }
 

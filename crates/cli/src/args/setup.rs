@@ -1,18 +1,32 @@
 //! The arguments of `ringfence setup`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand, ValueEnum};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
   ringfence setup image                    the image of the docker runtime, from a base if one can be pulled
   ringfence setup image --from host        from the packages of this machine, without any network
-  ringfence setup image --engine podman";
+  ringfence setup image --engine podman
+  ringfence setup deno                     Deno and Pyodide, for the pyodide runtime
+  ringfence setup deno --from ./packages   from packages that `npm pack` fetched elsewhere";
 
 /// `ringfence setup`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SetupCommand {
     /// Make the image that containers are made of, and note its digest.
     Image(ImageArgs),
+    /// Install Deno and Pyodide, in the versions that were tried together, their digests checked.
+    Deno(DenoArgs),
+}
+
+/// `ringfence setup deno`.
+#[derive(Debug, Args)]
+pub(crate) struct DenoArgs {
+    /// A directory with the packages that `npm pack` makes (default: they are fetched by npm).
+    #[arg(long, value_name = "DIR")]
+    pub(crate) from: Option<PathBuf>,
 }
 
 /// `ringfence setup image`.

@@ -11,6 +11,7 @@ use ringfence_policy::{Scope, SessionId};
 use ringfence_runtime::container::Containers;
 use ringfence_runtime::kernel::Kernel;
 use ringfence_runtime::local::{Local, Warmth};
+use ringfence_runtime::pyodide::Pyodide;
 use ringfence_runtime::workspaces::Workspaces;
 use ringfence_server::mcp::{self, Elicitation, Settings, Wish};
 use tokio::sync::mpsc;
@@ -19,11 +20,14 @@ use crate::args::McpArgs;
 use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::{container, high, kernel, local};
+use crate::{container, high, kernel, local, pyodide};
 use private::Private;
 
 /// Threads that wait for slow system calls, for standard input and for output.
 const MAX_BLOCKING_THREADS: usize = 8;
+
+/// Interpreters of Pyodide that wait for code, once some was run there.
+const SPARES: usize = 1;
 
 /// How often others are given the chance to let go of the backend.
 const MAX_YIELDS: usize = 1000;
@@ -34,6 +38,7 @@ struct Server<'a> {
     scope: Scope,
     backend: Arc<Local>,
     containers: Arc<Containers>,
+    pyodide: Arc<Pyodide>,
     /// The directory that a person has named.
     named: Option<PathBuf>,
     /// The directory to work in while the client offers none, where nobody has chosen.
@@ -50,6 +55,7 @@ pub(crate) fn run(args: &McpArgs, context: &Context) -> anyhow::Result<ExitCode>
         scope: args.user.clone().unwrap_or_else(Scope::local),
         backend: Arc::new(backend(context)?),
         containers: Arc::new(container::ready(context)?),
+        pyodide: Arc::new(pyodide::pyodide(SPARES, context)?),
         named: args
             .workspace
             .as_deref()
@@ -91,8 +97,13 @@ fn own_session() -> Option<SessionId> {
 
 impl Server<'_> {
     fn kernel(&self, workspaces: Workspaces) -> anyhow::Result<Kernel> {
-        let (backend, containers) = (self.backend.clone(), self.containers.clone());
-        kernel::build(backend, containers, workspaces, self.context)
+        let (containers, pyodide) = (self.containers.clone(), self.pyodide.clone());
+        kernel::build(
+            self.backend.clone(),
+            (containers, pyodide),
+            workspaces,
+            self.context,
+        )
     }
 
     /// Serves the client until it leaves or we are told to stop, then clears up.
@@ -114,11 +125,13 @@ impl Server<'_> {
             () = self.attend(wished) => {}
         }
         self.containers.close().await;
+        let refused =
+            |error: ringfence_runtime::local::Error| Failure::refused(error.explain(), error.hint());
+        if let Some(pyodide) = alone(self.pyodide).await {
+            pyodide.close().await.map_err(refused)?;
+        }
         if let Some(backend) = alone(self.backend).await {
-            backend
-                .close()
-                .await
-                .map_err(|error| Failure::refused(error.explain(), error.hint()))?;
+            backend.close().await.map_err(refused)?;
         }
         if let Some(private) = self.private {
             private.leave(self.context.ui);
@@ -170,7 +183,7 @@ impl Server<'_> {
 }
 
 /// The backend, once the tasks that served the last messages have let go of it.
-async fn alone(backend: Arc<Local>) -> Option<Local> {
+async fn alone<T>(backend: Arc<T>) -> Option<T> {
     for _ in 0..MAX_YIELDS {
         if Arc::strong_count(&backend) == 1 {
             break;

@@ -4,11 +4,12 @@ use std::io::{Read, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ringfence_policy::{ExecutionResult, Outcome, SessionFacts};
+use ringfence_policy::{ExecutionResult, Outcome, RuntimeKind, SessionFacts};
 use ringfence_runtime::backend::{Backend, Error, InContainers as _};
 use ringfence_runtime::container::Flavor;
 use ringfence_runtime::execute::{Order, execute};
 use ringfence_runtime::local::{Chunk, Connection, Stream, Warmth, notice, session_ended};
+use ringfence_runtime::pyodide::Pyodide;
 use tokio::sync::{mpsc, watch};
 
 use crate::args::RunArgs;
@@ -17,8 +18,8 @@ use crate::container;
 use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::high::{self, Engine, Report, RunPlan, StdinSource};
-use crate::local;
 use crate::ui::Ui;
+use crate::{local, pyodide};
 
 /// Chunks of output or input under way at once.
 const IN_FLIGHT: usize = 16;
@@ -52,10 +53,12 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode>
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
+    let pyodide = Arc::new(pyodide::pyodide(0, context)?);
     let result = runtime.block_on(execute(&rules, &order, async |order: &Order| {
-        attend(&plan, order, (&backend, &containers)).await
+        attend(&plan, order, (&backend, &containers, &pyodide)).await
     }));
     runtime.block_on(containers.own.close());
+    runtime.block_on(pyodide::close(pyodide));
     // A thread may still wait for input that never comes.
     runtime.shutdown_background();
     let result = result.map_err(Failure::from)?;
@@ -66,7 +69,7 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode>
 async fn attend(
     plan: &RunPlan,
     order: &Order,
-    (nearby, containers): (&Nearby, &NearbyContainers),
+    (nearby, containers, pyodide): (&Nearby, &NearbyContainers, &Pyodide),
 ) -> Result<ExecutionResult, Error> {
     let (cancel, cancelled) = watch::channel(false);
     let (output, printer) = match plan.report {
@@ -87,19 +90,18 @@ async fn attend(
     };
     let output_directory = order.output_directory.clone();
     let running = async {
-        match Flavor::of(order.runtime) {
-            Some(flavor) => {
-                let request = (&order.request, order.fence);
-                containers
-                    .run_in(flavor, request, output_directory, connection)
-                    .await
+        let (request, fence) = (&order.request, order.fence);
+        let backend: &dyn Backend = match (order.runtime, Flavor::of(order.runtime)) {
+            (_, Some(flavor)) => {
+                let order = (request, fence);
+                return containers
+                    .run_in(flavor, order, output_directory, connection)
+                    .await;
             }
-            None => {
-                nearby
-                    .run(&order.request, order.fence, output_directory, connection)
-                    .await
-            }
-        }
+            (RuntimeKind::Pyodide, None) => pyodide,
+            _ => nearby,
+        };
+        backend.run(request, fence, output_directory, connection).await
     };
     tokio::pin!(running);
     let result = tokio::select! {

@@ -6,16 +6,56 @@ use ringfence_runtime::container::image::{self, SetupError};
 use ringfence_runtime::container::pins::Pins;
 use ringfence_runtime::container::spec::Image;
 use ringfence_runtime::container::{ContainerRuntime, Flavor};
+use ringfence_runtime::pyodide::install::install;
 
-use crate::args::{ImageArgs, ImageSource, SetupCommand};
+use crate::args::{DenoArgs, ImageArgs, ImageSource, SetupCommand};
 use crate::commands::sandbox::flavor;
-use crate::container;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::ui::Ui;
+use crate::{container, pyodide};
 
 pub(crate) fn run(command: &SetupCommand, context: &Context) -> anyhow::Result<ExitCode> {
-    let SetupCommand::Image(args) = command;
+    match command {
+        SetupCommand::Image(args) => image(args, context),
+        SetupCommand::Deno(args) => deno(args, context),
+    }
+}
+
+/// Variables of the host that npm needs: where things are, who we are, which registry is meant.
+const NPM_VARIABLES: &[&str] = &[
+    "PATH",
+    "HOME",
+    "NPM_CONFIG_REGISTRY",
+    "npm_config_registry",
+    "HTTPS_PROXY",
+];
+
+fn deno(args: &DenoArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let settings = pyodide::settings(0, context)?;
+    context.paths.make_state()?;
+    let named = NPM_VARIABLES.iter().filter_map(|name| {
+        let value = context.environment.text(name)?;
+        Some((name.parse().ok()?, value.to_owned()))
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let ui = context.ui;
+    let installed = runtime.block_on(install(
+        &settings,
+        args.from.as_deref(),
+        named.collect(),
+        &mut |line| {
+            progress(ui, line);
+        },
+    ));
+    installed.map_err(|error| Failure::refused(error.to_string(), error.hint()))?;
+    context.ui.out(format!("{}\n", settings.directory.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn image(args: &ImageArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let tag = match &args.image {
         Some(name) => container::image("--image", name)?,
         None => container::image("sandbox.docker.image", &context.config()?.sandbox.docker.image)?,

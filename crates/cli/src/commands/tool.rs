@@ -18,7 +18,7 @@ use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::ui::{Tone, Ui};
-use crate::{container, high, kernel, local};
+use crate::{container, high, kernel, local, pyodide};
 
 /// The longest arguments: a program of 8 MiB, written as JSON.
 const MAX_ARGUMENTS: u64 = 64 * 1024 * 1024;
@@ -36,7 +36,9 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
     });
     let backend = Arc::new(Nearby { socket, settings });
     let workspaces = kernel::workspaces(args.workspace.as_deref(), context)?;
-    let kernel = kernel::build(backend, containers.clone(), workspaces, context)?;
+    let pyodide = Arc::new(pyodide::pyodide(0, context)?);
+    let places = (containers.clone() as _, pyodide.clone() as _);
+    let kernel = kernel::build(backend, places, workspaces, context)?;
     let Some(name) = &args.name else {
         list(&kernel, args.json, context.ui)?;
         return Ok(ExitCode::SUCCESS);
@@ -52,7 +54,9 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
         .enable_all()
         .build()?;
     let result = runtime.block_on(invoke(&kernel, &caller, name, arguments));
+    drop(kernel);
     runtime.block_on(containers.own.close());
+    runtime.block_on(pyodide::close(pyodide));
     // A thread may still wait for a slow file system.
     runtime.shutdown_background();
     match result {

@@ -404,8 +404,12 @@ pub(crate) struct SkillSandbox {
     pub(crate) timeout_seconds: Timeout,
     /// Memory in mebibytes.
     pub(crate) memory_limit_mb: u32,
-    /// The Deno program.
+    /// The Deno program. `deno`: that of `ringfence setup deno`.
     pub(crate) deno_path: PathBuf,
+    /// Modules that programs may not import there: they do nothing, or lead to JavaScript.
+    pub(crate) blocked_imports: Vec<String>,
+    /// Where `ringfence setup deno` puts Deno and Pyodide (default: in the state directory).
+    pub(crate) directory: Option<PathBuf>,
 }
 
 impl Default for SkillSandbox {
@@ -415,6 +419,8 @@ impl Default for SkillSandbox {
             timeout_seconds: Timeout::seconds(5),
             memory_limit_mb: 128,
             deno_path: PathBuf::from("deno"),
+            blocked_imports: values::texts(ringfence_runtime::imports::PYODIDE_BLOCKLIST),
+            directory: None,
         }
     }
 }

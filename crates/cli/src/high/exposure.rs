@@ -23,7 +23,7 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf, Failure> {
 pub(super) fn resolve_new(path: &Path) -> Result<PathBuf, Failure> {
     let refuse = |why: String| {
         Err(Failure::usage(
-            format!("cannot use the output directory {}: {why}", path.display()),
+            format!("cannot use the directory {}: {why}", path.display()),
             "name a directory, or one that does not exist yet",
         ))
     };

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ringfence_policy::{EnvName, Language, Limits, Mount, Request, RuntimeKind, Scope};
+use ringfence_policy::{Bytes, EnvName, Language, Limits, Mount, Request, RuntimeKind, Scope};
 use ringfence_runtime::artifact::{Store, StorePolicy};
 use ringfence_runtime::container::Flavor;
 use ringfence_runtime::exposure::Hidden;
@@ -99,6 +99,8 @@ pub(crate) struct Settings {
     pub(crate) preload: Vec<String>,
     /// Modules that the import check refuses; empty where it is off.
     pub(crate) blocked_imports: Vec<String>,
+    /// Modules that the import check refuses in Pyodide.
+    pub(crate) blocked_in_pyodide: Vec<String>,
     /// Which runs are stored.
     pub(crate) store: StorePolicy,
     /// Where; absolute.
@@ -188,6 +190,7 @@ pub(crate) fn settings(args: Option<&RunArgs>, context: &Context) -> anyhow::Res
         } else {
             Vec::new()
         },
+        blocked_in_pyodide: config.skills.sandbox.blocked_imports.clone(),
         store: config.artifacts.store,
         artifacts_dir: artifacts_dir(context)?,
         artifacts_keep: config.artifacts.keep,
@@ -226,17 +229,26 @@ pub(crate) fn default_limits(config: &Config) -> Limits {
     limits_on(config, config.sandbox.runtime)
 }
 
-/// The limits of the configuration on a runtime: containers have memory and processors of their own.
+/// The limits of the configuration on a runtime: containers have memory and processors of their own, Pyodide memory and time.
 fn limits_on(config: &Config, runtime: RuntimeKind) -> Limits {
     let sandbox = &config.sandbox;
     let container = Flavor::of(runtime).map(|_| &sandbox.docker);
-    Limits {
+    let pyodide = (runtime == RuntimeKind::Pyodide).then_some(&config.skills.sandbox);
+    let limits = Limits {
         timeout: sandbox.timeout,
         max_output: sandbox.max_output,
         memory: container.map_or(sandbox.memory, |container| container.memory_limit),
         cpus: container.map_or(sandbox.cpus, |container| container.cpu_limit),
         pids: sandbox.pids,
         disk: sandbox.disk,
+    };
+    match pyodide {
+        Some(pyodide) => Limits {
+            timeout: pyodide.timeout_seconds,
+            memory: Bytes::mib(u64::from(pyodide.memory_limit_mb)),
+            ..limits
+        },
+        None => limits,
     }
 }
 
@@ -310,6 +322,14 @@ fn env(args: &RunArgs, context: &Context) -> Result<Vec<(EnvName, String)>, Prob
 /// If it does, or the configuration cannot be used.
 pub(crate) fn check_shown(path: &Path, context: &Context) -> Result<(), Failure> {
     exposure::check(path, &context.paths, &audit::directory(context)?)
+}
+
+/// A path without links; what of it does not exist is taken as it is.
+///
+/// # Errors
+/// If it cannot be resolved.
+pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Failure> {
+    exposure::resolve_new(path)
 }
 
 /// Our own directories, which no program may see.

@@ -29,6 +29,7 @@ mod oci;
 mod policy;
 mod proofs;
 mod providers;
+mod pyodide;
 mod python;
 mod sandboxes;
 mod scenarios;

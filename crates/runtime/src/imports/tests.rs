@@ -139,7 +139,7 @@ fn the_message_names_module_line_alternative_and_way_out() {
     let Findings::Blocked(blocked) = check("import os\nimport socket", &blocklist()).unwrap() else {
         panic!("nothing found");
     };
-    let text = message(&blocked);
+    let text = message(&blocked, "set `sandbox.block_dangerous_imports` to false");
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 3);
     assert!(
@@ -159,7 +159,10 @@ fn a_long_list_of_findings_is_shortened() {
         panic!("nothing found");
     };
     assert_eq!(blocked.len(), 50);
-    assert!(message(&blocked).contains("and 30 more blocked imports"));
+    assert!(
+        message(&blocked, "set `sandbox.block_dangerous_imports` to false")
+            .contains("and 30 more blocked imports")
+    );
 }
 
 /// `import os`, and `unit` repeated `count` times between `before` and `after`.

@@ -383,20 +383,22 @@ async fn run(
     order: &Order,
     connection: Connection,
 ) -> Result<ExecutionResult, backend::Error> {
-    let Some(flavor) = Flavor::of(order.runtime) else {
-        return kernel
-            .backend
-            .run(&order.request, order.fence, None, connection)
-            .await;
+    let (request, fence) = (&order.request, order.fence);
+    let backend = match (order.runtime, &kernel.containers, &kernel.pyodide) {
+        (RuntimeKind::Local, ..) => &kernel.backend,
+        (RuntimeKind::Pyodide, _, Some(pyodide)) => pyodide,
+        (runtime, Some(containers), _) if let Some(flavor) = Flavor::of(runtime) => {
+            return containers
+                .run_in(flavor, (request, fence), None, connection)
+                .await;
+        }
+        (runtime, ..) => {
+            return Err(backend::Error {
+                reason: backend::Reason::Unavailable,
+                message: format!("the runtime `{runtime}` is not available here"),
+                hint: "use the local runtime".to_owned(),
+            });
+        }
     };
-    let Some(containers) = &kernel.containers else {
-        return Err(backend::Error {
-            reason: backend::Reason::Unavailable,
-            message: format!("the runtime `{}` is not available here", order.runtime),
-            hint: "use the local runtime".to_owned(),
-        });
-    };
-    containers
-        .run_in(flavor, (&order.request, order.fence), None, connection)
-        .await
+    backend.run(request, fence, None, connection).await
 }

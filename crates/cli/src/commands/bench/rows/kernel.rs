@@ -62,8 +62,10 @@ fn kernel(place: &Place) -> anyhow::Result<Kernel> {
     Ok(Kernel::new(Parts {
         backend: Arc::new(Nothing),
         containers: None,
+        pyodide: None,
         rules: Rules {
             blocked_imports: None,
+            blocked_in_pyodide: None,
             store_policy: StorePolicy::Never,
             store: Store::new(&directory, 1),
             redactor: Redactor::from_environment([]),

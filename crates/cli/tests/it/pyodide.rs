@@ -1,0 +1,433 @@
+//! Code in Pyodide: what it can do, what it cannot, and what is left of it.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::mcp::{Client, text};
+use crate::support::{Dir, Output, finish};
+use crate::world::{World, repository};
+
+/// Where `cargo xtask setup` has Deno and Pyodide installed.
+fn installed() -> PathBuf {
+    let directory = repository("target/pyodide").canonicalize();
+    assert!(
+        directory.is_ok(),
+        "no target/pyodide (`cargo xtask setup` makes it)"
+    );
+    directory.unwrap()
+}
+
+/// Python code by which a program may import anything: what is tried then is the barrier itself.
+const UNCHECKED: (&str, &str) = ("RINGFENCE_SKILLS_SANDBOX_BLOCKED_IMPORTS", "[]");
+
+struct Pyodide(Dir);
+
+impl Pyodide {
+    fn new() -> Self {
+        let dir = Dir::new();
+        Self(dir)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.0.command(["run", "--runtime", "pyodide"].iter().chain(args));
+        command.env("RINGFENCE_SKILLS_SANDBOX_DIRECTORY", installed());
+        // The machine may be busy.
+        command.env("RINGFENCE_SKILLS_SANDBOX_TIMEOUT_SECONDS", "60");
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        finish(&mut self.command(args), b"")
+    }
+
+    /// Runs code that may import anything, and takes the result.
+    fn result(&self, code: &str) -> Value {
+        let mut command = self.command(&["--json", "-c", code]);
+        let output = finish(command.env(UNCHECKED.0, UNCHECKED.1), b"");
+        let result = serde_json::from_str(&output.stdout);
+        assert!(result.is_ok(), "{output:?}");
+        result.unwrap()
+    }
+}
+
+/// The Denos whose programs have this much memory: each test that looks has a figure of its own.
+fn denos(mebibytes: &str) -> Vec<String> {
+    let lines = fs::read_dir("/proc").unwrap().flatten();
+    let lines = lines.map(|entry| fs::read(entry.path().join("cmdline")).unwrap_or_default());
+    let end = format!("\0{mebibytes}\0");
+    lines
+        .filter(|line| line.starts_with(b"/opt/deno") && line.ends_with(end.as_bytes()))
+        .map(|line| String::from_utf8_lossy(&line).into_owned())
+        .collect()
+}
+
+#[test]
+fn a_program_has_streams_arguments_and_files() {
+    let pyodide = Pyodide::new();
+    pyodide.0.write("work/in.txt", "from the host");
+    let code = "import sys\nfrom pathlib import Path\nprint(input(), sys.argv[1:], Path('/data').read_text())\n\
+                print('to stderr', file=sys.stderr)\nPath('/output/sub').mkdir()\nPath('/output/sub/r.txt').write_text('kept')\nsys.exit(7)";
+    let args = [
+        "--stdin",
+        "-",
+        "--mount",
+        "in.txt:/data",
+        "-o",
+        "out",
+        "-c",
+        code,
+        "--",
+        "a",
+        "b c",
+    ];
+    let mut command = pyodide.command(&args);
+    let output = finish(command.env(UNCHECKED.0, UNCHECKED.1), b"a line\nanother\n");
+    assert_eq!(output.status, 7, "{output:?}");
+    assert_eq!(output.stdout, "a line ['a', 'b c'] from the host\n");
+    assert!(output.stderr.starts_with("to stderr\n"), "{output:?}");
+    let kept = fs::read_to_string(pyodide.0.path("work/out/sub/r.txt")).unwrap();
+    assert_eq!(kept, "kept");
+}
+
+#[test]
+fn results_tell_how_it_ended_and_what_fenced_it() {
+    let pyodide = Pyodide::new();
+    let result = pyodide.result("print('hi')");
+    assert_eq!(result["stdout"], "hi\n", "{result}");
+    assert_eq!(result["exit_code"], 0);
+    let meta = &result["meta"];
+    assert_eq!(meta["runtime"], "pyodide");
+    assert_eq!(meta["outcome"], "exited");
+    assert_eq!(meta["isolation"]["seccomp"], "fence");
+    assert_eq!(meta["isolation"]["net_ns"], true);
+    assert_eq!(meta["warm"], false);
+    assert!(meta["peak_memory_bytes"].as_u64().unwrap() > 64 << 20, "{meta}");
+}
+
+#[test]
+fn output_comes_while_the_program_runs() {
+    let pyodide = Pyodide::new();
+    let mut command = pyodide.command(&[
+        "--memory",
+        "131MiB",
+        "-c",
+        "print('first', flush=True)\nwhile True: pass",
+    ]);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert_eq!(line, "first\n");
+    assert_eq!(denos("131").len(), 1);
+    let pid = child.id().to_string();
+    finish(pyodide.0.program("kill").args(["-TERM", &pid]), b"").ok();
+    child.wait().unwrap();
+    assert_eq!(denos("131"), Vec::<String>::new());
+}
+
+#[test]
+fn errors_show_the_programs_own_frames_and_lines() {
+    let pyodide = Pyodide::new();
+    let output = pyodide.run(&[
+        "-c",
+        "import json\n\ndef f(x):\n    return json.loads(x)\n\nf('{')",
+    ]);
+    assert_eq!(output.status, 1);
+    let expected = "Traceback (most recent call last):\n  File \"<sandbox>\", line 6, in <module>\n    f('{')\n    ~^^^^^\n  \
+                    File \"<sandbox>\", line 4, in f\n    return json.loads(x)\n           ~~~~~~~~~~^^^\njson.decoder.JSONDecodeError: ";
+    assert!(output.stderr.starts_with(expected), "{}", output.stderr);
+    assert!(!output.stderr.contains("/lib"), "{}", output.stderr);
+    let syntax = pyodide.run(&["-c", "x = 1\ndef f(:"]);
+    assert!(
+        syntax.stderr.starts_with("  File \"<sandbox>\", line 2\n"),
+        "{}",
+        syntax.stderr
+    );
+}
+
+#[test]
+fn the_event_loop_works() {
+    let pyodide = Pyodide::new();
+    let code = "import asyncio\nasync def later():\n    await asyncio.sleep(0.01)\n    return 'slept'\n\
+                print(asyncio.run(later()))\nprint(await later())\nawait asyncio.gather(later(), later())";
+    assert_eq!(pyodide.run(&["-c", code]).ok(), "slept\nslept\n");
+}
+
+#[test]
+fn an_endless_loop_is_killed_at_its_limit() {
+    let pyodide = Pyodide::new();
+    let output = pyodide.run(&[
+        "--timeout",
+        "1s",
+        "--memory",
+        "132MiB",
+        "-c",
+        "print('on', flush=True)\nwhile True: pass",
+    ]);
+    assert_eq!(output.status, 124, "{output:?}");
+    assert_eq!(output.stdout, "on\n");
+    assert_eq!(denos("132"), Vec::<String>::new());
+    assert_eq!(fs::read_dir(pyodide.0.path("tmp")).unwrap().count(), 0);
+}
+
+#[test]
+fn memory_ends_where_it_was_limited() {
+    let pyodide = Pyodide::new();
+    let taken = "x = bytearray(160 << 20)\nprint(len(x) >> 20)";
+    assert_eq!(pyodide.run(&["--memory", "256MiB", "-c", taken]).ok(), "160\n");
+    let refused = pyodide.run(&["-c", taken]);
+    assert_eq!(refused.status, 1, "{refused:?}");
+    assert!(refused.stderr.ends_with("MemoryError\n"), "{refused:?}");
+}
+
+#[test]
+fn imports_are_refused_by_name() {
+    let pyodide = Pyodide::new();
+    let modules = [
+        "os",
+        "sys",
+        "subprocess",
+        "socket",
+        "importlib",
+        "builtins",
+        "ctypes",
+        "multiprocessing",
+        "js",
+        "pyodide_js",
+        "pyodide.ffi",
+    ];
+    for module in modules {
+        let output = pyodide.run(&["-c", &format!("import {module}")]);
+        assert_eq!(output.status, 126, "{output:?}");
+        let top = module.split('.').next().unwrap();
+        assert!(
+            output.stderr.contains(&format!("import of `{top}` is blocked")),
+            "{output:?}"
+        );
+    }
+    let library = "import json, re, math, datetime, collections, pathlib, shutil, tempfile, csv, sqlite3\nprint('fine')";
+    assert_eq!(pyodide.run(&["-c", library]).ok(), "fine\n");
+}
+
+#[test]
+fn there_is_no_network() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let code = format!("import socket\nsocket.create_connection(('127.0.0.1', {port}), 5)\nprint('reached')");
+    let pyodide = Pyodide::new();
+    let outside = finish(pyodide.0.program("/usr/bin/python3").args(["-c", &code]), b"");
+    assert_eq!(outside.ok(), "reached\n");
+    let inside = pyodide.result(&code);
+    assert_eq!(inside["exit_code"], 1, "{inside}");
+    assert!(
+        inside["stderr"].as_str().unwrap().contains("Host is unreachable"),
+        "{inside}"
+    );
+    let page = format!("from urllib.request import urlopen\nurlopen('http://127.0.0.1:{port}/', timeout=5)");
+    let inside = pyodide.result(&page);
+    assert_eq!(inside["exit_code"], 1, "{inside}");
+    assert!(
+        inside["stderr"].as_str().unwrap().contains("URLError"),
+        "{inside}"
+    );
+}
+
+#[test]
+fn files_of_the_host_are_not_there() {
+    let pyodide = Pyodide::new();
+    let secret = pyodide.0.write("work/secret", "s3cret");
+    let read = format!("print(open({:?}).read())", secret.to_str().unwrap());
+    let outside = finish(pyodide.0.program("/usr/bin/python3").args(["-c", &read]), b"");
+    assert_eq!(outside.ok(), "s3cret\n");
+    let inside = pyodide.result(&read);
+    assert!(
+        inside["stderr"].as_str().unwrap().contains("FileNotFoundError"),
+        "{inside}"
+    );
+    // What it writes is written to its memory.
+    let target = pyodide.0.path("work/planted");
+    let write = format!(
+        "from pathlib import Path\np = Path({:?})\np.parent.mkdir(parents=True)\np.write_text('x')\nprint(p.exists())",
+        target.to_str().unwrap()
+    );
+    let inside = pyodide.result(&write);
+    assert_eq!(inside["stdout"], "True\n", "{inside}");
+    assert!(!target.exists());
+}
+
+#[test]
+fn processes_cannot_be_started() {
+    let pyodide = Pyodide::new();
+    let code = "import subprocess\nprint(subprocess.run(['/bin/echo', 'ran'], capture_output=True).stdout)";
+    let outside = finish(pyodide.0.program("/usr/bin/python3").args(["-c", code]), b"");
+    assert_eq!(outside.ok(), "b'ran\\n'\n");
+    let inside = pyodide.result(code);
+    assert!(
+        inside["stderr"]
+            .as_str()
+            .unwrap()
+            .contains("does not support processes"),
+        "{inside}"
+    );
+}
+
+/// Deno without our flags, to show what the flags and the emptied globals take away.
+fn plain_deno(code: &str) -> String {
+    let dir = Dir::new();
+    let deno = installed().join("deno-linux-x64-glibc-2.9.6/deno");
+    let mut command = dir.program(deno);
+    command.args(["eval", "--quiet", code]).env("NO_COLOR", "1");
+    finish(&mut command, b"").ok().to_owned()
+}
+
+#[test]
+fn javascript_is_closed() {
+    let pyodide = Pyodide::new();
+    let fails = |code: &str, expected: &str| {
+        let result = pyodide.result(code);
+        assert_ne!(result["exit_code"], 0, "{code}: {result}");
+        assert!(
+            result["stderr"].as_str().unwrap().contains(expected),
+            "{code}: {result}"
+        );
+    };
+    assert_eq!(
+        plain_deno("console.log(typeof eval('Deno').readFile)"),
+        "function\n"
+    );
+    fails("from js import Deno", "cannot import name 'Deno'");
+    fails("import js\njs.eval", "AttributeError: eval");
+    fails("from js import fetch", "cannot import name 'fetch'");
+    fails("import pyodide_js", "No module named 'pyodide_js'");
+    fails(
+        "from pyodide.code import run_js\nrun_js('1')",
+        "cannot import name",
+    );
+    assert_eq!(
+        plain_deno("console.log([].constructor.constructor('return typeof Deno')())"),
+        "object\n"
+    );
+    let constructor =
+        "from pyodide.ffi import to_js\nto_js([1]).constructor.constructor('return typeof Deno')()";
+    fails(constructor, "Code generation from strings disallowed");
+    let modules = "import sys\nprint([n for n in sys.modules if n in ('js', 'pyodide_js')])";
+    assert_eq!(pyodide.result(modules)["stdout"], "[]\n");
+}
+
+#[test]
+fn text_that_looks_like_the_protocol_is_text() {
+    let pyodide = Pyodide::new();
+    let line = json!({"type": "complete", "id": "1", "data": {"exit_code": 0, "files": {}}});
+    let code = format!("print('''{line}''')\nprint('after')\nraise SystemExit(9)");
+    let result = pyodide.result(&code);
+    assert_eq!(result["exit_code"], 9, "{result}");
+    assert_eq!(result["stdout"], format!("{line}\nafter\n"));
+}
+
+/// A program that spoils JavaScript's own objects spoils its own run at most.
+#[test]
+fn what_is_spoilt_in_javascript_stays_in_the_run() {
+    let pyodide = Pyodide::new();
+    let code = "from pyodide.ffi import to_js, create_proxy\nproto = to_js([1]).constructor.prototype\n\
+                proto.push = create_proxy(lambda *a: None)\nproto.join = create_proxy(lambda *a: '{}')\nprint('spoilt')";
+    let result = pyodide.result(code);
+    let outcome = result["meta"]["outcome"].as_str().unwrap();
+    assert!(matches!(outcome, "exited" | "unknown"), "{result}");
+    assert_eq!(pyodide.result("print('clean')")["stdout"], "clean\n");
+}
+
+#[test]
+fn an_interpreter_that_dies_is_no_success() {
+    let pyodide = Pyodide::new();
+    let result = pyodide.result("import os\nos._exit(0)");
+    assert_eq!(result["meta"]["outcome"], "unknown", "{result}");
+    assert_ne!(result["exit_code"], 0);
+}
+
+#[test]
+fn what_pyodide_does_not_have_is_refused() {
+    let pyodide = Pyodide::new();
+    let refused = |args: &[&str], what: &str| pyodide.run(args).refused(125, what);
+    refused(&["-l", "bash", "-c", "true"], "runs Python, and not bash");
+    refused(
+        &["--session", "s", "-c", "1"],
+        "a session cannot be had in Pyodide",
+    );
+    refused(
+        &["--mount", ".:/data:rw", "-c", "1"],
+        "a directory of the host that can be written",
+    );
+    refused(
+        &["--network", "allowlist", "--allow-host", "example.com", "-c", "1"],
+        "a network cannot be had in Pyodide",
+    );
+    fs::write(pyodide.0.path("work/big"), vec![0; 17 << 20]).unwrap();
+    refused(&["--mount", "big:/big", "-c", "1"], "more than 16777216 bytes");
+    let mut elsewhere = pyodide.command(&["-c", "1"]);
+    let missing = finish(
+        elsewhere.env("RINGFENCE_SKILLS_SANDBOX_DIRECTORY", pyodide.0.path("work")),
+        b"",
+    );
+    missing.refused(125, "Deno and Pyodide are not installed");
+    assert!(missing.stderr.contains("ringfence setup deno"), "{missing:?}");
+}
+
+#[test]
+fn a_package_that_was_tampered_with_is_not_installed() {
+    let dir = Dir::new();
+    fs::create_dir(dir.path("work/packages")).unwrap();
+    for name in ["deno-linux-x64-glibc-2.9.6.tgz", "pyodide-314.0.7.tgz"] {
+        dir.write(&format!("work/packages/{name}"), "not what it says");
+    }
+    let output = dir.run(["setup", "deno", "--from", "packages"]);
+    output.refused(125, "as it was pinned");
+    assert!(
+        !dir.path("state/ringfence/pyodide/deno-linux-x64-glibc-2.9.6")
+            .exists()
+    );
+}
+
+/// A server keeps an interpreter ready; each serves one program, and none sees what another left.
+#[test]
+fn a_server_keeps_one_ready_and_shares_none() {
+    let world = World::here();
+    let config = format!(
+        "[skills.sandbox]\nblocked_imports = []\ndirectory = '{}'\ntimeout_seconds = 60\n",
+        installed().display()
+    );
+    world.dir.write("config/ringfence/ringfence.toml", config);
+    let mut client = Client::greeted(&world, &[]);
+    let mut run = |code: &str| {
+        let answer = client.call("run_code", &json!({"code": code, "runtime": "pyodide"}));
+        serde_json::from_str::<Value>(text(&answer)).unwrap()
+    };
+    let left = "import json\njson.mark = 1\nopen('/tmp/mark', 'w').write('x')\nprint('left')";
+    assert_eq!(run(left)["stdout"], "left\n");
+    let look =
+        "import json, os, random\nprint(hasattr(json, 'mark'), os.path.exists('/tmp/mark'), random.random())";
+    let mut seen = Vec::new();
+    // The next one is started after a run; that it is ready is an event of the server's that a client sees as warm.
+    for _ in 0..20 {
+        let result = run(look);
+        let stdout = result["stdout"].as_str().unwrap().to_owned();
+        assert!(stdout.starts_with("False False "), "{result}");
+        assert!(!seen.contains(&stdout), "the same random numbers: {stdout}");
+        seen.push(stdout);
+        if result["meta"]["warm"] == true {
+            drop(client.leave());
+            return;
+        }
+    }
+    assert_eq!(seen, Vec::<String>::new(), "never warm");
+}

@@ -1,0 +1,80 @@
+//! Why a request did not run in Pyodide.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::{backend, local};
+
+/// Why a request did not run in Pyodide.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Deno, Pyodide or the snapshot is not there.
+    #[error("Deno and Pyodide are not installed: there is no {}", .0.display())]
+    NotInstalled(PathBuf),
+    /// The snapshot could not be made.
+    #[error("cannot make Pyodide's snapshot: {0}")]
+    Snapshot(String),
+    /// Pyodide runs Python alone.
+    #[error("Pyodide runs Python, and not {0}")]
+    Language(ringfence_policy::Language),
+    /// What is asked for exists in other runtimes alone.
+    #[error("{0} cannot be had in Pyodide")]
+    Elsewhere(&'static str),
+    /// A file cannot be copied into its memory.
+    #[error("cannot copy {} into Pyodide's memory: {source}", .path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// More than is copied.
+    #[error("the files to be copied into Pyodide's memory hold more than {0} bytes")]
+    TooMuch(u64),
+    /// The program's files would be lost.
+    #[error("the output directory cannot be used: {0}")]
+    OutputDirectory(io::Error),
+    /// Deno could not be run.
+    #[error("{}", .0.explain())]
+    Local(#[from] local::Error),
+    /// Deno ended, or said nonsense, before there was a program.
+    #[error("Deno did not come up: {0}")]
+    NotReady(String),
+}
+
+impl RunError {
+    /// What the reader can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::NotInstalled(_) => "run `ringfence setup deno`",
+            Self::Snapshot(_) | Self::NotReady(_) => {
+                "run `ringfence setup deno` again; a Deno of another version is chosen by `skills.sandbox.deno_path`"
+            }
+            Self::Language(_) | Self::Elsewhere(_) => {
+                "use the local runtime: set SANDBOX_TYPE=local or pass `--runtime local`"
+            }
+            Self::File { .. } | Self::TooMuch(_) => "mount less, or use the local runtime",
+            Self::OutputDirectory(_) => "name a directory that you may write, or one that can be made",
+            Self::Local(error) => error.hint(),
+        }
+    }
+}
+
+impl From<RunError> for backend::Error {
+    fn from(error: RunError) -> Self {
+        use backend::Reason as R;
+        let reason = match &error {
+            RunError::Local(error) => return Self::from(error),
+            RunError::NotInstalled(_) => R::Unavailable,
+            RunError::Language(_) | RunError::Elsewhere(_) | RunError::File { .. } | RunError::TooMuch(_) => {
+                R::Invalid
+            }
+            RunError::Snapshot(_) | RunError::NotReady(_) | RunError::OutputDirectory(_) => R::Failed,
+        };
+        Self {
+            reason,
+            hint: error.hint().to_owned(),
+            message: error.to_string(),
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! What it takes: Deno and Pyodide of the versions that were tried together, their digests checked, and a snapshot of Pyodide's
+//! memory, which belongs to exactly these.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ringfence_policy::{EnvName, Language, Limits, Network, Outcome, Request, Scope, Timeout};
+use sha2::{Digest, Sha256, Sha512};
+
+use super::{RunError, Settings, worker};
+use crate::local::{Connection, Fence, Local, PrivateDirectory};
+
+const WORKER: &str = include_str!("../../pyodide/worker.js");
+const GUEST: &str = include_str!("../../pyodide/guest.py");
+
+/// How long fetching and unpacking one package may take.
+const PATIENCE: Timeout = Timeout::seconds(600);
+
+/// A package of npm's registry.
+#[derive(Debug, Clone, Copy)]
+struct Package {
+    name: &'static str,
+    version: &'static str,
+    /// As the registry's `integrity` has it.
+    sha512: &'static str,
+}
+
+/// Pyodide, with its standard library.
+const PYODIDE: Package = Package {
+    name: "pyodide",
+    version: "314.0.7",
+    sha512: "0YvXxEhfEdpLfb/XkM2BFAeMROq0iMUX2bzzH9pOttyMcWkwq+HbE5uyuGD82LN7y2q+SNvi/6V5JEsOlD2R1A==",
+};
+
+/// Deno for this machine, where there is a pinned one.
+const DENO: Option<Package> = if cfg!(all(
+    target_os = "linux",
+    target_arch = "x86_64",
+    target_env = "gnu"
+)) {
+    Some(Package {
+        name: "@deno/linux-x64-glibc",
+        version: "2.9.6",
+        sha512: "3md4TKLCuzsLDmfOoC5KN7NAZaxSVkMgm64vg6foD00JBADCpYS2/5QqXfzgnP5ZQz3iLP9vBQJtEgc116OAoQ==",
+    })
+} else {
+    None
+};
+
+/// Everything that a worker is started from.
+#[derive(Debug, Clone)]
+pub(super) struct Installed {
+    pub(super) deno: PathBuf,
+    pub(super) pyodide: PathBuf,
+    pub(super) worker: PathBuf,
+    pub(super) guest: PathBuf,
+    pub(super) snapshot: PathBuf,
+}
+
+/// Why it could not be installed.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// There is no pinned Deno for this kind of machine.
+    #[error("there is no pinned Deno for this machine")]
+    NoDeno,
+    /// A package could not be fetched.
+    #[error("cannot fetch {package}: {why}")]
+    Fetch {
+        /// Which.
+        package: String,
+        /// What npm said.
+        why: String,
+    },
+    /// A package is not the one that was pinned.
+    #[error("{} is not {package} as it was pinned: its digest is {found}", .file.display())]
+    Digest {
+        /// Which.
+        package: String,
+        /// Where it lies.
+        file: PathBuf,
+        /// What it has.
+        found: String,
+    },
+    /// A file could not be read or written.
+    #[error("{}: {source}", .path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It does not run.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+impl InstallError {
+    /// What the reader can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::NoDeno => "install Deno and set `skills.sandbox.deno_path`",
+            Self::Fetch { .. } => {
+                "install npm, or fetch the packages elsewhere with `npm pack` and name their directory with `--from`"
+            }
+            Self::Digest { .. } => "fetch it again, from a registry that you trust",
+            Self::File { .. } => "check that the state directory can be written and its disk is not full",
+            Self::Run(error) => error.hint(),
+        }
+    }
+}
+
+impl Package {
+    fn id(self) -> String {
+        format!("{}@{}", self.name, self.version)
+    }
+
+    /// The directory that it is unpacked to.
+    fn directory(self) -> String {
+        format!(
+            "{}-{}",
+            self.name.replace('@', "").replace('/', "-"),
+            self.version
+        )
+    }
+
+    /// The file that `npm pack` makes.
+    fn archive(self) -> String {
+        format!(
+            "{}-{}.tgz",
+            self.name.replace('@', "").replace('/', "-"),
+            self.version
+        )
+    }
+}
+
+/// Fetches what is missing, or takes it from `from`, and makes the snapshot. What is there already stays.
+///
+/// # Errors
+/// If something cannot be fetched, is not what was pinned, or does not run.
+pub async fn install(
+    settings: &Settings,
+    from: Option<&Path>,
+    variables: Vec<(EnvName, String)>,
+    progress: &mut dyn FnMut(&str),
+) -> Result<PathBuf, InstallError> {
+    let local = Arc::new(Local::new(settings.local.clone()));
+    let installed = install_with((settings, &local), from, &variables, progress).await;
+    if let Some(local) = Arc::into_inner(local) {
+        let _ = local.close().await;
+    }
+    installed.map(|installed| installed.snapshot)
+}
+
+async fn install_with(
+    (settings, local): (&Settings, &Arc<Local>),
+    from: Option<&Path>,
+    variables: &[(EnvName, String)],
+    progress: &mut dyn FnMut(&str),
+) -> Result<Installed, InstallError> {
+    let own_deno = match (&settings.deno, DENO) {
+        (Some(_), _) => None,
+        (None, Some(package)) => Some(package),
+        (None, None) => return Err(InstallError::NoDeno),
+    };
+    let directory = &settings.directory;
+    let scratch = PrivateDirectory::create(&settings.local.scratch)
+        .map_err(|source| at(&settings.local.scratch, source))?;
+    for package in own_deno.into_iter().chain([PYODIDE]) {
+        let unpacked = directory.join(package.directory());
+        if unpacked.is_dir() {
+            progress(&format!("{}: there", package.id()));
+            continue;
+        }
+        let archive = match from {
+            Some(from) => from.join(package.archive()),
+            None => {
+                progress(&format!("{}: fetching", package.id()));
+                fetch(local, package, scratch.path(), variables).await?
+            }
+        };
+        verify(package, &archive)?;
+        progress(&format!("{}: unpacking", package.id()));
+        unpack(local, package, &archive, &unpacked).await?;
+    }
+    progress("making Pyodide's snapshot");
+    Ok(prepared(settings, local).await?)
+}
+
+async fn fetch(
+    local: &Local,
+    package: Package,
+    directory: &Path,
+    variables: &[(EnvName, String)],
+) -> Result<PathBuf, InstallError> {
+    let directory_text = directory.display().to_string();
+    let id = package.id();
+    let words = [
+        "npm",
+        "pack",
+        "--silent",
+        "--pack-destination",
+        &directory_text,
+        &id,
+    ];
+    on_host(local, &words, directory, variables)
+        .await
+        .map_err(|why| InstallError::Fetch {
+            package: id.clone(),
+            why,
+        })?;
+    Ok(directory.join(package.archive()))
+}
+
+fn verify(package: Package, archive: &Path) -> Result<(), InstallError> {
+    let mut file = fs::File::open(archive).map_err(|source| at(archive, source))?;
+    let mut hasher = Sha512::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer).map_err(|source| at(archive, source))? {
+            0 => break,
+            length => hasher.update(&buffer[..length]),
+        }
+    }
+    let found = STANDARD.encode(hasher.finalize());
+    match found == package.sha512 {
+        true => Ok(()),
+        false => Err(InstallError::Digest {
+            package: package.id(),
+            file: archive.to_path_buf(),
+            found,
+        }),
+    }
+}
+
+/// Unpacks beside the place and moves it there whole: what is there is complete.
+async fn unpack(local: &Local, package: Package, archive: &Path, place: &Path) -> Result<(), InstallError> {
+    let parent = place.parent().unwrap_or(place);
+    fs::create_dir_all(parent).map_err(|source| at(parent, source))?;
+    let scratch = PrivateDirectory::create(parent).map_err(|source| at(parent, source))?;
+    let (from, to) = (
+        archive.display().to_string(),
+        scratch.path().display().to_string(),
+    );
+    let words = [
+        "tar",
+        "-x",
+        "-z",
+        "-f",
+        &from,
+        "-C",
+        &to,
+        "--no-same-owner",
+        "--strip-components=1",
+    ];
+    let unpacked = on_host(local, &words, scratch.path(), &[]).await;
+    unpacked.map_err(|why| InstallError::Fetch {
+        package: package.id(),
+        why,
+    })?;
+    // It is a guest's to read; the directory that it lay in is nobody's.
+    let open: fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(scratch.path(), open).map_err(|source| at(scratch.path(), source))?;
+    fs::rename(scratch.path(), place).map_err(|source| at(place, source))
+}
+
+/// Runs a program of this machine, for the person at it.
+async fn on_host(
+    local: &Local,
+    words: &[&str],
+    directory: &Path,
+    variables: &[(EnvName, String)],
+) -> Result<(), String> {
+    let request = Request {
+        code: String::new(),
+        name: words[0].to_owned(),
+        language: Language::Command,
+        args: words.iter().map(|&word| word.to_owned()).collect(),
+        env: variables.to_vec(),
+        limits: Limits {
+            timeout: PATIENCE,
+            ..Limits::DEFAULT
+        },
+        network: Network::None,
+        mounts: Vec::new(),
+        workspace: Some(directory.to_path_buf()),
+        working_directory: None,
+        scope: Scope::local(),
+        session: None,
+    };
+    let ran = local.run(&request, Fence::Host, None, Connection::none()).await;
+    match ran {
+        Ok(result) if result.meta.outcome == Outcome::Exited && result.exit_code == 0 => Ok(()),
+        Ok(result) => Err(result.stderr.trim().to_owned()),
+        Err(error) => Err(error.explain()),
+    }
+}
+
+/// What is installed, with a snapshot, which is made if it is not there.
+pub(super) async fn prepared(settings: &Settings, local: &Arc<Local>) -> Result<Installed, RunError> {
+    let directory = &settings.directory;
+    let deno = match (&settings.deno, DENO) {
+        (Some(path), _) => path.clone(),
+        (None, Some(package)) => directory.join(package.directory()).join("deno"),
+        (None, None) => directory.join("deno"),
+    };
+    let pyodide = directory.join(PYODIDE.directory());
+    for path in [&deno, &pyodide] {
+        if !path.exists() {
+            return Err(RunError::NotInstalled(path.clone()));
+        }
+    }
+    let key = key(&deno);
+    let own = |name: &str| directory.join(format!("{key}-{name}"));
+    let installed = Installed {
+        worker: own("worker.js"),
+        guest: own("guest.py"),
+        snapshot: own("snapshot"),
+        deno,
+        pyodide,
+    };
+    put(&installed.worker, WORKER.as_bytes())?;
+    put(&installed.guest, GUEST.as_bytes())?;
+    if !installed.snapshot.exists() {
+        let snapshot = worker::snapshot(&installed, local).await?;
+        put(&installed.snapshot, &snapshot)?;
+    }
+    Ok(installed)
+}
+
+/// Names what belongs together: our own texts, Pyodide's version, and this Deno.
+fn key(deno: &Path) -> String {
+    let mut hasher = Sha256::new();
+    let texts = [WORKER, GUEST, PYODIDE.sha512];
+    texts.iter().for_each(|text| hasher.update(text));
+    hasher.update(deno.as_os_str().as_encoded_bytes());
+    if let Ok(found) = fs::metadata(deno) {
+        hasher.update(found.len().to_le_bytes());
+    }
+    hasher.finalize()[..6]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// Writes a file whole, or leaves the one that is there: its name tells its content.
+fn put(path: &Path, content: &[u8]) -> Result<(), RunError> {
+    if path.exists() {
+        return Ok(());
+    }
+    let failed = |source| RunError::File {
+        path: path.to_path_buf(),
+        source,
+    };
+    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
+    fs::write(&temporary, content)
+        .and_then(|()| fs::rename(&temporary, path))
+        .inspect_err(|_| drop(fs::remove_file(&temporary)))
+        .map_err(failed)
+}
+
+fn at(path: &Path, source: io::Error) -> InstallError {
+    InstallError::File {
+        path: path.to_path_buf(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_that_was_tampered_with_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let archive = dir.path().join("a.tgz");
+        fs::write(&archive, "abc").unwrap();
+        let package = Package {
+            sha512: "3a81oZNherrMQXNJriBBMRLm+k6JqX6iCp7u5ktV05ohkpkqJ0/BqDa6PCOj/uu9RU1EI2Q86A4qmslPpUyknw==",
+            ..PYODIDE
+        };
+        verify(package, &archive).unwrap();
+        fs::write(&archive, "abd").unwrap();
+        assert!(matches!(
+            verify(package, &archive),
+            Err(InstallError::Digest { .. })
+        ));
+    }
+
+    #[test]
+    fn packages_are_named_as_npm_names_them() {
+        assert_eq!(PYODIDE.archive(), "pyodide-314.0.7.tgz");
+        let deno = Package {
+            name: "@deno/linux-x64-glibc",
+            ..PYODIDE
+        };
+        assert_eq!(deno.archive(), "deno-linux-x64-glibc-314.0.7.tgz");
+        assert_eq!(deno.directory(), "deno-linux-x64-glibc-314.0.7");
+    }
+}

@@ -1,0 +1,202 @@
+//! One program in a worker, from its request to its result.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ringfence_policy::{Bytes, ExecutionResult, Language, Limits, Network, Outcome, Request, RuntimeKind};
+use tokio::sync::mpsc;
+
+use super::RunError;
+use super::files::{self, Files};
+use super::message::{Completed, Order, Printed, Program, Which, Word};
+use super::worker::{End, Worker};
+use crate::local::{Chunk, Connection, Destination, Fence, Stream, Workdir, harvest, taken_back, told};
+use crate::output::Capture;
+
+/// The one program's number.
+const ID: &str = "1";
+/// How much standard input a program can have: it is handed over as a whole.
+const MAX_INPUT: usize = 16 * 1024 * 1024;
+/// The status of a run of which nothing is known: that of a Ringfence that failed, and never a success.
+const UNKNOWN_STATUS: i32 = 125;
+
+/// How it came that nobody listens to a program any more.
+#[derive(Debug)]
+enum Ending {
+    Completed(Completed),
+    TimedOut,
+    Cancelled,
+    /// Its process ended first, or said what makes no sense.
+    Lost,
+}
+
+/// What takes in what a program prints.
+struct Ears {
+    stdout: Capture,
+    stderr: Capture,
+    watcher: Option<mpsc::Sender<Chunk>>,
+}
+
+/// That a request is one for Pyodide.
+pub(super) fn check(request: &Request, fence: Fence) -> Result<(), RunError> {
+    if request.language != Language::Python {
+        return Err(RunError::Language(request.language));
+    }
+    if request.session.is_some() {
+        return Err(RunError::Elsewhere("a session"));
+    }
+    if request.network != Network::None {
+        return Err(RunError::Elsewhere("a network"));
+    }
+    match fence {
+        Fence::Default | Fence::Required | Fence::BestEffort => Ok(()),
+        Fence::Unfenced | Fence::Host => Err(RunError::Elsewhere("a run without a fence")),
+    }
+}
+
+/// Runs a program in a worker that is ready, and ends the worker.
+pub(super) async fn run(
+    mut worker: Worker,
+    request: &Request,
+    destination: Option<&Destination>,
+    connection: Connection,
+) -> Result<ExecutionResult, RunError> {
+    let found = files::gathered(&request.mounts)?;
+    let mut ears = Ears::new(&request.limits, connection.output);
+    let ending = {
+        let running = async {
+            let input = input(connection.stdin).await?;
+            Ok::<_, RunError>(hear(&mut worker, &mut ears, request, (input, found)).await)
+        };
+        tokio::select! {
+            ending = running => ending?,
+            () = tokio::time::sleep(request.limits.timeout.as_duration()) => Ending::TimedOut,
+            () = taken_back(connection.cancelled) => Ending::Cancelled,
+        }
+    };
+    let end = worker.end().await;
+    let mut result = conclude(request, ears, &ending, end)?;
+    if let Ending::Completed(completed) = &ending {
+        deliver(&completed.files, destination, request.limits.disk, &mut result);
+    }
+    Ok(result)
+}
+
+/// All of standard input: nothing can be read while WebAssembly computes.
+async fn input(stdin: Option<mpsc::Receiver<Vec<u8>>>) -> Result<Vec<u8>, RunError> {
+    let mut input = Vec::new();
+    let Some(mut stdin) = stdin else { return Ok(input) };
+    while let Some(bytes) = stdin.recv().await {
+        input.extend_from_slice(&bytes);
+        if input.len() > MAX_INPUT {
+            return Err(RunError::TooMuch(MAX_INPUT as u64));
+        }
+    }
+    Ok(input)
+}
+
+/// Hands a program over and listens until it has ended.
+async fn hear(worker: &mut Worker, ears: &mut Ears, request: &Request, given: (Vec<u8>, Files)) -> Ending {
+    let (input, files) = given;
+    let variables = request.env.iter();
+    let program = Program {
+        code: &request.code,
+        args: &request.args,
+        env: variables
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect::<BTreeMap<_, _>>(),
+        stdin: STANDARD.encode(input),
+        files,
+    };
+    worker
+        .tell(&Order::Execute {
+            id: ID,
+            data: program,
+        })
+        .await;
+    loop {
+        match worker.next().await {
+            Some(Word::Output { data }) => ears.take(data).await,
+            Some(Word::Complete { data }) => return Ending::Completed(data),
+            Some(Word::Ready {}) | None => return Ending::Lost,
+        }
+    }
+}
+
+impl Ears {
+    fn new(limits: &Limits, watcher: Option<mpsc::Sender<Chunk>>) -> Self {
+        Self {
+            stdout: Capture::new(limits.max_output),
+            stderr: Capture::new(limits.max_output),
+            watcher,
+        }
+    }
+
+    async fn take(&mut self, printed: Printed) {
+        // What is no base64 was not printed by Python.
+        let bytes = STANDARD.decode(printed.base64).unwrap_or_default();
+        let stream = match printed.stream {
+            Which::Stdout => Stream::Stdout,
+            Which::Stderr => Stream::Stderr,
+        };
+        match stream {
+            Stream::Stdout => self.stdout.push(&bytes),
+            Stream::Stderr => self.stderr.push(&bytes),
+        }
+        // Streaming waits for the caller, and the program with it.
+        if let Some(sender) = &self.watcher
+            && sender.send(Chunk { stream, bytes }).await.is_err()
+        {
+            self.watcher = None;
+        }
+    }
+}
+
+/// The result, as far as the program and its process tell.
+fn conclude(request: &Request, ears: Ears, ending: &Ending, end: End) -> Result<ExecutionResult, RunError> {
+    let process = end.result?;
+    let killed = process.meta.outcome == Outcome::Cancelled;
+    let (outcome, exit_code) = match ending {
+        Ending::Completed(completed) => (Outcome::Exited, i32::from(completed.exit_code)),
+        Ending::TimedOut if killed => (Outcome::TimedOut, -1),
+        Ending::Cancelled if killed => (Outcome::Cancelled, -9),
+        _ if process.meta.outcome == Outcome::MemoryExceeded => (Outcome::MemoryExceeded, -9),
+        _ => (Outcome::Unknown, UNKNOWN_STATUS),
+    };
+    let printed = (ears.stdout.finish(), ears.stderr.finish());
+    let mut result = told((RuntimeKind::Pyodide, request), printed, (outcome, exit_code));
+    let meta = &mut result.meta;
+    // The fence around Deno; WebAssembly within it is no layer of it.
+    meta.isolation = process.meta.isolation;
+    meta.peak_memory_bytes = process.meta.peak_memory_bytes;
+    meta.cpu_seconds = process.meta.cpu_seconds;
+    if outcome == Outcome::Unknown {
+        let warning = format!("the interpreter ended before the program: {}", end.complaint);
+        meta.warnings.push(warning);
+    }
+    if request.workspace.is_some() {
+        let warning = "Pyodide has its files in memory: the workspace is not shown there";
+        meta.warnings.push(warning.to_owned());
+    }
+    Ok(result)
+}
+
+/// Delivers what the program left, as any program's files are delivered.
+fn deliver(files: &Files, destination: Option<&Destination>, limit: Bytes, result: &mut ExecutionResult) {
+    if files.is_empty() {
+        return;
+    }
+    let directory = match Workdir::create(&std::env::temp_dir(), None) {
+        Ok(directory) => directory,
+        Err(error) => {
+            let warning = format!("the output files could not be collected: {error}");
+            return result.meta.warnings.push(warning);
+        }
+    };
+    let put_down = files::put_down(files, &directory);
+    let source = put_down.and_then(|()| harvest::open_directory(&directory.path().join("output")));
+    let taken = harvest::collect_from(source, destination, limit.0);
+    result.meta.output_files = taken.files;
+    result.meta.warnings.extend(taken.warnings);
+}

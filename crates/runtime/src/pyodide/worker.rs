@@ -1,0 +1,258 @@
+//! A Deno process in the fence that holds one Pyodide, for one program.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfence_policy::{
+    Access, Bytes, ExecutionResult, Language, Limits, Mount, Network, Outcome, ParseMountError, Request,
+    Scope, Timeout,
+};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+
+use super::RunError;
+use super::install::Installed;
+use super::message::{Lines, Word};
+use crate::local::{self, Chunk, Connection, Fence, Local, Stream};
+
+/// Where Deno finds things in its cell.
+const DENO: &str = "/opt/deno";
+const PYODIDE: &str = "/opt/pyodide";
+const WORKER: &str = "/opt/worker.js";
+const GUEST: &str = "/opt/guest.py";
+const SNAPSHOT: &str = "/opt/snapshot";
+
+/// What Deno is started with. It may read these files, and that ends before there is a program. Texts never become code.
+const FLAGS: &[&str] = &[
+    "run",
+    "--quiet",
+    "--no-prompt",
+    "--no-remote",
+    "--no-npm",
+    "--no-config",
+    "--no-lock",
+    "--cached-only",
+    "--v8-flags=--disallow-code-generation-from-strings,--max-old-space-size=128",
+];
+
+/// What Deno and V8 take beside the memory of the program.
+const OVERHEAD: u64 = 320 * 1024 * 1024;
+/// How long a worker may take to come up, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a worker may live, with its waiting.
+const LIFETIME: Timeout = Timeout::seconds(24 * 3600);
+/// How much of Deno's own complaints is told.
+const COMPLAINT: usize = 500;
+/// Messages under way.
+const QUEUE: usize = 4;
+
+/// A worker: it is killed when this is dropped.
+#[derive(Debug)]
+pub(super) struct Worker {
+    to: mpsc::Sender<Vec<u8>>,
+    from: mpsc::Receiver<Chunk>,
+    lines: Lines,
+    complaint: Vec<u8>,
+    stop: watch::Sender<bool>,
+    ended: oneshot::Receiver<Result<ExecutionResult, local::Error>>,
+}
+
+/// What a worker's process came to.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) result: Result<ExecutionResult, local::Error>,
+    /// What Deno said on its standard error.
+    pub(super) complaint: String,
+}
+
+impl Worker {
+    /// Starts one.
+    pub(super) fn start(
+        installed: &Installed,
+        (memory, fence): (Bytes, Fence),
+        local: &Arc<Local>,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<Self, RunError> {
+        let mebibytes = (memory.0 / (1024 * 1024)).to_string();
+        let arguments = ["run", PYODIDE, SNAPSHOT, &mebibytes];
+        let files = [(&installed.snapshot, SNAPSHOT)];
+        let request = request(installed, &arguments, &files, memory).map_err(unusable)?;
+        Ok(Self::spawn(request, fence, local, tasks))
+    }
+
+    /// Waits until it can take a program.
+    pub(super) async fn ready(mut self) -> Result<Self, RunError> {
+        match tokio::time::timeout(PATIENCE, self.next()).await {
+            Ok(Some(Word::Ready {})) => Ok(self),
+            Ok(_) => Err(self.end().await.not_ready()),
+            Err(_) => {
+                let _ = self.end().await;
+                Err(RunError::NotReady("it took too long".to_owned()))
+            }
+        }
+    }
+
+    fn spawn(request: Request, fence: Fence, local: &Arc<Local>, tasks: &mut JoinSet<()>) -> Self {
+        let (to, stdin) = mpsc::channel(QUEUE);
+        let (output, from) = mpsc::channel(QUEUE);
+        let (stop, stopped) = watch::channel(false);
+        let (told, ended) = oneshot::channel();
+        let connection = Connection {
+            stdin: Some(stdin),
+            output: Some(output),
+            cancelled: Some(stopped),
+        };
+        let local = Arc::clone(local);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(async move {
+            let result = local.run(&request, fence, None, connection).await;
+            let _ = told.send(result);
+        });
+        Self {
+            to,
+            from,
+            lines: Lines::default(),
+            complaint: Vec::new(),
+            stop,
+            ended,
+        }
+    }
+
+    /// Tells it something. If it has ended, the next word is `None`.
+    pub(super) async fn tell(&self, message: &impl serde::Serialize) {
+        if let Ok(mut line) = serde_json::to_vec(message) {
+            line.push(b'\n');
+            let _ = self.to.send(line).await;
+        }
+    }
+
+    /// The next that it says; `None` once it has ended, or says what makes no sense. May be dropped and called again.
+    pub(super) async fn next(&mut self) -> Option<Word> {
+        loop {
+            if let Some(line) = self.lines.next() {
+                return serde_json::from_slice(line).ok();
+            }
+            let chunk = self.from.recv().await?;
+            match chunk.stream {
+                Stream::Stdout => self.lines.push(&chunk.bytes).ok()?,
+                Stream::Stderr => self.complain(&chunk.bytes),
+            }
+        }
+    }
+
+    fn complain(&mut self, bytes: &[u8]) {
+        let room = COMPLAINT - self.complaint.len();
+        self.complaint.extend(bytes.iter().take(room));
+    }
+
+    /// Whether it has ended by itself.
+    pub(super) fn is_over(&self) -> bool {
+        self.to.is_closed()
+    }
+
+    /// Kills it and says how it ended.
+    pub(super) async fn end(mut self) -> End {
+        self.stop.send_replace(true);
+        // What it still says keeps it from nothing.
+        while let Some(chunk) = self.from.recv().await {
+            if chunk.stream == Stream::Stderr {
+                self.complain(&chunk.bytes);
+            }
+        }
+        End {
+            result: self.ended.await.unwrap_or(Err(local::Error::LauncherGone)),
+            complaint: String::from_utf8_lossy(&self.complaint).trim().to_owned(),
+        }
+    }
+}
+
+impl End {
+    fn not_ready(self) -> RunError {
+        match self.result {
+            Err(error) => RunError::Local(error),
+            Ok(result) if result.meta.outcome == Outcome::MemoryExceeded => {
+                RunError::NotReady("its memory was not enough".to_owned())
+            }
+            Ok(_) => RunError::NotReady(self.complaint),
+        }
+    }
+}
+
+/// The memory of a Pyodide that was started once and has run nothing.
+pub(super) async fn snapshot(installed: &Installed, local: &Arc<Local>) -> Result<Vec<u8>, RunError> {
+    let files = [(&installed.guest, GUEST)];
+    let memory = Bytes::mib(256);
+    let request = request(installed, &["snapshot", PYODIDE, GUEST], &files, memory).map_err(unusable)?;
+    let mut tasks = JoinSet::new();
+    let mut worker = Worker::spawn(request, Fence::Default, local, &mut tasks);
+    let mut taken = Vec::new();
+    let listening = async {
+        while let Some(chunk) = worker.from.recv().await {
+            match chunk.stream {
+                Stream::Stdout => taken.extend_from_slice(&chunk.bytes),
+                Stream::Stderr => worker.complain(&chunk.bytes),
+            }
+        }
+    };
+    let _ = tokio::time::timeout(PATIENCE, listening).await;
+    let end = worker.end().await;
+    tasks.shutdown().await;
+    match end.result? {
+        result if result.meta.outcome == Outcome::Exited && result.exit_code == 0 => Ok(taken),
+        _ => Err(RunError::Snapshot(end.complaint)),
+    }
+}
+
+/// Deno as a request of the local fence.
+fn request(
+    installed: &Installed,
+    arguments: &[&str],
+    files: &[(&std::path::PathBuf, &str)],
+    memory: Bytes,
+) -> Result<Request, ParseMountError> {
+    let shown = [
+        (&installed.deno, DENO),
+        (&installed.pyodide, PYODIDE),
+        (&installed.worker, WORKER),
+    ];
+    let mounts = shown
+        .iter()
+        .chain(files)
+        .map(|(host, guest)| Mount::new((*host).clone(), guest, Access::ReadOnly))
+        .collect::<Result<_, _>>()?;
+    let readable = [PYODIDE, SNAPSHOT, GUEST].join(",");
+    let allowed = format!("--allow-read={readable}");
+    let words = [DENO]
+        .into_iter()
+        .chain(FLAGS.iter().copied())
+        .chain([allowed.as_str(), WORKER])
+        .chain(arguments.iter().copied());
+    Ok(Request {
+        code: String::new(),
+        name: "deno".to_owned(),
+        language: Language::Command,
+        args: words.map(str::to_owned).collect(),
+        env: "NO_COLOR"
+            .parse()
+            .map(|name| (name, "1".to_owned()))
+            .into_iter()
+            .collect(),
+        limits: Limits {
+            timeout: LIFETIME,
+            max_output: Bytes(0),
+            memory: Bytes(memory.0.saturating_add(OVERHEAD)),
+            ..Limits::DEFAULT
+        },
+        network: Network::None,
+        mounts,
+        workspace: None,
+        working_directory: None,
+        scope: Scope::local(),
+        session: None,
+    })
+}
+
+/// The paths are our own; one that cannot be mounted is a defect of ours.
+fn unusable(error: ParseMountError) -> RunError {
+    RunError::NotReady(error.to_string())
+}
