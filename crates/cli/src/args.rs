@@ -387,7 +387,7 @@ pub(crate) struct BenchArgs {
 pub(crate) enum SeccompCommand {
     /// Print a filter as JSON, with a reason for each rule.
     Show {
-        /// `strict`, `standard` or `standard-net`, which are for containers, or `fence`.
+        /// `strict`, `standard`, `standard-tcp` or `standard-net`, which are for containers, `fence` or `fence-network`.
         name: String,
         /// The processor (default: this machine's).
         #[arg(long, value_name = "ARCH")]

@@ -72,6 +72,7 @@ fn settings(context: &Context) -> anyhow::Result<Settings> {
         scratch: std::env::temp_dir(),
         agent: agent(context),
         user: own_user(),
+        egress: high::egress::settings(&config.egress, &context.environment)?,
     })
 }
 

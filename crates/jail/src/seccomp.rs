@@ -77,7 +77,9 @@ pub enum Profile {
     Strict,
     /// Processes and files: what the fence allows.
     Standard,
-    /// The same with TCP and UDP.
+    /// The same with TCP: what leads to a proxy.
+    StandardTcp,
+    /// The same with UDP.
     StandardNet,
 }
 
@@ -175,6 +177,7 @@ impl Profile {
         Ok(match self {
             Self::Strict => (strict()?, surface(Sockets::Unix)),
             Self::Standard => (shipped()?, surface(Sockets::Unix)),
+            Self::StandardTcp => (shipped()?, surface(Sockets::UnixAndTcp)),
             Self::StandardNet => (shipped()?, surface(Sockets::UnixAndInternet)),
         })
     }

@@ -6,13 +6,15 @@ use ringfence_jail::seccomp::{self, Forks, Ipc, Profile, Sockets, Surface};
 pub(crate) const FENCE: &str = "fence";
 /// The filter of a guest that may reach the egress proxy.
 pub(crate) const FENCE_NETWORK: &str = "fence-network";
+/// The filter of a container whose guests may reach the egress proxy.
+pub(crate) const STANDARD_TCP: &str = "standard-tcp";
 
 /// Why a filter cannot be printed.
 #[derive(Debug, thiserror::Error)]
 pub enum UnknownFilter {
     /// No filter of that name.
     #[error(
-        "unknown seccomp profile `{0}`; known are strict, standard, standard-net, fence and fence-network"
+        "unknown seccomp profile `{0}`; known are strict, standard, standard-tcp, standard-net, fence and fence-network"
     )]
     Name(String),
     /// No table for that architecture.
@@ -36,6 +38,7 @@ pub fn filter_document(name: &str, architecture: &str) -> Result<serde_json::Val
     let document = match name {
         "strict" => seccomp::profile(architecture, Profile::Strict),
         "standard" => seccomp::profile(architecture, Profile::Standard),
+        STANDARD_TCP => seccomp::profile(architecture, Profile::StandardTcp),
         "standard-net" => seccomp::profile(architecture, Profile::StandardNet),
         FENCE => seccomp::document(architecture, surface(Sockets::Unix)),
         FENCE_NETWORK => seccomp::document(architecture, surface(Sockets::UnixAndTcp)),

@@ -35,7 +35,7 @@ pub(crate) fn engines() -> Vec<Engine> {
 }
 
 impl Engine {
-    fn run(&self, args: &[&str]) -> Output {
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
         let first = ["run", "--runtime", self.name];
         let all = first.iter().chain(args);
         self.dir.run(all)

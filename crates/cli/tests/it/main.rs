@@ -25,6 +25,7 @@ mod leftovers;
 mod mcp;
 mod model;
 mod network;
+mod network_containers;
 mod oci;
 mod policy;
 mod proofs;

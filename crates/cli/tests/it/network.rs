@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use crate::world::{Mode, Place, Run, World, play};
 
 /// A server that answers everybody the same, and keeps what it heard first.
-struct Server {
-    port: u16,
+pub(crate) struct Server {
+    pub(crate) port: u16,
     heard: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl Server {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let heard = Arc::new(Mutex::new(Vec::new()));
@@ -36,17 +36,17 @@ impl Server {
         Self { port, heard }
     }
 
-    fn visits(&self) -> usize {
+    pub(crate) fn visits(&self) -> usize {
         self.heard.lock().unwrap().len()
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}/page", self.port)
     }
 }
 
 /// Private addresses are open here: what remains closed is so by the list of hosts.
-const OPEN: &str = "[egress]\nprivate_networks = ['127.0.0.0/8', '::1']\n";
+pub(crate) const OPEN: &str = "[egress]\nprivate_networks = ['127.0.0.0/8', '::1']\n";
 
 fn in_both_modes(scenario: impl Fn(&World)) {
     for mode in [Mode::OneShot, Mode::Engine] {
@@ -63,7 +63,7 @@ fn run(world: &World, allowed: &str, args: &[&str]) -> Run {
 }
 
 #[track_caller]
-fn prints(run: &Run, expected: &str) {
+pub(crate) fn prints(run: &Run, expected: &str) {
     assert_eq!(run.get("stdout"), expected, "{run:?}");
 }
 
@@ -106,7 +106,7 @@ fn clients_of_every_language_reach_an_allowed_host() {
 }
 
 /// Asks the proxy for each target, and says the status.
-const ASK: &str = r#"
+pub(crate) const ASK: &str = r#"
 import os, socket, sys
 from urllib.parse import urlsplit
 proxy = urlsplit(os.environ["http_proxy"])
@@ -118,63 +118,71 @@ def ask(line, host):
     return answer.split(b" ")[1].decode() if b" " in answer else "closed"
 "#;
 
+/// A program with a network: what it may reach, then its arguments.
+type Guest<'a> = &'a dyn Fn(&str, &[&str]) -> Run;
+
 #[test]
 fn the_proxy_refuses_every_other_spelling_of_a_host() {
-    in_both_modes(|world| {
-        let server = Server::new();
-        let port = server.port;
-        let hosts = [
-            ("ok.test\\0.evil.test", "400"),
-            ("evil.test", "403"),
-            ("evil.test.", "403"),
-            ("xn--e1awd7f.test", "403"),
-            ("\\xe4.test", "400"),
-            ("localhost", "403"),
-            ("[::1]", "403"),
-            ("[::ffff:127.0.0.1]", "200"),
-            ("[::ffff:127.0.0.2]", "403"),
-            ("2130706433", "400"),
-            ("0x7f.0.0.1", "400"),
-            ("0177.0.0.1", "400"),
-            ("127.1", "400"),
-            ("user@127.0.0.1", "400"),
-            ("127.0.0.1@evil.test", "400"),
-            ("169.254.169.254", "403"),
-            ("127.0.0.1", "200"),
-        ];
-        let mut code = ASK.to_owned();
-        let mut expected = Vec::new();
-        for (host, status) in hosts {
-            code += &format!("print(ask('GET http://{host}:{port}/', '{host}:{port}'))\n");
-            expected.push(status);
-        }
-        code += &format!(
-            "print(ask('GET http://127.0.0.1:{port}/\\r\\nX: y', '127.0.0.1:{port}\\r\\nHost: evil.test'))\n"
-        );
-        expected.push("400");
-        code += "print(ask('GET http://127.0.0.1:22/', '127.0.0.1:22'), ask('CONNECT 127.0.0.1:22', '127.0.0.1:22'))\n";
-        expected.push("403 403");
-        let ran = run(world, &format!("127.0.0.1:{port}"), &["-c", &code]);
-        let said: Vec<&str> = ran.get("stdout").as_str().unwrap().lines().collect();
-        assert_eq!(said, expected, "{ran:?}");
-        assert_eq!(server.visits(), 2);
-        let attempts = ran.get("meta.egress.attempts").as_array().unwrap();
-        let refused = attempts.iter().filter(|one| one["verdict"] == "refused").count();
-        assert_eq!(refused, 9, "{attempts:?}");
-        assert!(
-            attempts.iter().any(|one| one["verdict"] == "malformed"),
-            "{attempts:?}"
-        );
-    });
+    in_both_modes(|world| spellings(&|allowed, args| run(world, allowed, args)));
+}
+
+pub(crate) fn spellings(run: Guest<'_>) {
+    let server = Server::new();
+    let port = server.port;
+    let hosts = [
+        ("ok.test\\0.evil.test", "400"),
+        ("evil.test", "403"),
+        ("evil.test.", "403"),
+        ("xn--e1awd7f.test", "403"),
+        ("\\xe4.test", "400"),
+        ("localhost", "403"),
+        ("[::1]", "403"),
+        ("[::ffff:127.0.0.1]", "200"),
+        ("[::ffff:127.0.0.2]", "403"),
+        ("2130706433", "400"),
+        ("0x7f.0.0.1", "400"),
+        ("0177.0.0.1", "400"),
+        ("127.1", "400"),
+        ("user@127.0.0.1", "400"),
+        ("127.0.0.1@evil.test", "400"),
+        ("169.254.169.254", "403"),
+        ("127.0.0.1", "200"),
+    ];
+    let mut code = ASK.to_owned();
+    let mut expected = Vec::new();
+    for (host, status) in hosts {
+        code += &format!("print(ask('GET http://{host}:{port}/', '{host}:{port}'))\n");
+        expected.push(status);
+    }
+    code += &format!(
+        "print(ask('GET http://127.0.0.1:{port}/\\r\\nX: y', '127.0.0.1:{port}\\r\\nHost: evil.test'))\n"
+    );
+    expected.push("400");
+    code += "print(ask('GET http://127.0.0.1:22/', '127.0.0.1:22'), ask('CONNECT 127.0.0.1:22', '127.0.0.1:22'))\n";
+    expected.push("403 403");
+    let ran = run(&format!("127.0.0.1:{port}"), &["-c", &code]);
+    let said: Vec<&str> = ran.get("stdout").as_str().unwrap().lines().collect();
+    assert_eq!(said, expected, "{ran:?}");
+    assert_eq!(server.visits(), 2);
+    let attempts = ran.get("meta.egress.attempts").as_array().unwrap();
+    let refused = attempts.iter().filter(|one| one["verdict"] == "refused").count();
+    assert_eq!(refused, 9, "{attempts:?}");
+    assert!(
+        attempts.iter().any(|one| one["verdict"] == "malformed"),
+        "{attempts:?}"
+    );
 }
 
 #[test]
 fn a_tunnel_speaks_tls_to_its_host_alone() {
-    in_both_modes(|world| {
-        let server = Server::new();
-        let target = format!("localhost:{}", server.port);
-        let code = format!(
-            r#"{ASK}
+    in_both_modes(|world| tunnels(&|allowed, args| run(world, allowed, args)));
+}
+
+pub(crate) fn tunnels(run: Guest<'_>) {
+    let server = Server::new();
+    let target = format!("localhost:{}", server.port);
+    let code = format!(
+        r#"{ASK}
 import ssl
 def tunnel(name, hello=None):
     s = socket.create_connection((proxy.hostname, proxy.port))
@@ -192,26 +200,25 @@ def tunnel(name, hello=None):
     except OSError: return said, ""
 print(tunnel("localhost"), tunnel("evil.test"), tunnel(None), tunnel("", b"GET / HTTP/1.1\r\n\r\n"))
 "#
-        );
-        let ran = run(world, &target, &["-c", &code]);
-        prints(&ran, "('200', 'HTTP/1.1') ('200', '') ('200', '') ('200', '')\n");
-        let heard = server.heard.lock().unwrap();
-        let with_bytes: Vec<_> = heard.iter().filter(|bytes| !bytes.is_empty()).collect();
-        assert_eq!(with_bytes.len(), 1);
-        assert_eq!(with_bytes[0][0], 0x16);
-        let reasons: Vec<&Value> = ran
-            .get("meta.egress.attempts")
-            .as_array()
-            .unwrap()
-            .iter()
-            .collect();
-        let closed = reasons.iter().filter(|one| one["verdict"] == "closed").count();
-        assert_eq!(closed, 3, "{reasons:?}");
-    });
+    );
+    let ran = run(&target, &["-c", &code]);
+    prints(&ran, "('200', 'HTTP/1.1') ('200', '') ('200', '') ('200', '')\n");
+    let heard = server.heard.lock().unwrap();
+    let with_bytes: Vec<_> = heard.iter().filter(|bytes| !bytes.is_empty()).collect();
+    assert_eq!(with_bytes.len(), 1);
+    assert_eq!(with_bytes[0][0], 0x16);
+    let reasons: Vec<&Value> = ran
+        .get("meta.egress.attempts")
+        .as_array()
+        .unwrap()
+        .iter()
+        .collect();
+    let closed = reasons.iter().filter(|one| one["verdict"] == "closed").count();
+    assert_eq!(closed, 3, "{reasons:?}");
 }
 
 /// Each line tries one way out, and says the error's name.
-const WAYS: &str = r#"
+pub(crate) const WAYS: &str = r#"
 import errno, socket, sys
 def way(name, act):
     try: act(); print(name, "done")

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ringfence_policy::{ExecutionResult, Request};
+use ringfence_policy::{self as policy, ExecutionResult, Request};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
@@ -16,6 +16,7 @@ use super::pool::{self, Pool};
 use super::spec::{BindError, Image, Network, OciRuntime, ParseImageError, ParseNameError, User};
 use super::{ContainerRuntime, Error, Flavor, Surroundings, oneshot};
 use crate::backend;
+use crate::egress::NetworkSettings;
 use crate::exposure::Hidden;
 use crate::filter::UnknownFilter;
 use crate::local::{Connection, Destination, Fence};
@@ -46,6 +47,8 @@ pub struct Settings {
     pub agent: PathBuf,
     /// Who we are.
     pub user: User,
+    /// The ways out of programs that may reach some hosts.
+    pub egress: NetworkSettings,
 }
 
 impl Settings {
@@ -113,6 +116,11 @@ pub enum RunError {
     /// A call was not run in its container.
     #[error(transparent)]
     NotRun(#[from] NotRun),
+    /// Nothing in the container leads to the proxy.
+    #[error(
+        "a network that reaches the allowed hosts alone needs our agent, which does not run in this image: {0}"
+    )]
+    NoAgent(Parted),
     /// What is asked for exists in the local runtime alone.
     #[error("{0} cannot be had in a container")]
     LocalOnly(&'static str),
@@ -141,6 +149,9 @@ impl RunError {
             Self::AgentFile(_) => "make the state directory yours and writable (`ringfence doctor`)",
             Self::Parted(parted) => parted.hint(),
             Self::NotRun(error) => error.hint(),
+            Self::NoAgent(_) => {
+                "use another image, of this machine's architecture, or run it without a network"
+            }
             Self::LocalOnly(_) => "use the local runtime: set SANDBOX_TYPE=local or pass `--runtime local`",
         }
     }
@@ -167,7 +178,7 @@ impl RunError {
             Self::NotRun(NotRun::NotStarted { .. }) => R::NotFound,
             Self::NotRun(NotRun::Parted(_)) => R::Failed,
             Self::WorkingDirectory(_) => R::NotFound,
-            Self::Filter(_) | Self::NoOwner | Self::Pins(_) => R::Unavailable,
+            Self::Filter(_) | Self::NoOwner | Self::Pins(_) | Self::NoAgent(_) => R::Unavailable,
             Self::Directory(_) | Self::OutputDirectory(_) | Self::AgentFile(_) | Self::Parted(_) => R::Failed,
         }
     }
@@ -221,17 +232,16 @@ impl Containers {
         if matches!(fence, Fence::Unfenced | Fence::Host) {
             return Err(RunError::LocalOnly("a run without a fence"));
         }
-        if request.network != ringfence_policy::Network::None {
-            return Err(RunError::LocalOnly(
-                "a network that reaches the allowed hosts alone",
-            ));
-        }
         let destination = output_directory.as_deref().map(Destination::open).transpose();
         let destination = destination.map_err(RunError::OutputDirectory)?;
         let manager = self.shared_manager(flavor).await?;
         let frame = Frame::of(self, manager, request)?;
         let (made, destination) = ((&**manager, &frame), destination.as_ref());
-        match self.pool.take(manager, &frame, request) {
+        let ready = match self.pool.take(manager, &frame, request) {
+            None if request.network != policy::Network::None => Some(self.pool.fresh(manager, &frame).await?),
+            waiting => waiting,
+        };
+        match ready {
             Some(ready) => {
                 let serving = pool::serve(ready, manager, request, destination, connection);
                 self.pool.refilled(serving).await

@@ -3,12 +3,14 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use ringfence_policy::Request;
+use ringfence_policy::{self as policy, Request};
 
+use super::backend::Settings;
 use super::manager::Manager;
 use super::places;
 use super::spec::{Bind, Filter, Image, Network, OciRuntime, Resources, User};
 use super::{Containers, RunError};
+use crate::filter::STANDARD_TCP;
 
 /// All of a container that a request decides before it runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,6 +44,7 @@ impl Frame {
             shown.push(Bind::new(mount, &settings.hidden)?);
         }
         let limits = &request.limits;
+        let (network, filter) = reach(&request.network, settings);
         Ok(Self {
             image: containers.image(manager.engine().flavor())?,
             user: places::user(containers, manager),
@@ -51,14 +54,23 @@ impl Frame {
                 pids: limits.pids,
                 tmp: limits.disk,
             },
-            network: settings.network,
-            filter: Filter::named(&settings.filter).map_err(RunError::Filter)?,
+            network,
+            filter: Filter::named(filter).map_err(RunError::Filter)?,
             oci_runtime: manager.oci_runtime(settings.oci_runtime)?,
             scope: request.scope.as_str().to_owned(),
             identities: shown.iter().map(identity).collect(),
             shown,
             has_workspace: request.workspace.is_some(),
         })
+    }
+}
+
+/// What a container may reach, and the filter for that. Named hosts are reached through our agent, and not from a
+/// network of the container's.
+fn reach<'a>(wanted: &policy::Network, settings: &'a Settings) -> (Network, &'a str) {
+    match wanted {
+        policy::Network::None => (settings.network, &settings.filter),
+        policy::Network::Allowlist(_) => (Network::None, STANDARD_TCP),
     }
 }
 

@@ -9,7 +9,7 @@ mod waiting;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_policy::{EnvName, Isolation, Language, Network, Request, Timeout};
+use ringfence_policy::{EnvName, Isolation, Language, Request, Timeout};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -22,6 +22,7 @@ use super::places::{self, Places, Program};
 use super::spec::Stdin;
 use super::warm::{self, Warm};
 use super::{RunError, agent, oneshot};
+use crate::egress::NetworkSettings;
 pub(super) use serve::serve;
 use waiting::{Plan, Waiting};
 
@@ -67,6 +68,10 @@ pub(super) struct Ready {
     isolation: Isolation,
     /// What the image gives to every program, and what we do.
     environment: Vec<(EnvName, String)>,
+    /// What its way out has in common with others, if it shall have one.
+    egress: NetworkSettings,
+    /// Whether it was made for its request, and its interpreter is hardly warm.
+    fresh: bool,
 }
 
 impl PartialEq for Key {
@@ -99,6 +104,19 @@ impl Pool {
             frame: frame.clone(),
         };
         self.shelf.waiting().take(&key, Instant::now(), Ready::is_alive)
+    }
+
+    /// A container for a request that only our agent can serve.
+    pub(super) async fn fresh(&self, manager: &Arc<Manager>, frame: &Frame) -> Result<Ready, RunError> {
+        let key = Key {
+            manager: Arc::clone(manager),
+            frame: frame.clone(),
+        };
+        match self.shelf.make(&key).await {
+            Ok(ready) => Ok(Ready { fresh: true, ..ready }),
+            Err(RunError::Parted(parted)) => Err(RunError::NoAgent(parted)),
+            Err(error) => Err(error),
+        }
     }
 
     /// Waits for a request that was served, and has the next container made.
@@ -190,6 +208,8 @@ impl Shelf {
             places,
             isolation,
             environment: places::with(image, &places::fixed()),
+            egress: self.settings.egress.clone(),
+            fresh: false,
         })
     }
 }
@@ -211,7 +231,6 @@ fn suits(request: &Request, frame: &Frame) -> bool {
     // A warm interpreter has started already, and heeds none of these any more.
     let early = |name: &EnvName| request.language == Language::Python && name.as_str().starts_with("PYTHON");
     frame.filter.lets_fork()
-        && request.network == Network::None
         && request.language != Language::Javascript
         && !(script && request.code.len() > MAX_SCRIPT)
         && text < MAX_TEXT

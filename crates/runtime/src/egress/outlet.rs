@@ -1,5 +1,6 @@
 //! One guest's way out, wherever that guest is.
 
+use std::fmt;
 use std::sync::Arc;
 
 use ringfence_policy::{EgressFacts, EgressPolicy, EnvName};
@@ -26,7 +27,7 @@ const ADDRESS_VARIABLES: &[&str] = &[
 const NODE: (&str, &str) = ("NODE_USE_ENV_PROXY", "1");
 
 /// What the ways out of all guests have in common.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct NetworkSettings {
     /// How names become addresses.
     pub resolver: Resolver,
@@ -34,6 +35,21 @@ pub struct NetworkSettings {
     pub trust: Arc<Trust>,
     /// Credentials that guests use and never see.
     pub injections: Vec<Injection>,
+}
+
+/// The same for the same settings, in any process and at any time.
+impl fmt::Debug for NetworkSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            resolver: _,
+            trust,
+            injections,
+        } = self;
+        f.debug_struct("NetworkSettings")
+            .field("authorities", &trust.own())
+            .field("injections", injections)
+            .finish_non_exhaustive()
+    }
 }
 
 /// One guest's way out: a proxy, and what was tried on it.

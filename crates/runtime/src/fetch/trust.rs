@@ -52,6 +52,11 @@ impl Trust {
         }
     }
 
+    /// The file beside the system's.
+    pub(crate) fn own(&self) -> Option<&Path> {
+        self.own.as_deref()
+    }
+
     /// The settings of a connection.
     pub(crate) async fn config(&self) -> Result<Arc<ClientConfig>, TrustError> {
         let load = async || {

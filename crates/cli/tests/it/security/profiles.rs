@@ -134,24 +134,26 @@ const ALWAYS: &[Probe] = &[
     probe("the kernel's ciphers", "EPERM", "sys_call('socket', 38, -1, 0)"),
 ];
 
-/// What only `standard-net` allows.
-const INTERNET: &[Probe] = &[
+/// What `standard-tcp` allows.
+const TCP: &[Probe] = &[
     probe("TCP", "EACCES", "socket.socket().close()"),
     probe(
         "TCP over IPv6",
         "EACCES",
         "socket.socket(socket.AF_INET6).close()",
     ),
-    probe(
-        "UDP",
-        "EACCES",
-        "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()",
-    ),
 ];
 
+/// What only `standard-net` allows.
+const UDP: &[Probe] = &[probe(
+    "UDP",
+    "EACCES",
+    "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()",
+)];
+
 const RAW: &str = "socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)";
-const RAW_WITHOUT_INTERNET: &[Probe] = &[probe("raw sockets", "EACCES", RAW)];
-const RAW_BESIDE_INTERNET: &[Probe] = &[probe("raw sockets", "EPERM", RAW)];
+const RAW_WITHOUT_UDP: &[Probe] = &[probe("raw sockets", "EACCES", RAW)];
+const RAW_BESIDE_UDP: &[Probe] = &[probe("raw sockets", "EPERM", RAW)];
 
 /// What only `strict` refuses.
 const PROCESSES_AND_FILES: &[Probe] = &[
@@ -251,21 +253,26 @@ struct Profile {
     allowed: &'static [&'static [Probe]],
 }
 
-const PROFILES: [Profile; 3] = [
+const PROFILES: [Profile; 4] = [
     Profile {
         name: "strict",
-        refused: &[ALWAYS, INTERNET, RAW_WITHOUT_INTERNET, PROCESSES_AND_FILES],
+        refused: &[ALWAYS, TCP, UDP, RAW_WITHOUT_UDP, PROCESSES_AND_FILES],
         allowed: &[COMPUTING],
     },
     Profile {
         name: "standard",
-        refused: &[ALWAYS, INTERNET, RAW_WITHOUT_INTERNET],
+        refused: &[ALWAYS, TCP, UDP, RAW_WITHOUT_UDP],
         allowed: &[COMPUTING, PROCESSES_AND_FILES],
     },
     Profile {
+        name: "standard-tcp",
+        refused: &[ALWAYS, UDP, RAW_WITHOUT_UDP],
+        allowed: &[COMPUTING, PROCESSES_AND_FILES, TCP],
+    },
+    Profile {
         name: "standard-net",
-        refused: &[ALWAYS, RAW_BESIDE_INTERNET],
-        allowed: &[COMPUTING, PROCESSES_AND_FILES, INTERNET],
+        refused: &[ALWAYS, RAW_BESIDE_UDP],
+        allowed: &[COMPUTING, PROCESSES_AND_FILES, TCP, UDP],
     },
 ];
 

@@ -2,9 +2,14 @@
 
 use super::*;
 
-const PROFILES: [Profile; 3] = [Profile::Strict, Profile::Standard, Profile::StandardNet];
+const PROFILES: [Profile; 4] = [
+    Profile::Strict,
+    Profile::Standard,
+    Profile::StandardTcp,
+    Profile::StandardNet,
+];
 
-fn filters(arch: Arch) -> [Filter; 3] {
+fn filters(arch: Arch) -> [Filter; 4] {
     PROFILES.map(|profile| {
         let (policy, surface) = profile.policy().unwrap();
         Filter::of(policy, arch, surface)
@@ -47,17 +52,16 @@ fn each_profile_allows_what_the_one_before_it_allows() {
 #[test]
 fn the_profiles_differ_where_they_should() {
     let inet = [libc::AF_INET as u64, libc::SOCK_STREAM as u64];
-    let calls: &[(&str, &[u64], [bool; 3])] = &[
-        ("read", &[], [true, true, true]),
-        ("execve", &[], [true, true, true]),
-        ("clone", &[17], [false, true, true]),
-        ("mkdirat", &[], [false, true, true]),
-        (
-            "prctl",
-            &[libc::PR_SET_CHILD_SUBREAPER as u64],
-            [false, true, true],
-        ),
-        ("socket", &inet, [false, false, true]),
+    let datagrams = [libc::AF_INET as u64, libc::SOCK_DGRAM as u64];
+    let adopt = [libc::PR_SET_CHILD_SUBREAPER as u64];
+    let calls: &[(&str, &[u64], [bool; 4])] = &[
+        ("read", &[], [true; 4]),
+        ("execve", &[], [true; 4]),
+        ("clone", &[17], [false, true, true, true]),
+        ("mkdirat", &[], [false, true, true, true]),
+        ("prctl", &adopt, [false, true, true, true]),
+        ("socket", &inet, [false, false, true, true]),
+        ("socket", &datagrams, [false, false, false, true]),
     ];
     for filters in ARCHES.map(filters) {
         for (name, args, expected) in calls {
@@ -152,14 +156,14 @@ fn strict_changes_no_files_and_names_no_sockets() {
 fn sockets_follow_the_profile() {
     let (eperm, eacces) = (refused(libc::EPERM), refused(libc::EACCES));
     let table = [
-        (libc::AF_UNIX, libc::SOCK_STREAM, [ALLOW, ALLOW, ALLOW]),
-        (libc::AF_INET, libc::SOCK_STREAM, [eacces, eacces, ALLOW]),
-        (libc::AF_INET6, libc::SOCK_DGRAM, [eacces, eacces, ALLOW]),
-        (libc::AF_INET, libc::SOCK_RAW, [eacces, eacces, eperm]),
-        (libc::AF_NETLINK, libc::SOCK_RAW, [eperm; 3]),
-        (libc::AF_PACKET, libc::SOCK_RAW, [eperm; 3]),
-        (libc::AF_VSOCK, libc::SOCK_STREAM, [eperm; 3]),
-        (libc::AF_ALG, libc::SOCK_SEQPACKET, [eperm; 3]),
+        (libc::AF_UNIX, libc::SOCK_STREAM, [ALLOW; 4]),
+        (libc::AF_INET, libc::SOCK_STREAM, [eacces, eacces, ALLOW, ALLOW]),
+        (libc::AF_INET6, libc::SOCK_DGRAM, [eacces, eacces, eacces, ALLOW]),
+        (libc::AF_INET, libc::SOCK_RAW, [eacces, eacces, eacces, eperm]),
+        (libc::AF_NETLINK, libc::SOCK_RAW, [eperm; 4]),
+        (libc::AF_PACKET, libc::SOCK_RAW, [eperm; 4]),
+        (libc::AF_VSOCK, libc::SOCK_STREAM, [eperm; 4]),
+        (libc::AF_ALG, libc::SOCK_SEQPACKET, [eperm; 4]),
     ];
     for filters in ARCHES.map(filters) {
         for (family, kind, expected) in table {

@@ -83,36 +83,23 @@ impl Agent {
     /// # Errors
     /// If it was not run.
     pub async fn run(&self, start: Start, keep: Bytes, connection: Connection) -> Result<Finished, NotRun> {
-        self.run_to_end(start, keep, connection, None).await
+        self.run_through(start, keep, connection, None).await
     }
 
     /// The same, with a network that leads through `outlet` alone.
     ///
     /// # Errors
     /// If it was not run.
-    pub async fn run_with_network(
+    pub async fn run_through(
         &self,
         mut start: Start,
         keep: Bytes,
         connection: Connection,
-        outlet: &Outlet,
-    ) -> Result<Finished, NotRun> {
-        let given = std::mem::take(&mut start.environment);
-        let is_set = |name: &str| given.iter().any(|(given, _)| given == name);
-        let text = |name: EnvName| name.as_str().to_owned();
-        start.proxy = address_variables(is_set).into_iter().map(text).collect();
-        let node = node_variable(is_set).map(|(name, value)| (text(name), value));
-        start.environment = given.iter().cloned().chain(node).collect();
-        self.run_to_end(start, keep, connection, Some(outlet)).await
-    }
-
-    async fn run_to_end(
-        &self,
-        start: Start,
-        keep: Bytes,
-        connection: Connection,
         outlet: Option<&Outlet>,
     ) -> Result<Finished, NotRun> {
+        if outlet.is_some() {
+            tell_of_proxy(&mut start);
+        }
         let deadline = Instant::now() + start.timeout;
         let slot = self.line.begin(start).await?;
         let mut listener = Listener::new(keep, connection.output);
@@ -137,6 +124,16 @@ impl Agent {
             Err(parted) => Ok(Finished::unknown(&parted, stdout, stderr)),
         }
     }
+}
+
+/// Has a call told where its connections are taken in. What its caller has set holds.
+fn tell_of_proxy(start: &mut Start) {
+    let given = &start.environment;
+    let is_set = |name: &str| given.iter().any(|(given, _)| given == name);
+    let text = |name: EnvName| name.as_str().to_owned();
+    start.proxy = address_variables(is_set).into_iter().map(text).collect();
+    let node = node_variable(is_set).map(|(name, value)| (text(name), value));
+    start.environment.extend(node);
 }
 
 /// Takes in what a call prints, and passes it on to whoever watches.

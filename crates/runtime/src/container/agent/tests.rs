@@ -2,6 +2,7 @@
 
 mod engines;
 mod network;
+mod reach;
 
 use std::io;
 use std::os::fd::OwnedFd;

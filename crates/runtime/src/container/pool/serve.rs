@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use ringfence_policy::{EnvName, ExecutionResult, Outcome, Request};
+use ringfence_jail::agent::frames::{Program, Start};
+use ringfence_policy::{EnvName, ExecutionResult, Network, Outcome, Request};
 use tokio::sync::watch;
 
 use super::Ready;
@@ -10,6 +11,7 @@ use crate::container::RunError;
 use crate::container::agent::{Finished, NotRun, start};
 use crate::container::manager::Manager;
 use crate::container::places::with;
+use crate::egress::Outlet;
 use crate::local::{Connection, Destination, overfull, soon, taken_back, told};
 
 /// Runs a request there. The container ends with it, and is removed behind its back.
@@ -21,8 +23,12 @@ pub(in crate::container) async fn serve(
     connection: Connection,
 ) -> Result<ExecutionResult, RunError> {
     let since = Instant::now();
-    let directory = ready.places.directory(request)?;
-    let (finished, disk_full) = attend(&ready, request, &directory, connection).await?;
+    let call = call(&ready, request, connection.stdin.is_some())?;
+    let outlet = match &request.network {
+        Network::None => None,
+        Network::Allowlist(policy) => Some(Outlet::new(policy, &ready.egress)),
+    };
+    let (finished, disk_full) = attend(&ready, (request, call), connection, outlet.as_ref()).await?;
     // Nothing of the call is left in the container, which does nothing but wait for its end.
     ready.warm.agent().release();
     let taken = ready.places.harvest(destination, request.limits.disk.0);
@@ -35,6 +41,7 @@ pub(in crate::container) async fn serve(
     let meta = &mut result.meta;
     meta.isolation = ready.isolation.clone();
     meta.warm = finished.warm;
+    meta.egress = outlet.map(|outlet| outlet.facts());
     meta.peak_memory_bytes = finished.peak_memory_bytes;
     meta.cpu_seconds = finished.cpu_seconds;
     meta.output_files = taken.files;
@@ -47,9 +54,9 @@ pub(in crate::container) async fn serve(
 /// Waits for the end of a call, and ends it where its caller takes it back or its files are too many; whether they were.
 async fn attend(
     ready: &Ready,
-    request: &Request,
-    directory: &str,
+    (request, call): (&Request, Start),
     connection: Connection,
+    outlet: Option<&Outlet>,
 ) -> Result<(Finished, bool), NotRun> {
     let (end, ended) = watch::channel(false);
     let Connection {
@@ -57,8 +64,6 @@ async fn attend(
         output,
         cancelled,
     } = connection;
-    let mut call = start(request, directory, stdin.is_some()).map_err(|_| NotRun::TooLong)?;
-    call.environment = words(with(ready.environment.clone(), &request.env));
     let connection = Connection {
         stdin,
         output,
@@ -67,7 +72,7 @@ async fn attend(
     let running = ready
         .warm
         .agent()
-        .run(call, request.limits.max_output, connection);
+        .run_through(call, request.limits.max_output, connection, outlet);
     let full = overfull(
         ready.places.workdir().path().to_path_buf(),
         request.limits.disk.0,
@@ -82,6 +87,28 @@ async fn attend(
     };
     end.send_replace(true);
     Ok((running.await?, disk_full))
+}
+
+/// What the agent starts. In a container that was made for the request that is what the container would have started by
+/// itself, the program's text in a file.
+fn call(ready: &Ready, request: &Request, stdin: bool) -> Result<Start, RunError> {
+    let environment = words(with(ready.environment.clone(), &request.env));
+    if !ready.fresh {
+        let directory = ready.places.directory(request)?;
+        let call = start(request, &directory, stdin).map_err(|_| NotRun::TooLong)?;
+        return Ok(Start { environment, ..call });
+    }
+    let program = ready.places.program(request, stdin)?;
+    let mut command = program.command.into_iter();
+    Ok(Start {
+        program: Program::Command(command.next().ok_or(RunError::NoProgram)?),
+        arguments: command.collect(),
+        environment,
+        directory: program.directory,
+        input: stdin,
+        timeout: request.limits.timeout.as_duration(),
+        proxy: Vec::new(),
+    })
 }
 
 fn words(environment: Vec<(EnvName, String)>) -> Vec<(String, String)> {

@@ -27,7 +27,7 @@ impl Container {
         let keep = request.limits.max_output;
         let running = self
             .agent
-            .run_with_network(start, keep, Connection::none(), outlet);
+            .run_through(start, keep, Connection::none(), Some(outlet));
         running.await.unwrap()
     }
 }
