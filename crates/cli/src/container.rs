@@ -54,7 +54,11 @@ pub(crate) fn of_shell(context: &Context) -> anyhow::Result<Contained> {
     })
 }
 
-fn settings(context: &Context) -> anyhow::Result<Settings> {
+/// How containers are made.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub(crate) fn settings(context: &Context) -> anyhow::Result<Settings> {
     let config = context.config()?;
     let docker = &config.sandbox.docker;
     Ok(Settings {

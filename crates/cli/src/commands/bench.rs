@@ -1,5 +1,6 @@
 //! `ringfence bench`: measures this machine, each figure beside its peer in the same minute.
 
+mod containers;
 mod engine;
 mod figure;
 mod place;

@@ -34,6 +34,10 @@ fn the_list_names_every_figure_and_measures_none() {
         "fresh-node",
         "idle-worker",
         "engine-idle",
+        "container-call",
+        "container-run",
+        "container-start",
+        "container-idle",
         "timeout-overshoot",
         "flood",
     ];

@@ -8,6 +8,9 @@ mod image;
 mod lower;
 mod name;
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use ringfence_policy::{Bytes, Cpus, EnvName, Pids};
 use serde::{Deserialize, Serialize};
 
@@ -149,8 +152,11 @@ pub enum Log {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
     name: String,
-    document: String,
+    document: Arc<str>,
 }
+
+/// Those that were asked for before: to write one down takes longer than a call.
+static FILTERS: Mutex<BTreeMap<String, Filter>> = Mutex::new(BTreeMap::new());
 
 impl Filter {
     /// The filter of that name, for this machine.
@@ -158,10 +164,16 @@ impl Filter {
     /// # Errors
     /// If there is none.
     pub fn named(name: &str) -> Result<Self, UnknownFilter> {
-        Ok(Self {
+        let mut known = FILTERS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(filter) = known.get(name) {
+            return Ok(filter.clone());
+        }
+        let filter = Self {
             name: name.to_owned(),
-            document: filter_document(name, std::env::consts::ARCH)?.to_string(),
-        })
+            document: filter_document(name, std::env::consts::ARCH)?.to_string().into(),
+        };
+        known.insert(name.to_owned(), filter.clone());
+        Ok(filter)
     }
 
     /// Its name.

@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::Context as _;
 use ringfence_policy::Language;
 use ringfence_policy::cascade::Rules;
+use ringfence_runtime::container::backend::Settings as ContainerSettings;
 use ringfence_runtime::local::{self as backend, Warmth};
 use ringfence_server::client::Client;
 use tokio::runtime::Runtime;
@@ -15,7 +16,7 @@ use tokio::runtime::Runtime;
 use super::engine::Engine;
 use super::process::program;
 use crate::context::Context;
-use crate::{high, local};
+use crate::{container, high, local};
 
 /// What the rows share.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub(super) struct Place {
     directory: Directory,
     search_path: Option<std::ffi::OsString>,
     settings: backend::Settings,
+    /// How containers are made on this machine.
+    pub(super) containers: ContainerSettings,
     /// By which commands of the host are judged on this machine.
     pub(super) rules: Rules,
 }
@@ -76,6 +79,7 @@ impl Place {
             directory,
             search_path: settings.path.clone(),
             settings,
+            containers: container::settings(context)?,
             rules: high::host::rules(context.config()?)?,
             engine: None,
         })

@@ -1,5 +1,7 @@
 //! The figures that can be measured, in the order in which they are.
 
+mod container_runs;
+mod containers;
 mod engine;
 mod kernel;
 mod mcp;
@@ -93,6 +95,26 @@ pub(super) const ROWS: &[Row] = &[
         name: "engine-idle",
         about: "memory of an engine with an empty pool (RSS)",
         measure: memory::engine,
+    },
+    Row {
+        name: "container-call",
+        about: "a call in a container with our agent, beside `exec`, both over the container engine's API",
+        measure: containers::calls,
+    },
+    Row {
+        name: "container-run",
+        about: "a run in a container that waited for it, beside `docker run --rm`, with time to refill in between",
+        measure: container_runs::runs,
+    },
+    Row {
+        name: "container-start",
+        about: "a container from nothing until its agent is ready for calls",
+        measure: containers::starts,
+    },
+    Row {
+        name: "container-idle",
+        about: "memory that a container takes while nothing runs in it (PSS)",
+        measure: containers::idle,
     },
     Row {
         name: "timeout-overshoot",

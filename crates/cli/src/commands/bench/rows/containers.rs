@@ -1,0 +1,183 @@
+//! Containers, each figure beside what the container engine does without us.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ringfence_runtime::container::Flavor;
+use ringfence_runtime::container::spec::OciRuntime;
+
+use super::super::containers::{Dock, call};
+use super::super::figure::{Figure, Sample, Target, Unit};
+use super::super::place::Place;
+use super::super::process::{memory, milliseconds};
+
+pub(super) const ENGINES: [Flavor; 2] = [Flavor::Docker, Flavor::Podman];
+const CALLS: usize = 60;
+const STARTS: usize = 8;
+const BUDGET: Duration = Duration::from_secs(8);
+
+/// Measures in each container engine that is here, and says which is not.
+fn in_each(
+    place: &mut Place,
+    name: &'static str,
+    measure: impl AsyncFn(&Dock) -> anyhow::Result<Vec<Figure>>,
+) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for flavor in ENGINES {
+        let measured = place.runtime.block_on(async {
+            let dock = Dock::open(place, flavor).await?;
+            let measured = measure(&dock).await;
+            dock.close().await;
+            measured
+        });
+        figures.extend(measured.unwrap_or_else(|error| vec![unmeasured(name, flavor, &error)]));
+    }
+    figures
+}
+
+/// What stands in the place of a container engine's figures where there are none.
+pub(super) fn unmeasured(name: &'static str, flavor: Flavor, error: &anyhow::Error) -> Figure {
+    Figure::unmeasured(name, format!("{}: {error:#}", flavor.as_str()))
+}
+
+/// Measures with each OCI runtime, and says which are not there.
+async fn with_each(
+    dock: &Dock,
+    name: &'static str,
+    measure: impl AsyncFn(&Dock, OciRuntime) -> anyhow::Result<Figure>,
+) -> anyhow::Result<Vec<Figure>> {
+    let manager = dock.manager().await?;
+    let mut figures = Vec::new();
+    for runtime in [OciRuntime::Runc, OciRuntime::Crun, OciRuntime::Runsc] {
+        let measured = match manager.oci_runtime(runtime) {
+            Ok(_) => measure(dock, runtime).await,
+            Err(error) => Err(error.into()),
+        };
+        figures.push(measured.unwrap_or_else(|error| {
+            Figure::unmeasured(name, format!("{}: {error:#}", place_of(dock, runtime)))
+        }));
+    }
+    Ok(figures)
+}
+
+fn place_of(dock: &Dock, runtime: OciRuntime) -> String {
+    format!("{} {}", dock.flavor.as_str(), runtime.name().unwrap_or("default"))
+}
+
+/// A call in a container that is kept.
+pub(super) fn calls(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+    const NAME: &str = "container-call";
+    let measure = async |dock: &Dock, runtime: OciRuntime| {
+        let warm = dock.warm(runtime).await?;
+        let id = warm.sandbox().id().clone();
+        let (mut ours, mut peers) = (Vec::new(), Vec::new());
+        // The first ones wait for the interpreter.
+        for _ in 0..3 {
+            call(&warm).await?;
+        }
+        let since = Instant::now();
+        while ours.len() < CALLS && since.elapsed() < BUDGET {
+            ours.push(call(&warm).await?);
+            peers.push(dock.exec_by_api(&id).await?);
+        }
+        let what = format!("{}, against exec", place_of(dock, runtime));
+        let figure = Figure::ratio(NAME, what, Sample::of(ours), Sample::of(peers));
+        Ok(figure.against(Target::AtMost(0.05)))
+    };
+    Ok(in_each(place, NAME, async |dock| {
+        with_each(dock, NAME, measure).await
+    }))
+}
+
+/// A container from nothing until a call can be run in it.
+pub(super) fn starts(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+    const NAME: &str = "container-start";
+    let measure = async |dock: &Dock, runtime: OciRuntime| {
+        let engine = dock.engine().await?;
+        let (mut ours, mut peers) = (Vec::new(), Vec::new());
+        for _ in 0..STARTS {
+            let since = Instant::now();
+            let warm = dock.warm(runtime).await?;
+            ours.push(milliseconds(since.elapsed()));
+            warm.sandbox().stop().await;
+            let spec = dock.spec(&["sleep", "infinity"], runtime).await?;
+            let since = Instant::now();
+            let id = engine.create(&spec).await?;
+            let started = engine.start(&id).await;
+            peers.push(milliseconds(since.elapsed()));
+            engine.remove(&id).await?;
+            started?;
+        }
+        let (ours, peer) = (Sample::of(ours), Sample::of(peers));
+        let what = format!("{}, to its agent's word", place_of(dock, runtime));
+        let figure = Figure::new(NAME, what, (ours.median, Unit::Milliseconds));
+        Ok(figure
+            .with(ours)
+            .beside(peer)
+            .noting("peer: the same container with `sleep`, made and started"))
+    };
+    Ok(in_each(place, NAME, async |dock| {
+        with_each(dock, NAME, measure).await
+    }))
+}
+
+/// What a container takes while nothing runs in it.
+pub(super) fn idle(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+    const NAME: &str = "container-idle";
+    let measure = async |dock: &Dock| {
+        let warm = dock.warm(OciRuntime::Default).await?;
+        for _ in 0..3 {
+            call(&warm).await?;
+        }
+        let ours = around(warm.sandbox().id().as_str());
+        let engine = dock.engine().await?;
+        let id = engine
+            .create(&dock.spec(&["sleep", "infinity"], OciRuntime::Default).await?)
+            .await?;
+        let started = engine.start(&id).await;
+        let peer = around(id.as_str());
+        engine.remove(&id).await?;
+        started?;
+        let ((inside, beside), (sleeping, its_beside)) = (ours?, peer?);
+        let what = format!("{}, PSS of its processes", dock.flavor.as_str());
+        let note = format!(
+            "and {beside:.1} MiB of the container engine's for it; the same with `sleep`: {sleeping:.1} and {its_beside:.1} MiB"
+        );
+        Ok(vec![
+            Figure::new(NAME, what, (inside, Unit::Mebibytes)).noting(note),
+        ])
+    };
+    Ok(in_each(place, NAME, measure))
+}
+
+/// The memory of a container's processes, and of the one that the container engine has above them.
+fn around(id: &str) -> anyhow::Result<(f64, f64)> {
+    let pss = |pid: &u32| memory(*pid, "smaps_rollup", "Pss");
+    let inside: Vec<u32> = processes().filter(|pid| is_in(*pid, id)).collect();
+    let mut above: Vec<u32> = inside.iter().filter_map(|pid| parent(*pid)).collect();
+    above.retain(|pid| *pid > 1 && !inside.contains(pid));
+    above.sort_unstable();
+    above.dedup();
+    anyhow::ensure!(!inside.is_empty(), "its processes are not to be seen");
+    let sum = |pids: &[u32]| pids.iter().map(pss).sum::<anyhow::Result<f64>>();
+    Ok((sum(&inside)?, sum(&above)?))
+}
+
+fn processes() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn is_in(pid: u32, id: &str) -> bool {
+    let path = Path::new("/proc").join(pid.to_string()).join("cgroup");
+    std::fs::read_to_string(path).is_ok_and(|groups| {
+        let own = |line: &str| line.contains(id) && !line.contains("conmon");
+        groups.lines().any(own)
+    })
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    line.trim().parse().ok()
+}
