@@ -61,5 +61,7 @@ fn told(result: RunResult) -> Ran {
         truncated: result.stdout.truncated || result.stderr.truncated,
         stdout: result.stdout.text,
         stderr: result.stderr.text,
+        egress: result.egress,
+        sandbox_ended: result.sandbox_ended,
     }
 }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use ringfence_policy::{
-    Access, Bytes, Cpus, EgressPolicy, EnvName, Language, Limits, Mount, Network, Pids, Request, Scope,
-    SessionId, Timeout,
+    Access, Bytes, Cpus, EgressFacts, EgressPolicy, EnvName, Language, Limits, Mount, Network, Pids, Request,
+    Scope, SessionId, Timeout,
 };
 use ringfence_runtime::backend;
 use ringfence_runtime::container::Flavor;
@@ -208,6 +208,10 @@ pub struct Ran {
     pub stderr: String,
     /// Whether either was cut.
     pub truncated: bool,
+    /// What it tried to reach, where it could.
+    pub egress: Option<EgressFacts>,
+    /// Whether its sandbox was ended with it.
+    pub sandbox_ended: bool,
 }
 
 /// [`Limits`] on the wire.

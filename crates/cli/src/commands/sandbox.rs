@@ -9,7 +9,7 @@ use ringfence_runtime::container::spec::Name;
 use ringfence_runtime::container::{self as engines, ContainerRuntime, Flavor, Use};
 use ringfence_runtime::local::Stream;
 use ringfence_server::client::{Client, Error};
-use ringfence_server::wire::{Ran, SandboxAction, SandboxAnswer, SandboxRequest};
+use ringfence_server::wire::{SandboxAction, SandboxAnswer, SandboxRequest};
 
 use crate::args::{
     EngineArg, SandboxCommand, SandboxCreateArgs, SandboxLogsArgs, SandboxRunArgs, SandboxStatsArgs,
@@ -57,12 +57,15 @@ async fn create(args: &SandboxCreateArgs, context: &Context) -> anyhow::Result<E
     let template = templates
         .get(&args.template)
         .ok_or_else(|| unknown(&args.template, templates.keys()))?;
-    if template.network_mode == NetworkMode::Restricted {
-        context
-            .ui
-            .warn("hosts cannot be allowed yet: this sandbox reaches no network");
-    }
-    let new = new_sandbox(args, template, &config.code_execution.docker_image);
+    let private_networks = match template.network_mode {
+        NetworkMode::None => &[],
+        NetworkMode::Restricted => &config.egress.private_networks[..],
+    };
+    let new = NewSandbox {
+        allowed_hosts: allowed_hosts(template),
+        private_networks: private_networks.to_vec(),
+        ..new_sandbox(args, template, &config.code_execution.docker_image)
+    };
     let made = sandboxes(SandboxAction::New(Box::new(new)), &args.options, context).await?;
     print(&made, &args.options, context)
 }
@@ -95,6 +98,16 @@ fn new_sandbox(args: &SandboxCreateArgs, template: &Template, image: &str) -> Ne
         max_duration_ms: u64::try_from(max_duration.as_duration().as_millis()).unwrap_or(u64::MAX),
         filter: filter(template.seccomp_profile).to_owned(),
         oci_runtime: container::oci_runtime(args.oci_runtime.unwrap_or(template.oci_runtime)),
+        allowed_hosts: Vec::new(),
+        private_networks: Vec::new(),
+    }
+}
+
+/// The hosts that a sandbox reaches.
+fn allowed_hosts(template: &Template) -> Vec<String> {
+    match template.network_mode {
+        NetworkMode::None => Vec::new(),
+        NetworkMode::Restricted => template.allowed_hosts.clone(),
     }
 }
 
@@ -129,13 +142,13 @@ async fn execute(args: &SandboxRunArgs, context: &Context) -> anyhow::Result<Exi
         context.ui.out(&ran.stdout)?;
         context.ui.err(&ran.stderr)?;
     }
-    let Ran { status, .. } = ran;
-    Ok(ExitCode::from(match status {
+    Ok(ExitCode::from(match ran.status {
         Some(status) => u8::try_from(status & 0xff)?,
         None => {
-            context
-                .ui
-                .error("the command went past its time; its sandbox was ended");
+            context.ui.error(match ran.sandbox_ended {
+                true => "the command went past its time; its sandbox was ended",
+                false => "the command went past its time, and was ended",
+            });
             exit::TIMED_OUT
         }
     }))

@@ -1,8 +1,9 @@
 //! Sandboxes that a person asks an engine for.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::containers::{Engine, engines};
+use crate::network::{OPEN, Server};
 use crate::support::{Output, eventually_none, finish};
 use crate::world::World;
 
@@ -202,4 +203,58 @@ fn what_cannot_be_made_is_told() {
     }
     let world = World::here();
     finish(&mut world.command(&[], ["sandbox", "ls"]), b"").refused(125, "sandboxes live in an engine");
+}
+
+#[test]
+fn commands_of_a_restricted_sandbox_reach_its_hosts_alone() {
+    for place in places() {
+        let server = Server::new();
+        let config = format!(
+            "{OPEN}[templates.near]\nnetwork_mode = 'restricted'\nallowed_hosts = ['127.0.0.1:{}']\n\
+             [templates.shut]\nnetwork_mode = 'restricted'\nallowed_hosts = ['a.test']\nseccomp_profile = 'strict'\n\
+             [templates.wrong]\nnetwork_mode = 'restricted'\nallowed_hosts = ['http://a.test/']\n",
+            server.port
+        );
+        place.world.dir.write("config/ringfence/ringfence.toml", config);
+        let name = place.create(&["--template", "near"]);
+        let run = |command: &[&str]| -> Value {
+            let output = place.sandbox(&[&["run", "--json", &name, "--"], command].concat());
+            serde_json::from_str(&output.stdout).unwrap()
+        };
+        let ran = run(&["curl", "--silent", &server.url()]);
+        assert_eq!(
+            (&ran["status"], &ran["stdout"]),
+            (&0.into(), &"hello".into()),
+            "{ran}"
+        );
+        let target = format!("127.0.0.1:{}", server.port);
+        let attempt = json!({"target": target, "verdict": "connected"});
+        assert_eq!(ran["egress"]["attempts"], json!([attempt]));
+        let status = "curl --silent --output /dev/null --write-out '%{http_code}' http://evil.test/ || echo; echo $HOME";
+        let ran = run(&["bash", "-c", status]);
+        assert_eq!(ran["stdout"], "403/workspace\n", "{ran}");
+        assert_eq!(ran["egress"]["attempts"][0]["verdict"], "refused");
+        let around = format!("exec 3<>/dev/tcp/127.0.0.1/{} || exit 9", server.port);
+        assert_eq!(run(&["bash", "-c", &around])["status"], 9);
+        assert_eq!(server.visits(), 1);
+        // A command that takes too long ends alone.
+        let late = place.sandbox(&["run", "--timeout", "1s", &name, "--", "sleep", "1000"]);
+        assert_eq!(
+            (late.status, late.stderr.contains("and was ended")),
+            (124, true),
+            "{late:?}"
+        );
+        let mut left = run(&["bash", "-c", "cat /proc/[0-9]*/comm; kill -9 $$"]);
+        assert_eq!(left["status"], 137);
+        assert!(!left["stdout"].take().as_str().unwrap().contains("sleep"));
+        assert_eq!(place.state(&name), "running");
+        place.sandbox(&["rm", &name]).ok();
+        assert_eq!(place.there(&name), Vec::<String>::new());
+        let refused = |template: &str, what: &str| {
+            let all = ["create", "--engine", place.engine.name, "--template", template];
+            place.sandbox(&all).refused(125, what);
+        };
+        refused("shut", "under the filter `strict` no hosts can be reached");
+        refused("wrong", "what the sandbox may reach cannot be read");
+    }
 }

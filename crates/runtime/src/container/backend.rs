@@ -116,6 +116,14 @@ pub enum RunError {
     /// A call was not run in its container.
     #[error(transparent)]
     NotRun(#[from] NotRun),
+    /// Hosts that a sandbox shall reach, and that cannot be read.
+    #[error("what the sandbox may reach cannot be read: {0}")]
+    Reach(String),
+    /// The filter lets our agent start nothing.
+    #[error(
+        "under the filter `{0}` no hosts can be reached: our agent, which leads to them, does not run there"
+    )]
+    ReachUnder(String),
     /// Nothing in the container leads to the proxy.
     #[error(
         "a network that reaches the allowed hosts alone needs our agent, which does not run in this image: {0}"
@@ -149,6 +157,10 @@ impl RunError {
             Self::AgentFile(_) => "make the state directory yours and writable (`ringfence doctor`)",
             Self::Parted(parted) => parted.hint(),
             Self::NotRun(error) => error.hint(),
+            Self::Reach(_) => "write hosts like `example.com`, `*.example.com` or `example.com:8443`",
+            Self::ReachUnder(_) => {
+                "choose the filter `standard-net` for it, or leave out the hosts (`allowed_hosts`)"
+            }
             Self::NoAgent(_) => {
                 "use another image, of this machine's architecture, or run it without a network"
             }
@@ -170,9 +182,13 @@ impl RunError {
                 Error::NotFound { .. } => R::NotFound,
                 _ => R::Failed,
             },
-            Self::Bind(_) | Self::NoProgram | Self::LocalOnly(_) | Self::Name(_) | Self::Image(_) => {
-                R::Invalid
-            }
+            Self::Bind(_)
+            | Self::NoProgram
+            | Self::LocalOnly(_)
+            | Self::Name(_)
+            | Self::Image(_)
+            | Self::Reach(_)
+            | Self::ReachUnder(_) => R::Invalid,
             Self::TooMany(_) => R::Busy,
             Self::NotRun(NotRun::TooLong) => R::Invalid,
             Self::NotRun(NotRun::NotStarted { .. }) => R::NotFound,

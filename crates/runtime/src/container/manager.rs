@@ -193,8 +193,9 @@ impl Sandbox {
     /// # Errors
     /// If it could not be run.
     pub async fn run(&self, command: &[String], deadline: Instant, keep: Bytes) -> Result<RunResult, Error> {
-        let result = self.engine.run(&self.id, command, deadline, keep).await?;
-        if result.status.is_none() {
+        let mut result = self.engine.run(&self.id, command, deadline, keep).await?;
+        result.sandbox_ended = result.status.is_none();
+        if result.sandbox_ended {
             let _ = self.commands.send(Command::Stop).await;
         }
         Ok(result)

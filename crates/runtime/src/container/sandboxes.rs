@@ -1,22 +1,31 @@
 //! The sandboxes that a person asked for, each in its scope until its time is up.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ringfence_policy::{Bytes, Cpus, Pids, Scope, Timeout};
+use ringfence_jail::agent::frames::{Program, Start};
+use ringfence_policy::{Bytes, Cpus, EgressPolicy, EnvName, Outcome, Pids, Scope, Timeout};
 use serde::{Deserialize, Serialize};
 
+use super::agent::Parted;
 use super::backend::{Containers, RunError};
 use super::keeper::Order;
-use super::manager::Sandbox;
+use super::manager::{Manager, Sandbox};
 use super::places;
 use super::spec::{Binds, Filter, Image, Init, Log, Name, Network, OciRuntime, Resources, Spec, Stdin};
 use super::streams::RunResult;
+use super::warm::{self, Warm};
 use super::{Error, Flavor};
+use crate::egress::Outlet;
+use crate::filter::STANDARD_TCP;
+use crate::local::Connection;
 
 /// How many a scope may have.
 const MAX_SANDBOXES: usize = 64;
+/// How many commands may run at once in one that may reach some hosts.
+const COMMANDS: u32 = 32;
 
 /// What a sandbox is asked to be.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -44,6 +53,10 @@ pub struct NewSandbox {
     pub filter: String,
     /// What makes the container.
     pub oci_runtime: OciRuntime,
+    /// The hosts that its commands may reach. None: it has no network.
+    pub allowed_hosts: Vec<String>,
+    /// Ranges of addresses that may be reached though they are not public.
+    pub private_networks: Vec<String>,
 }
 
 /// What is told of a sandbox.
@@ -67,10 +80,19 @@ pub struct SandboxInfo {
 #[derive(Debug)]
 struct Entry {
     sandbox: Arc<Sandbox>,
+    reach: Option<Arc<Reach>>,
     engine: Flavor,
     template: String,
     since: Instant,
     max_duration: Duration,
+}
+
+/// What runs commands in a sandbox that may reach some hosts, and leads them there.
+#[derive(Debug)]
+struct Reach {
+    warm: Warm,
+    policy: EgressPolicy,
+    environment: Vec<(EnvName, String)>,
 }
 
 /// The sandboxes of all scopes.
@@ -145,9 +167,16 @@ impl Sandboxes {
             attach: false,
             belongings: None,
         };
-        let (sandbox, _) = manager.sandbox(order).await?;
+        let (sandbox, reach) = match policy(&new)? {
+            None => (Arc::new(manager.sandbox(order).await?.0), None),
+            Some(policy) => {
+                let reach = self.reach(manager, order, policy).await?;
+                (reach.warm.shared(), Some(Arc::new(reach)))
+            }
+        };
         let entry = Entry {
-            sandbox: Arc::new(sandbox),
+            sandbox,
+            reach,
             engine: new.engine,
             template: new.template,
             since: Instant::now(),
@@ -156,6 +185,29 @@ impl Sandboxes {
         let info = entry.info();
         self.entries().insert((scope.clone(), name), entry);
         Ok(info)
+    }
+
+    /// Makes one whose commands may reach some hosts.
+    async fn reach(&self, manager: &Manager, order: Order, policy: EgressPolicy) -> Result<Reach, RunError> {
+        let image = manager.engine().image_environment(&order.spec.image).await?;
+        let environment = places::with(image, &order.spec.env);
+        let mut spec = order.spec;
+        if !spec.filter.lets_fork() {
+            return Err(RunError::ReachUnder(spec.filter.name().to_owned()));
+        }
+        if spec.filter.name() == "standard" {
+            spec.filter = Filter::named(STANDARD_TCP).map_err(RunError::Filter)?;
+        }
+        let spec = warm::agented(spec, &self.containers.agent_program()?, COMMANDS)?;
+        match warm::start(manager, Order { spec, ..order }).await {
+            Ok(warm) => Ok(Reach {
+                warm,
+                policy,
+                environment,
+            }),
+            Err(RunError::Parted(parted)) => Err(RunError::NoAgent(parted)),
+            Err(error) => Err(error),
+        }
     }
 
     /// Those of a scope, the oldest ones that have ended forgotten.
@@ -196,7 +248,11 @@ impl Sandboxes {
         timeout: Timeout,
         keep: Bytes,
     ) -> Result<RunResult, RunError> {
-        let sandbox = self.find(scope, name)?;
+        let (sandbox, reach) = self.find_both(scope, name)?;
+        if let Some(reach) = reach {
+            let outlet = Outlet::new(&reach.policy, &self.containers.settings().egress);
+            return reach.run(command, timeout, keep, &outlet).await;
+        }
         let deadline = tokio::time::Instant::now() + timeout.as_duration();
         Ok(sandbox.run(command, deadline, keep).await?)
     }
@@ -233,10 +289,14 @@ impl Sandboxes {
     }
 
     fn find(&self, scope: &Scope, name: &str) -> Result<Arc<Sandbox>, RunError> {
+        Ok(self.find_both(scope, name)?.0)
+    }
+
+    fn find_both(&self, scope: &Scope, name: &str) -> Result<(Arc<Sandbox>, Option<Arc<Reach>>), RunError> {
         let key = key(scope, name)?;
         let all = self.entries();
         all.get(&key)
-            .map(|entry| Arc::clone(&entry.sandbox))
+            .map(|entry| (Arc::clone(&entry.sandbox), entry.reach.clone()))
             .ok_or_else(|| unknown(name))
     }
 
@@ -254,6 +314,68 @@ impl Sandboxes {
         all.retain(|_, entry| !entry.is_stale());
         all
     }
+}
+
+impl Reach {
+    /// Runs a command, which alone is ended at its deadline.
+    async fn run(
+        &self,
+        command: &[String],
+        timeout: Timeout,
+        keep: Bytes,
+        outlet: &Outlet,
+    ) -> Result<RunResult, RunError> {
+        let (program, arguments) = command.split_first().ok_or(RunError::NoProgram)?;
+        let environment = self.environment.iter();
+        let start = Start {
+            program: Program::Command(program.clone()),
+            arguments: arguments.to_vec(),
+            environment: environment
+                .map(|(name, value)| (name.as_str().to_owned(), value.clone()))
+                .collect(),
+            directory: "/tmp".to_owned(),
+            input: false,
+            timeout: timeout.as_duration(),
+            proxy: Vec::new(),
+        };
+        let agent = self.warm.agent();
+        let finished = agent
+            .run_through(start, keep, Connection::none(), Some(outlet))
+            .await?;
+        let status = match finished.outcome {
+            Outcome::TimedOut => None,
+            // Of a command that nothing is known of, there is no status to tell.
+            Outcome::Unknown => return Err(RunError::Parted(Parted::Gone)),
+            // As shells tell of signals.
+            _ if finished.exit_code < 0 => Some(128 - i64::from(finished.exit_code)),
+            _ => Some(finished.exit_code.into()),
+        };
+        Ok(RunResult {
+            status,
+            stdout: finished.stdout,
+            stderr: finished.stderr,
+            egress: Some(outlet.facts()),
+            sandbox_ended: false,
+        })
+    }
+}
+
+/// What commands may reach; nothing where no host is named.
+fn policy(new: &NewSandbox) -> Result<Option<EgressPolicy>, RunError> {
+    fn parsed<T: FromStr<Err: std::error::Error>>(texts: &[String]) -> Result<Vec<T>, RunError> {
+        let parse = |text: &String| {
+            text.parse::<T>()
+                .map_err(|error| RunError::Reach(error.to_string()))
+        };
+        texts.iter().map(parse).collect()
+    }
+    if new.allowed_hosts.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(EgressPolicy {
+        allowed: parsed(&new.allowed_hosts)?,
+        private_networks: parsed(&new.private_networks)?,
+    }))
 }
 
 /// How long one that has ended is still told of.

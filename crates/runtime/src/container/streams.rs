@@ -12,7 +12,7 @@ use bollard::exec::{StartExecOptions, StartExecResults};
 use bollard::models::{ContainerStatsResponse, EventMessage, ExecConfig};
 use bollard::query_parameters as query;
 use futures_util::{Stream, StreamExt};
-use ringfence_policy::Bytes;
+use ringfence_policy::{Bytes, EgressFacts};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
@@ -268,6 +268,10 @@ pub struct RunResult {
     pub stdout: Captured,
     /// What it wrote to standard error.
     pub stderr: Captured,
+    /// What it tried to reach, where it could.
+    pub egress: Option<EgressFacts>,
+    /// Whether its sandbox was ended with it.
+    pub sandbox_ended: bool,
 }
 
 impl ContainerRuntime {
@@ -408,6 +412,8 @@ impl ContainerRuntime {
             status,
             stdout: stdout.finish(),
             stderr: stderr.finish(),
+            egress: None,
+            sandbox_ended: false,
         })
     }
 

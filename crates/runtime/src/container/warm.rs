@@ -35,6 +35,11 @@ impl Warm {
     pub fn sandbox(&self) -> &Sandbox {
         &self.sandbox
     }
+
+    /// The same, for whoever keeps it.
+    pub(super) fn shared(&self) -> Arc<Sandbox> {
+        Arc::clone(&self.sandbox)
+    }
 }
 
 impl Drop for Warm {
