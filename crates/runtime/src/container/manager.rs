@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ringfence_policy::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::cleanup::{Remains, clean};
 use super::keeper::{Command, Keeper, Life, Order};
 use super::orphans::{self, Swept};
 use super::runtime::{Id, Info};
@@ -19,6 +21,9 @@ use crate::owner::Owner;
 /// Commands to a keeper that wait for their turn.
 const QUEUE: usize = 8;
 
+/// What is remembered of what could not be removed. What is beyond that, the next process removes.
+const MOST_OWED: usize = 1000;
+
 /// The sandboxes of this process, in one engine.
 #[derive(Debug)]
 pub struct Manager {
@@ -28,6 +33,8 @@ pub struct Manager {
     keepers: Mutex<JoinSet<()>>,
     /// What has a keeper, by name.
     kept: Arc<Mutex<HashSet<String>>>,
+    /// What could not be removed, for the engine did not answer.
+    owed: Arc<Mutex<Vec<Remains>>>,
 }
 
 /// A running sandbox. Dropping it ends it; [`Manager::close`] waits for that.
@@ -49,6 +56,7 @@ impl Manager {
             info,
             keepers: Mutex::default(),
             kept: Arc::default(),
+            owed: Arc::default(),
         }
     }
 
@@ -91,8 +99,9 @@ impl Manager {
             life,
             commands: received,
         };
-        self.spawn(keeper, order, told);
+        self.spawn(keeper, order, (told, watched.clone()));
         let started = started.await.map_err(|_| Error::Closing)??;
+        self.remove_owed();
         let sandbox = Sandbox {
             name,
             id: started.id,
@@ -107,19 +116,38 @@ impl Manager {
         &self,
         keeper: Keeper,
         order: Order,
-        told: oneshot::Sender<Result<super::keeper::Started, Error>>,
+        (told, life): (
+            oneshot::Sender<Result<super::keeper::Started, Error>>,
+            watch::Receiver<Life>,
+        ),
     ) {
+        let remains = Remains {
+            container: order.spec.name.clone(),
+            volume: order.spec.output.clone(),
+        };
         let names: Vec<String> = std::iter::once(&order.spec.name)
             .chain(&order.spec.output)
             .map(|name| name.as_str().to_owned())
             .collect();
-        let kept = Arc::clone(&self.kept);
+        let (kept, owed) = (Arc::clone(&self.kept), Arc::clone(&self.owed));
         // Before it exists, so that no sweep takes it for an orphan.
         lock(&kept).extend(names.iter().cloned());
         self.spawn_task(async move {
             keeper.keep(order, told).await;
+            let mut owed = lock(&owed);
+            if !life.borrow().problems.is_empty() && owed.len() < MOST_OWED {
+                owed.push(remains);
+            }
+            drop(owed);
             lock(&kept).retain(|name| !names.contains(name));
         });
+    }
+
+    /// Removes what could not be removed before, now that the engine answers.
+    fn remove_owed(&self) {
+        if !lock(&self.owed).is_empty() {
+            self.spawn_task(remove(self.engine.clone(), Arc::clone(&self.owed)));
+        }
     }
 
     /// Has a task done that [`Self::close`] waits for.
@@ -148,6 +176,18 @@ impl Manager {
     pub async fn close(&self) {
         let mut keepers = std::mem::take(&mut *lock(&self.keepers));
         while keepers.join_next().await.is_some() {}
+        remove(self.engine.clone(), Arc::clone(&self.owed)).await;
+    }
+}
+
+/// Removes what is owed, until something cannot be removed.
+async fn remove(engine: ContainerRuntime, owed: Arc<Mutex<Vec<Remains>>>) {
+    let all = lock(&owed).clone();
+    for remains in all {
+        if !clean(&engine, &remains, Duration::ZERO).await.is_empty() {
+            return;
+        }
+        lock(&owed).retain(|other| *other != remains);
     }
 }
 

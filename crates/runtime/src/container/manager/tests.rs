@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use tokio::net::{UnixListener, UnixStream};
+
 use super::*;
-use crate::container::Flavor;
+use crate::container::endpoint::Address;
 use crate::container::spec::Spec;
 use crate::container::state::Failure;
 use crate::container::testing::{engines, owned, spec};
+use crate::container::{Flavor, Surroundings};
 
 const LONG: Duration = Duration::from_secs(300);
 
@@ -229,4 +232,87 @@ fn dead_of(owner: &Owner) -> Owner {
     format!("{rest}.{}.{part}", start.parse::<u64>().unwrap() + 1)
         .parse()
         .unwrap()
+}
+
+/// A way to an engine that can be shut.
+struct Way {
+    place: tempfile::TempDir,
+    engine: ContainerRuntime,
+    serving: JoinSet<()>,
+}
+
+impl Way {
+    async fn to(engine: &ContainerRuntime) -> Self {
+        let mut way = Self {
+            place: tempfile::tempdir().unwrap(),
+            engine: engine.clone(),
+            serving: JoinSet::new(),
+        };
+        way.open();
+        way
+    }
+
+    fn open(&mut self) {
+        let Address::Unix(far) = self.engine.address().clone() else {
+            return;
+        };
+        let near = UnixListener::bind(self.place.path().join("socket")).unwrap();
+        self.serving.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((mut caller, _)) = near.accept().await {
+                let mut engine = UnixStream::connect(&far).await.unwrap();
+                connections.spawn(async move {
+                    let _ = tokio::io::copy_bidirectional(&mut caller, &mut engine).await;
+                });
+            }
+        });
+    }
+
+    async fn shut(&mut self) {
+        self.serving.shutdown().await;
+        std::fs::remove_file(self.place.path().join("socket")).unwrap();
+    }
+
+    async fn engine(&self) -> ContainerRuntime {
+        let address = format!("unix://{}", self.place.path().join("socket").display());
+        let surroundings = Surroundings {
+            docker_host: Some(address.clone()),
+            container_host: Some(address),
+            files: self.place.path().join("files"),
+            ..Surroundings::default()
+        };
+        ContainerRuntime::open(self.engine.flavor(), &surroundings)
+            .await
+            .unwrap()
+    }
+}
+
+#[tokio::test]
+async fn what_could_not_be_removed_is_removed_once_the_engine_answers() {
+    let Some(engine) = engines().await.into_iter().next() else {
+        return;
+    };
+    let mut way = Way::to(&engine).await;
+    let near = way.engine().await;
+    let (going_on, closing) = (manager(&near).await, manager(&near).await);
+    let sleep = &["sleep", "600"];
+    let one = sandbox(&going_on, order(&going_on, sleep, LONG)).await.unwrap();
+    let other = sandbox(&closing, order(&closing, sleep, LONG)).await.unwrap();
+    way.shut().await;
+    for end in <[Life; 2]>::from(tokio::join!(one.ended(), other.ended())) {
+        assert_eq!(end.state, State::Destroyed(Some(Failure::Vanished)));
+        assert!(!end.problems.is_empty());
+    }
+    way.open();
+    assert_eq!(left(&engine, &going_on).await.len(), 2);
+    let next = sandbox(&going_on, order(&going_on, sleep, LONG)).await.unwrap();
+    let gone = async { while left(&engine, &going_on).await.len() > 2 {} };
+    tokio::time::timeout(LONG, gone).await.unwrap();
+    assert_eq!(next.life().state, State::Running);
+    drop(next);
+    assert_eq!(left(&engine, &closing).await.len(), 2);
+    for manager in [going_on, closing] {
+        manager.close().await;
+        assert_eq!(left(&engine, &manager).await, Vec::<String>::new());
+    }
 }
