@@ -238,3 +238,61 @@ impl Drop for GuestStream {
         self.line.forget(&[self.id]);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn senseless<T: std::fmt::Debug>(result: Result<T, Parted>) {
+        assert!(matches!(result, Err(Parted::Senseless(_))), "{result:?}");
+    }
+
+    #[test]
+    fn an_agent_that_breaks_the_bounds_is_not_believed() {
+        let mut all = Connections::default();
+        assert_eq!(all.connected(5, 1), Ok(true));
+        senseless(all.connected(5, 1));
+        senseless(all.connected(4, 1));
+        let flow = all.get(5).unwrap();
+        let window = vec![0; CONNECTION_WINDOW as usize];
+        flow.received(&window).unwrap();
+        senseless(flow.received(b"x"));
+        senseless(flow.delivered(1));
+        flow.received(b"").unwrap();
+        senseless(flow.received(b""));
+        for id in 6..5 + MAX_CONNECTIONS as u32 {
+            assert_eq!(all.connected(id, 1), Ok(true));
+        }
+        senseless(all.connected(1000, 1));
+    }
+
+    #[test]
+    fn what_nobody_has_taken_yet_is_bounded_too() {
+        let mut all = Connections::default();
+        for id in 1..=MAX_KNOWN as u32 {
+            assert_eq!(all.connected(id, 1), Ok(true));
+            all.get(id).unwrap().dropped();
+        }
+        let next = MAX_KNOWN as u32 + 1;
+        assert_eq!(all.connected(next, 1), Ok(false));
+        assert!(all.forget(1).is_some_and(|flow| flow.is_over()));
+        assert_eq!(all.connected(next + 1, 1), Ok(true));
+    }
+
+    #[test]
+    fn a_connection_is_over_when_both_have_said_all_or_with_its_call() {
+        let mut all = Connections::default();
+        for (id, call) in [(1, 7), (2, 8)] {
+            assert_eq!(all.connected(id, call), Ok(true));
+        }
+        let flow = all.get(1).unwrap();
+        flow.received(b"").unwrap();
+        assert!(!flow.is_over());
+        flow.said_all = true;
+        assert!(flow.is_over());
+        all.call_ended(7);
+        assert!(!all.get(2).unwrap().is_over());
+        all.call_ended(8);
+        assert!(all.get(2).unwrap().is_over());
+    }
+}
