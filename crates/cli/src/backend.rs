@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ringfence_policy::{Language, Request};
 use ringfence_runtime::backend::{Backend, Error, InContainers, Reason, Running};
+use ringfence_runtime::container::keepalive::Wanted;
 use ringfence_runtime::container::{Containers, Flavor};
 use ringfence_runtime::local::{self, Connection, Fence, Local, Settings};
 use ringfence_server::client::{self, Client};
@@ -87,6 +88,7 @@ impl InContainers for NearbyContainers {
                 run.container = Some(InContainer {
                     engine: flavor,
                     settings: self.own.settings().mark(),
+                    kept: None,
                 });
                 match client.run(run, connection).await {
                     Err(client::Error::Declined(back)) => connection = back,
@@ -96,6 +98,31 @@ impl InContainers for NearbyContainers {
             self.own
                 .run_in(flavor, (request, fence), output_directory, connection)
                 .await
+        })
+    }
+
+    fn call_in<'a>(
+        &'a self,
+        wanted: &'a Wanted,
+        (request, fence): (&'a Request, Fence),
+        connection: Connection,
+    ) -> Running<'a> {
+        Box::pin(async move {
+            let mut connection = connection;
+            if let (Some(mut client), Some(mut run)) =
+                (connect(self.socket.as_deref()).await, Run::of(request, fence))
+            {
+                run.container = Some(InContainer {
+                    engine: wanted.engine,
+                    settings: self.own.settings().mark(),
+                    kept: Some(wanted.clone()),
+                });
+                match client.run(run, connection).await {
+                    Err(client::Error::Declined(back)) => connection = back,
+                    result => return result.map_err(told),
+                }
+            }
+            self.own.call_in(wanted, (request, fence), connection).await
         })
     }
 }

@@ -4,18 +4,20 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ringfence_policy::{Limits, Mount};
 use ringfence_runtime::container::backend::{Containers, Settings};
+use ringfence_runtime::container::keepalive::Wanted;
+use ringfence_runtime::container::outputs::Outputs;
 use ringfence_runtime::container::spec::{Image, Network, OciRuntime, User};
 use ringfence_runtime::container::{Flavor, Surroundings};
-use ringfence_runtime::shell::Contained;
+use ringfence_runtime::kernel::{Fallback, SandboxSettings};
+use ringfence_runtime::local::NOBODY;
+use ringfence_runtime::shell::{Contained, Runner};
 
 use crate::config::values::{self, ContainerRuntime};
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::high;
-
-/// The filter of runs in containers.
-const FILTER: &str = "standard";
 
 /// The containers of runs.
 ///
@@ -34,24 +36,85 @@ pub(crate) fn ready(context: &Context) -> anyhow::Result<Containers> {
     Ok(Containers::keeping(size as usize, settings(context)?))
 }
 
-/// The containers of the tool `shell`, which have no network.
+/// How the tool `sandbox_exec` runs its programs.
 ///
 /// # Errors
 /// If the configuration cannot be used.
-pub(crate) fn of_shell(context: &Context) -> anyhow::Result<Contained> {
+pub(crate) fn of_calls(context: &Context) -> anyhow::Result<SandboxSettings> {
+    let config = context.config()?;
+    let code = &config.code_execution;
+    image("codeExecution.dockerImage", &code.docker_image)?;
+    let idle = code.keep_alive_idle_timeout_min.0.as_duration();
+    Ok(SandboxSettings {
+        wanted: Wanted {
+            engine: flavor(code.container_runtime),
+            image: code.docker_image.clone(),
+            network: network(code.allow_network),
+            session: None,
+            max_calls: match code.keep_alive {
+                true => code.keep_alive_max_executions.get(),
+                false => 1,
+            },
+            idle_ms: u64::try_from(idle.as_millis())?,
+        },
+        limits: Limits {
+            timeout: code.timeout,
+            memory: code.max_memory,
+            cpus: code.max_cpus,
+            ..Limits::DEFAULT
+        },
+        mounts: mounts(context)?,
+        outputs: outputs(context),
+        fallback: match code.fallback {
+            values::Fallback::None => Fallback::None,
+            values::Fallback::Local => Fallback::Local,
+        },
+    })
+}
+
+/// What the configuration shows to programs of `sandbox_exec`.
+fn mounts(context: &Context) -> anyhow::Result<Vec<Mount>> {
+    let all = context.config()?.code_execution.volume_mounts.iter();
+    let checked = all.map(|values::VolumeMount(mount)| {
+        // Whether it may be shown is looked at when it is.
+        let host = std::path::absolute(&mount.host)?;
+        let guest = mount.guest().to_string_lossy();
+        Ok(Mount::new(host, &guest, mount.access)?)
+    });
+    checked.collect()
+}
+
+/// The containers of the tool `shell`, which have no network, and what runs commands where there is no container engine.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub(crate) fn of_shell(context: &Context, fallback: Option<Runner>) -> anyhow::Result<Contained> {
     let shell = &context.config()?.permissions.shell;
     let settings = Settings {
         image: image("permissions.shell.container_image", &shell.container_image)?,
         network: Network::None,
+        filter: filter(false).to_owned(),
         ..settings(context)?
     };
     Ok(Contained {
         containers: Arc::new(Containers::new(settings)),
-        flavor: match shell.container_runtime {
-            ContainerRuntime::Docker => Flavor::Docker,
-            ContainerRuntime::Podman => Flavor::Podman,
-        },
+        flavor: flavor(shell.container_runtime),
+        fallback: fallback.map(Box::new),
     })
+}
+
+const fn flavor(runtime: ContainerRuntime) -> Flavor {
+    match runtime {
+        ContainerRuntime::Docker => Flavor::Docker,
+        ContainerRuntime::Podman => Flavor::Podman,
+    }
+}
+
+const fn network(allowed: bool) -> Network {
+    match allowed {
+        true => Network::Bridge,
+        false => Network::None,
+    }
 }
 
 /// How containers are made.
@@ -65,27 +128,24 @@ pub(crate) fn settings(context: &Context) -> anyhow::Result<Settings> {
         surroundings: surroundings(context),
         image: image("sandbox.docker.image", &docker.image)?,
         pins: pins(context),
-        network: match docker.network_enabled {
-            true => Network::Bridge,
-            false => Network::None,
-        },
+        network: network(docker.network_enabled),
         oci_runtime: oci_runtime(docker.oci_runtime),
-        filter: FILTER.to_owned(),
+        filter: filter(docker.network_enabled).to_owned(),
         hidden: high::hidden(context)?,
         protected: config.permissions.filesystem.protected.clone(),
         scratch: std::env::temp_dir(),
-        agent: agent(context),
+        agent: shown(context, "agent"),
+        outputs: outputs(context),
         user: own_user(),
         egress: high::egress::settings(&config.egress, &context.environment)?,
     })
 }
 
-/// Where the agent's program is kept. What lies below `/run` is shown in no container.
-fn agent(context: &Context) -> PathBuf {
-    let state = &context.paths.state;
-    match state.starts_with("/run") {
-        true => std::env::temp_dir().join(format!("ringfence-agent-{}", own_user().uid)),
-        false => state.join("agent"),
+/// The filter of runs in containers.
+const fn filter(network: bool) -> &'static str {
+    match network {
+        true => "standard-net",
+        false => "standard",
     }
 }
 
@@ -97,6 +157,23 @@ pub(crate) fn oci_runtime(choice: values::OciRuntime) -> OciRuntime {
         values::OciRuntime::Crun => OciRuntime::Crun,
         values::OciRuntime::Runsc => OciRuntime::Runsc,
     }
+}
+
+/// A directory of ours that containers are shown.
+fn shown(context: &Context, name: &str) -> PathBuf {
+    let state = &context.paths.state;
+    // What lies below `/run` is shown in no container, and to where `/root` is inside, no program has a way.
+    match state.starts_with("/run") || state.starts_with("/root") {
+        true => std::env::temp_dir().join(format!("ringfence-{name}-{}", own_user().uid)),
+        false => state.join(name),
+    }
+}
+
+/// Where programs in kept containers leave files for their caller.
+fn outputs(context: &Context) -> Outputs {
+    // No program is the host's root.
+    let owner = (own_user().uid == 0).then_some(NOBODY);
+    Outputs::new(shown(context, "output"), owner)
 }
 
 /// An image of the configuration.

@@ -19,7 +19,7 @@ use ringfence_runtime::shell::{Host, Runner};
 use ringfence_runtime::workspaces::Workspaces;
 
 use crate::config::Config;
-use crate::config::values::{self, ShellRunner};
+use crate::config::values::{self, ShellFallback, ShellRunner};
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::{container, high, local};
@@ -58,6 +58,7 @@ pub(crate) fn build(
         },
         limits: limits(config),
         denied: config.permissions.denied_tools.clone(),
+        sandbox: Some(container::of_calls(context)?),
         shell: runner(context)?,
         host: host(context)?,
         workspaces,
@@ -211,6 +212,7 @@ fn limits(config: &Config) -> ToolLimits {
     let mut timeouts = std::collections::BTreeMap::from([
         ("run_code".to_owned(), code),
         ("run_python_code".to_owned(), code),
+        ("sandbox_exec".to_owned(), config.code_execution.timeout),
         ("shell".to_owned(), limits.shell_timeout_secs),
         ("http_fetch".to_owned(), limits.http_timeout_secs),
     ]);
@@ -249,12 +251,23 @@ fn limits(config: &Config) -> ToolLimits {
 fn runner(context: &Context) -> anyhow::Result<Runner> {
     Ok(match context.config()?.permissions.shell.runner {
         ShellRunner::Fenced => Runner::Fenced,
-        ShellRunner::Container => Runner::Container(container::of_shell(context)?),
-        ShellRunner::Host => Runner::Host(Host {
-            variables: host_variables(context),
-            directory: std::env::current_dir()?,
-        }),
+        ShellRunner::Container => {
+            let fallback = match context.config()?.permissions.shell.container_fallback {
+                ShellFallback::None => None,
+                ShellFallback::Fenced => Some(Runner::Fenced),
+                ShellFallback::Host => Some(on_host(context)?),
+            };
+            Runner::Container(container::of_shell(context, fallback)?)
+        }
+        ShellRunner::Host => on_host(context)?,
     })
+}
+
+fn on_host(context: &Context) -> anyhow::Result<Runner> {
+    Ok(Runner::Host(Host {
+        variables: host_variables(context),
+        directory: std::env::current_dir()?,
+    }))
 }
 
 fn host_variables(context: &Context) -> Vec<(EnvName, String)> {

@@ -7,6 +7,7 @@ use std::pin::Pin;
 
 use ringfence_policy::{ExecutionResult, Request};
 
+use crate::container::keepalive::Wanted;
 use crate::container::{Containers, Flavor};
 use crate::execute;
 use crate::local::{self, Connection, Fence, Local, SessionError};
@@ -34,6 +35,14 @@ pub trait InContainers: fmt::Debug + Send + Sync {
         flavor: Flavor,
         order: (&'a Request, Fence),
         output_directory: Option<PathBuf>,
+        connection: Connection,
+    ) -> Running<'a>;
+
+    /// Runs a request to its end in the container that is kept for its like.
+    fn call_in<'a>(
+        &'a self,
+        wanted: &'a Wanted,
+        order: (&'a Request, Fence),
         connection: Connection,
     ) -> Running<'a>;
 }
@@ -90,6 +99,15 @@ impl InContainers for Containers {
         connection: Connection,
     ) -> Running<'a> {
         Box::pin(async move { Ok(self.run(flavor, order, output_directory, connection).await?) })
+    }
+
+    fn call_in<'a>(
+        &'a self,
+        wanted: &'a Wanted,
+        order: (&'a Request, Fence),
+        connection: Connection,
+    ) -> Running<'a> {
+        Box::pin(async move { Ok(self.call(wanted, order, connection).await?) })
     }
 }
 

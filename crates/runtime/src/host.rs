@@ -1,4 +1,4 @@
-//! Commands on this machine itself: which program a line becomes, and what a model is told of its end.
+//! Commands on this machine itself: which program a line becomes.
 //!
 //! A line that a person must approve can wait for minutes, and what it names may be changed meanwhile: so what stands behind
 //! each of its words ([`Named`]) is noted before the question, and looked at again after the answer.
@@ -18,8 +18,7 @@ pub(crate) use obeyed::{heed, obeyed};
 pub(crate) use risk::Risk;
 
 use crate::assessor::Assessor;
-use crate::output;
-use crate::shell::{Host, Runner, ShellOutput};
+use crate::shell::{Host, Runner};
 
 /// Where programs are found: no directory that a workspace could put something into.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -150,38 +149,6 @@ const RUNNERS: &[&str] = &[
     "zsh",
 ];
 
-/// How much of a command's output a model is told, in characters.
-const MAX_TOLD: usize = 10_000;
-
-/// What came of a command, for a model: standard error apart, the status where it is not 0, and whatever was cut.
-pub(crate) fn told(output: &ShellOutput) -> String {
-    let mut text = output.stdout.clone();
-    let mut add = |part: &str| output::add(&mut text, part);
-    if !output.stderr.is_empty() {
-        add("[stderr]\n");
-        add(&output.stderr);
-    }
-    match output.exit_code {
-        Some(0) => {}
-        Some(code) => add(&format!("[exit code {code}]")),
-        None => add("[it did not end by itself]"),
-    }
-    if output.timed_out {
-        add("[timed out]");
-    }
-    cut(text, output.truncated)
-}
-
-fn cut(mut text: String, truncated: bool) -> String {
-    if let Some((end, _)) = text.char_indices().nth(MAX_TOLD) {
-        text.truncate(end);
-        text.push_str(&format!("\n[output truncated at {MAX_TOLD} characters]"));
-    } else if truncated {
-        text.push_str("\n[output truncated]");
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,33 +191,5 @@ mod tests {
         ] {
             assert_eq!(may_last(&decided(line)), lasts, "{line}");
         }
-    }
-
-    #[test]
-    fn a_model_is_told_in_sections_and_not_too_much() {
-        let output = |stdout: &str, stderr: &str, exit_code| ShellOutput {
-            exit_code,
-            stdout: stdout.to_owned(),
-            stderr: stderr.to_owned(),
-            timed_out: exit_code.is_none(),
-            truncated: false,
-            runner: "host".to_owned(),
-            outcome: ringfence_policy::Outcome::Exited,
-            duration: 0.0,
-            isolation: ringfence_policy::Isolation::NONE,
-            warnings: Vec::new(),
-        };
-        assert_eq!(told(&output("a\n", "", Some(0))), "a\n");
-        assert_eq!(
-            told(&output("a", "b\n", Some(3))),
-            "a\n[stderr]\nb\n[exit code 3]"
-        );
-        assert_eq!(
-            told(&output("", "", None)),
-            "[it did not end by itself]\n[timed out]"
-        );
-        let long = told(&output(&"é".repeat(20_000), "", Some(0)));
-        assert_eq!(long.chars().filter(|c| *c == 'é').count(), MAX_TOLD);
-        assert!(long.ends_with("[output truncated at 10000 characters]"));
     }
 }

@@ -14,6 +14,7 @@ mod overtime;
 mod record;
 mod review;
 mod room;
+mod sandbox;
 mod schema;
 mod tool;
 
@@ -31,6 +32,7 @@ pub use error::{ErrorKind, ToolError};
 pub use limits::{Allowance, AtLimit, Extension, ToolLimits};
 pub use overtime::Approvals;
 pub(crate) use review::Around;
+pub use sandbox::{Fallback, SandboxSettings};
 pub use tool::{Answer, Clock, Definition, Effects, Tool};
 
 use crate::approval::Asked;
@@ -64,6 +66,8 @@ pub struct Parts {
     pub limits: ToolLimits,
     /// Tools that nobody may use.
     pub denied: Vec<String>,
+    /// How the tool `sandbox_exec` runs its programs; `None`: it does not, and is not offered.
+    pub sandbox: Option<SandboxSettings>,
     /// What runs the commands of the tool `shell`.
     pub shell: Runner,
     /// How commands run on this machine itself; `None`: they do not, and the tool is not offered.
@@ -135,7 +139,11 @@ impl Kernel {
 
     /// The tools that may be used.
     pub fn tools(&self) -> impl Iterator<Item = &Definition> {
-        let is_offered = |tool: &&Definition| self.parts.host.is_some() || tool.name != tools::HOST_EXEC;
+        let is_offered = |tool: &&Definition| match tool.name {
+            tools::HOST_EXEC => self.parts.host.is_some(),
+            tools::SANDBOX_EXEC => self.parts.sandbox.is_some(),
+            _ => true,
+        };
         let tools = self.tools.iter().filter(is_offered);
         tools.filter(|tool| !self.is_denied(tool.name))
     }

@@ -37,6 +37,7 @@ pub mod probe;
 pub mod pyodide;
 pub mod redact;
 pub mod shell;
+mod told;
 pub mod workspaces;
 
 mod clock;

@@ -29,6 +29,8 @@ pub struct Contained {
     pub containers: Arc<Containers>,
     /// In which engine.
     pub flavor: Flavor,
+    /// What runs commands where that is not there; `None`: nothing does.
+    pub fallback: Option<Box<Runner>>,
 }
 
 /// What commands of the host start with.
@@ -55,6 +57,14 @@ impl Runner {
         match self {
             Self::Fenced | Self::Container(_) => fence,
             Self::Host(_) => Fence::Host,
+        }
+    }
+
+    /// What runs commands in its place where there is no container engine.
+    pub(crate) fn fallback(&self) -> Option<&Self> {
+        match self {
+            Self::Container(contained) => contained.fallback.as_deref(),
+            Self::Fenced | Self::Host(_) => None,
         }
     }
 

@@ -8,6 +8,7 @@ mod host_exec;
 mod http_fetch;
 mod run_code;
 mod run_python_code;
+mod sandbox_exec;
 mod shell;
 mod timeout;
 
@@ -15,12 +16,15 @@ use crate::kernel::Definition;
 
 /// The tool that is offered only where the configuration switches it on.
 pub(crate) const HOST_EXEC: &str = <host_exec::HostExec as crate::kernel::Tool>::NAME;
+/// The tool that is offered only where there are containers for it.
+pub(crate) const SANDBOX_EXEC: &str = <sandbox_exec::SandboxExec as crate::kernel::Tool>::NAME;
 
 /// Every tool. Whoever adds one writes its file and names it here.
 pub(crate) fn all() -> Vec<Definition> {
     vec![
         Definition::of::<run_python_code::RunPythonCode>(),
         Definition::of::<run_code::RunCode>(),
+        Definition::of::<sandbox_exec::SandboxExec>(),
         Definition::of::<shell::Shell>(),
         Definition::of::<file_read::FileRead>(),
         Definition::of::<file_write::FileWrite>(),

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 use crate::frame::{self, Frame, Kind, Receiver};
 use crate::sandboxes;
 use crate::socket::Socket;
-use crate::wire::{Reason, Refusal, Run, SessionAction, SessionRequest};
+use crate::wire::{InContainer, Reason, Refusal, Run, SessionAction, SessionRequest};
 
 /// Connections at once.
 const MAX_CONNECTIONS: usize = 512;
@@ -147,15 +147,18 @@ async fn execute(
         cancelled: Some(cancelled),
     };
     let (fence, output_directory) = (Fence::from(run.fence), run.output_directory.clone());
-    let container = run.container.as_ref().map(|container| container.engine);
+    let container = run.container.clone();
     let request = run.request()?;
     if frame::send(sender, Kind::Accepted, &[]).await.is_err() {
         return Err(Refusal::gone());
     }
-    let running: Running<'_> = match container {
-        Some(engine) => {
-            let containers = sandboxes.containers();
-            containers.run_in(engine, (&request, fence), output_directory, connection)
+    let containers = sandboxes.containers();
+    let running: Running<'_> = match &container {
+        Some(InContainer {
+            kept: Some(wanted), ..
+        }) => containers.call_in(wanted, (&request, fence), connection),
+        Some(InContainer { engine, .. }) => {
+            containers.run_in(*engine, (&request, fence), output_directory, connection)
         }
         None => Backend::run(local, &request, fence, output_directory, connection),
     };

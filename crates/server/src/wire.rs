@@ -9,6 +9,7 @@ use ringfence_policy::{
 };
 use ringfence_runtime::backend;
 use ringfence_runtime::container::Flavor;
+use ringfence_runtime::container::keepalive::Wanted;
 use ringfence_runtime::container::sandboxes::{NewSandbox, SandboxInfo};
 use ringfence_runtime::local::{self, Fence};
 use serde::{Deserialize, Serialize};
@@ -93,14 +94,16 @@ fn parsed<T: FromStr<Err: std::error::Error>>(texts: &[String]) -> Result<Vec<T>
     texts.iter().map(parse).collect()
 }
 
-/// A request for a container of its own.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A request for a container.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InContainer {
     /// The container engine.
     pub engine: Flavor,
     /// The mark of the settings that the client would make it by; an engine with others declines.
     pub settings: String,
+    /// What it is, if it is to be the one that is kept for such requests.
+    pub kept: Option<Wanted>,
 }
 
 /// A request about the sessions of a scope. Answered with a list of [`ringfence_runtime::local::SessionInfo`].

@@ -12,11 +12,12 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::keys::dotted;
+use super::values;
 
 /// Sections that no code acts on yet, so that there is nothing to weaken.
 ///
 /// Whoever brings a section to life takes it off this list and decides key by key what a project may say.
-const LATER: &[&str] = &["codeExecution", "skills"];
+const LATER: &[&str] = &["skills"];
 
 /// What becomes of a value in a project's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +42,7 @@ pub(crate) fn verdict(path: &[String], value: &Value, present: &Value) -> Verdic
         "permissions" | "egress" | "hostExecution" => {
             permission(&dotted(path), value, present).map_or(Verdict::Holds, Verdict::PassedOver)
         }
+        "codeExecution" => kept(&dotted(path), value, present).map_or(Verdict::Holds, Verdict::PassedOver),
         "templates" => template(path, value, present).map_or(Verdict::Holds, Verdict::PassedOver),
         _ => refusal(path, value, present).map_or(Verdict::Holds, Verdict::Refused),
     }
@@ -56,6 +58,10 @@ fn permission(key: &str, value: &Value, present: &Value) -> Option<&'static str>
         ),
         // No code acts on them yet.
         "permissions.shell.container_runtime" | "permissions.shell.container_image" => return None,
+        "permissions.shell.container_fallback" => (
+            value == "none" || value == "fenced" && present == "host",
+            "it would run commands with less of a fence",
+        ),
         "permissions.filesystem.user_scope" => (
             present == "none" || value == "session",
             "it would let users see each other's files",
@@ -116,6 +122,34 @@ fn permission(key: &str, value: &Value, present: &Value) -> Option<&'static str>
     (!allowed).then_some(reason)
 }
 
+/// Why a project's word about the containers of `sandbox_exec` is passed over.
+fn kept(key: &str, value: &Value, present: &Value) -> Option<&'static str> {
+    let (allowed, reason) = match key {
+        "codeExecution.dockerImage" | "codeExecution.containerRuntime" => {
+            (false, "it would choose what your containers are made of")
+        }
+        "codeExecution.fallback" => (value == "none", "it would run programs without a container"),
+        "codeExecution.allowNetwork" => (value == false, "it would give programs a network"),
+        "codeExecution.volumeMounts" => (
+            holds_all(present, value),
+            "it would show programs more of this machine",
+        ),
+        "codeExecution.keepAlive" => (
+            value == false,
+            "it would let a container serve more than one call",
+        ),
+        // Each container takes as much.
+        "codeExecution.keepAliveIdleTimeoutMin" | "codeExecution.keepAliveMaxExecutions" => (
+            amount(value) <= amount(present),
+            "it would keep containers for longer than you do",
+        ),
+        // Amounts of one run.
+        "codeExecution.timeout" | "codeExecution.maxMemory" | "codeExecution.maxCpus" => return None,
+        _ => (false, "nobody has decided yet whether it could weaken the fence"),
+    };
+    (!allowed).then_some(reason)
+}
+
 /// Why a project's word about a template is passed over. One that only the project knows is measured by the default.
 fn template(path: &[String], value: &Value, present: &Value) -> Option<&'static str> {
     let (allowed, reason) = match path.last().map_or("", String::as_str) {
@@ -150,6 +184,12 @@ fn filter_width(profile: &Value) -> u8 {
         Some("standard") | None => 1,
         Some(_) => 2,
     }
+}
+
+/// A number, or a time in minutes; what is neither is told of where types are checked.
+fn amount(value: &Value) -> Option<u128> {
+    let minutes = |value: &Value| values::Minutes::deserialize(value).ok();
+    minutes(value).map(|values::Minutes(time)| time.as_duration().as_millis())
 }
 
 /// What a project may have held in memory of a program's output, unless more is held already.
@@ -417,6 +457,31 @@ mod tests {
         assert!(allowed_over(json!(["a", "b"]), hosts, json!(["a"])));
         assert!(!allowed(hosts, json!(["a"])));
         assert!(allowed("templates.mine.memory_limit", json!("64MiB")));
+    }
+
+    #[test]
+    fn a_project_makes_no_container_see_or_reach_more() {
+        let key = |name: &str| format!("codeExecution.{name}");
+        assert!(!allowed(&key("allowNetwork"), json!(true)));
+        assert!(allowed_over(json!(true), &key("allowNetwork"), json!(false)));
+        assert!(!allowed("sandbox.docker.network_enabled", json!(true)));
+        assert!(!allowed(&key("volumeMounts"), json!(["/home:/home"])));
+        assert!(allowed_over(json!(["/a:/a"]), &key("volumeMounts"), json!([])));
+        assert!(!allowed(&key("dockerImage"), json!("evil:latest")));
+        assert!(!allowed(&key("fallback"), json!("local")));
+        assert!(allowed_over(json!("local"), &key("fallback"), json!("none")));
+        assert!(allowed(&key("keepAlive"), json!(false)));
+        assert!(!allowed_over(json!(false), &key("keepAlive"), json!(true)));
+        for name in ["keepAliveIdleTimeoutMin", "keepAliveMaxExecutions"] {
+            assert!(allowed(&key(name), json!(5)), "{name}");
+            assert!(!allowed(&key(name), json!(1000)), "{name}");
+        }
+        assert!(allowed(&key("keepAliveIdleTimeoutMin"), json!("30s")));
+        assert!(!allowed(&key("keepAliveIdleTimeoutMin"), json!("2h")));
+        assert!(allowed(&key("maxMemory"), json!("1GiB")));
+        let fallback = "permissions.shell.container_fallback";
+        assert!(!allowed(fallback, json!("host")));
+        assert!(allowed_over(json!("host"), fallback, json!("fenced")));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! `snake_case`; the spelling here is the one that we print.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use ringfence_policy::{Bytes, Cpus, Limits, Pids, RuntimeKind, Timeout};
@@ -232,6 +233,8 @@ pub(crate) struct Shell {
     pub(crate) container_runtime: values::ContainerRuntime,
     /// The image of the container runner.
     pub(crate) container_image: String,
+    /// What runs commands where there is no container engine: `none` is an error, or `fenced`, or `host`.
+    pub(crate) container_fallback: values::ShellFallback,
 }
 
 impl Default for Shell {
@@ -240,6 +243,7 @@ impl Default for Shell {
             runner: values::ShellRunner::Fenced,
             container_runtime: values::ContainerRuntime::Docker,
             container_image: "alpine:latest".to_owned(),
+            container_fallback: values::ShellFallback::None,
         }
     }
 }
@@ -270,6 +274,10 @@ impl Default for Filesystem {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct CodeExecution {
+    /// `docker` or `podman`.
+    pub(crate) container_runtime: values::ContainerRuntime,
+    /// What happens without it: `none` is an error, `local` the fence of this machine.
+    pub(crate) fallback: values::Fallback,
     /// The image.
     pub(crate) docker_image: String,
     /// Wall time until a call is killed.
@@ -288,9 +296,10 @@ pub(crate) struct CodeExecution {
     /// One container serves many calls.
     pub(crate) keep_alive: bool,
     /// Idle minutes after which that container is removed.
-    pub(crate) keep_alive_idle_timeout_min: u32,
-    /// Calls after which that container is replaced.
-    pub(crate) keep_alive_max_executions: u32,
+    #[schemars(with = "values::Minutes")]
+    pub(crate) keep_alive_idle_timeout_min: values::Minutes,
+    /// Calls after which that container is replaced, at least 1.
+    pub(crate) keep_alive_max_executions: NonZeroU32,
     /// Host paths that the container sees, as `HOST:GUEST[:ro|rw]`.
     #[schemars(with = "Vec<String>")]
     pub(crate) volume_mounts: Vec<values::VolumeMount>,
@@ -299,14 +308,16 @@ pub(crate) struct CodeExecution {
 impl Default for CodeExecution {
     fn default() -> Self {
         Self {
+            container_runtime: values::ContainerRuntime::Docker,
+            fallback: values::Fallback::None,
             docker_image: "ringfence-sandbox:latest".to_owned(),
             timeout: Timeout::seconds(30),
             allow_network: false,
             max_memory: Bytes::mib(256),
             max_cpus: Cpus::ONE,
             keep_alive: true,
-            keep_alive_idle_timeout_min: 10,
-            keep_alive_max_executions: 50,
+            keep_alive_idle_timeout_min: values::Minutes(Timeout::seconds(10 * 60)),
+            keep_alive_max_executions: values::count(50),
             volume_mounts: Vec::new(),
         }
     }

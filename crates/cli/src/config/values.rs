@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 
 use ringfence_policy::{Cpus, EnvName, Mount, Timeout};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -43,6 +44,16 @@ words! {
     /// The container engine.
     #[serde(rename_all = "lowercase")]
     ContainerRuntime { Docker, Podman }
+}
+words! {
+    /// What happens where a container is asked for, and there is no container engine.
+    #[serde(rename_all = "lowercase")]
+    Fallback { None, Local }
+}
+words! {
+    /// What runs a command that a container should run, where there is no container engine.
+    #[serde(rename_all = "lowercase")]
+    ShellFallback { None, Fenced, Host }
 }
 words! {
     /// Who has a file root of its own.
@@ -289,6 +300,14 @@ pub(crate) fn cpus(text: &str) -> Cpus {
 )]
 pub(crate) fn milliseconds(text: &str) -> Milliseconds {
     Milliseconds(text.parse().expect("a duration"))
+}
+
+#[expect(
+    clippy::expect_used,
+    reason = "called with constants alone, and the tests build every default"
+)]
+pub(crate) fn count(number: u32) -> NonZeroU32 {
+    NonZeroU32::new(number).expect("a number above 0")
 }
 
 pub(crate) fn texts(words: &[&str]) -> Vec<String> {

@@ -32,6 +32,7 @@ mod proofs;
 mod providers;
 mod pyodide;
 mod python;
+mod sandbox_exec;
 mod sandboxes;
 mod scenarios;
 mod security;

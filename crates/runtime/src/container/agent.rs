@@ -20,6 +20,7 @@ use tokio::time::timeout;
 
 pub use call::{Finished, NotRun};
 pub use file::{INSIDE, file};
+pub use line::AT_ONCE;
 use line::Line;
 pub use start::{NotForAgents, start};
 
@@ -166,6 +167,11 @@ impl Agent {
     /// What there is in its container.
     pub const fn ready(&self) -> &Ready {
         &self.ready
+    }
+
+    /// Whether calls can be run with it, as far as is known.
+    pub fn is_connected(&self) -> bool {
+        self.line.is_open()
     }
 
     /// How many calls run.

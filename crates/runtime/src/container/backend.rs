@@ -10,7 +10,9 @@ use tokio::sync::OnceCell;
 
 use super::agent::{self, NotRun, Parted};
 use super::frame::Frame;
+use super::keepalive::Kept;
 use super::manager::Manager;
+use super::outputs::Outputs;
 use super::pins::{self, Pins};
 use super::pool::{self, Pool};
 use super::spec::{BindError, Image, Network, OciRuntime, ParseImageError, ParseNameError, User};
@@ -45,6 +47,8 @@ pub struct Settings {
     pub scratch: PathBuf,
     /// Where the program is kept that is the first process of warm containers: private, and made if need be.
     pub agent: PathBuf,
+    /// Where programs in kept containers leave files.
+    pub outputs: Outputs,
     /// Who we are.
     pub user: User,
     /// The ways out of programs that may reach some hosts.
@@ -66,6 +70,7 @@ pub struct Containers {
     docker: OnceCell<Arc<Manager>>,
     podman: OnceCell<Arc<Manager>>,
     pool: Pool,
+    pub(super) kept: Kept,
 }
 
 /// Why a request did not run in a container.
@@ -129,6 +134,20 @@ pub enum RunError {
         "a network that reaches the allowed hosts alone needs our agent, which does not run in this image: {0}"
     )]
     NoAgent(Parted),
+    /// The image lacks the program that runs the language.
+    #[error("there is no {program} in the image {image}")]
+    ProgramMissing {
+        /// The image.
+        image: String,
+        /// The program.
+        program: &'static str,
+    },
+    /// All kept containers are at work.
+    #[error("{0} containers are at work, and there may be no more")]
+    KeptFull(usize),
+    /// No place for the files that programs leave.
+    #[error("cannot use the directory for the files of programs: {0}")]
+    Outputs(io::Error),
     /// What is asked for exists in the local runtime alone.
     #[error("{0} cannot be had in a container")]
     LocalOnly(&'static str),
@@ -164,6 +183,9 @@ impl RunError {
             Self::NoAgent(_) => {
                 "use another image, of this machine's architecture, or run it without a network"
             }
+            Self::ProgramMissing { .. } => "use another language, or name an image that has it",
+            Self::KeptFull(_) => "wait until a call has ended",
+            Self::Outputs(_) => "make that directory yours alone, or remove it",
             Self::LocalOnly(_) => "use the local runtime: set SANDBOX_TYPE=local or pass `--runtime local`",
         }
     }
@@ -189,13 +211,17 @@ impl RunError {
             | Self::Image(_)
             | Self::Reach(_)
             | Self::ReachUnder(_) => R::Invalid,
-            Self::TooMany(_) => R::Busy,
+            Self::TooMany(_) | Self::KeptFull(_) | Self::NotRun(NotRun::Busy) => R::Busy,
             Self::NotRun(NotRun::TooLong) => R::Invalid,
-            Self::NotRun(NotRun::NotStarted { .. }) => R::NotFound,
+            Self::ProgramMissing { .. } | Self::NotRun(NotRun::NotStarted { .. }) => R::NotFound,
             Self::NotRun(NotRun::Parted(_)) => R::Failed,
             Self::WorkingDirectory(_) => R::NotFound,
             Self::Filter(_) | Self::NoOwner | Self::Pins(_) | Self::NoAgent(_) => R::Unavailable,
-            Self::Directory(_) | Self::OutputDirectory(_) | Self::AgentFile(_) | Self::Parted(_) => R::Failed,
+            Self::Directory(_)
+            | Self::OutputDirectory(_)
+            | Self::Outputs(_)
+            | Self::AgentFile(_)
+            | Self::Parted(_) => R::Failed,
         }
     }
 }
@@ -223,6 +249,7 @@ impl Containers {
             settings,
             docker: OnceCell::new(),
             podman: OnceCell::new(),
+            kept: Kept::new(),
         }
     }
 
@@ -317,6 +344,7 @@ impl Containers {
     /// Ends what still runs, and waits until nothing is left.
     pub async fn close(&self) {
         self.pool.close().await;
+        self.kept.close().await;
         for manager in [&self.docker, &self.podman].into_iter().filter_map(OnceCell::get) {
             manager.close().await;
         }

@@ -4,6 +4,7 @@
 //! - [`spec`]: a container before it exists; [`check`]: what no request may ask for, looked at as it goes out.
 //! - [`state`]: the life of a sandbox; [`manager`]: the sandboxes of this process, and what dead ones left behind.
 //! - [`sandboxes`]: those that a person asked for.
+//! - [`keepalive`]: those that serve the calls of a scope; [`outputs`]: where these leave files.
 //! - [`image`]: what sandboxes are made of; [`pins`]: which images were set up here.
 //! - [`backend`]: Docker and Podman as places where requests run.
 //! - [`agent`]: our own first process in a container, and calls that it runs; [`warm`]: containers that have it.
@@ -19,10 +20,12 @@ mod error;
 mod filters;
 mod frame;
 pub mod image;
+pub mod keepalive;
 mod keeper;
 pub mod manager;
 mod oneshot;
 mod orphans;
+pub mod outputs;
 pub mod pins;
 mod places;
 mod pool;

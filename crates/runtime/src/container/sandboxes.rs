@@ -210,11 +210,13 @@ impl Sandboxes {
         }
     }
 
-    /// Those of a scope, the oldest ones that have ended forgotten.
+    /// Those of a scope, the oldest ones that have ended forgotten, and the containers that are kept for its calls.
     pub fn list(&self, scope: &Scope) -> Vec<SandboxInfo> {
         let all = self.entries();
         let own = all.iter().filter(|((owner, _), _)| owner == scope);
-        own.map(|(_, entry)| entry.info()).collect()
+        let mut told: Vec<SandboxInfo> = own.map(|(_, entry)| entry.info()).collect();
+        told.extend(self.containers.kept(scope));
+        told
     }
 
     /// Pauses one.

@@ -99,7 +99,8 @@ pub struct Resources {
 }
 
 /// What a container may reach over a network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Network {
     /// Nothing but itself.
     None,

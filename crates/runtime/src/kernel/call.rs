@@ -11,10 +11,12 @@ use ringfence_policy::{
 use tokio::sync::{mpsc, watch};
 
 use super::room::{Room, within};
+use super::sandbox;
 use super::{Allowance, Approvals, Caller, ErrorKind, Extension, Overtime, Parts, Recording, ToolError};
 use crate::approval;
 use crate::backend;
 use crate::container::Flavor;
+use crate::container::keepalive::Wanted;
 use crate::egress::Attempt;
 use crate::execute::{Order, execute};
 use crate::fetch::Fetcher;
@@ -93,11 +95,17 @@ impl Call<'_> {
         }
     }
 
-    /// Works on the files of the caller's workspace, on a thread that may wait for a disk.
+    /// Works on a file of the caller's workspace, or of what its programs have left in `/output`, on a thread that may wait
+    /// for a disk.
     pub(crate) async fn files<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Root) -> Result<T, files::Error> + Send + 'static,
+        path: String,
+        work: impl FnOnce(&Root, &str) -> Result<T, files::Error> + Send + 'static,
     ) -> Result<T, ToolError> {
+        if let Some((root, path)) = self.left_by_programs(&path) {
+            let working = tokio::task::spawn_blocking(move || work(&root?, &path));
+            return Ok(working.await.map_err(|_| broken())??);
+        }
         let root = self.workspace.clone().ok_or_else(|| {
             ToolError::new(
                 ErrorKind::PermissionDenied,
@@ -105,7 +113,7 @@ impl Call<'_> {
                 "have one named: `--workspace DIR`, `permissions.filesystem.user_scope`, or a root of the MCP client",
             )
         })?;
-        let working = tokio::task::spawn_blocking(move || work(&root));
+        let working = tokio::task::spawn_blocking(move || work(&root, &path));
         Ok(working.await.map_err(|_| broken())??)
     }
 
@@ -195,10 +203,24 @@ impl Call<'_> {
             fence: kernel.code.fence,
             output_directory: None,
         };
+        self.order((&order, None), room, stdin).await
+    }
+
+    /// Has an order carried out: in the container that is wanted, if one is.
+    pub(super) async fn order(
+        &self,
+        (order, wanted): (&Order, Option<&Wanted>),
+        room: Option<Room>,
+        stdin: Option<Vec<u8>>,
+    ) -> Result<ExecutionResult, ToolError> {
+        let kernel = self.kernel;
         let run = async |cancelled| {
             let connection = self.connection(stdin, cancelled);
-            let result = execute(&kernel.rules, &order, async |order: &Order| {
-                let mut result = run(kernel, order, connection).await?;
+            let result = execute(&kernel.rules, order, async |order: &Order| {
+                let mut result = match wanted {
+                    Some(wanted) => sandbox::run(kernel, order, wanted, connection).await?,
+                    None => run(kernel, order, connection).await?,
+                };
                 self.overtime.told(&mut result);
                 Ok::<_, backend::Error>(result)
             });
@@ -246,8 +268,32 @@ impl Call<'_> {
         }
     }
 
-    /// Runs a command with a runner.
+    /// Runs a command with a runner, or with the one that is configured for its absence.
     pub(crate) async fn command(
+        &self,
+        runner: &Runner,
+        request: Request,
+        words: (String, Vec<String>),
+        working_directory: Option<&str>,
+    ) -> Result<ShellOutput, ToolError> {
+        let Some(other) = runner.fallback() else {
+            return self.command_by(runner, request, words, working_directory).await;
+        };
+        let ran = self.command_by(runner, request.clone(), words.clone(), working_directory);
+        match ran.await {
+            Err(error) if error.kind == ErrorKind::RuntimeUnavailable => {
+                let ran = self.command_by(other, request, words, working_directory);
+                let mut output = ran.await?;
+                output
+                    .warnings
+                    .push(sandbox::instead(&error.message, other.as_str()));
+                Ok(output)
+            }
+            ran => ran,
+        }
+    }
+
+    async fn command_by(
         &self,
         runner: &Runner,
         mut request: Request,
@@ -283,7 +329,9 @@ impl Call<'_> {
         let run = async |cancelled| {
             let connection = self.connection(None, cancelled);
             Ok(match runner {
-                Runner::Container(Contained { containers, flavor }) => {
+                Runner::Container(Contained {
+                    containers, flavor, ..
+                }) => {
                     let ran = containers.run(*flavor, (&request, fence), None, connection).await;
                     ran.map_err(backend::Error::from)?
                 }
@@ -305,12 +353,19 @@ impl Call<'_> {
 
     /// The directory of ours that a run writes to, if it does: a mount is what came along with the call.
     fn room(&self, request: &Request) -> Option<Room> {
-        let private = request
-            .workspace
-            .as_ref()
-            .filter(|_| self.kernel.workspaces.is_measured());
         let supplied = request.mounts.first().map(|mount| &mount.host);
-        let directory = private.or(supplied)?.clone();
+        self.private_room(request).or_else(|| {
+            Some(Room {
+                directory: supplied?.clone(),
+                limit: request.limits.disk,
+            })
+        })
+    }
+
+    /// The workspace, where no person has chosen it.
+    pub(super) fn private_room(&self, request: &Request) -> Option<Room> {
+        let private = |_: &&PathBuf| self.kernel.workspaces.is_measured();
+        let directory = request.workspace.as_ref().filter(private)?.clone();
         let limit = request.limits.disk;
         Some(Room { directory, limit })
     }

@@ -463,7 +463,7 @@ fn processes_beside(in_cell: bool, ids: Option<(u32, u32)>) -> u64 {
 }
 
 /// The user that guests of a root without namespaces become.
-pub(crate) const NOBODY: u32 = 65_534;
+pub const NOBODY: u32 = 65_534;
 
 /// A script's interpreter with its arguments and environment.
 pub(super) fn program(

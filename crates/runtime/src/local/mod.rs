@@ -39,7 +39,7 @@ use tokio::task::JoinSet;
 pub(crate) use destination::Destination;
 pub use error::Error;
 pub use found::{Found, interpreter};
-pub(crate) use layout::NOBODY;
+pub use layout::NOBODY;
 pub use notice::{notice, session_ended};
 pub(crate) use result::told;
 pub use ringfence_jail::launcher_main;
@@ -47,7 +47,7 @@ pub(crate) use run::taken_back;
 pub use run::{Chunk, Connection, Stream};
 pub use sessions::{Error as SessionError, SessionInfo, SessionSettings};
 pub use workdir::PrivateDirectory;
-pub(crate) use workdir::{Workdir, overfull, soon};
+pub(crate) use workdir::{Workdir, overfull, remove_tree, soon};
 pub(crate) use workspace::Workspace;
 pub use workspace::owner_for_guests;
 

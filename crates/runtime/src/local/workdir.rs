@@ -124,6 +124,11 @@ impl PrivateDirectory {
     }
 }
 
+/// Removes a directory of ours with whatever guests have made of it; what cannot be removed stays.
+pub(crate) fn remove_tree(path: PathBuf) {
+    drop(Workdir(path));
+}
+
 impl Drop for Workdir {
     fn drop(&mut self) {
         let emptied = open(&self.0, 0o700).map(empty);

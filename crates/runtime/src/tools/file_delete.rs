@@ -35,7 +35,7 @@ impl Tool for FileDelete {
 
     async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
         let path = arguments.path.clone();
-        let found = call.files(move |root| root.delete(&path)).await?;
+        let found = call.files(path, |root, path| root.delete(path)).await?;
         let deleted = arguments.path;
         let text = format!("deleted {deleted}");
         Answer::both(

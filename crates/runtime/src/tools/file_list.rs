@@ -30,6 +30,6 @@ impl Tool for FileList {
     type Output = Listing;
 
     async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
-        Answer::value(&call.files(move |root| root.list(&arguments.path)).await?)
+        Answer::value(&call.files(arguments.path, |root, path| root.list(path)).await?)
     }
 }

@@ -32,7 +32,9 @@ impl Tool for FileRead {
 
     async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
         let Arguments { path, offset, limit } = arguments;
-        let found = call.files(move |root| root.read(&path, offset, limit)).await?;
+        let found = call
+            .files(path, move |root, path| root.read(path, offset, limit))
+            .await?;
         Answer::both(found.to_string(), &found)
     }
 }

@@ -51,7 +51,7 @@ impl Tool for FileWrite {
         };
         let name = path.clone();
         let bytes_written = call
-            .files(move |root| root.write(&name, content.as_bytes(), mode))
+            .files(name, move |root, name| root.write(name, content.as_bytes(), mode))
             .await?;
         Answer::both(
             format!("{bytes_written} bytes written to {path}"),

@@ -7,8 +7,9 @@ use ringfence_policy::cascade::{Verdict, decide};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::host::{HostSettings, Named, TooMuch, heed, obeyed, program, told};
+use crate::host::{HostSettings, Named, TooMuch, heed, obeyed, program};
 use crate::kernel::{Answer, Around, Call, Clock, Effects, ErrorKind, Tool, ToolError};
+use crate::told::Told;
 
 pub(super) struct HostExec;
 
@@ -63,7 +64,7 @@ impl Tool for HostExec {
             call.notify(&notice(&line)).await;
         }
         let output = call.command(&host.runner(), request, command, None).await?;
-        Ok(Answer::text(told(&output)))
+        Ok(Answer::text(Told::from(&output).text()))
     }
 }
 

@@ -51,6 +51,9 @@ pub enum NotRun {
     /// It does not fit into a frame.
     #[error("the code, its arguments and its environment are too long together")]
     TooLong,
+    /// As many calls ran as there may be, until its time was up.
+    #[error("the container runs as many calls as it may, and none of them ended in time")]
+    Busy,
     /// It could not be started in the container.
     #[error("cannot {step} in the container: {}", std::io::Error::from_raw_os_error(*errno))]
     NotStarted {
@@ -68,6 +71,7 @@ impl NotRun {
     /// What to do about it.
     pub const fn hint(&self) -> &'static str {
         match self {
+            Self::Busy => "wait until some have ended",
             Self::TooLong => "pass long data as a file or on standard input",
             Self::NotStarted { .. } => {
                 "look whether the image has the program, and whether the directory exists there"
@@ -101,7 +105,11 @@ impl Agent {
             tell_of_proxy(&mut start);
         }
         let deadline = Instant::now() + start.timeout;
-        let slot = self.line.begin(start).await?;
+        let slot = tokio::select! {
+            biased;
+            slot = self.line.begin(start, deadline) => slot?,
+            () = taken_back(connection.cancelled.clone()) => return Ok(Finished::not_begun(keep)),
+        };
         let mut listener = Listener::new(keep, connection.output);
         listener.way_out = outlet.map(|outlet| WayOut {
             outlet: outlet.clone(),
@@ -298,6 +306,21 @@ impl Finished {
             cpu_seconds: known.then_some(end.cpu_micros as f64 / 1e6),
             warm: end.warm,
             warning: (outcome == Outcome::Unknown).then(|| lost.to_owned()),
+        }
+    }
+
+    /// Of one that was taken back while it waited for its turn.
+    fn not_begun(keep: Bytes) -> Self {
+        let nothing = || Capture::new(keep).finish();
+        Self {
+            outcome: Outcome::Cancelled,
+            exit_code: -9,
+            stdout: nothing(),
+            stderr: nothing(),
+            peak_memory_bytes: None,
+            cpu_seconds: None,
+            warm: false,
+            warning: None,
         }
     }
 

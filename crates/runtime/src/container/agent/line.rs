@@ -9,13 +9,14 @@ use ringfence_jail::agent::frames::{
     self, End, INPUT_WINDOW, MAX_CALLS, MAX_START, OUTPUT_WINDOW, Order, Report, Start,
 };
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout_at};
 
 use super::connection::{Connections, Flow};
 use super::{NotRun, Parted};
 use crate::local::{Chunk, Stream};
 
 /// Calls at once. Those that were just given up still count for the agent.
-const AT_ONCE: usize = MAX_CALLS / 2;
+pub const AT_ONCE: usize = MAX_CALLS / 2;
 
 /// One connection.
 #[derive(Debug)]
@@ -91,11 +92,14 @@ impl Line {
         self.state().calls.len()
     }
 
-    /// Asks for a call, as soon as there is room for one more.
-    pub(super) async fn begin(&self, start: Start) -> Result<Slot<'_>, NotRun> {
-        let Ok(room) = self.room.acquire().await else {
-            return Err(NotRun::Parted(Parted::Released));
+    /// Asks for a call, as soon as there is room for one more; it has what is left then of its time.
+    pub(super) async fn begin(&self, mut start: Start, deadline: Instant) -> Result<Slot<'_>, NotRun> {
+        let room = match timeout_at(deadline, self.room.acquire()).await {
+            Ok(Ok(room)) => room,
+            Ok(Err(_)) => return Err(NotRun::Parted(Parted::Released)),
+            Err(_) => return Err(NotRun::Busy),
         };
+        start.timeout = deadline.saturating_duration_since(Instant::now());
         let mut state = self.state();
         if let Some(parted) = &state.parted {
             return Err(NotRun::Parted(parted.clone()));
@@ -231,6 +235,11 @@ impl Line {
             inbox.arrived.notify_one();
         }
         self.parted.notify_one();
+    }
+
+    /// Whether there is an agent at the other end, as far as is known.
+    pub(super) fn is_open(&self) -> bool {
+        self.state().parted.is_none()
     }
 
     /// Why everything ended, once it has.

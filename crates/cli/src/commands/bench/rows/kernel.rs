@@ -84,6 +84,7 @@ fn kernel(place: &Place) -> anyhow::Result<Kernel> {
             max_output: Bytes::mib(1),
         },
         denied: Vec::new(),
+        sandbox: None,
         shell: Runner::Fenced,
         host: None,
         workspaces: Workspaces::none(files::Rules::standard()),

@@ -1,0 +1,328 @@
+//! Containers that are kept for the calls of a scope.
+//!
+//! [`Containers::call`] runs a request in the container that is kept for its scope, its conversation and what it asks for,
+//! and makes that if there is none. One that has served its calls takes no more, and goes with the last that runs in it;
+//! one that has been idle for too long goes by itself.
+
+mod book;
+mod exec;
+mod place;
+mod serve;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ringfence_policy::{ExecutionResult, Limits, Mount, Outcome, Request, Scope, SessionId};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, OnceCell};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::sandboxes::SandboxInfo;
+use super::spec::Network;
+use super::{Containers, Error, Flavor, RunError};
+use crate::local::{Connection, Fence, taken_back, told};
+use crate::output::Capture;
+use book::{Book, Left, Number, Rule};
+use place::Container;
+
+/// How many containers of calls a process keeps in all.
+const MOST: usize = 16;
+/// How much of the time that a container takes to be made is not the call's own.
+const FREE: Duration = Duration::from_secs(5);
+
+/// What a call wants its container to be, beside what its request says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wanted {
+    /// The container engine.
+    pub engine: Flavor,
+    /// What the container is made of.
+    pub image: String,
+    /// What it may reach.
+    pub network: Network,
+    /// The conversation of the scope that it belongs to.
+    pub session: Option<SessionId>,
+    /// After so many calls another takes its place; after the first one, each call has its own.
+    pub max_calls: u32,
+    /// Milliseconds without a call after which it is removed.
+    pub idle_ms: u64,
+}
+
+/// What one container is, and whose: calls that agree in all of it share one.
+#[derive(Debug, Clone, PartialEq)]
+struct Key {
+    scope: Scope,
+    wanted: Wanted,
+    workspace: Option<std::path::PathBuf>,
+    mounts: Vec<Mount>,
+    /// But for the time and the output of a call.
+    limits: Limits,
+}
+
+/// The containers that are kept, of both engines.
+#[derive(Debug)]
+pub(super) struct Kept {
+    shelf: Arc<Shelf>,
+    reaper: Mutex<JoinSet<()>>,
+}
+
+#[derive(Debug)]
+struct Shelf {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    book: Book<Key, Arc<Slot>>,
+    closed: bool,
+}
+
+/// A place for one container, which the first call makes.
+#[derive(Debug)]
+struct Slot {
+    container: OnceCell<Container>,
+    since: Instant,
+}
+
+/// A call's place in a container; given back when it is dropped.
+#[derive(Debug)]
+struct Seat {
+    shelf: Arc<Shelf>,
+    number: Number,
+    slot: Arc<Slot>,
+}
+
+impl Containers {
+    /// Runs a request in the container that is kept for its like.
+    ///
+    /// # Errors
+    /// If it could not be run at all. How the program ended is no error.
+    pub async fn call(
+        &self,
+        wanted: &Wanted,
+        (request, fence): (&Request, Fence),
+        connection: Connection,
+    ) -> Result<ExecutionResult, RunError> {
+        if request.session.is_some() {
+            return Err(RunError::LocalOnly("a session"));
+        }
+        if matches!(fence, Fence::Unfenced | Fence::Host) {
+            return Err(RunError::LocalOnly("a run without a fence"));
+        }
+        let since = Instant::now();
+        let mut cancelled = std::pin::pin!(taken_back(connection.cancelled.clone()));
+        let (seat, warm) = loop {
+            let seat = self.kept.seat(Key::of(request, wanted))?;
+            let warm = seat.slot.container.initialized();
+            tokio::select! {
+                biased;
+                made = self.container(&seat) => made?,
+                () = &mut cancelled => return Ok(taken_back_before_its_start(request, wanted.engine)),
+            };
+            // One that ended while nobody looked serves nobody any more.
+            if !warm || seat.slot.is_alive() {
+                break (seat, warm);
+            }
+        };
+        let container = self.container(&seat).await?;
+        let late = since.elapsed().saturating_sub(FREE);
+        let mut result = serve::serve(container, request, late, connection).await?;
+        result.meta.warm = warm;
+        result.duration = since.elapsed().as_secs_f64();
+        Ok(result)
+    }
+
+    /// The container of a seat, made if it is not there.
+    async fn container<'a>(&self, seat: &'a Seat) -> Result<&'a Container, RunError> {
+        let make = async {
+            let key = seat.shelf.key(seat.number).ok_or(Error::Closing)?;
+            let manager = self.manager(key.wanted.engine).await?;
+            place::make(self, manager, &key).await
+        };
+        seat.slot.container.get_or_try_init(|| make).await
+    }
+
+    /// The containers that are kept for a scope.
+    pub(super) fn kept(&self, scope: &Scope) -> Vec<SandboxInfo> {
+        self.kept.list(scope)
+    }
+}
+
+impl Key {
+    fn of(request: &Request, wanted: &Wanted) -> Self {
+        Self {
+            scope: request.scope.clone(),
+            wanted: wanted.clone(),
+            workspace: request.workspace.clone(),
+            mounts: request.mounts.clone(),
+            limits: Limits {
+                timeout: Limits::DEFAULT.timeout,
+                max_output: Limits::DEFAULT.max_output,
+                ..request.limits
+            },
+        }
+    }
+
+    fn rule(&self) -> Rule {
+        Rule {
+            max_calls: self.wanted.max_calls,
+            idle: Duration::from_millis(self.wanted.idle_ms),
+        }
+    }
+}
+
+impl Kept {
+    pub(super) fn new() -> Self {
+        let state = State {
+            book: Book::new(MOST),
+            closed: false,
+        };
+        Self {
+            shelf: Arc::new(Shelf {
+                state: Mutex::new(state),
+                changed: Notify::new(),
+            }),
+            reaper: Mutex::default(),
+        }
+    }
+
+    /// A seat in the container for such a call.
+    fn seat(&self, key: Key) -> Result<Seat, RunError> {
+        let mut state = self.shelf.state();
+        if state.closed {
+            return Err(Error::Closing.into());
+        }
+        let rule = key.rule();
+        let now = Instant::now();
+        let slot = || {
+            Arc::new(Slot {
+                container: OnceCell::new(),
+                since: now,
+            })
+        };
+        let taken = state.book.take(key, rule, now, slot);
+        let taken = taken.map_err(|_| RunError::KeptFull(MOST))?;
+        drop(state);
+        drop(taken.evicted);
+        self.reap();
+        Ok(Seat {
+            shelf: Arc::clone(&self.shelf),
+            number: taken.number,
+            slot: taken.what,
+        })
+    }
+
+    /// Sees to it that idle containers go.
+    fn reap(&self) {
+        let mut reaper = self.reaper.lock().unwrap_or_else(PoisonError::into_inner);
+        if reaper.is_empty() {
+            let shelf = Arc::clone(&self.shelf);
+            reaper.spawn(async move { shelf.reap().await });
+        }
+    }
+
+    fn list(&self, scope: &Scope) -> Vec<SandboxInfo> {
+        let (state, now) = (self.shelf.state(), Instant::now());
+        let own = state.book.iter().filter(|(key, ..)| key.scope == *scope);
+        own.filter_map(|(key, slot, calls, due)| {
+            let container = slot.container.get()?;
+            let idle = Duration::from_millis(key.wanted.idle_ms);
+            Some(SandboxInfo {
+                name: container.sandbox().name().as_str().to_owned(),
+                engine: key.wanted.engine,
+                template: format!("kept, {calls} calls"),
+                state: container.sandbox().life().state.to_string(),
+                age_seconds: now.saturating_duration_since(slot.since).as_secs_f64(),
+                left_seconds: due
+                    .map_or(idle, |due| due.saturating_duration_since(now))
+                    .as_secs_f64(),
+            })
+        })
+        .collect()
+    }
+
+    /// Ends all of them, and what runs there. They are gone once their managers have closed.
+    pub(super) async fn close(&self) {
+        let mut reaper = {
+            let mut reaper = self.reaper.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *reaper)
+        };
+        reaper.shutdown().await;
+        let slots = {
+            let mut state = self.shelf.state();
+            state.closed = true;
+            state.book.clear()
+        };
+        for container in slots.iter().filter_map(|slot| slot.container.get()) {
+            container.end().await;
+        }
+    }
+}
+
+impl Shelf {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn key(&self, number: Number) -> Option<Key> {
+        self.state().book.key(number).cloned()
+    }
+
+    /// Lets go of what is idle, whenever it is time. Never ends.
+    async fn reap(&self) {
+        loop {
+            let due = self.state().book.next_due();
+            let changed = self.changed.notified();
+            match due {
+                Some(due) => tokio::select! {
+                    () = tokio::time::sleep_until(due) => {}
+                    () = changed => {}
+                },
+                None => changed.await,
+            }
+            let overdue = self.state().book.overdue(Instant::now());
+            drop(overdue);
+        }
+    }
+}
+
+impl Slot {
+    fn is_alive(&self) -> bool {
+        self.container.get().is_some_and(Container::is_alive)
+    }
+
+    fn condition(&self) -> Left {
+        match self.container.get() {
+            None => Left::Unmade,
+            Some(container) if container.is_alive() => Left::Well,
+            Some(_) => Left::Dead,
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let condition = self.slot.condition();
+        let gone = self
+            .shelf
+            .state()
+            .book
+            .left(self.number, condition, Instant::now());
+        drop(gone);
+        self.shelf.changed.notify_one();
+    }
+}
+
+/// What is said of a call that was taken back while it waited for its container.
+fn taken_back_before_its_start(request: &Request, engine: Flavor) -> ExecutionResult {
+    let nothing = || Capture::new(request.limits.max_output).finish();
+    told(
+        (engine.runtime(), request),
+        (nothing(), nothing()),
+        (Outcome::Cancelled, -9),
+    )
+}

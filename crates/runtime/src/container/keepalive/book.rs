@@ -1,0 +1,314 @@
+//! Which container serves a call, and which are to go: decided without a clock or an engine of its own.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long a container is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Rule {
+    /// After so many calls it takes no more; at least one.
+    pub(super) max_calls: u32,
+    /// After so long without a call it goes.
+    pub(super) idle: Duration,
+}
+
+/// A container of the book, as long as a call runs in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Number(u64);
+
+/// In what condition a call leaves a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Left {
+    /// It can serve more.
+    Well,
+    /// It has ended.
+    Dead,
+    /// It was never made.
+    Unmade,
+}
+
+/// Every container runs calls already, and there may be no more of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Full;
+
+/// The containers that are kept: whose they are, and what runs in them.
+#[derive(Debug)]
+pub(super) struct Book<K, T> {
+    entries: Vec<Entry<K, T>>,
+    most: usize,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Entry<K, T> {
+    number: Number,
+    key: K,
+    what: T,
+    rule: Rule,
+    begun: u32,
+    running: u32,
+    /// Since when nothing runs in it.
+    idle_since: Instant,
+    /// It takes no more calls, and goes with its last one.
+    retired: bool,
+}
+
+/// A container for a call, with the one that had to go for it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Taken<T> {
+    pub(super) number: Number,
+    pub(super) what: T,
+    pub(super) evicted: Option<T>,
+}
+
+impl<K: PartialEq, T: Clone> Book<K, T> {
+    /// A book of at most so many containers.
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            entries: Vec::new(),
+            most,
+            next: 0,
+        }
+    }
+
+    /// The container for a call that begins: one that is there, or a new one. Every call that is given a container must
+    /// be [`Self::left`].
+    pub(super) fn take(
+        &mut self,
+        key: K,
+        rule: Rule,
+        now: Instant,
+        new: impl FnOnce() -> T,
+    ) -> Result<Taken<T>, Full> {
+        let open = |entry: &&mut Entry<K, T>| !entry.retired && entry.key == key;
+        if let Some(entry) = self.entries.iter_mut().find(open) {
+            return Ok(entry.begin(None));
+        }
+        let evicted = self.make_room()?;
+        let number = Number(self.next);
+        self.next += 1;
+        let mut entry = Entry {
+            number,
+            key,
+            what: new(),
+            rule,
+            begun: 0,
+            running: 0,
+            idle_since: now,
+            retired: false,
+        };
+        let taken = entry.begin(evicted);
+        self.entries.push(entry);
+        Ok(taken)
+    }
+
+    /// Room for one more: the one that has been idle for longest goes, and never one that a call runs in.
+    fn make_room(&mut self) -> Result<Option<T>, Full> {
+        if self.entries.len() < self.most {
+            return Ok(None);
+        }
+        let idle = self.entries.iter().filter(|entry| entry.running == 0);
+        let longest = idle.min_by_key(|entry| entry.idle_since).ok_or(Full)?;
+        let number = longest.number;
+        Ok(self.remove(number))
+    }
+
+    /// A call has ended. The container, if it is to go now.
+    pub(super) fn left(&mut self, number: Number, condition: Left, now: Instant) -> Option<T> {
+        let entry = self.entries.iter_mut().find(|entry| entry.number == number)?;
+        entry.running -= 1;
+        entry.idle_since = now;
+        entry.retired |= condition == Left::Dead;
+        let useless = entry.retired || condition == Left::Unmade;
+        let goes = entry.running == 0 && useless;
+        goes.then(|| self.remove(number)).flatten()
+    }
+
+    /// Those that have been idle for too long.
+    pub(super) fn overdue(&mut self, now: Instant) -> Vec<T> {
+        let (gone, kept) = std::mem::take(&mut self.entries)
+            .into_iter()
+            .partition(|entry| entry.due().is_some_and(|due| due <= now));
+        self.entries = kept;
+        gone.into_iter().map(|entry: Entry<K, T>| entry.what).collect()
+    }
+
+    /// When the next one will have been idle for too long.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.entries.iter().filter_map(Entry::due).min()
+    }
+
+    /// All of them; the book is empty afterwards.
+    pub(super) fn clear(&mut self) -> Vec<T> {
+        self.entries.drain(..).map(|entry| entry.what).collect()
+    }
+
+    /// Each of them: whose it is, what it is, how many calls have begun, and when it goes if nothing is asked of it.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &T, u32, Option<Instant>)> {
+        self.entries
+            .iter()
+            .map(|entry| (&entry.key, &entry.what, entry.begun, entry.due()))
+    }
+
+    /// Whose a container is.
+    pub(super) fn key(&self, number: Number) -> Option<&K> {
+        let entry = self.entries.iter().find(|entry| entry.number == number);
+        entry.map(|entry| &entry.key)
+    }
+
+    fn remove(&mut self, number: Number) -> Option<T> {
+        let place = self.entries.iter().position(|entry| entry.number == number)?;
+        Some(self.entries.swap_remove(place).what)
+    }
+}
+
+impl<K, T: Clone> Entry<K, T> {
+    fn begin(&mut self, evicted: Option<T>) -> Taken<T> {
+        self.begun += 1;
+        self.running += 1;
+        self.retired = self.begun >= self.rule.max_calls;
+        Taken {
+            number: self.number,
+            what: self.what.clone(),
+            evicted,
+        }
+    }
+
+    /// When it goes, if nothing runs in it.
+    fn due(&self) -> Option<Instant> {
+        (self.running == 0).then(|| self.idle_since + self.rule.idle)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+    const RULE: Rule = Rule {
+        max_calls: 3,
+        idle: Duration::from_secs(600),
+    };
+
+    /// A book, a clock that is moved by hand, and containers that are numbers.
+    struct Library {
+        book: Book<&'static str, u32>,
+        now: Instant,
+        made: u32,
+    }
+
+    impl Library {
+        fn new(most: usize) -> Self {
+            Self {
+                book: Book::new(most),
+                now: Instant::now(),
+                made: 0,
+            }
+        }
+
+        fn take(&mut self, key: &'static str) -> Taken<u32> {
+            let made = &mut self.made;
+            let new = || {
+                *made += 1;
+                *made
+            };
+            self.book.take(key, RULE, self.now, new).unwrap()
+        }
+
+        fn left(&mut self, number: Number, condition: Left) -> Option<u32> {
+            self.book.left(number, condition, self.now)
+        }
+
+        fn pass(&mut self, time: Duration) -> Vec<u32> {
+            self.now += time;
+            self.book.overdue(self.now)
+        }
+    }
+
+    #[test]
+    fn calls_of_one_key_share_a_container_and_others_do_not() {
+        let mut library = Library::new(9);
+        assert_eq!(library.take("ann").what, 1);
+        assert_eq!(library.take("bob").what, 2);
+        assert_eq!(library.take("ann").what, 1);
+    }
+
+    #[test]
+    fn after_its_calls_a_container_goes_with_the_last_that_runs_and_cuts_none() {
+        let mut library = Library::new(9);
+        let first = library.take("ann").number;
+        assert_eq!(library.left(first, Left::Well), None);
+        let [second, third] = [library.take("ann"), library.take("ann")].map(|taken| taken.number);
+        assert_eq!(library.take("ann").what, 2);
+        // However long they run.
+        assert_eq!(library.pass(60 * MINUTE), Vec::<u32>::new());
+        assert_eq!(library.left(third, Left::Well), None);
+        assert_eq!(library.left(second, Left::Well), Some(1));
+        assert_eq!(library.book.iter().count(), 1);
+    }
+
+    #[test]
+    fn idle_ones_go_by_the_clock_and_running_ones_do_not() {
+        let mut library = Library::new(9);
+        let ann = library.take("ann").number;
+        let bob = library.take("bob").number;
+        assert_eq!(library.book.next_due(), None);
+        library.left(ann, Left::Well);
+        assert_eq!(library.book.next_due(), Some(library.now + 10 * MINUTE));
+        assert_eq!(library.pass(9 * MINUTE), Vec::<u32>::new());
+        // Each call begins its time anew.
+        let again = library.take("ann");
+        assert_eq!(again.what, 1);
+        library.left(again.number, Left::Well);
+        assert_eq!(library.pass(9 * MINUTE), Vec::<u32>::new());
+        assert_eq!(library.pass(MINUTE), [1]);
+        library.left(bob, Left::Well);
+        assert_eq!(library.pass(10 * MINUTE), [2]);
+        assert_eq!(library.book.next_due(), None);
+    }
+
+    #[test]
+    fn there_are_no_more_than_allowed_and_the_longest_idle_goes_first() {
+        let mut library = Library::new(2);
+        let [ann, bob] = ["ann", "bob"].map(|key| library.take(key).number);
+        let full = library.book.take("eve", RULE, library.now, || 9);
+        assert_eq!(full, Err(Full));
+        library.left(bob, Left::Well);
+        library.pass(MINUTE);
+        library.left(ann, Left::Well);
+        let eve = library.take("eve");
+        assert_eq!((eve.what, eve.evicted), (3, Some(2)));
+        let bob = library.take("bob");
+        assert_eq!((bob.what, bob.evicted), (4, Some(1)));
+    }
+
+    #[test]
+    fn a_dead_one_serves_nobody_and_goes_with_its_last_call() {
+        let mut library = Library::new(9);
+        let [one, two] = [library.take("ann"), library.take("ann")].map(|taken| taken.number);
+        assert_eq!(library.left(one, Left::Dead), None);
+        assert_eq!(library.take("ann").what, 2);
+        assert_eq!(library.left(two, Left::Dead), Some(1));
+    }
+
+    #[test]
+    fn one_that_was_never_made_is_forgotten_once_nobody_waits_for_it() {
+        let mut library = Library::new(9);
+        let [one, two] = [library.take("ann"), library.take("ann")].map(|taken| taken.number);
+        assert_eq!(library.left(one, Left::Unmade), None);
+        assert_eq!(library.left(two, Left::Unmade), Some(1));
+        assert_eq!(library.take("ann").what, 2);
+    }
+
+    #[test]
+    fn one_call_each_means_one_container_each() {
+        let mut library = Library::new(9);
+        let once = Rule { max_calls: 1, ..RULE };
+        let first = library.book.take("ann", once, library.now, || 1).unwrap();
+        let second = library.book.take("ann", once, library.now, || 2).unwrap();
+        assert_eq!((first.what, second.what), (1, 2));
+        assert_eq!(library.left(first.number, Left::Well), Some(1));
+        assert_eq!(library.book.clear(), [2]);
+    }
+}

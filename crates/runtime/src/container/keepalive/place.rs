@@ -1,0 +1,254 @@
+//! How a kept container is made: what it sees, and what runs calls in it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ringfence_policy::{Access, EnvName, Isolation};
+
+use super::Key;
+use crate::container::agent::AT_ONCE;
+use crate::container::keeper::Order;
+use crate::container::manager::{Manager, Sandbox};
+use crate::container::spec::{
+    Bind, BindError, Binds, Filter, Image, Init, Log, Name, Network, Resources, Spec, Stdin,
+};
+use crate::container::warm::{self, Warm};
+use crate::container::{Containers, Error, Flavor, RunError, oneshot, places};
+use crate::exposure::Hidden;
+use crate::local::Workdir;
+
+/// Longer than anybody keeps one: it goes when its calls have ended.
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// A container for calls.
+#[derive(Debug)]
+pub(super) struct Container {
+    pub(super) runs: Runs,
+    pub(super) engine: Flavor,
+    pub(super) image: String,
+    /// The layers that the engine was told to put up.
+    pub(super) isolation: Isolation,
+    /// Where programs leave files for their caller, on the host.
+    pub(super) output: PathBuf,
+    /// What the image gives to every program, and what we do.
+    pub(super) environment: Vec<(EnvName, String)>,
+    /// The directory of the container's own, where nobody has given it a workspace.
+    pub(super) own: Option<PathBuf>,
+}
+
+/// What runs calls in a container.
+#[derive(Debug)]
+pub(super) enum Runs {
+    /// Our agent.
+    Agent(Warm),
+    /// The container engine; why the agent does not.
+    Exec(Box<Sandbox>, String),
+}
+
+/// What is needed to make a container.
+struct Maker<'a> {
+    containers: &'a Containers,
+    manager: &'a Manager,
+    key: &'a Key,
+    image: Image,
+    output: PathBuf,
+    environment: Vec<(EnvName, String)>,
+}
+
+/// Makes a container for calls. Where the agent cannot run in it, the container engine runs them.
+pub(super) async fn make(
+    containers: &Containers,
+    manager: &Manager,
+    key: &Key,
+) -> Result<Container, RunError> {
+    let program = containers.agent_program()?;
+    make_with(containers, manager, key, &program).await
+}
+
+/// The same, with this program for an agent.
+pub(super) async fn make_with(
+    containers: &Containers,
+    manager: &Manager,
+    key: &Key,
+    program: &Path,
+) -> Result<Container, RunError> {
+    let outputs = &containers.settings.outputs;
+    let image: Image = key.wanted.image.parse().map_err(RunError::Image)?;
+    let image = containers.pinned(key.wanted.engine, &image)?;
+    let environment = manager.engine().image_environment(&image).await?;
+    let maker = Maker {
+        containers,
+        manager,
+        key,
+        output: outputs
+            .open(&key.scope, key.wanted.session.as_ref())
+            .map_err(RunError::Outputs)?,
+        environment: places::with(environment, &places::fixed()),
+        image,
+    };
+    match maker.with_agent(program).await {
+        Err(error) if is_of_the_agent(&error) => {
+            let made = maker.without_agent(error.to_string()).await;
+            made.map_err(|_| error)
+        }
+        made => made,
+    }
+}
+
+/// Whether it may be the agent that cannot run there, and not any program.
+fn is_of_the_agent(error: &RunError) -> bool {
+    matches!(
+        error,
+        RunError::Parted(_) | RunError::Engine(Error::Said { .. } | Error::Conflict { .. })
+    )
+}
+
+impl Maker<'_> {
+    async fn with_agent(&self, program: &Path) -> Result<Container, RunError> {
+        let (spec, own) = self.specify()?;
+        let spec = warm::agented(spec, program, self.calls())?;
+        let facts = self.facts(&spec, own.as_ref());
+        let warm = warm::start(self.manager, order(spec, own)).await?;
+        Ok(facts(Runs::Agent(warm)))
+    }
+
+    async fn without_agent(&self, why: String) -> Result<Container, RunError> {
+        let (spec, own) = self.specify()?;
+        let facts = self.facts(&spec, own.as_ref());
+        let (sandbox, _) = self.manager.sandbox(order(spec, own)).await?;
+        Ok(facts(Runs::Exec(Box::new(sandbox), why)))
+    }
+
+    /// How many calls may run in it at once.
+    fn calls(&self) -> u32 {
+        let most = u32::try_from(AT_ONCE).unwrap_or(u32::MAX);
+        self.key.wanted.max_calls.min(most)
+    }
+
+    /// What is known of the container once something runs calls in it.
+    fn facts(&self, spec: &Spec, own: Option<&Workdir>) -> impl FnOnce(Runs) -> Container + use<> {
+        let (engine, image) = (self.key.wanted.engine, self.key.wanted.image.clone());
+        let isolation = oneshot::isolation(self.manager, spec);
+        let (output, environment) = (self.output.clone(), self.environment.clone());
+        let own = own.map(|own| own.path().to_path_buf());
+        move |runs| Container {
+            runs,
+            engine,
+            image,
+            isolation,
+            output,
+            environment,
+            own,
+        }
+    }
+
+    /// The container, as it is without the agent, and its own directory if it needs one.
+    fn specify(&self) -> Result<(Spec, Option<Workdir>), RunError> {
+        let Self {
+            containers,
+            manager,
+            key,
+            ..
+        } = self;
+        let user = places::user(containers, manager);
+        let settings = &containers.settings;
+        let own = match key.workspace {
+            Some(_) => None,
+            None => Some(places::workdir(settings, user).map_err(RunError::Directory)?),
+        };
+        let spec = Spec {
+            name: Name::unused(),
+            image: self.image.clone(),
+            command: vec!["sleep".to_owned(), "infinity".to_owned()],
+            env: places::fixed(),
+            directory: "/workspace".to_owned(),
+            user,
+            resources: Resources {
+                memory: key.limits.memory,
+                cpus: key.limits.cpus,
+                pids: key.limits.pids,
+                tmp: key.limits.disk,
+            },
+            network: key.wanted.network,
+            filter: Filter::named(filter(key.wanted.network)).map_err(RunError::Filter)?,
+            binds: self.binds(own.as_ref())?,
+            output: None,
+            oci_runtime: settings.oci_runtime,
+            init: Init::Engine,
+            stdin: Stdin::Empty,
+            log: Log::None,
+            scope: key.scope.as_str().to_owned(),
+            owner: manager.owner().clone(),
+        };
+        Ok((spec, own))
+    }
+
+    fn binds(&self, own: Option<&Workdir>) -> Result<Binds, BindError> {
+        let settings = &self.containers.settings;
+        let own = own.map(|own| own.path().join("workspace"));
+        let mut binds = match (&self.key.workspace, &own) {
+            (Some(workspace), _) => places::workspace(workspace, settings)?,
+            (None, own) => own
+                .iter()
+                .map(|own| Bind::at(own, Path::new("/workspace"), Access::ReadWrite, &settings.hidden))
+                .collect::<Result<_, _>>()?,
+        };
+        // It lies among our own directories, and is made to be shown. By its own path as well: so what a program names
+        // can be found on the host.
+        for place in [Path::new("/output"), &self.output] {
+            binds.push(Bind::at(
+                &self.output,
+                place,
+                Access::ReadWrite,
+                &Hidden::default(),
+            )?);
+        }
+        let mounts = self.key.mounts.iter();
+        let mounts = mounts.map(|mount| Bind::new(mount, &settings.hidden));
+        binds.extend(mounts.collect::<Result<Vec<_>, _>>()?);
+        Binds::new(binds)
+    }
+}
+
+/// The filter of system calls for what a container may reach.
+fn filter(network: Network) -> &'static str {
+    match network {
+        Network::None => "standard",
+        Network::Bridge => "standard-net",
+    }
+}
+
+fn order(spec: Spec, own: Option<Workdir>) -> Order {
+    Order {
+        spec,
+        max_duration: FOREVER,
+        attach: false,
+        belongings: own.map(|own| -> Box<dyn std::any::Any + Send + Sync> { Box::new(own) }),
+    }
+}
+
+impl Container {
+    pub(super) fn sandbox(&self) -> &Sandbox {
+        match &self.runs {
+            Runs::Agent(warm) => warm.sandbox(),
+            Runs::Exec(sandbox, _) => sandbox,
+        }
+    }
+
+    /// Whether it can serve calls.
+    pub(super) fn is_alive(&self) -> bool {
+        let agent = match &self.runs {
+            Runs::Agent(warm) => warm.agent().is_connected(),
+            Runs::Exec(..) => true,
+        };
+        agent && self.sandbox().life().state.is_alive()
+    }
+
+    /// Ends it with what runs in it, and waits until nothing is left.
+    pub(super) async fn end(&self) {
+        if let Runs::Agent(warm) = &self.runs {
+            warm.agent().release();
+        }
+        self.sandbox().stop().await;
+    }
+}

@@ -1,0 +1,197 @@
+//! One call in a kept container, from its start to its result.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use ringfence_jail::agent::frames::{Ready, Start};
+use ringfence_policy::{ExecutionResult, Language, Outcome, Request};
+use tokio::sync::watch;
+
+use super::exec;
+use super::place::{Container, Runs};
+use crate::container::agent::{self, Finished, NotRun};
+use crate::container::{RunError, places};
+use crate::local::{Connection, harvest, overfull, soon, taken_back, told};
+use crate::output;
+
+/// The least time that a call has, however late it is.
+const LEAST: Duration = Duration::from_millis(1);
+/// The agent starts bash with its script as an argument, which the kernel bounds.
+const MAX_SCRIPT: usize = 128 * 1024 - 1;
+/// How far the times of files may lie behind the clock.
+const COARSE: Duration = Duration::from_millis(20);
+
+/// Runs a request in a container. `late` is what is gone of its time already.
+pub(super) async fn serve(
+    container: &Container,
+    request: &Request,
+    late: Duration,
+    connection: Connection,
+) -> Result<ExecutionResult, RunError> {
+    let since = SystemTime::now();
+    let timeout = request.limits.timeout.as_duration().saturating_sub(late);
+    let (finished, full) = attend(container, request, timeout.max(LEAST), connection).await?;
+    let end = match (finished.outcome, full) {
+        // It was not the caller who wanted that.
+        (Outcome::Cancelled, true) => (Outcome::Signalled, finished.exit_code),
+        end => (end.0, finished.exit_code),
+    };
+    let streams = (finished.stdout, finished.stderr);
+    let mut result = told((container.engine.runtime(), request), streams, end);
+    if full {
+        output::add(&mut result.stderr, &overfilled(container, request));
+    }
+    let meta = &mut result.meta;
+    meta.isolation = container.isolation.clone();
+    meta.peak_memory_bytes = finished.peak_memory_bytes;
+    meta.cpu_seconds = finished.cpu_seconds;
+    meta.warnings.extend(finished.warning);
+    if let Runs::Exec(_, why) = &container.runs {
+        meta.warnings.push(format!(
+            "the container engine starts each program anew, which is slow, for the agent does not run in this image: {why}"
+        ));
+    }
+    let left = harvest::collect_from(
+        harvest::open_directory(&container.output),
+        None,
+        request.limits.disk.0,
+    );
+    meta.output_files = left.files;
+    meta.output_files
+        .retain(|file| is_new(&container.output.join(&file.path), since));
+    meta.warnings.extend(left.warnings);
+    Ok(result)
+}
+
+/// Lets a call run to its end, and ends it where it fills its directories; whether it did.
+async fn attend(
+    container: &Container,
+    request: &Request,
+    timeout: Duration,
+    connection: Connection,
+) -> Result<(Finished, bool), RunError> {
+    let (cancel, cancelled) = watch::channel(false);
+    let Connection {
+        stdin,
+        output,
+        cancelled: caller,
+    } = connection;
+    let connection = Connection {
+        stdin,
+        output,
+        cancelled: Some(cancelled),
+    };
+    let mut running = std::pin::pin!(run(container, request, timeout, connection));
+    let mut taken_back = std::pin::pin!(taken_back(caller));
+    let mut overfull = std::pin::pin!(fill(container, request.limits.disk.0));
+    let (mut full, mut ending) = (false, false);
+    loop {
+        tokio::select! {
+            biased;
+            finished = &mut running => return Ok((finished?, full)),
+            () = &mut taken_back, if !ending => {}
+            () = &mut overfull, if !ending => full = true,
+        }
+        ending = true;
+        cancel.send_replace(true);
+    }
+}
+
+/// Ends when a container's directories on the host hold more than a call may write.
+async fn fill(container: &Container, limit: u64) {
+    let own = async {
+        match &container.own {
+            Some(own) => overfull(own.clone(), limit, soon).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = overfull(container.output.clone(), limit, soon) => {}
+        () = own => {}
+    }
+}
+
+async fn run(
+    container: &Container,
+    request: &Request,
+    timeout: Duration,
+    connection: Connection,
+) -> Result<Finished, RunError> {
+    match &container.runs {
+        Runs::Agent(warm) => {
+            has_program(warm.agent().ready(), request.language, &container.image)?;
+            let input = connection.stdin.is_some();
+            let start = start(container, request, (timeout, input))?;
+            let keep = request.limits.max_output;
+            Ok(warm.agent().run(start, keep, connection).await?)
+        }
+        Runs::Exec(sandbox, _) => exec::run(sandbox, request, timeout, connection).await,
+    }
+}
+
+fn start(
+    container: &Container,
+    request: &Request,
+    (timeout, input): (Duration, bool),
+) -> Result<Start, RunError> {
+    if request.language == Language::Bash && request.code.len() > MAX_SCRIPT {
+        return Err(NotRun::TooLong.into());
+    }
+    let start = agent::start(request, "/workspace", input);
+    let start = start.map_err(|_| RunError::LocalOnly("a program in this language"))?;
+    let environment = places::with(container.environment.clone(), &request.env).into_iter();
+    Ok(Start {
+        environment: environment
+            .map(|(name, value)| (name.as_str().to_owned(), value))
+            .collect(),
+        timeout,
+        ..start
+    })
+}
+
+fn has_program(ready: &Ready, language: Language, image: &str) -> Result<(), RunError> {
+    let (found, program) = match language {
+        Language::Python => (&ready.python, "python3"),
+        Language::Bash => (&ready.bash, "bash"),
+        Language::Javascript | Language::Command => return Ok(()),
+    };
+    if found.is_some() {
+        return Ok(());
+    }
+    Err(RunError::ProgramMissing {
+        image: image.to_owned(),
+        program,
+    })
+}
+
+fn overfilled(container: &Container, request: &Request) -> String {
+    format!(
+        "killed: more than {} lie in {} or in the workspace; delete what is not needed\n",
+        request.limits.disk,
+        container.output.display()
+    )
+}
+
+/// Whether a file was written since. A link tells of itself alone.
+fn is_new(path: &Path, since: SystemTime) -> bool {
+    let modified = fs::symlink_metadata(path).and_then(|found| found.modified());
+    modified.is_ok_and(|modified| modified + COARSE >= since)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_image_lacks_is_named() {
+        let ready = Ready {
+            version: 1,
+            python: None,
+            bash: Some("/bin/bash".to_owned()),
+        };
+        has_program(&ready, Language::Bash, "small:1").unwrap();
+        let missing = has_program(&ready, Language::Python, "small:1").unwrap_err();
+        assert_eq!(missing.to_string(), "there is no python3 in the image small:1");
+    }
+}

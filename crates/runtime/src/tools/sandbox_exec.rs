@@ -1,0 +1,58 @@
+//! `sandbox_exec`: runs Python or bash in a container that stays for the next call.
+
+use ringfence_policy::{ExecutionResult, Language};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::timeout::Timeout;
+use crate::kernel::{Answer, Call, Clock, Effects, Tool, ToolError};
+use crate::told::{self, Told};
+
+pub(super) struct SandboxExec;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Arguments {
+    /// Its language.
+    language: Tongue,
+    /// The program.
+    code: String,
+    /// Seconds until it is killed, or a time such as "500ms". It can shorten the limit, not lengthen it.
+    #[expect(dead_code, reason = "the kernel reads it")]
+    timeout: Option<Timeout>,
+}
+
+/// A language that the image of sandboxes has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Tongue {
+    Python,
+    Bash,
+}
+
+impl Tool for SandboxExec {
+    const NAME: &'static str = "sandbox_exec";
+    const TITLE: &'static str = "Run code in a container";
+    const DESCRIPTION: &'static str = "Runs a Python or bash program in a container, and returns what it printed, its errors and its exit code. \
+        Files of the workspace are at /workspace. What it writes to /output can be read with file_read by the same path. \
+        Variables do not last from call to call, and files elsewhere, as in /tmp, may be gone at any call. Long output \
+        is cut: write it to /output and read parts of it.";
+    const EFFECTS: Effects = Effects::Writes;
+    const CLOCK: Clock = Clock::Runner;
+    type Arguments = Arguments;
+    type Output = ExecutionResult;
+
+    async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
+        let language = match arguments.language {
+            Tongue::Python => Language::Python,
+            Tongue::Bash => Language::Bash,
+        };
+        let mut result = call.in_sandbox(language, arguments.code).await?;
+        let text = Told::from(&result).text();
+        // Clients may show a model both.
+        for stream in [&mut result.stdout, &mut result.stderr] {
+            stream.truncate(told::beginning(stream, told::MOST).len());
+        }
+        Answer::both(text, &result)
+    }
+}
