@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ringfence_policy::{Limits, Mount};
+use ringfence_policy::{Limits, Mount, Network as Reach};
 use ringfence_runtime::container::backend::{Containers, Settings};
 use ringfence_runtime::container::keepalive::Wanted;
 use ringfence_runtime::container::outputs::Outputs;
@@ -62,6 +62,10 @@ pub(crate) fn of_calls(context: &Context) -> anyhow::Result<SandboxSettings> {
             memory: code.max_memory,
             cpus: code.max_cpus,
             ..Limits::DEFAULT
+        },
+        reach: match code.allow_network && !config.egress.allowed_hosts.is_empty() {
+            true => Reach::Allowlist(high::egress::policy(&config.egress)?),
+            false => Reach::None,
         },
         mounts: mounts(context)?,
         outputs: outputs(context),

@@ -284,7 +284,7 @@ pub(crate) struct CodeExecution {
     #[serde(serialize_with = "values::shown")]
     #[schemars(with = "values::Duration")]
     pub(crate) timeout: Timeout,
-    /// Give the container a network.
+    /// Give programs a network: the hosts of `egress.allowed_hosts`, or the engine's bridge where none is named.
     pub(crate) allow_network: bool,
     /// Memory of the container.
     #[serde(serialize_with = "values::shown")]

@@ -251,3 +251,49 @@ fn an_engine_of_ours_serves_them_too() {
         );
     }
 }
+
+#[test]
+fn calls_of_a_kept_container_reach_named_hosts_and_each_is_told_its_own() {
+    for engine in engines() {
+        let world = World::before_engine();
+        let server = Server::new();
+        let allowed = format!("127.0.0.1:{}", server.port);
+        let configure = |allow: bool| {
+            let keys = format!("containerRuntime = '{}'\nallowNetwork = {allow}", engine.name);
+            let config = format!("{OPEN}allowed_hosts = ['{allowed}']\n[codeExecution]\n{keys}\n");
+            world.dir.write("config/ringfence/ringfence.toml", config);
+        };
+        configure(true);
+        world.start_engine();
+        let bash = |code: &str| {
+            let call = json!({"language": "bash", "code": code});
+            let args = ["tool", "sandbox_exec", &call.to_string(), "--json"];
+            result(finish(&mut world.command(&[], args), b""))
+        };
+        let ran = bash(&format!("touch /tmp/kept; curl --silent {}", server.url()));
+        prints(&ran, "hello");
+        let attempts = json!([{"target": allowed, "verdict": "connected"}]);
+        assert_eq!(ran.get("meta.egress.attempts"), &attempts);
+        assert_eq!(ran.get("meta.isolation.seccomp"), "standard-tcp");
+        assert_eq!(ran.get("meta.isolation.net_ns"), &json!(true));
+        let around = format!("exec 3<>/dev/tcp/127.0.0.1/{}", server.port);
+        let refused = "curl --silent --output /dev/null --write-out '%{http_code}\\n' http://evil.test/";
+        let ran = bash(&format!("ls /tmp/kept; ({around}) 2>/dev/null || {refused}"));
+        prints(&ran, "/tmp/kept\n403\n");
+        assert_eq!(ran.get("meta.egress.attempts")[0]["verdict"], "refused");
+        assert_eq!(ran.get("meta.egress.attempts").as_array().unwrap().len(), 1);
+        assert_eq!(server.visits(), 1);
+        let log = finish(&mut world.command(&[], ["audit", "tail", "--json"]), b"");
+        assert!(
+            log.ok()
+                .contains(&format!("\"attempts\":[\"{allowed} connected\"]")),
+            "{log:?}"
+        );
+        // Hosts alone are no network: it has to be allowed, too.
+        configure(false);
+        let ran = bash("env | grep -i proxy; exec 3<>/dev/tcp/127.0.0.1/3128");
+        assert_eq!(ran.stdout(), "");
+        assert!(ran.stderr().contains("Permission denied"), "{ran:?}");
+        assert!(ran.get("meta.egress").is_null(), "{ran:?}");
+    }
+}

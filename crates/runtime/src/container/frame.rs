@@ -5,7 +5,6 @@ use std::os::unix::fs::MetadataExt;
 
 use ringfence_policy::{self as policy, Request};
 
-use super::backend::Settings;
 use super::manager::Manager;
 use super::places;
 use super::spec::{Bind, Filter, Image, Network, OciRuntime, Resources, User};
@@ -44,7 +43,7 @@ impl Frame {
             shown.push(Bind::new(mount, &settings.hidden)?);
         }
         let limits = &request.limits;
-        let (network, filter) = reach(&request.network, settings);
+        let (network, filter) = reach(&request.network, (settings.network, &settings.filter));
         Ok(Self {
             image: containers.image(manager.engine().flavor())?,
             user: places::user(containers, manager),
@@ -67,9 +66,9 @@ impl Frame {
 
 /// What a container may reach, and the filter for that. Named hosts are reached through our agent, and not from a
 /// network of the container's.
-fn reach<'a>(wanted: &policy::Network, settings: &'a Settings) -> (Network, &'a str) {
+pub(super) fn reach<'a>(wanted: &policy::Network, otherwise: (Network, &'a str)) -> (Network, &'a str) {
     match wanted {
-        policy::Network::None => (settings.network, &settings.filter),
+        policy::Network::None => otherwise,
         policy::Network::Allowlist(_) => (Network::None, STANDARD_TCP),
     }
 }

@@ -14,7 +14,7 @@ mod tests;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_policy::{ExecutionResult, Limits, Mount, Outcome, Request, Scope, SessionId};
+use ringfence_policy::{self as policy, ExecutionResult, Limits, Mount, Outcome, Request, Scope, SessionId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, OnceCell};
 use tokio::task::JoinSet;
@@ -56,6 +56,8 @@ pub struct Wanted {
 struct Key {
     scope: Scope,
     wanted: Wanted,
+    /// The hosts that its calls may reach through the agent, if some are named: one policy holds in a container.
+    reach: policy::Network,
     workspace: Option<std::path::PathBuf>,
     mounts: Vec<Mount>,
     /// But for the time and the output of a call.
@@ -157,6 +159,7 @@ impl Key {
         Self {
             scope: request.scope.clone(),
             wanted: wanted.clone(),
+            reach: request.network.clone(),
             workspace: request.workspace.clone(),
             mounts: request.mounts.clone(),
             limits: Limits {

@@ -25,6 +25,8 @@ pub struct SandboxSettings {
     pub wanted: Wanted,
     /// What they may use together.
     pub limits: Limits,
+    /// The hosts that they may reach, if some are named.
+    pub reach: Network,
     /// What they see of the host beside the workspace.
     pub mounts: Vec<Mount>,
     /// Where they leave files for their caller.
@@ -52,8 +54,8 @@ impl Call<'_> {
         let settings = self.kernel.sandbox.as_ref().ok_or_else(not_here)?;
         let mut request = self.request(language);
         request.code = code;
-        request.network = Network::None;
         request.mounts.clone_from(&settings.mounts);
+        request.network.clone_from(&settings.reach);
         request.limits = Limits {
             timeout: request.limits.timeout,
             max_output: KEPT.min(self.kernel.limits.max_output),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ringfence_policy::{Access, EnvName, Isolation};
+use ringfence_policy::{self as policy, Access, EnvName, Isolation};
 
 use super::Key;
 use crate::container::agent::AT_ONCE;
@@ -13,7 +13,8 @@ use crate::container::spec::{
     Bind, BindError, Binds, Filter, Image, Init, Log, Name, Network, Resources, Spec, Stdin,
 };
 use crate::container::warm::{self, Warm};
-use crate::container::{Containers, Error, Flavor, RunError, oneshot, places};
+use crate::container::{Containers, Error, Flavor, RunError, frame, oneshot, places};
+use crate::egress::NetworkSettings;
 use crate::exposure::Hidden;
 use crate::local::Workdir;
 
@@ -32,6 +33,8 @@ pub(super) struct Container {
     pub(super) output: PathBuf,
     /// What the image gives to every program, and what we do.
     pub(super) environment: Vec<(EnvName, String)>,
+    /// What the ways out of its calls have in common, if they have some.
+    pub(super) egress: NetworkSettings,
     /// The directory of the container's own, where nobody has given it a workspace.
     pub(super) own: Option<PathBuf>,
 }
@@ -87,6 +90,8 @@ pub(super) async fn make_with(
         image,
     };
     match maker.with_agent(program).await {
+        Err(RunError::Parted(parted)) if key.reach != policy::Network::None => Err(RunError::NoAgent(parted)),
+        Err(error) if key.reach != policy::Network::None => Err(error),
         Err(error) if is_of_the_agent(&error) => {
             let made = maker.without_agent(error.to_string()).await;
             made.map_err(|_| error)
@@ -130,6 +135,7 @@ impl Maker<'_> {
         let (engine, image) = (self.key.wanted.engine, self.key.wanted.image.clone());
         let isolation = oneshot::isolation(self.manager, spec);
         let (output, environment) = (self.output.clone(), self.environment.clone());
+        let egress = self.containers.settings.egress.clone();
         let own = own.map(|own| own.path().to_path_buf());
         move |runs| Container {
             runs,
@@ -138,6 +144,7 @@ impl Maker<'_> {
             isolation,
             output,
             environment,
+            egress,
             own,
         }
     }
@@ -152,6 +159,8 @@ impl Maker<'_> {
         } = self;
         let user = places::user(containers, manager);
         let settings = &containers.settings;
+        let own_filter = filter(key.wanted.network);
+        let (network, filter) = frame::reach(&key.reach, (key.wanted.network, own_filter));
         let own = match key.workspace {
             Some(_) => None,
             None => Some(places::workdir(settings, user).map_err(RunError::Directory)?),
@@ -169,11 +178,11 @@ impl Maker<'_> {
                 pids: key.limits.pids,
                 tmp: key.limits.disk,
             },
-            network: key.wanted.network,
-            filter: Filter::named(filter(key.wanted.network)).map_err(RunError::Filter)?,
+            network,
+            filter: Filter::named(filter).map_err(RunError::Filter)?,
             binds: self.binds(own.as_ref())?,
             output: None,
-            oci_runtime: settings.oci_runtime,
+            oci_runtime: manager.oci_runtime(settings.oci_runtime)?,
             init: Init::Engine,
             stdin: Stdin::Empty,
             log: Log::None,

@@ -5,13 +5,14 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use ringfence_jail::agent::frames::{Ready, Start};
-use ringfence_policy::{ExecutionResult, Language, Outcome, Request};
+use ringfence_policy::{ExecutionResult, Language, Network, Outcome, Request};
 use tokio::sync::watch;
 
 use super::exec;
 use super::place::{Container, Runs};
 use crate::container::agent::{self, Finished, NotRun};
 use crate::container::{RunError, places};
+use crate::egress::Outlet;
 use crate::local::{Connection, harvest, overfull, soon, taken_back, told};
 use crate::output;
 
@@ -31,7 +32,12 @@ pub(super) async fn serve(
 ) -> Result<ExecutionResult, RunError> {
     let since = SystemTime::now();
     let timeout = request.limits.timeout.as_duration().saturating_sub(late);
-    let (finished, full) = attend(container, request, timeout.max(LEAST), connection).await?;
+    let outlet = match &request.network {
+        Network::None => None,
+        Network::Allowlist(policy) => Some(Outlet::new(policy, &container.egress)),
+    };
+    let call = (request, timeout.max(LEAST), outlet.as_ref());
+    let (finished, full) = attend(container, call, connection).await?;
     let end = match (finished.outcome, full) {
         // It was not the caller who wanted that.
         (Outcome::Cancelled, true) => (Outcome::Signalled, finished.exit_code),
@@ -44,6 +50,7 @@ pub(super) async fn serve(
     }
     let meta = &mut result.meta;
     meta.isolation = container.isolation.clone();
+    meta.egress = outlet.map(|outlet| outlet.facts());
     meta.peak_memory_bytes = finished.peak_memory_bytes;
     meta.cpu_seconds = finished.cpu_seconds;
     meta.warnings.extend(finished.warning);
@@ -67,8 +74,7 @@ pub(super) async fn serve(
 /// Lets a call run to its end, and ends it where it fills its directories; whether it did.
 async fn attend(
     container: &Container,
-    request: &Request,
-    timeout: Duration,
+    (request, timeout, outlet): (&Request, Duration, Option<&Outlet>),
     connection: Connection,
 ) -> Result<(Finished, bool), RunError> {
     let (cancel, cancelled) = watch::channel(false);
@@ -82,7 +88,7 @@ async fn attend(
         output,
         cancelled: Some(cancelled),
     };
-    let mut running = std::pin::pin!(run(container, request, timeout, connection));
+    let mut running = std::pin::pin!(run(container, (request, timeout, outlet), connection));
     let mut taken_back = std::pin::pin!(taken_back(caller));
     let mut overfull = std::pin::pin!(fill(container, request.limits.disk.0));
     let (mut full, mut ending) = (false, false);
@@ -114,8 +120,7 @@ async fn fill(container: &Container, limit: u64) {
 
 async fn run(
     container: &Container,
-    request: &Request,
-    timeout: Duration,
+    (request, timeout, outlet): (&Request, Duration, Option<&Outlet>),
     connection: Connection,
 ) -> Result<Finished, RunError> {
     match &container.runs {
@@ -124,7 +129,8 @@ async fn run(
             let input = connection.stdin.is_some();
             let start = start(container, request, (timeout, input))?;
             let keep = request.limits.max_output;
-            Ok(warm.agent().run(start, keep, connection).await?)
+            let running = warm.agent().run_through(start, keep, connection, outlet);
+            Ok(running.await?)
         }
         Runs::Exec(sandbox, _) => exec::run(sandbox, request, timeout, connection).await,
     }
