@@ -20,6 +20,7 @@ use tokio::sync::{Notify, OnceCell};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::keeper::too_slow;
 use super::sandboxes::SandboxInfo;
 use super::spec::Network;
 use super::{Containers, Error, Flavor, RunError};
@@ -117,6 +118,8 @@ impl Containers {
         }
         let since = Instant::now();
         let mut cancelled = std::pin::pin!(taken_back(connection.cancelled.clone()));
+        let patience = request.limits.timeout.as_duration() + FREE;
+        let mut late = std::pin::pin!(tokio::time::sleep(patience));
         let (seat, warm) = loop {
             let seat = self.kept.seat(Key::of(request, wanted))?;
             let warm = seat.slot.container.initialized();
@@ -124,6 +127,7 @@ impl Containers {
                 biased;
                 made = self.container(&seat) => made?,
                 () = &mut cancelled => return Ok(taken_back_before_its_start(request, wanted.engine)),
+                () = &mut late => return Err(too_slow(patience).into()),
             };
             // One that ended while nobody looked serves nobody any more.
             if !warm || seat.slot.is_alive() {

@@ -233,7 +233,8 @@ async fn gone(engine: &ContainerRuntime, id: &Id) -> Option<Inspected> {
     }
 }
 
-fn too_slow(patience: Duration) -> Error {
+/// What it means that there is no container after so long.
+pub(super) fn too_slow(patience: Duration) -> Error {
     Error::Deadline {
         doing: "make a container",
         patience,

@@ -63,7 +63,7 @@ pub enum NotRun {
         errno: i32,
     },
     /// There is no agent any more.
-    #[error(transparent)]
+    #[error("the program was not started: {0}")]
     Parted(Parted),
 }
 
