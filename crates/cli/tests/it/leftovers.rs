@@ -72,7 +72,9 @@ fn files(dir: &Dir) {
         let compiled = name.starts_with("worker-") && name.ends_with(".bin");
         compiled
             || [
+                "agent",
                 "artifacts",
+                "output",
                 "workspaces",
                 "audit",
                 "interpreters.json",

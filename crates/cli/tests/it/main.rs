@@ -9,6 +9,7 @@ mod audit;
 mod audit_kill;
 mod bad_input;
 mod bench;
+mod chaos;
 mod config;
 mod console;
 mod containers;

@@ -1,0 +1,221 @@
+//! What is killed, or stopped, under a hundred calls of `sandbox_exec`: no call hangs, none tells of a success that was none,
+//! and nothing is left after the next start.
+
+mod daemon;
+mod deaths;
+mod stops;
+mod storm;
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::PathBuf;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::{Output, eventually_none, finish};
+use crate::world::World;
+use daemon::Daemon;
+
+/// Longer than any call has, by far: what takes longer hangs.
+const HANGS: Duration = Duration::from_secs(120);
+/// Who programs are where root runs them.
+const NOBODY: u32 = 65_534;
+
+/// An engine of ours, with one container for all calls.
+struct Setting {
+    world: World,
+    /// The Docker of the test's own, if it has one.
+    daemon: Option<Daemon>,
+}
+
+/// A container that runs.
+struct Container {
+    id: String,
+    /// Its first process.
+    pid: u32,
+}
+
+impl Setting {
+    fn new() -> Self {
+        Self::with(World::before_engine(), None)
+    }
+
+    /// With a Docker that may be killed.
+    fn with_daemon() -> Self {
+        let world = World::before_engine();
+        let daemon = Daemon::start(&world);
+        Self::with(world, Some(daemon))
+    }
+
+    fn with(world: World, daemon: Option<Daemon>) -> Self {
+        let config = "[codeExecution]\ntimeout = '60s'\nkeepAliveMaxExecutions = 1000\n";
+        world.dir.write("config/ringfence/ringfence.toml", config);
+        fs::set_permissions(world.dir.path(""), Permissions::from_mode(0o755)).unwrap();
+        let shared = world.dir.path("shared");
+        fs::create_dir(&shared).unwrap();
+        chown(&shared, Some(NOBODY), Some(NOBODY)).unwrap();
+        world.start_engine();
+        Self { world, daemon }
+    }
+
+    /// Begins a call, whose number is its own.
+    fn begin(&self, number: usize, arguments: &Value, options: &[&str]) -> Child {
+        let file = |kind: &str| self.world.dir.path(&format!("home/{kind}-{number}"));
+        fs::write(file("in"), arguments.to_string()).unwrap();
+        let workspace = self.world.dir.path("shared");
+        let mut command = self.world.command(&[], ["tool", "sandbox_exec", "-", "--json"]);
+        command.arg("--workspace").arg(workspace).args(options);
+        let child = command
+            .stdin(File::open(file("in")).unwrap())
+            .stdout(File::create(file("out")).unwrap())
+            .stderr(File::create(file("err")).unwrap())
+            .spawn()
+            .unwrap();
+        self.world.watch(child.id());
+        child
+    }
+
+    /// What a call has printed.
+    fn printed(&self, number: usize) -> (String, String) {
+        let read = |kind: &str| fs::read_to_string(self.world.dir.path(&format!("home/{kind}-{number}")));
+        (read("out").unwrap(), read("err").unwrap())
+    }
+
+    /// Makes one call that must go well.
+    #[track_caller]
+    fn goes_well(&self) {
+        let number = usize::MAX;
+        let mut child = self.begin(
+            number,
+            &json!({"language": "python", "code": "print(6 * 7)"}),
+            &[],
+        );
+        let ended = child.wait().unwrap();
+        let (stdout, stderr) = self.printed(number);
+        assert!(ended.success(), "{stdout}{stderr}");
+        let printed: Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!(printed["stdout"], "42\n", "{printed}");
+    }
+
+    /// Makes one call that is refused with these words.
+    #[track_caller]
+    fn refused(&self, words: &str) {
+        let number = usize::MAX;
+        let mut child = self.begin(number, &json!({"language": "bash", "code": "echo no"}), &[]);
+        let ended = child.wait().unwrap();
+        let (stdout, stderr) = self.printed(number);
+        assert!(!ended.success() && stderr.contains(words), "{stdout}{stderr}");
+    }
+
+    /// How many calls have begun to wait.
+    fn waiting(&self) -> usize {
+        let names = fs::read_dir(self.world.dir.path("shared")).unwrap();
+        names
+            .filter(|name| {
+                name.as_ref()
+                    .unwrap()
+                    .file_name()
+                    .to_string_lossy()
+                    .starts_with("waits-")
+            })
+            .count()
+    }
+
+    /// The docker command of the world, whose home tells where its Docker is.
+    fn docker(&self, args: &[&str]) -> Output {
+        finish(self.world.dir.program("docker").args(args), b"")
+    }
+
+    /// The containers of all calls, whichever process has made them: they see the workspace.
+    #[track_caller]
+    fn containers(&self) -> Vec<String> {
+        let workspace = format!("volume={}", self.world.dir.path("shared").display());
+        let listed = self.docker(&["ps", "--all", "--quiet", "--no-trunc", "--filter", &workspace]);
+        listed.ok().lines().map(str::to_owned).collect()
+    }
+
+    /// The one container that the engine keeps.
+    #[track_caller]
+    fn container(&self) -> Container {
+        let [id] = <[String; 1]>::try_from(self.containers()).unwrap();
+        let pid = self.docker(&["inspect", "--format", "{{.State.Pid}}", &id]);
+        let pid = pid.ok().trim().parse().unwrap();
+        Container { id, pid }
+    }
+
+    #[track_caller]
+    fn signal(&self, signal: &str, pid: u32) {
+        let mut kill = self.world.dir.program("kill");
+        finish(kill.args([signal, &pid.to_string()]), b"").ok();
+    }
+
+    /// That the engine has another container, and removes this one.
+    #[track_caller]
+    fn replaces(&self, container: &Container) {
+        self.goes_well();
+        until("it is removed", || !self.containers().contains(&container.id));
+    }
+
+    /// That the engine serves, that one which is started anew does, too, and that nothing is left of what was before.
+    #[track_caller]
+    fn goes_on(self, before: &Container) {
+        if self.world.engine_pid().is_some() {
+            self.goes_well();
+            assert_eq!(
+                self.world.stop_engine("TERM"),
+                Some(0),
+                "{}",
+                self.world.engine_log()
+            );
+        }
+        self.world.start_engine();
+        self.goes_well();
+        assert!(!self.containers().contains(&before.id));
+        eventually_none("control groups", || before.groups());
+        assert_eq!(
+            self.world.stop_engine("TERM"),
+            Some(0),
+            "{}",
+            self.world.engine_log()
+        );
+        assert_eq!(self.containers(), [""; 0]);
+        if let Some(daemon) = self.daemon {
+            daemon.end(&self.world);
+        }
+        self.world.close();
+    }
+}
+
+impl Container {
+    /// How many processes are in it.
+    fn processes(&self) -> usize {
+        let listed = self
+            .groups()
+            .into_iter()
+            .map(|group| fs::read_to_string(group.join("cgroup.procs")));
+        listed
+            .flatten()
+            .map(|listed| listed.lines().count())
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Its control groups, in which its processes are.
+    fn groups(&self) -> Vec<PathBuf> {
+        let hierarchies = fs::read_dir("/sys/fs/cgroup").unwrap().flatten();
+        let group = |hierarchy: fs::DirEntry| hierarchy.path().join("docker").join(&self.id);
+        hierarchies.map(group).filter(|group| group.exists()).collect()
+    }
+}
+
+/// Waits for something that takes its time.
+#[track_caller]
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < HANGS, "{what}");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+}

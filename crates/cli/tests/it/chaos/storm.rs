@@ -1,0 +1,217 @@
+//! A hundred uses of `sandbox_exec` at once, and what may come of each.
+
+use std::fs;
+use std::process::Child;
+
+use serde_json::{Value, json};
+
+use super::{Setting, until};
+
+const CALLS: usize = 100;
+/// The lines of a call that prints.
+const LINES: usize = 20_000;
+
+/// What a call does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    /// Prints its token.
+    Quick,
+    /// Prints much, and its token.
+    Printing,
+    /// Waits until it may go on, and prints its token.
+    Waiting,
+    /// Sleeps beyond its time.
+    Overdue,
+}
+
+/// What came of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Success,
+    TimedOut,
+    Unknown,
+    /// There is no result, but an error.
+    Error,
+}
+
+impl Fate {
+    /// Whether it is what comes of such a call where nothing is struck. One that is late for a place has no result.
+    pub(super) fn is_as_ever(work: Work, fate: Self) -> bool {
+        match work {
+            Work::Overdue => matches!(fate, Self::TimedOut | Self::Error),
+            Work::Quick | Work::Printing | Work::Waiting => fate == Self::Success,
+        }
+    }
+}
+
+/// One call, by a process of its own.
+struct Call {
+    number: usize,
+    work: Work,
+    client: Child,
+}
+
+/// Calls that are on their way.
+pub(super) struct Storm<'a> {
+    setting: &'a Setting,
+    calls: Vec<Call>,
+}
+
+impl Work {
+    fn of(number: usize) -> Self {
+        match number % 10 {
+            0 | 5 => Self::Waiting,
+            1 | 6 => Self::Printing,
+            2 => Self::Overdue,
+            _ => Self::Quick,
+        }
+    }
+
+    fn arguments(self, number: usize) -> Value {
+        let token = token(number);
+        let python =
+            |code: String, timeout: u32| json!({"language": "python", "code": code, "timeout": timeout});
+        match self {
+            Self::Quick if number.is_multiple_of(2) => {
+                json!({"language": "bash", "code": format!("echo {token}")})
+            }
+            Self::Quick => python(format!("print('{token}')"), 60),
+            Self::Printing => python(
+                format!("for line in range({LINES}): print(line)\nprint('{token}')"),
+                60,
+            ),
+            Self::Waiting => python(
+                format!(
+                    "import os, time\nopen('/workspace/waits-{number}', 'w')\n\
+                     while not os.path.exists('/workspace/enough'): time.sleep(0.02)\nprint('{token}')"
+                ),
+                60,
+            ),
+            Self::Overdue => python(format!("import time; time.sleep(1000); print('{token}')"), 3),
+        }
+    }
+
+    /// How much a call prints that runs to its end.
+    fn bytes(self, number: usize) -> u64 {
+        let before: usize = match self {
+            Self::Printing => (0..LINES).map(|line| line.to_string().len() + 1).sum(),
+            Self::Quick | Self::Waiting | Self::Overdue => 0,
+        };
+        (before + token(number).len() + 1) as u64
+    }
+}
+
+/// What a call prints that nobody else does.
+fn token(number: usize) -> String {
+    format!("token-{}", number * 7919 + 13)
+}
+
+impl<'a> Storm<'a> {
+    /// Begins all calls. When this returns some have ended, and some wait.
+    pub(super) fn begin(setting: &'a Setting) -> Self {
+        let call = |number| {
+            let work = Work::of(number);
+            Call {
+                number,
+                work,
+                client: setting.begin(number, &work.arguments(number), &[]),
+            }
+        };
+        let mut storm = Self {
+            setting,
+            calls: (0..CALLS).map(call).collect(),
+        };
+        until("some have ended, and some wait", || {
+            storm.running() < CALLS - 5 && setting.waiting() >= 10
+        });
+        storm
+    }
+
+    /// How many calls have not ended.
+    pub(super) fn running(&mut self) -> usize {
+        self.calls
+            .iter_mut()
+            .filter_map(|call| call.client.try_wait().unwrap().is_none().then_some(()))
+            .count()
+    }
+
+    /// Kills whoever makes calls of one kind. Nothing is said of these any more.
+    pub(super) fn kill(&mut self, work: Work) {
+        let (killed, kept) = self.calls.drain(..).partition(|call| call.work == work);
+        self.calls = kept;
+        drop(Storm {
+            setting: self.setting,
+            calls: killed,
+        });
+    }
+
+    /// Lets all of them come to their end; what came of each.
+    pub(super) fn ended(mut self) -> Fates {
+        fs::write(self.setting.world.dir.path("shared/enough"), "").unwrap();
+        until("every call has ended", || self.running() == 0);
+        let fates = self.calls.iter().map(|call| (call.work, call.fate(self.setting)));
+        Fates(fates.collect())
+    }
+}
+
+/// What a failed test leaves would go on for ever.
+impl Drop for Storm<'_> {
+    fn drop(&mut self) {
+        for call in &mut self.calls {
+            let _ = call.client.kill();
+            let _ = call.client.wait();
+        }
+    }
+}
+
+impl Call {
+    /// What came of it, which is checked: what tells of a success did all that it should.
+    fn fate(&self, setting: &Setting) -> Fate {
+        let (stdout, stderr) = setting.printed(self.number);
+        let told = format!("{} {:?}: {stdout}{stderr}", self.number, self.work);
+        let parsed = serde_json::from_str(&stdout);
+        assert!(parsed.is_ok(), "{told}");
+        let printed: Value = parsed.unwrap();
+        if let Some(error) = printed.get("error") {
+            let words = ["message", "hint"].map(|name| error[name].as_str().unwrap_or_default());
+            assert!(words.iter().all(|words| words.len() > 10), "{told}");
+            return Fate::Error;
+        }
+        let meta = &printed["meta"];
+        let fate = match meta["outcome"].as_str() {
+            Some("exited") => Some(Fate::Success),
+            Some("timed_out") => Some(Fate::TimedOut),
+            Some("unknown") => Some(Fate::Unknown),
+            _ => None,
+        };
+        assert!(fate.is_some(), "{told}");
+        let fate = fate.unwrap();
+        let stdout = printed["stdout"].as_str().unwrap();
+        let whole = meta["stdout_bytes"] == self.work.bytes(self.number);
+        match fate {
+            Fate::Success => {
+                assert_eq!(printed["exit_code"], 0, "{told}");
+                assert!(whole && self.work != Work::Overdue, "{told}");
+                // Of much, the end may have been left out.
+                let ends = format!("{}\n", token(self.number));
+                assert!(self.work == Work::Printing || stdout == ends, "{told}");
+            }
+            Fate::TimedOut => assert!(printed["exit_code"] == -1 && !whole, "{told}"),
+            Fate::Unknown | Fate::Error => {
+                let why = meta["warnings"][0].as_str().unwrap_or_default();
+                assert!(printed["exit_code"] == 125 && why.len() > 10, "{told}");
+            }
+        }
+        fate
+    }
+}
+
+/// What came of all calls.
+#[derive(Debug)]
+pub(super) struct Fates(Vec<(Work, Fate)>);
+
+impl Fates {
+    pub(super) fn count(&self, wanted: impl Fn(Work, Fate) -> bool) -> usize {
+        self.0.iter().filter(|(work, fate)| wanted(*work, *fate)).count()
+    }
+}
