@@ -45,6 +45,11 @@ impl Paths {
         self.runtime.join("engine.sock")
     }
 
+    /// Where connections without a directory get one.
+    pub(crate) fn workspaces(&self) -> PathBuf {
+        self.state.join("workspaces")
+    }
+
     /// The engine's socket, if it lies in a directory that only we could have made.
     pub(crate) fn socket_if_ours(&self) -> Option<PathBuf> {
         check_private(&self.runtime, self.uid)

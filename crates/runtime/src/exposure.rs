@@ -11,6 +11,8 @@ const KERNEL: &[&str] = &["/proc", "/sys", "/dev"];
 #[derive(Debug, Clone, Default)]
 pub struct Hidden {
     own: Vec<(PathBuf, &'static str)>,
+    /// What lies in one of these is made for guests.
+    open: Vec<PathBuf>,
 }
 
 /// Why a path stays hidden.
@@ -34,7 +36,20 @@ impl Hidden {
     pub fn new(own: impl IntoIterator<Item = (PathBuf, &'static str)>) -> Self {
         Self {
             own: own.into_iter().collect(),
+            open: Vec::new(),
         }
+    }
+
+    /// The same, but for what lies in this directory of ours.
+    #[must_use]
+    pub fn but_in(mut self, directory: PathBuf) -> Self {
+        self.open.push(directory);
+        self
+    }
+
+    fn is_for_guests(&self, path: &Path) -> bool {
+        let lies_in = |open: &PathBuf| path != open && path.starts_with(open);
+        self.open.iter().any(|open| lies_in(&whole(nearest(open))))
     }
 
     /// That showing `path`, which is resolved, gives away neither our own directories nor the host's controls.
@@ -43,7 +58,8 @@ impl Hidden {
     /// If it does, with what it gives away.
     pub fn check(&self, path: &Path) -> Result<(), Exposed> {
         let refuse = |why: &str| Err(Exposed::new(why));
-        for (own, what) in &self.own {
+        let own = self.own.iter().filter(|_| !self.is_for_guests(path));
+        for (own, what) in own {
             // By its name and by the one without links, for a directory that does not exist yet has no identity.
             if overlaps(path, own) || overlaps(path, &whole(nearest(own))) {
                 return refuse(&format!(
@@ -113,6 +129,13 @@ mod tests {
             assert!(hidden.check(Path::new(path)).is_err(), "{path}");
         }
         assert!(hidden.check(&data).is_err());
+        std::fs::create_dir_all(data.join("state/workspaces/one")).unwrap();
+        assert!(hidden.check(&data.join("state/workspaces/one")).is_err());
+        let hidden = hidden.but_in(data.join("state/workspaces"));
+        assert_eq!(hidden.check(&data.join("state/workspaces/one")), Ok(()));
+        for path in ["state/workspaces", "state", "state/audit", ""] {
+            assert!(hidden.check(&data.join(path)).is_err(), "{path}");
+        }
         assert_eq!(Hidden::default().check(&data), Ok(()));
     }
 }

@@ -55,6 +55,7 @@ pub(super) fn hidden(paths: &Paths, audit: &Path) -> Hidden {
         (paths.runtime.clone(), "runtime"),
         (audit.to_path_buf(), "audit log"),
     ])
+    .but_in(paths.workspaces())
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::containers::{Engine, engines};
+use crate::mcp::{Client, text};
 use crate::support::{Dir, Output, eventually, eventually_none, finish};
 use crate::world::World;
 
@@ -391,6 +392,30 @@ fn memory_is_limited_for_the_container() {
         let plenty = place.exec(&[], &hungry);
         assert_eq!(plenty.ok(), "314572800\n");
         place.close();
+    }
+}
+
+#[test]
+fn a_connection_keeps_its_container_and_takes_it_along() {
+    for engine in engines() {
+        let world = World::here();
+        configure(&world, engine.name, "");
+        let mut client = Client::greeted(&world, &[]);
+        let pid = client.pid();
+        client.call("file_write", &json!({"path": "in", "content": "hello\n"}));
+        let copy =
+            json!({"language": "bash", "code": "cat in; cp in out; cp in /output/left; touch /tmp/kept"});
+        assert_eq!(text(&client.call("sandbox_exec", &copy)), "hello\n");
+        let again = client.call("sandbox_exec", &json!({"language": "bash", "code": "ls /tmp"}));
+        assert_eq!(text(&again), "kept\n");
+        assert_eq!(again["structuredContent"]["meta"]["warm"], true, "{again}");
+        for path in ["out", "/output/left"] {
+            let read = client.call("file_read", &json!({"path": path}));
+            assert_eq!(read["structuredContent"]["text"], "hello\n", "{path}: {read}");
+        }
+        assert_eq!(engine.running(pid).len(), 1);
+        client.leave().well();
+        assert_eq!(engine.left_by(pid), Vec::<String>::new());
     }
 }
 

@@ -1,7 +1,7 @@
 //! The directory of one connection, for tools that nobody has given another.
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use ringfence_runtime::files::{Root, Rules};
@@ -23,7 +23,8 @@ pub(super) enum Private {
 impl Private {
     /// Makes one, and removes what servers left that were killed.
     pub(super) fn make(keep: bool, context: &Context) -> anyhow::Result<Self> {
-        let parent = context.paths.make_state()?.join("workspaces");
+        context.paths.make_state()?;
+        let parent = context.paths.workspaces();
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -34,6 +35,7 @@ impl Private {
         if keep {
             let path = parent.join(format!("kept-{}", unique()));
             Root::create(&path, Rules::standard(), owner)?;
+            open_to_containers(&path, owner)?;
             return Ok(Self::Kept(path));
         }
         // A guest that is another user than ours does not reach into our state.
@@ -43,9 +45,9 @@ impl Private {
             parent
         };
         PrivateDirectory::sweep(&parent);
-        PrivateDirectory::create(&parent)
-            .map(Self::Passing)
-            .map_err(|error| failed(&parent, &error).into())
+        let directory = PrivateDirectory::create(&parent).map_err(|error| failed(&parent, &error))?;
+        open_to_containers(directory.path(), owner)?;
+        Ok(Self::Passing(directory))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -62,6 +64,14 @@ impl Private {
             let _ = ui.err(format!("the workspace is kept in {}\n", path.display()));
         }
     }
+}
+
+/// Programs in containers are another user than root. Nobody else comes past the directories above.
+fn open_to_containers(path: &Path, owner: Option<u32>) -> anyhow::Result<()> {
+    if owner.is_none() && fs::metadata("/proc/self")?.uid() == 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).map_err(|error| failed(path, &error))?;
+    }
+    Ok(())
 }
 
 fn failed(parent: &Path, error: &std::io::Error) -> Failure {
