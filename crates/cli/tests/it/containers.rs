@@ -1,13 +1,16 @@
 //! Runs in containers of Docker and Podman, each gone with its run.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixListener;
 use std::process::{Child, Stdio};
+use std::sync::mpsc;
 
 use serde_json::Value;
 
 use crate::support::{Dir, Output, entries, eventually, eventually_none, finish};
-use crate::world::skip;
+use crate::world::{Mode, Place, World, skip};
 
 const IMAGE: &str = "ringfence-sandbox:latest";
 /// Who programs are where root runs them.
@@ -382,6 +385,89 @@ fn what_is_missing_is_told_with_the_fix() {
         let missing = finish(command.env("DOCKER_IMAGE", "no-such-image:1"), b"");
         missing.refused(125, "there is no image no-such-image:1");
         assert!(missing.stderr.contains("ringfence setup image"), "{missing:?}");
+        fs::create_dir_all(engine.dir.path("state/ringfence")).unwrap();
+        engine.dir.write("state/ringfence/images.json", "{");
+        let damaged = engine.python("print(1)");
+        damaged.refused(125, "images.json is damaged");
+        assert!(damaged.stderr.contains("ringfence setup image"), "{damaged:?}");
+    }
+}
+
+/// A service that answers every request on a socket with the same, and tells what it was asked for.
+fn answering(dir: &Dir, versions: &'static str, other: &'static str) -> (String, mpsc::Receiver<String>) {
+    let path = dir.path("fake.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let (sender, asked) = mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut line = String::new();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            reader.read_line(&mut line).unwrap();
+            let body = if line.starts_with("GET /version ") {
+                versions
+            } else {
+                other
+            };
+            let status = if body == other { "500 No" } else { "200 OK" };
+            let length = body.len();
+            // Whoever only looks whether somebody listens is gone by now.
+            let _ = write!(
+                stream,
+                "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nContent-Type: application/json\r\n\r\n{body}"
+            );
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    (format!("unix://{}", path.display()), asked)
+}
+
+#[test]
+fn an_engine_is_spoken_to_in_a_version_that_it_knows() {
+    let check = |versions: &'static str, expected: &str| {
+        let dir = Dir::new();
+        let (address, asked) = answering(&dir, versions, r#"{"message": "that far"}"#);
+        let mut command = dir.command(["run", "--runtime", "docker", "-c", "1"]);
+        let refused = finish(command.env("DOCKER_HOST", address), b"");
+        refused.refused(125, expected);
+        asked.try_iter().last().unwrap()
+    };
+    let old = r#"{"Version": "19.03.15", "ApiVersion": "1.40", "MinAPIVersion": "1.12"}"#;
+    check(
+        old,
+        "the API of Docker daemon is too old: it is version 1.40, and 1.41 is needed",
+    );
+    let ours = r#"{"Version": "20.10.24", "ApiVersion": "1.41", "MinAPIVersion": "1.12"}"#;
+    let later = r#"{"Version": "29.0.0", "ApiVersion": "1.52", "MinAPIVersion": "1.44"}"#;
+    assert!(check(ours, "that far").starts_with("GET /v1.41/info "));
+    assert!(check(later, "that far").starts_with("GET /v1.44/info "));
+}
+
+#[test]
+fn a_socket_that_is_closed_to_us_is_told_with_the_fix() {
+    let Some(world) = World::new(Mode::OneShot, Place::User) else {
+        return;
+    };
+    for (runtime, words, fix) in [
+        (
+            "docker",
+            "Docker daemon not available: no permission to use",
+            "usermod",
+        ),
+        (
+            "podman",
+            "Podman service not available",
+            "systemctl --user start podman.socket",
+        ),
+    ] {
+        let refused = finish(
+            &mut world.command(&[], ["run", "--runtime", runtime, "-c", "1"]),
+            b"",
+        );
+        refused.refused(125, words);
+        assert!(refused.stderr.contains(fix), "{refused:?}");
     }
 }
 

@@ -15,6 +15,7 @@ mod console;
 mod containers;
 mod containers_served;
 mod corpus;
+mod daemon;
 mod doctor;
 mod engine;
 mod examples;

@@ -144,8 +144,18 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// Waits, not for ever, until there is none of something.
 #[track_caller]
-pub(crate) fn eventually_none<T: std::fmt::Debug>(what: &str, mut find: impl FnMut() -> Vec<T>) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+pub(crate) fn eventually_none<T: std::fmt::Debug>(what: &str, find: impl FnMut() -> Vec<T>) {
+    none_within(Duration::from_secs(10), what, find);
+}
+
+/// The same for what takes its time.
+#[track_caller]
+pub(crate) fn none_within<T: std::fmt::Debug>(
+    patience: Duration,
+    what: &str,
+    mut find: impl FnMut() -> Vec<T>,
+) {
+    let deadline = Instant::now() + patience;
     loop {
         let found = find();
         if found.is_empty() {

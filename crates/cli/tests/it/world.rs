@@ -479,7 +479,7 @@ pub(crate) fn skip<T>(why: &str) -> Option<T> {
     None
 }
 
-fn own_uid() -> u32 {
+pub(crate) fn own_uid() -> u32 {
     fs::metadata("/proc/self").unwrap().uid()
 }
 

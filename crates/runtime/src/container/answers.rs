@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use bollard::errors::Error as Told;
 use http_body_util::{BodyExt, Limited};
-use hyper::body::Bytes;
-use hyper::{Method, Request};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Method, Request, Response};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -92,12 +92,30 @@ fn status(word: &str) -> Option<Status> {
     })
 }
 
+/// The versions that an engine speaks.
+#[derive(Deserialize)]
+pub(super) struct Versions {
+    #[serde(rename = "ApiVersion", default)]
+    pub(super) newest: String,
+    #[serde(rename = "MinAPIVersion", default)]
+    pub(super) oldest: String,
+}
+
+/// Which versions of the API there are.
+pub(super) async fn versions(wire: &Wire) -> Result<Versions, Told> {
+    read(wire.versions().await?).await
+}
+
 async fn get<T: DeserializeOwned>(wire: &Wire, path: &str) -> Result<T, Told> {
     let request = Request::builder().method(Method::GET).uri(path);
     let response = wire
         .clone()
         .request(request.body(bollard::body_full(Bytes::new()))?)
         .await?;
+    read(response).await
+}
+
+async fn read<T: DeserializeOwned>(response: Response<Incoming>) -> Result<T, Told> {
     let status = response.status();
     let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
     let body = body

@@ -281,10 +281,6 @@ impl Asked<'_> {
                 what: self.what.to_owned(),
             },
             409 => Error::Conflict { doing, said },
-            400 if has("client version") => Error::TooOld {
-                flavor: self.flavor,
-                version: said,
-            },
             _ => Error::Said { doing, said },
         }
     }

@@ -1,9 +1,10 @@
 //! The task that owns a sandbox: makes it, ends it in time, and leaves nothing of it.
 
 use std::any::Any;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::cleanup::{Remains, clean};
@@ -17,7 +18,7 @@ const MAKING: Duration = Duration::from_secs(120);
 /// How long a container may take to end politely.
 const GRACE: Duration = Duration::from_secs(2);
 /// How long an engine that has gone away may take to come back before its containers count as lost.
-const COME_BACK: Duration = Duration::from_secs(5);
+const COME_BACK: Duration = Duration::from_secs(20);
 /// How often it is asked meanwhile.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
@@ -71,12 +72,23 @@ impl Life {
     };
 }
 
+/// Where a container's output goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Streams {
+    /// To us, through the engine. When that goes away they are lost, and what the container does then is of no use.
+    Ours,
+    /// To a log, and to whoever asks.
+    Kept,
+}
+
 /// A keeper at work.
 #[derive(Debug)]
 pub(super) struct Keeper {
     pub(super) engine: ContainerRuntime,
     pub(super) life: watch::Sender<Life>,
     pub(super) commands: mpsc::Receiver<Command>,
+    /// Told when nobody waits for its work any more, because the engine does not answer.
+    pub(super) given_up: Arc<Notify>,
 }
 
 impl Keeper {
@@ -92,15 +104,26 @@ impl Keeper {
                 let deadline = Instant::now() + order.max_duration;
                 self.happened(Event::Started);
                 let id = started.id.clone();
+                let streams = match order.attach {
+                    true => Streams::Ours,
+                    false => Streams::Kept,
+                };
                 // If nobody waits for it any more, nobody can send commands either.
                 let _ = told.send(Ok(started));
-                let event = self.attend(&id, deadline).await;
+                let event = self.attend(&id, deadline, streams).await;
                 self.happened(event);
                 self.clear(&remains).await;
             }
             Err(error) => {
                 self.happened(Event::Failed(Failure::NotCreated));
-                self.clear(&remains).await;
+                match error {
+                    // What has the name is somebody else's.
+                    Error::NameTaken { .. } => {
+                        self.happened(Event::Clean);
+                        self.happened(Event::Removed);
+                    }
+                    _ => self.clear(&remains).await,
+                }
                 let _ = told.send(Err(error));
             }
         }
@@ -112,7 +135,13 @@ impl Keeper {
             let labels = labels(&spec.owner, &spec.scope);
             self.engine.create_volume(volume, labels).await?;
         }
-        let id = self.engine.create(spec).await?;
+        let id = match (self.engine.create(spec).await, &spec.output) {
+            (Err(error @ Error::NameTaken { .. }), Some(volume)) => {
+                self.engine.remove_volume(volume).await?;
+                return Err(error);
+            }
+            (made, _) => made?,
+        };
         let attached = match order.attach {
             true => Some(self.engine.attach(&id).await?),
             false => None,
@@ -122,9 +151,9 @@ impl Keeper {
     }
 
     /// Does what it is told until the sandbox shall end, or has ended; what made it.
-    async fn attend(&mut self, id: &Id, deadline: Instant) -> Event {
+    async fn attend(&mut self, id: &Id, deadline: Instant, streams: Streams) -> Event {
         let engine = self.engine.clone();
-        let gone = gone(&engine, id);
+        let gone = gone(&engine, id, streams);
         tokio::pin!(gone);
         loop {
             tokio::select! {
@@ -200,11 +229,14 @@ const KILLED: i64 = 128 + 9;
 /// Ends when the container does not run any more; `None` if nothing is known of how it ended.
 ///
 /// The engine answers the moment a container ends, is removed, or the engine itself goes away.
-async fn gone(engine: &ContainerRuntime, id: &Id) -> Option<Inspected> {
+async fn gone(engine: &ContainerRuntime, id: &Id, streams: Streams) -> Option<Inspected> {
     let mut lost_since = None;
     loop {
         // What it answers is looked up anyway: an engine may go away, come back, and know no more than its files.
         let waited = engine.wait(id).await;
+        if waited.is_err() && streams == Streams::Ours {
+            return None;
+        }
         match engine.inspect(id).await {
             Ok(found) if found.status == Status::Exited => {
                 // Whoever waited was told the status itself; what is looked up may be older.

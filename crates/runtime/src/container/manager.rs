@@ -5,14 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ringfence_policy::Bytes;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::cleanup::{Remains, clean};
+use super::info::Info;
 use super::keeper::{Command, Keeper, Life, Order};
 use super::orphans::{self, Swept};
-use super::runtime::{Id, Info};
+use super::runtime::Id;
 use super::spec::{Name, OciRuntime};
 use super::state::State;
 use super::{Attached, ContainerRuntime, Error, RunResult};
@@ -45,6 +46,7 @@ pub struct Sandbox {
     engine: ContainerRuntime,
     life: watch::Receiver<Life>,
     commands: mpsc::Sender<Command>,
+    given_up: Arc<Notify>,
 }
 
 impl Manager {
@@ -94,12 +96,14 @@ impl Manager {
         let (life, watched) = watch::channel(Life::BEGIN);
         let (commands, received) = mpsc::channel(QUEUE);
         let (told, started) = oneshot::channel();
+        let given_up = Arc::new(Notify::new());
         let keeper = Keeper {
             engine: self.engine.clone(),
             life,
             commands: received,
+            given_up: Arc::clone(&given_up),
         };
-        self.spawn(keeper, order, (told, watched.clone()));
+        self.spawn(keeper, order, told)?;
         let started = started.await.map_err(|_| Error::Closing)??;
         self.remove_owed();
         let sandbox = Sandbox {
@@ -108,6 +112,7 @@ impl Manager {
             engine: self.engine.clone(),
             life: watched,
             commands,
+            given_up,
         };
         Ok((sandbox, started.attached))
     }
@@ -116,11 +121,8 @@ impl Manager {
         &self,
         keeper: Keeper,
         order: Order,
-        (told, life): (
-            oneshot::Sender<Result<super::keeper::Started, Error>>,
-            watch::Receiver<Life>,
-        ),
-    ) {
+        told: oneshot::Sender<Result<super::keeper::Started, Error>>,
+    ) -> Result<(), Error> {
         let remains = Remains {
             container: order.spec.name.clone(),
             volume: order.spec.output.clone(),
@@ -129,24 +131,36 @@ impl Manager {
             .chain(&order.spec.output)
             .map(|name| name.as_str().to_owned())
             .collect();
-        let (kept, owed) = (Arc::clone(&self.kept), Arc::clone(&self.owed));
         // Before it exists, so that no sweep takes it for an orphan.
-        lock(&kept).extend(names.iter().cloned());
+        let mut kept = lock(&self.kept);
+        if let Some(name) = names.iter().find(|name| kept.contains(*name)) {
+            return Err(Error::NameTaken { name: name.clone() });
+        }
+        kept.extend(names.iter().cloned());
+        drop(kept);
+        let place = Place {
+            remains,
+            names,
+            kept: Arc::clone(&self.kept),
+            owed: Arc::clone(&self.owed),
+            life: keeper.life.subscribe(),
+        };
         self.spawn_task(async move {
-            keeper.keep(order, told).await;
-            let mut owed = lock(&owed);
-            if !life.borrow().problems.is_empty() && owed.len() < MOST_OWED {
-                owed.push(remains);
+            let given_up = keeper.given_up.clone();
+            tokio::select! {
+                () = keeper.keep(order, told) => {}
+                () = given_up.notified() => {}
             }
-            drop(owed);
-            lock(&kept).retain(|name| !names.contains(name));
+            drop(place);
         });
+        Ok(())
     }
 
     /// Removes what could not be removed before, now that the engine answers.
     fn remove_owed(&self) {
         if !lock(&self.owed).is_empty() {
-            self.spawn_task(remove(self.engine.clone(), Arc::clone(&self.owed)));
+            let (owed, kept) = (Arc::clone(&self.owed), Arc::clone(&self.kept));
+            self.spawn_task(remove(self.engine.clone(), owed, kept));
         }
     }
 
@@ -173,18 +187,54 @@ impl Manager {
     }
 
     /// Ends every sandbox whose handle was dropped, and waits until nothing is left. The handles come first.
+    ///
+    /// An engine that does not answer any more is not waited for: what is left there is an orphan of this process.
     pub async fn close(&self) {
         let mut keepers = std::mem::take(&mut *lock(&self.keepers));
-        while keepers.join_next().await.is_some() {}
-        remove(self.engine.clone(), Arc::clone(&self.owed)).await;
+        let all = async {
+            while keepers.join_next().await.is_some() {}
+            remove(
+                self.engine.clone(),
+                Arc::clone(&self.owed),
+                Arc::clone(&self.kept),
+            )
+            .await;
+        };
+        tokio::select! {
+            () = all => {}
+            () = self.engine.silence() => {}
+        }
     }
 }
 
-/// Removes what is owed, until something cannot be removed.
-async fn remove(engine: ContainerRuntime, owed: Arc<Mutex<Vec<Remains>>>) {
+/// The place of a sandbox among those that have a keeper; dropping it gives it up.
+struct Place {
+    remains: Remains,
+    names: Vec<String>,
+    kept: Arc<Mutex<HashSet<String>>>,
+    owed: Arc<Mutex<Vec<Remains>>>,
+    life: watch::Receiver<Life>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let life = self.life.borrow();
+        let is_left = !matches!(life.state, State::Destroyed(_)) || !life.problems.is_empty();
+        let mut owed = lock(&self.owed);
+        if is_left && owed.len() < MOST_OWED {
+            owed.push(self.remains.clone());
+        }
+        drop(owed);
+        lock(&self.kept).retain(|name| !self.names.contains(name));
+    }
+}
+
+/// Removes what is owed, until something cannot be removed. Who has a name by now has a keeper, and owes nothing.
+async fn remove(engine: ContainerRuntime, owed: Arc<Mutex<Vec<Remains>>>, kept: Arc<Mutex<HashSet<String>>>) {
     let all = lock(&owed).clone();
     for remains in all {
-        if !clean(&engine, &remains, Duration::ZERO).await.is_empty() {
+        let is_kept = lock(&kept).contains(remains.container.as_str());
+        if !is_kept && !clean(&engine, &remains, Duration::ZERO).await.is_empty() {
             return;
         }
         lock(&owed).retain(|other| *other != remains);
@@ -247,12 +297,36 @@ impl Sandbox {
         self.ended().await
     }
 
+    /// Has its processes killed, if the engine does so in that time; otherwise their keeper ends them.
+    pub(super) async fn kill(&self, patience: Duration) {
+        let killed = tokio::time::timeout(patience, self.engine.kill(&self.id)).await;
+        if !matches!(killed, Ok(Ok(()))) {
+            let _ = self.commands.send(Command::Stop).await;
+        }
+    }
+
     /// Waits until nothing is left of it.
     pub async fn ended(&self) -> Life {
         let destroyed = |life: &Life| matches!(life.state, State::Destroyed(_));
         // A keeper goes away only when its work is done.
         let _ = self.life.clone().wait_for(destroyed).await;
         self.life()
+    }
+
+    /// Waits until nothing is left of it, or its engine does not answer any more. What is left then is an orphan.
+    pub(super) async fn ended_or_lost(&self) -> Life {
+        tokio::select! {
+            life = self.ended() => life,
+            () = self.engine.silence() => {
+                self.given_up.notify_one();
+                let mut life = self.life();
+                life.problems.push(format!(
+                    "the container engine does not answer; it may have kept the container {}, which is removed by a later run",
+                    self.name
+                ));
+                life
+            }
+        }
     }
 
     async fn command(

@@ -20,6 +20,7 @@ mod error;
 mod filters;
 mod frame;
 pub mod image;
+pub mod info;
 pub mod keepalive;
 mod keeper;
 pub mod manager;

@@ -9,9 +9,8 @@ use tokio::sync::mpsc;
 use super::backend::Settings;
 use super::frame::Frame;
 use super::keeper::Order;
-use super::manager::Manager;
+use super::manager::{Manager, Sandbox};
 use super::places::Places;
-use super::runtime::Id;
 use super::spec::{Network, OciRuntime, Spec};
 use super::streams::{Attached, Input, Logs};
 use super::{Error, Life, RunError};
@@ -65,16 +64,9 @@ pub(super) async fn run(
     };
     let (sandbox, attached) = manager.sandbox(order).await?;
     let attached = attached.ok_or(Error::Closing)?;
-    let id = sandbox.id().clone();
-    let (heard, interruption) = attend(
-        manager,
-        &id,
-        attached,
-        (&request.limits, places.workdir()),
-        connection,
-    )
-    .await;
-    let life = sandbox.ended().await;
+    let bounds = (&request.limits, places.workdir());
+    let (heard, interruption) = attend(&sandbox, attached, bounds, connection).await;
+    let life = sandbox.ended_or_lost().await;
     let (outcome, exit_code) = conclude(&life, interruption, heard.broken.is_some());
     let taken = places.harvest(destination, request.limits.disk.0);
     let runtime = manager.engine().flavor().runtime();
@@ -94,8 +86,7 @@ pub(super) async fn run(
 
 /// Listens to a container until it has ended, and ends it where it goes past its bounds.
 async fn attend(
-    manager: &Manager,
-    id: &Id,
+    sandbox: &Sandbox,
     attached: Attached,
     (limits, workdir): (&Limits, &Workdir),
     connection: Connection,
@@ -106,22 +97,33 @@ async fn attend(
     let mut deadline = std::pin::pin!(tokio::time::sleep(limits.timeout.as_duration()));
     let mut taken_back = std::pin::pin!(taken_back(connection.cancelled));
     let mut overfull = std::pin::pin!(overfull(workdir.path().to_path_buf(), limits.disk.0, soon));
-    let mut fed = false;
+    let mut ended = std::pin::pin!(sandbox.ended());
+    let (mut fed, mut over, mut heard) = (false, false, None);
+    // A program may close its streams long before it ends, and an engine that goes away cuts them off.
     let interruption = loop {
         tokio::select! {
-            heard = &mut listening => return (heard, None),
+            all = &mut listening, if heard.is_none() => heard = Some(all),
             () = &mut feeding, if !fed => fed = true,
+            _ = &mut ended, if !over => over = true,
             () = &mut deadline => break Interruption::TimedOut,
             () = &mut taken_back => break Interruption::Cancelled,
             () = &mut overfull => break Interruption::DiskFull,
         }
+        match heard.take() {
+            Some(heard) if over => return (heard, None),
+            partly => heard = partly,
+        }
     };
-    let killed = manager.engine().kill(id).await;
     // What it wrote before is still on its way. A broken engine, or a caller who has stopped reading, is not waited for.
-    let heard = match tokio::time::timeout(PATIENCE, listening).await {
-        Ok(heard) => heard,
-        Err(_) => Heard::nothing(limits, killed.err()),
+    let rest = async {
+        match heard {
+            Some(heard) => heard,
+            None => tokio::time::timeout(PATIENCE, listening)
+                .await
+                .unwrap_or_else(|_| Heard::nothing(limits)),
+        }
     };
+    let ((), heard) = tokio::join!(sandbox.kill(PATIENCE), rest);
     (heard, Some(interruption))
 }
 
@@ -153,13 +155,11 @@ async fn listen(mut output: Logs, limits: &Limits, mut watcher: Option<mpsc::Sen
 }
 
 impl Heard {
-    fn nothing(limits: &Limits, error: Option<Error>) -> Self {
+    fn nothing(limits: &Limits) -> Self {
         Self {
             stdout: Capture::new(limits.max_output).finish(),
             stderr: Capture::new(limits.max_output).finish(),
-            broken: Some(
-                error.map_or_else(|| "its output did not end".to_owned(), |error| error.to_string()),
-            ),
+            broken: Some("its output did not end".to_owned()),
         }
     }
 }

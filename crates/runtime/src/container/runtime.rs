@@ -16,12 +16,15 @@ use super::answers;
 use super::endpoint::{self, Address, Surroundings};
 use super::error::Asked;
 use super::filters::Filters;
-use super::spec::{Image, Name, OciRuntime, Spec};
+use super::info::{self, Info};
+use super::spec::{Image, Name, Spec};
 use super::wire::{API_VERSION, Wire};
 use super::{Error, Flavor};
 
 /// How long an engine may take to look something up.
 const QUICK: Duration = Duration::from_secs(15);
+/// How long one that is asked nothing but whether it is there may take; also how long after that it is asked again.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How long it may take to make or remove something.
 const SLOW: Duration = Duration::from_secs(60);
 
@@ -96,44 +99,6 @@ pub struct Version {
     pub api: String,
 }
 
-/// What an engine says of itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Info {
-    /// The OCI runtimes that it knows.
-    pub runtimes: Vec<String>,
-    /// The one that it uses by itself.
-    pub default_runtime: String,
-    /// Whether it runs without the rights of root.
-    pub rootless: bool,
-    /// The version of the control groups: `1` or `2`.
-    pub cgroup_version: Option<String>,
-}
-
-impl Info {
-    /// What will make a container for which this was asked; [`OciRuntime::Default`] if it is none that we know.
-    ///
-    /// # Errors
-    /// If the engine would make it with another one.
-    pub fn oci_runtime(&self, flavor: Flavor, wanted: OciRuntime) -> Result<OciRuntime, Error> {
-        let Some(name) = wanted.name() else {
-            return Ok(OciRuntime::named(&self.default_runtime));
-        };
-        let known = match flavor {
-            Flavor::Docker => self.runtimes.clone(),
-            // It passes over what a request says of it.
-            Flavor::Podman => vec![self.default_runtime.clone()],
-        };
-        match known.iter().any(|known| known == name) {
-            true => Ok(wanted),
-            false => Err(Error::OciRuntime {
-                flavor,
-                wanted: name,
-                known,
-            }),
-        }
-    }
-}
-
 /// A thing in an engine, with the labels on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
@@ -166,10 +131,8 @@ impl ContainerRuntime {
         let mut first = None;
         for address in endpoint::candidates(flavor, surroundings)? {
             match Self::at(flavor, address, surroundings).await {
-                Ok(runtime) => {
-                    runtime.usable().await?;
-                    return Ok(runtime);
-                }
+                Ok(runtime) => return Ok(runtime),
+                Err(error @ Error::TooOld { .. }) => return Err(error),
                 // A socket that is closed to us says more than one that does not exist.
                 Err(error @ Error::NotPermitted { .. }) => first = Some(error),
                 Err(error) => first = first.or(Some(error)),
@@ -191,6 +154,8 @@ impl ContainerRuntime {
             what: "engine",
         };
         wire.probe().await.map_err(|error| asked(&address).io(error))?;
+        let versions = within(QUICK, asked(&address), answers::versions(&wire)).await?;
+        let wire = wire.speaking(info::spoken(flavor, &versions)?);
         let version = ClientVersion {
             major_version: API_VERSION.0 as usize,
             minor_version: API_VERSION.1 as usize,
@@ -230,22 +195,6 @@ impl ContainerRuntime {
         &self.address
     }
 
-    async fn usable(&self) -> Result<(), Error> {
-        let version = self.version().await?;
-        let number = |text: &str| text.parse::<u32>().ok();
-        let api = version
-            .api
-            .split_once('.')
-            .and_then(|(a, b)| Some((number(a)?, number(b)?)));
-        if api.is_some_and(|api| api >= API_VERSION) {
-            return Ok(());
-        }
-        Err(Error::TooOld {
-            flavor: self.flavor,
-            version: super::error::words(&version.api),
-        })
-    }
-
     /// Whether it answers.
     ///
     /// # Errors
@@ -253,6 +202,13 @@ impl ContainerRuntime {
     pub async fn ping(&self) -> Result<(), Error> {
         let asked = self.asked("reach the engine", "engine");
         within(QUICK, asked, self.docker.ping()).await.map(drop)
+    }
+
+    /// Ends when it does not answer any more.
+    pub(super) async fn silence(&self) {
+        while let Ok(Ok(_)) = tokio::time::timeout(PATIENCE, self.docker.ping()).await {
+            tokio::time::sleep(PATIENCE).await;
+        }
     }
 
     /// Its version.
@@ -280,7 +236,7 @@ impl ContainerRuntime {
         let options = info.security_options.unwrap_or_default();
         Ok(Info {
             runtimes,
-            default_runtime: program(&info.default_runtime.unwrap_or_default()),
+            default_runtime: info::program(&info.default_runtime.unwrap_or_default()),
             rootless: options.iter().any(|option| option.contains("name=rootless")),
             cgroup_version: info.cgroup_version.map(|version| version.to_string()),
         })
@@ -442,17 +398,25 @@ impl ContainerRuntime {
     /// Makes a volume, with the labels that tell whose it is.
     ///
     /// # Errors
-    /// If the engine says no.
+    /// If there is one of that name with others, or the engine says no.
     pub async fn create_volume(&self, name: &Name, labels: HashMap<String, String>) -> Result<(), Error> {
         let asked = self.asked("make a volume", name.as_str());
         let body = VolumeCreateRequest {
             name: Some(name.as_str().to_owned()),
-            labels: Some(labels),
+            labels: Some(labels.clone()),
             ..VolumeCreateRequest::default()
         };
-        within(SLOW, asked, self.docker.create_volume(body))
-            .await
-            .map(drop)
+        let made = within(SLOW, asked, self.docker.create_volume(body)).await?;
+        // An engine gives out the one that is there if the name is taken.
+        match labels
+            .iter()
+            .all(|(key, value)| made.labels.get(key) == Some(value))
+        {
+            true => Ok(()),
+            false => Err(Error::NameTaken {
+                name: name.to_string(),
+            }),
+        }
     }
 
     /// Removes a volume. One that does not exist is no error.
@@ -564,11 +528,6 @@ pub(super) async fn within<T>(
             patience,
         }),
     }
-}
-
-/// The name of an OCI runtime; Podman says the whole path of one that it was started with.
-fn program(path: &str) -> String {
-    path.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
 /// An engine's filter finds names by a part of them; what it finds is looked at again.

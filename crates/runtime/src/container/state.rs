@@ -36,7 +36,7 @@ pub enum Failure {
     OutOfMemory,
     /// Its first process ended by itself.
     Crashed,
-    /// Somebody else removed it, or the engine forgot it.
+    /// Somebody else removed it, or the engine went away.
     Vanished,
 }
 

@@ -18,13 +18,14 @@ use tokio::task::JoinSet;
 use super::check;
 use super::endpoint::Address;
 
-/// The version that is spoken: what Docker 20.10 and Podman 4 offer.
+/// The version that is spoken, to engines that still do: what Docker 20.10 and Podman 4 offer.
 pub(super) const API_VERSION: (u32, u32) = (1, 41);
 
 /// The connections that are open, each driven by a task that ends with this.
 #[derive(Debug, Clone)]
 pub(super) struct Wire {
     address: Address,
+    version: (u32, u32),
     tasks: Arc<Mutex<JoinSet<()>>>,
 }
 
@@ -32,8 +33,21 @@ impl Wire {
     pub(super) fn new(address: Address) -> Self {
         Self {
             address,
+            version: API_VERSION,
             tasks: Arc::default(),
         }
+    }
+
+    /// The same, in another version of the API.
+    pub(super) fn speaking(mut self, version: (u32, u32)) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// Asks the engine which versions it speaks; in none of them, for it would refuse one that it does not speak.
+    pub(super) async fn versions(&self) -> Result<Response<Incoming>, Error> {
+        let request = Request::get("/version").header(HOST, HeaderValue::from_static("engine"));
+        self.send(request.body(Either::Left(Full::default()))?).await
     }
 
     /// That somebody listens.
@@ -46,7 +60,11 @@ impl Wire {
 
     /// Sends a request on a connection of its own.
     pub(super) async fn request(self, request: BollardRequest) -> Result<Response<Incoming>, Error> {
-        let request = looked_at(request).await?;
+        let request = looked_at(request, self.version).await?;
+        self.send(request).await
+    }
+
+    async fn send(&self, request: BollardRequest) -> Result<Response<Incoming>, Error> {
         match &self.address {
             Address::Unix(path) => self.speak(UnixStream::connect(path).await?, request).await,
             Address::Loopback(address) => self.speak(TcpStream::connect(address).await?, request).await,
@@ -73,9 +91,10 @@ impl Wire {
 }
 
 /// The request as it goes out, if it may.
-async fn looked_at(request: BollardRequest) -> Result<BollardRequest, Error> {
+async fn looked_at(request: BollardRequest, version: (u32, u32)) -> Result<BollardRequest, Error> {
     let (mut parts, body) = request.into_parts();
-    parts.uri = versioned(&parts.uri).ok_or_else(|| refused("the address of a request is malformed"))?;
+    parts.uri =
+        versioned(&parts.uri, version).ok_or_else(|| refused("the address of a request is malformed"))?;
     parts.headers.insert(HOST, HeaderValue::from_static("engine"));
     let whole = match body {
         Either::Left(whole) => match whole.collect().await {
@@ -95,8 +114,7 @@ async fn looked_at(request: BollardRequest) -> Result<BollardRequest, Error> {
 }
 
 /// Path and query alone, with the version: what an engine makes of a path without one depends on the engine.
-fn versioned(uri: &Uri) -> Option<Uri> {
-    let (major, minor) = API_VERSION;
+fn versioned(uri: &Uri, (major, minor): (u32, u32)) -> Option<Uri> {
     format!("/v{major}.{minor}{}", uri.path_and_query()?).parse().ok()
 }
 

@@ -187,7 +187,8 @@ async fn orphans_are_removed_and_nobody_elses() {
         let mut orphan = spec(&["sleep", "600"]);
         orphan.owner = dead.clone();
         engine.create(&orphan).await.unwrap();
-        engine.start(&Id::from(&orphan.name)).await.unwrap();
+        // Any run beside this test may remove it first.
+        let _ = engine.start(&Id::from(&orphan.name)).await;
         let volume = Name::unused();
         engine
             .create_volume(&volume, crate::container::spec::labels(&dead, "test"))
@@ -201,12 +202,11 @@ async fn orphans_are_removed_and_nobody_elses() {
 
         let swept = sweeping.sweep().await.unwrap();
         assert!(swept.failed.is_empty(), "{swept:?}");
-        for name in [&orphan.name, &volume] {
-            assert!(
-                swept.removed.iter().any(|removed| removed == name.as_str()),
-                "{swept:?}"
-            );
-        }
+        let mut all = engine.list().await.unwrap();
+        all.extend(engine.list_volumes().await.unwrap());
+        let there = |name: &Name| all.iter().any(|found| found.name == name.as_str());
+        assert!(!there(&orphan.name) && !there(&volume), "{swept:?}");
+        assert!(there(kept.name()) && there(&foreign), "{swept:?}");
         assert!(
             !swept
                 .removed
@@ -315,4 +315,91 @@ async fn what_could_not_be_removed_is_removed_once_the_engine_answers() {
         manager.close().await;
         assert_eq!(left(&engine, &manager).await, Vec::<String>::new());
     }
+}
+/// A name that is taken is refused, and who has it is left alone.
+#[tokio::test]
+async fn a_name_is_had_once() {
+    for engine in engines().await {
+        let (first, second) = (manager(&engine).await, manager(&engine).await);
+        let kept = order(&first, &["sleep", "600"], LONG);
+        let name = kept.spec.name.clone();
+        let kept = sandbox(&first, kept).await.unwrap();
+        for manager in [&first, &second] {
+            let mut again = order(manager, &["sleep", "600"], LONG);
+            again.spec.name = name.clone();
+            let volume = again.spec.output.clone().unwrap();
+            let error = sandbox(manager, again).await.unwrap_err();
+            assert!(matches!(error, Error::NameTaken { .. }), "{error}");
+            let volumes = engine.list_volumes().await.unwrap();
+            assert!(!volumes.iter().any(|found| found.name == volume.as_str()));
+        }
+        let mut same_volume = order(&second, &["sleep", "600"], LONG);
+        let theirs = Name::unused();
+        let labels = crate::container::spec::labels(first.owner(), "test");
+        engine.create_volume(&theirs, labels).await.unwrap();
+        same_volume.spec.output = Some(theirs.clone());
+        let error = sandbox(&second, same_volume).await.unwrap_err();
+        assert!(matches!(error, Error::NameTaken { .. }), "{error}");
+        engine.remove_volume(&theirs).await.unwrap();
+        second.sweep().await.unwrap();
+        first.sweep().await.unwrap();
+        let status = engine.inspect(kept.id()).await.unwrap().status;
+        assert_eq!(status, crate::container::runtime::Status::Running);
+        kept.stop().await;
+        assert_eq!(left(&engine, &first).await, Vec::<String>::new());
+        assert_eq!(left(&engine, &second).await, Vec::<String>::new());
+    }
+}
+
+/// Two hundred, half of them in each engine.
+#[tokio::test]
+async fn sandboxes_leave_nothing_however_many_there_were() {
+    for engine in engines().await {
+        let manager = manager(&engine).await;
+        let mut ids = Vec::new();
+        for _ in 0..25 {
+            let four = [(); 4].map(|()| sandbox(&manager, order(&manager, &["sleep", "600"], LONG)));
+            for sandbox in futures_util::future::join_all(four).await {
+                let sandbox = sandbox.unwrap();
+                ids.push(sandbox.id().as_str().to_owned());
+                // What nobody holds any more is ended behind our back.
+                drop(sandbox);
+            }
+        }
+        manager.close().await;
+        assert_eq!(left(&engine, &manager).await, Vec::<String>::new());
+        let named = |name: &str| ids.iter().any(|id| name.contains(id));
+        let groups = groups(std::path::Path::new("/sys/fs/cgroup"), 3);
+        let groups: Vec<_> = groups.into_iter().filter(|name| named(name)).collect();
+        assert_eq!(groups, Vec::<String>::new());
+        // Monitors end by themselves a moment after their containers.
+        let deadline = Instant::now() + LONG;
+        while commands().iter().any(|line| named(line)) {
+            assert!(Instant::now() < deadline);
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// The control groups of this machine, to some depth.
+fn groups(place: &std::path::Path, depth: u32) -> Vec<String> {
+    let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let mut found = Vec::new();
+    for directory in directories {
+        found.push(directory.file_name().to_string_lossy().into_owned());
+        if depth > 0 {
+            found.extend(groups(&directory.path(), depth - 1));
+        }
+    }
+    found
+}
+
+/// The command lines of this machine's processes.
+fn commands() -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines
+        .map(|line| String::from_utf8_lossy(&line).into_owned())
+        .collect()
 }

@@ -1,0 +1,123 @@
+//! What an engine says of itself, and what follows from it.
+
+use super::answers::Versions;
+use super::spec::OciRuntime;
+use super::wire::API_VERSION;
+use super::{Error, Flavor};
+
+/// What an engine says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Info {
+    /// The OCI runtimes that it knows.
+    pub runtimes: Vec<String>,
+    /// The one that it uses by itself.
+    pub default_runtime: String,
+    /// Whether it runs without the rights of root.
+    pub rootless: bool,
+    /// The version of the control groups: `1` or `2`.
+    pub cgroup_version: Option<String>,
+}
+
+impl Info {
+    /// What will make a container for which this was asked; [`OciRuntime::Default`] if it is none that we know.
+    ///
+    /// # Errors
+    /// If the engine would make it with another one.
+    pub fn oci_runtime(&self, flavor: Flavor, wanted: OciRuntime) -> Result<OciRuntime, Error> {
+        let Some(name) = wanted.name() else {
+            return Ok(OciRuntime::named(&self.default_runtime));
+        };
+        let known = match flavor {
+            Flavor::Docker => self.runtimes.clone(),
+            // It passes over what a request says of it.
+            Flavor::Podman => vec![self.default_runtime.clone()],
+        };
+        match known.iter().any(|known| known == name) {
+            true => Ok(wanted),
+            false => Err(Error::OciRuntime {
+                flavor,
+                wanted: name,
+                known,
+            }),
+        }
+    }
+}
+
+/// The name of an OCI runtime; Podman says the whole path of one that it was started with.
+pub(super) fn program(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+/// The version of the API that both sides know: ours, or the oldest that an engine of later days still speaks.
+pub(super) fn spoken(flavor: Flavor, versions: &Versions) -> Result<(u32, u32), Error> {
+    let number = |text: &str| text.parse::<u32>().ok();
+    let version = |text: &str| {
+        let (major, minor) = text.split_once('.')?;
+        Some((number(major)?, number(minor)?))
+    };
+    match version(&versions.newest) {
+        Some(newest) if newest >= API_VERSION => {
+            let oldest = version(&versions.oldest).unwrap_or(API_VERSION);
+            Ok(oldest.max(API_VERSION))
+        }
+        _ => Err(Error::TooOld {
+            flavor,
+            version: super::error::words(&versions.newest),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_is_taken_at_its_word_about_oci_runtimes() {
+        let info = Info {
+            runtimes: vec!["crun".to_owned(), "runc".to_owned()],
+            default_runtime: program("/usr/bin/crun"),
+            rootless: false,
+            cgroup_version: None,
+        };
+        let check = |flavor, wanted, expected: Option<OciRuntime>| {
+            assert_eq!(
+                info.oci_runtime(flavor, wanted).ok(),
+                expected,
+                "{flavor:?} {wanted:?}"
+            );
+        };
+        for flavor in [Flavor::Docker, Flavor::Podman] {
+            check(flavor, OciRuntime::Default, Some(OciRuntime::Crun));
+            check(flavor, OciRuntime::Crun, Some(OciRuntime::Crun));
+            check(flavor, OciRuntime::Runsc, None);
+        }
+        check(Flavor::Docker, OciRuntime::Runc, Some(OciRuntime::Runc));
+        check(Flavor::Podman, OciRuntime::Runc, None);
+        let other = Info {
+            default_runtime: "youki".to_owned(),
+            ..info
+        };
+        let chosen = other.oci_runtime(Flavor::Docker, OciRuntime::Default);
+        assert_eq!(chosen.ok(), Some(OciRuntime::Default));
+    }
+
+    #[test]
+    fn both_sides_know_the_version_that_is_spoken() {
+        let check = |newest: &str, oldest: &str, expected| {
+            let versions = Versions {
+                newest: newest.to_owned(),
+                oldest: oldest.to_owned(),
+            };
+            assert_eq!(
+                spoken(Flavor::Docker, &versions).ok(),
+                expected,
+                "{newest} {oldest}"
+            );
+        };
+        check("1.41", "1.12", Some((1, 41)));
+        check("1.52", "1.44", Some((1, 44)));
+        check("2.0", "", Some((1, 41)));
+        check("1.40", "1.12", None);
+        check("", "", None);
+    }
+}
