@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ringfence_policy::{Language, Request};
-use ringfence_runtime::backend::{Backend, Error, InContainers, Reason, Running};
+use ringfence_runtime::backend::{Backend, Error, InContainers, Missing, Reason, Running};
 use ringfence_runtime::container::keepalive::Wanted;
 use ringfence_runtime::container::{Containers, Flavor};
 use ringfence_runtime::local::{self, Connection, Fence, Local, Settings};
@@ -72,6 +72,10 @@ pub(crate) struct NearbyContainers {
 }
 
 impl InContainers for NearbyContainers {
+    fn missing(&self, flavor: Flavor) -> Missing<'_> {
+        self.own.missing(flavor)
+    }
+
     fn run_in<'a>(
         &'a self,
         flavor: Flavor,

@@ -69,10 +69,7 @@ pub(crate) fn of_calls(context: &Context) -> anyhow::Result<SandboxSettings> {
         },
         mounts: mounts(context)?,
         outputs: outputs(context),
-        fallback: match code.fallback {
-            values::Fallback::None => Fallback::None,
-            values::Fallback::Local => Fallback::Local,
-        },
+        fallback: code.fallback.into(),
     })
 }
 
@@ -230,4 +227,13 @@ fn own_user() -> User {
             gid: found.gid(),
         },
     )
+}
+
+impl From<values::Fallback> for Fallback {
+    fn from(fallback: values::Fallback) -> Self {
+        match fallback {
+            values::Fallback::None => Self::None,
+            values::Fallback::Local => Self::Local,
+        }
+    }
 }

@@ -51,6 +51,7 @@ pub(crate) fn build(
         rules: local::rules(&settings, context),
         code: CodeSettings {
             runtime: config.sandbox.runtime,
+            fallback: config.sandbox.docker.fallback.into(),
             limits: high::default_limits(config),
             fence: high::default_fence(config).into(),
             variables: high::passed_variables(context)?,

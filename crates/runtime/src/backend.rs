@@ -27,8 +27,14 @@ pub trait Backend: fmt::Debug + Send + Sync {
     ) -> Running<'a>;
 }
 
+/// What says, once awaited, why there is no container engine, if there is none.
+pub type Missing<'a> = Pin<Box<dyn Future<Output = Option<Error>> + Send + 'a>>;
+
 /// A place from which containers of requests are made.
 pub trait InContainers: fmt::Debug + Send + Sync {
+    /// Asks for a container engine.
+    fn missing(&self, flavor: Flavor) -> Missing<'_>;
+
     /// Runs a request to its end in a container of its own.
     fn run_in<'a>(
         &'a self,
@@ -91,6 +97,13 @@ impl Backend for Local {
 }
 
 impl InContainers for Containers {
+    fn missing(&self, flavor: Flavor) -> Missing<'_> {
+        Box::pin(async move {
+            let error = Error::from(self.manager(flavor).await.err()?);
+            (error.reason == Reason::Unavailable).then_some(error)
+        })
+    }
+
     fn run_in<'a>(
         &'a self,
         flavor: Flavor,

@@ -32,7 +32,7 @@ pub use error::{ErrorKind, ToolError};
 pub use limits::{Allowance, AtLimit, Extension, ToolLimits};
 pub use overtime::Approvals;
 pub(crate) use review::Around;
-pub use sandbox::{Fallback, SandboxSettings};
+pub use sandbox::{Fallback, SandboxSettings, place};
 pub use tool::{Answer, Clock, Definition, Effects, Tool};
 
 use crate::approval::Asked;
@@ -91,6 +91,8 @@ pub struct CodeSettings {
     pub network: Network,
     /// The backend that it runs on unless the caller names another.
     pub runtime: RuntimeKind,
+    /// What happens where that is a container, and there is no container engine.
+    pub fallback: Fallback,
     /// What it may use.
     pub limits: Limits,
     /// How strongly it is fenced.

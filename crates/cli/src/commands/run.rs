@@ -8,6 +8,7 @@ use ringfence_policy::{ExecutionResult, Outcome, RuntimeKind, SessionFacts};
 use ringfence_runtime::backend::{Backend, Error, InContainers as _};
 use ringfence_runtime::container::Flavor;
 use ringfence_runtime::execute::{Order, execute};
+use ringfence_runtime::kernel::place;
 use ringfence_runtime::local::{Chunk, Connection, Stream, Warmth, notice, session_ended};
 use ringfence_runtime::pyodide::Pyodide;
 use tokio::sync::{mpsc, watch};
@@ -44,15 +45,17 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode>
         socket,
         settings: local::settings(&plan.settings, Warmth::Cold, context)?,
     };
-    let order = Order {
-        request: plan.request.clone(),
-        runtime: plan.runtime,
-        fence: plan.fence.into(),
-        output_directory: plan.output_dir.clone(),
-    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
+    let fallback = context.config()?.sandbox.docker.fallback.into();
+    let (place, instead) = runtime.block_on(place(plan.runtime, fallback, &containers));
+    let order = Order {
+        request: plan.request.clone(),
+        runtime: place,
+        fence: plan.fence.into(),
+        output_directory: plan.output_dir.clone(),
+    };
     let pyodide = Arc::new(pyodide::pyodide(0, context)?);
     let result = runtime.block_on(execute(&rules, &order, async |order: &Order| {
         attend(&plan, order, (&backend, &containers, &pyodide)).await
@@ -61,7 +64,8 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode>
     runtime.block_on(pyodide::close(pyodide));
     // A thread may still wait for input that never comes.
     runtime.shutdown_background();
-    let result = result.map_err(Failure::from)?;
+    let mut result = result.map_err(Failure::from)?;
+    result.meta.warnings.extend(instead);
     finish(&result, plan.report, plan.output_dir.is_some(), context.ui)
 }
 

@@ -233,6 +233,7 @@ fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static s
         "engine.console" | "engine.listen" => (false, "it would decide where you are asked"),
         "sandbox.docker.image" | "sandbox.docker.cpu_limit" | "sandbox.docker.memory_limit" => return None,
         "sandbox.docker.network_enabled" => (value == false, "it would let programs reach a network"),
+        "sandbox.docker.fallback" => (value == "none", "it would run programs without a container"),
         "sandbox.docker.oci_runtime" => (value == "runsc", OCI_RUNTIME),
         // Another runtime than `local` answers that it is not available.
         "sandbox.type" => (value != "local", "you asked for another runtime"),

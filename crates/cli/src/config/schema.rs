@@ -144,6 +144,8 @@ pub(crate) struct Docker {
     pub(crate) memory_limit: Bytes,
     /// What makes the container: `runc`, `crun`, `runsc` (gVisor), or `default`, the container engine's choice.
     pub(crate) oci_runtime: values::OciRuntime,
+    /// What runs programs where there is no container engine: `local`, the fence of this machine, or `none`.
+    pub(crate) fallback: values::Fallback,
 }
 
 impl Default for Docker {
@@ -154,6 +156,7 @@ impl Default for Docker {
             cpu_limit: values::cpus("0.5"),
             memory_limit: Bytes::mib(256),
             oci_runtime: values::OciRuntime::Default,
+            fallback: values::Fallback::None,
         }
     }
 }

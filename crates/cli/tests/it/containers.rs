@@ -471,6 +471,47 @@ fn a_socket_that_is_closed_to_us_is_told_with_the_fix() {
     }
 }
 
+/// Only where that is configured, and the result says so; nothing of the input is lost.
+#[test]
+fn the_fence_of_this_machine_takes_over_as_configured() {
+    let dir = Dir::new();
+    let run = |args: &[&str], fallback: &str| {
+        let mut command = dir.command(["run", "--runtime", "docker"].iter().chain(args));
+        command.env("DOCKER_HOST", "unix:///no/such.sock");
+        command.env("RINGFENCE_SANDBOX_DOCKER_FALLBACK", fallback);
+        finish(&mut command, b"read")
+    };
+    let code = "print(input())";
+    run(&["-c", code], "none").refused(125, "Docker daemon not available");
+    let output = run(&["--stdin", "-", "--json", "-c", code], "local");
+    let result: Value = serde_json::from_str(output.ok()).unwrap();
+    assert_eq!(result["stdout"], "read\n", "{result}");
+    assert_eq!(result["meta"]["runtime"], "local");
+    assert_eq!(result["meta"]["isolation"]["seccomp"], "fence");
+    let warning = result["meta"]["warnings"][0].as_str().unwrap();
+    assert!(
+        warning.contains("there was no container (Docker daemon not available"),
+        "{warning}"
+    );
+    let mut tool = dir.command([
+        "tool",
+        "run_code",
+        r#"{"code": "print(1)", "runtime": "docker"}"#,
+        "--json",
+    ]);
+    tool.env("DOCKER_HOST", "unix:///no/such.sock");
+    tool.env("RINGFENCE_SANDBOX_DOCKER_FALLBACK", "local");
+    let answer: Value = serde_json::from_str(finish(&mut tool, b"").ok()).unwrap();
+    assert_eq!(answer["meta"]["runtime"], "local", "{answer}");
+    dir.write("work/ringfence.toml", "[sandbox.docker]\nfallback = 'local'\n");
+    let mut project = dir.command(["run", "--runtime", "docker", "-c", "1"]);
+    let passed_over = finish(project.env("DOCKER_HOST", "unix:///no/such.sock"), b"");
+    passed_over.refused(
+        2,
+        "`sandbox.docker.fallback` may not be set by a project's own file",
+    );
+}
+
 #[test]
 fn a_tool_runs_code_in_a_container() {
     for engine in engines() {

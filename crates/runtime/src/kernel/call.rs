@@ -197,13 +197,20 @@ impl Call<'_> {
     ) -> Result<ExecutionResult, ToolError> {
         let kernel = self.kernel;
         let room = self.room(&request);
+        let wanted = runtime.unwrap_or(kernel.code.runtime);
+        let (runtime, instead) = match &kernel.containers {
+            Some(containers) => sandbox::place(wanted, kernel.code.fallback, containers.as_ref()).await,
+            None => (wanted, None),
+        };
         let order = Order {
             request,
-            runtime: runtime.unwrap_or(kernel.code.runtime),
+            runtime,
             fence: kernel.code.fence,
             output_directory: None,
         };
-        self.order((&order, None), room, stdin).await
+        let mut result = self.order((&order, None), room, stdin).await?;
+        result.meta.warnings.extend(instead);
+        Ok(result)
     }
 
     /// Has an order carried out: in the container that is wanted, if one is.

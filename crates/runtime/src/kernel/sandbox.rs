@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use ringfence_policy::{Bytes, ExecutionResult, Language, Limits, Mount, Network};
+use ringfence_policy::{Bytes, ExecutionResult, Language, Limits, Mount, Network, RuntimeKind};
 
 use super::{Call, ErrorKind, Parts, ToolError};
-use crate::backend;
+use crate::backend::{self, InContainers};
+use crate::container::Flavor;
 use crate::container::keepalive::Wanted;
 use crate::container::outputs::Outputs;
 use crate::execute::Order;
@@ -127,6 +128,22 @@ pub(super) async fn run(
             Ok(result)
         }
         Some((Fallback::None, _)) | None => Err(error),
+    }
+}
+
+/// Where a program runs that is meant for `runtime`, and what its result says of that. Standard input is still untouched.
+pub async fn place(
+    runtime: RuntimeKind,
+    fallback: Fallback,
+    containers: &dyn InContainers,
+) -> (RuntimeKind, Option<String>) {
+    let missing = match (Flavor::of(runtime), fallback) {
+        (Some(flavor), Fallback::Local) => containers.missing(flavor).await,
+        (Some(_), Fallback::None) | (None, _) => None,
+    };
+    match missing {
+        Some(error) => (RuntimeKind::Local, Some(instead(&error.message, "fenced"))),
+        None => (runtime, None),
     }
 }
 

@@ -16,7 +16,7 @@ use ringfence_runtime::execute::Rules;
 use ringfence_runtime::fetch::{Fetcher, Trust};
 use ringfence_runtime::files;
 use ringfence_runtime::kernel::{
-    AtLimit, Attention, Caller, CodeSettings, Kernel, Parts, Surface, ToolLimits,
+    AtLimit, Attention, Caller, CodeSettings, Fallback, Kernel, Parts, Surface, ToolLimits,
 };
 use ringfence_runtime::local::{Connection, Fence};
 use ringfence_runtime::redact::Redactor;
@@ -72,6 +72,7 @@ fn kernel(place: &Place) -> anyhow::Result<Kernel> {
         },
         code: CodeSettings {
             runtime: RuntimeKind::Local,
+            fallback: Fallback::None,
             limits: Limits::DEFAULT,
             fence: Fence::Default,
             variables: Vec::new(),
