@@ -11,6 +11,7 @@ use ringfence_policy::{
     Bytes, Cidr, Cpus, EnvName, ExecutionResult, Host, HostPattern, Mount, Pids, Scope, Timeout, UserRoot,
     UserScope, shell,
 };
+use ringfence_runtime::bridge::{Lines, Message};
 use ringfence_runtime::fetch::Url;
 use ringfence_runtime::files::{Entry, Root, Rules};
 use ringfence_runtime::output::{self, Capture};
@@ -130,6 +131,15 @@ pub(crate) const TARGETS: &[Target] = &[
             b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x42\x01\0\0\0\x03\0\0\0abc",
             b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x44\x01\0\0\0\x1d\0\0\0\0\xf7\xff\xff\xff\0\0\0\0\x01\0\x01\0\x05\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0",
             b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x41\0\0\0\0\x0e\0\0\0\x01\0\0\0\x01\x04\0\0\0/bin\0",
+        ],
+    },
+    Target {
+        name: "bridge_lines",
+        run: bridge_lines,
+        seeds: &[
+            b"{\"type\":\"call\",\"id\":\"1\",\"data\":{\"path\":\"A.b\",\"args\":[1,\"x\"],\"kwargs\":{\"c\":null}}}\n",
+            b"{\"type\":\"error\",\"id\":\"1\",\"data\":{\"kind\":\"cancelled\",\"error\":\"\\ud83d\\ude00\"}}\n{\"type\"",
+            b"{\"type\":\"result\",\"id\":\"\",\"data\":{\"value\":[[[{\"a\":1e308}]]]}}\n",
         ],
     },
     Target {
@@ -360,7 +370,7 @@ fn import_check(input: &[u8]) {
         assert!(blocklist.contains(&import.module), "{import:?}");
         assert!(import.line >= 1 && import.column >= 1, "{import:?}");
     }
-    assert!(!imports::message(&found).is_empty());
+    assert!(!imports::message(&found, "sandbox.blocked_imports").is_empty());
 }
 
 /// Any line gets an answer, whatever is put behind it makes the answer no milder, and what is allowed was read in full.
@@ -404,6 +414,32 @@ fn engine_frames(input: &[u8]) {
     assert_eq!(taken + buffer.len(), input.len(), "bytes were lost or made up");
     if let Ok(run) = serde_json::from_slice::<ringfence_server::wire::Run>(input) {
         let _ = run.request();
+    }
+}
+
+/// The first byte is the size of the chunks. However the stream is cut up, the messages are the same; and what is
+/// written of one can be read again.
+fn bridge_lines(input: &[u8]) {
+    let [chunk, stream @ ..] = input else { return };
+    let heard = |size: usize| {
+        let mut lines = Lines::default();
+        let mut messages = Vec::new();
+        for chunk in stream.chunks(size) {
+            lines.push(chunk);
+            loop {
+                match lines.take() {
+                    Ok(Some(message)) => messages.push(message),
+                    Ok(None) => break,
+                    Err(error) => return (messages, Some(error)),
+                }
+            }
+        }
+        (messages, None)
+    };
+    let whole = heard(stream.len().max(1));
+    assert_eq!(whole, heard(usize::from(*chunk).max(1)));
+    for message in whole.0 {
+        assert!(Message::parse(&message.line()).is_ok(), "{message:?}");
     }
 }
 

@@ -7,6 +7,7 @@ mod sandbox;
 mod scoped;
 mod session;
 mod setup;
+mod skills;
 
 use std::path::PathBuf;
 
@@ -22,6 +23,7 @@ pub(crate) use sandbox::{
 pub(crate) use scoped::ScopedOptions;
 pub(crate) use session::{SessionCommand, SessionNewArgs};
 pub(crate) use setup::{DenoArgs, EngineArg, ImageArgs, ImageSource, SetupCommand};
+pub(crate) use skills::{SkillsCallArgs, SkillsCommand, SkillsOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -114,6 +116,9 @@ pub(crate) enum Command {
     /// Python interpreters in the engine that keep their variables from one evaluation to the next.
     #[command(subcommand, after_help = session::EXAMPLES)]
     Session(SessionCommand),
+    /// Functions of the host that programs may call.
+    #[command(subcommand, after_help = skills::EXAMPLES)]
+    Skills(SkillsCommand),
     /// Containers in the engine that stay until their time is up.
     #[command(subcommand, after_help = sandbox::EXAMPLES)]
     Sandbox(SandboxCommand),
@@ -221,8 +226,13 @@ pub(crate) struct RunArgs {
     /// Whose run it is; runs of different users share no warm process.
     #[arg(long, value_name = "ID", help_heading = "Access")]
     pub(crate) user: Option<Scope>,
-    /// Host functions for the program (not available yet).
-    #[arg(long, value_name = "DIR", help_heading = "Access")]
+    /// Let the Python program call the functions of the skill files in this directory, as `device.Skill.function()`.
+    #[arg(
+        long,
+        value_name = "DIR",
+        conflicts_with_all = ["session", "unfenced"],
+        help_heading = "Access"
+    )]
     pub(crate) skills: Option<PathBuf>,
     /// Refuse the run if a layer of the fence is missing (required), or report it (best-effort).
     #[arg(

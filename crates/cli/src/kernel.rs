@@ -16,6 +16,7 @@ use ringfence_runtime::files::{Protected, Rules};
 use ringfence_runtime::host::HostSettings;
 use ringfence_runtime::kernel::{Approvals, AtLimit, CodeSettings, Kernel, Parts, ToolLimits};
 use ringfence_runtime::shell::{Host, Runner};
+use ringfence_runtime::skills::Skills;
 use ringfence_runtime::workspaces::Workspaces;
 
 use crate::config::Config;
@@ -29,13 +30,15 @@ const HOST_VARIABLES: &[&str] = &[
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR",
 ];
 
-/// A kernel whose code runs on `backend`, in `containers` or in `pyodide`, and whose callers work in `workspaces`.
+/// A kernel whose code runs on `backend`, in `containers` or in `pyodide` and may call `skills`, and whose callers work in
+/// `workspaces`.
 ///
 /// # Errors
 /// If the configuration cannot be used.
 pub(crate) fn build(
     backend: Arc<dyn Backend>,
     (containers, pyodide): (Arc<dyn InContainers>, Arc<dyn Backend>),
+    skills: Option<Arc<Skills>>,
     workspaces: Workspaces,
     context: &Context,
 ) -> anyhow::Result<Kernel> {
@@ -65,10 +68,8 @@ pub(crate) fn build(
         workspaces,
         fetcher: fetcher(config)?,
         scratch: std::env::temp_dir(),
-        approvals: Some(Approvals {
-            service: approvals(context)?,
-            chat: chat(config)?,
-        }),
+        approvals: Some(asked(context)?),
+        skills,
         audit: Some(audit_log(context)?),
     };
     Kernel::new(parts).map_err(|unknown| {
@@ -113,6 +114,17 @@ fn host_timeout(config: &Config) -> Timeout {
 /// If the state directory cannot be used.
 pub(crate) fn approvals(context: &Context) -> anyhow::Result<Service> {
     Ok(Service::at(context.paths.make_state()?))
+}
+
+/// Whom a person's word is asked of.
+///
+/// # Errors
+/// If the configuration, or the state directory, cannot be used.
+pub(crate) fn asked(context: &Context) -> anyhow::Result<Approvals> {
+    Ok(Approvals {
+        service: approvals(context)?,
+        chat: chat(context.config()?)?,
+    })
 }
 
 /// Where the person is asked.
@@ -164,7 +176,11 @@ pub(crate) fn directory(path: &Path, context: &Context) -> anyhow::Result<Worksp
         .map_err(|error| Failure::usage(error.to_string(), error.hint()).into())
 }
 
-fn audit_log(context: &Context) -> anyhow::Result<Log> {
+/// The log of every use of a tool, and of every function that a program calls.
+///
+/// # Errors
+/// If it cannot be used.
+pub(crate) fn audit_log(context: &Context) -> anyhow::Result<Log> {
     let config = &context.config()?.audit;
     let directory = high::audit::directory(context)?;
     if config.dir.is_none() {

@@ -14,6 +14,7 @@ mod kernel;
 mod local;
 mod paths;
 mod pyodide;
+mod skills;
 mod ui;
 
 use std::process::ExitCode;
@@ -51,6 +52,7 @@ fn dispatch(command: &Command, context: &Context) -> anyhow::Result<ExitCode> {
         Command::Run(args) => command::run::run(args, context),
         Command::Tool(args) => command::tool::run(args, context),
         Command::Mcp(args) => command::mcp::run(args, context),
+        Command::Skills(args) => command::skills::run(args, context),
         Command::Session(args) => command::session::run(args, context),
         Command::Sandbox(args) => command::sandbox::run(args, context),
         Command::Serve(args) => command::serve::run(args, context),

@@ -4,7 +4,8 @@ Arguments: the module search path, joined by newlines; nothing, or "zygote" and 
 path is empty, for it is the image's, and the second argument "call" or "forks", see forks.py.
 The job arrives on descriptor 3: a sequence of byte strings, each after its length in four bytes, behind the
 length of the whole: name, code, number of arguments, arguments, then the names and values of variables.
-A job without length makes a session of it: see session.py, which this file is put behind.
+A job without length makes a session of it: see session.py. All ones before the job keep the descriptor as the program's
+bridge: see bridge.py. This file is put behind both.
 """
 import _io
 import posix
@@ -129,8 +130,10 @@ def set_variables(variables):
         os.environ.update(zip(variables[::2], variables[1::2]))
 
 
-def run(name, code, arguments):
+def run(name, code, arguments, device):
     main = type(sys)("__main__")
+    if device is not None:
+        main.device = device
     main.__file__ = publish(name, code) if "multiprocessing" in code or "concurrent" in code else name
     main.__loader__ = Source(code)
     main.__builtins__ = sys.modules["builtins"]
@@ -253,10 +256,13 @@ def main():
     length = int.from_bytes(read_exactly(4), "little")
     if length == 0:
         serve_session(library)
+    bridge = length == 0xFFFFFFFF
+    if bridge:
+        length = int.from_bytes(read_exactly(4), "little")
     name, code, arguments, variables = parse_job(read_exactly(length))
-    posix.close(3)
+    device = open_device(3) if bridge else posix.close(3)
     set_variables(variables)
-    run(name, code, arguments)
+    run(name, code, arguments, device)
 
 
 main()

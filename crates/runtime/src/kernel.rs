@@ -5,6 +5,7 @@
 //! powers that it is handed, its output is bounded, and a record of it all is appended to the audit log before
 //! the answer goes out. A tool has no power of its own: it reaches code, files and the network through its [`Call`].
 
+mod bridged;
 mod call;
 mod caller;
 mod error;
@@ -43,6 +44,7 @@ use crate::fetch::Fetcher;
 use crate::host::HostSettings;
 use crate::local::{Chunk, Fence};
 use crate::shell::Runner;
+use crate::skills::Skills;
 use crate::tools;
 use crate::workspaces::Workspaces;
 use overdue::awaited;
@@ -80,6 +82,8 @@ pub struct Parts {
     pub scratch: PathBuf,
     /// Whom a person's word is asked of; `None`: nobody is asked, and what would need it is refused.
     pub approvals: Option<Approvals>,
+    /// The host's functions that programs may call; `None`: there are none, and their tools are not offered.
+    pub skills: Option<Arc<Skills>>,
     /// What keeps a record of each use; `None` only for those who keep records themselves.
     pub audit: Option<audit::Log>,
 }
@@ -144,6 +148,7 @@ impl Kernel {
         let is_offered = |tool: &&Definition| match tool.name {
             tools::HOST_EXEC => self.parts.host.is_some(),
             tools::SANDBOX_EXEC => self.parts.sandbox.is_some(),
+            tools::SEARCH_SKILLS | tools::DESCRIBE_FUNCTION => self.parts.skills.is_some(),
             _ => true,
         };
         let tools = self.tools.iter().filter(is_offered);

@@ -10,6 +10,7 @@
 //! - [`probe`]: what this machine offers, layer by layer.
 //! - [`kernel`]: the one door through which every tool is used; [`audit`]: what is kept of each use.
 //! - [`approval`]: questions that a person answers; [`assessor`]: one that a model answers.
+//! - [`bridge`]: what goes between programs and the host's functions; [`skills`]: those functions.
 //! - [`files`]: the workspace that file tools and code share; [`egress`]: the guard of every way out;
 //!   [`fetch`]: pages through it.
 //! - [`imports`], [`output`], [`redact`], [`artifact`], [`interpreter`]: the parts of the work.
@@ -21,6 +22,7 @@ pub mod artifact;
 pub mod assessor;
 pub mod audit;
 pub mod backend;
+pub mod bridge;
 pub mod container;
 pub mod egress;
 pub mod execute;
@@ -37,6 +39,7 @@ pub mod probe;
 pub mod pyodide;
 pub mod redact;
 pub mod shell;
+pub mod skills;
 mod told;
 pub mod workspaces;
 

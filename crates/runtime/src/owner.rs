@@ -5,6 +5,7 @@ use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::unix::fs::MetadataExt;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The name under which this process leaves things that outlive it if it is killed: `ringfence-<pid>-<start>`.
 /// The start time tells it from a later process with the same id.
@@ -13,9 +14,16 @@ pub(crate) fn owner_name() -> String {
     format!("ringfence-{pid}-{}", start_time(pid).unwrap_or(0))
 }
 
+/// A name of that kind that no other part of this process has: `ringfence-<pid>-<start>.<part>`.
+pub(crate) fn part_name() -> String {
+    static PARTS: AtomicU64 = AtomicU64::new(1);
+    format!("{}.{}", owner_name(), PARTS.fetch_add(1, Ordering::Relaxed))
+}
+
 /// Whether the process that used such a name, given without its prefix, has gone.
 pub(crate) fn owner_is_dead(owner: &str) -> bool {
-    let Some((pid, start)) = owner.split_once('-') else {
+    let whole = owner.split_once('.').map_or(owner, |(whole, _)| whole);
+    let Some((pid, start)) = whole.split_once('-') else {
         return false;
     };
     let (Ok(pid), Ok(start)) = (pid.parse(), start.parse::<u64>()) else {

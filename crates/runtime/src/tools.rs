@@ -1,5 +1,6 @@
 //! Every tool, one file each; [`all`] is the list that the kernel offers.
 
+mod describe_function;
 mod file_delete;
 mod file_list;
 mod file_read;
@@ -9,6 +10,7 @@ mod http_fetch;
 mod run_code;
 mod run_python_code;
 mod sandbox_exec;
+mod search_skills;
 mod shell;
 mod timeout;
 
@@ -18,6 +20,10 @@ use crate::kernel::Definition;
 pub(crate) const HOST_EXEC: &str = <host_exec::HostExec as crate::kernel::Tool>::NAME;
 /// The tool that is offered only where there are containers for it.
 pub(crate) const SANDBOX_EXEC: &str = <sandbox_exec::SandboxExec as crate::kernel::Tool>::NAME;
+
+/// Tools that are offered only where there are skills.
+pub(crate) const SEARCH_SKILLS: &str = <search_skills::SearchSkills as crate::kernel::Tool>::NAME;
+pub(crate) const DESCRIBE_FUNCTION: &str = <describe_function::DescribeFunction as crate::kernel::Tool>::NAME;
 
 /// Every tool. Whoever adds one writes its file and names it here.
 pub(crate) fn all() -> Vec<Definition> {
@@ -32,6 +38,8 @@ pub(crate) fn all() -> Vec<Definition> {
         Definition::of::<file_delete::FileDelete>(),
         Definition::of::<http_fetch::HttpFetch>(),
         Definition::of::<host_exec::HostExec>(),
+        Definition::of::<search_skills::SearchSkills>(),
+        Definition::of::<describe_function::DescribeFunction>(),
     ]
 }
 

@@ -77,6 +77,7 @@ impl Client {
             stdin,
             output,
             cancelled,
+            bridge: _,
         } = connection;
         let talking = talk(&mut self.sender, stdin, cancelled);
         let listening = listen(&mut self.receiver, output);

@@ -145,6 +145,7 @@ async fn execute(
         stdin: run.stdin.then_some(stdin),
         output: run.stream.then_some(output),
         cancelled: Some(cancelled),
+        bridge: None,
     };
     let (fence, output_directory) = (Fence::from(run.fence), run.output_directory.clone());
     let container = run.container.clone();

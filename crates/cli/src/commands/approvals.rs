@@ -128,6 +128,7 @@ fn shown(request: &Request) -> String {
         Kind::Command { risk: Some(risk), .. } => format!("command, risk {risk}"),
         Kind::Command { risk: None, .. } => "command".to_owned(),
         Kind::SoftTimeout { .. } => "time limit".to_owned(),
+        Kind::Skill { .. } => "function of a skill".to_owned(),
     };
     let who = visible(&request.scope);
     let text = framed(&request.text);

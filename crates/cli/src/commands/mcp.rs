@@ -12,6 +12,7 @@ use ringfence_runtime::container::Containers;
 use ringfence_runtime::kernel::Kernel;
 use ringfence_runtime::local::{Local, Warmth};
 use ringfence_runtime::pyodide::Pyodide;
+use ringfence_runtime::skills::Skills;
 use ringfence_runtime::workspaces::Workspaces;
 use ringfence_server::mcp::{self, Elicitation, Settings, Wish};
 use tokio::sync::mpsc;
@@ -20,7 +21,7 @@ use crate::args::McpArgs;
 use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::{container, high, kernel, local, pyodide};
+use crate::{container, high, kernel, local, pyodide, skills};
 use private::Private;
 
 /// Threads that wait for slow system calls, for standard input and for output.
@@ -39,6 +40,7 @@ struct Server<'a> {
     backend: Arc<Local>,
     containers: Arc<Containers>,
     pyodide: Arc<Pyodide>,
+    skills: Option<Arc<Skills>>,
     /// The directory that a person has named.
     named: Option<PathBuf>,
     /// The directory to work in while the client offers none, where nobody has chosen.
@@ -56,6 +58,7 @@ pub(crate) fn run(args: &McpArgs, context: &Context) -> anyhow::Result<ExitCode>
         backend: Arc::new(backend(context)?),
         containers: Arc::new(container::ready(context)?),
         pyodide: Arc::new(pyodide::pyodide(SPARES, context)?),
+        skills: skills::skills(None, context)?.map(Arc::new),
         named: args
             .workspace
             .as_deref()
@@ -97,13 +100,9 @@ fn own_session() -> Option<SessionId> {
 
 impl Server<'_> {
     fn kernel(&self, workspaces: Workspaces) -> anyhow::Result<Kernel> {
-        let (containers, pyodide) = (self.containers.clone(), self.pyodide.clone());
-        kernel::build(
-            self.backend.clone(),
-            (containers, pyodide),
-            workspaces,
-            self.context,
-        )
+        let places = (self.containers.clone() as _, self.pyodide.clone() as _);
+        let skills = self.skills.clone();
+        kernel::build(self.backend.clone(), places, skills, workspaces, self.context)
     }
 
     /// Serves the client until it leaves or we are told to stop, then clears up.
@@ -125,6 +124,9 @@ impl Server<'_> {
             () = self.attend(wished) => {}
         }
         self.containers.close().await;
+        if let Some(skills) = self.skills {
+            skills.close().await;
+        }
         let refused =
             |error: ringfence_runtime::local::Error| Failure::refused(error.explain(), error.hint());
         if let Some(pyodide) = alone(self.pyodide).await {

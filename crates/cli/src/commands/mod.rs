@@ -18,4 +18,5 @@ pub(crate) mod seccomp;
 pub(crate) mod serve;
 pub(crate) mod session;
 pub(crate) mod setup;
+pub(crate) mod skills;
 pub(crate) mod tool;

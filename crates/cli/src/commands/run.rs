@@ -8,9 +8,10 @@ use ringfence_policy::{ExecutionResult, Outcome, RuntimeKind, SessionFacts};
 use ringfence_runtime::backend::{Backend, Error, InContainers as _};
 use ringfence_runtime::container::Flavor;
 use ringfence_runtime::execute::{Order, execute};
-use ringfence_runtime::kernel::place;
+use ringfence_runtime::kernel::{Caller, Surface, place};
 use ringfence_runtime::local::{Chunk, Connection, Stream, Warmth, notice, session_ended};
 use ringfence_runtime::pyodide::Pyodide;
+use ringfence_runtime::skills::{Gatekeeper, Skills, bridged};
 use tokio::sync::{mpsc, watch};
 
 use crate::args::RunArgs;
@@ -19,6 +20,7 @@ use crate::container;
 use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::high::{self, Engine, Report, RunPlan, StdinSource};
+use crate::skills::{self, Keeper};
 use crate::ui::Ui;
 use crate::{local, pyodide};
 
@@ -57,11 +59,26 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode>
         output_directory: plan.output_dir.clone(),
     };
     let pyodide = Arc::new(pyodide::pyodide(0, context)?);
+    let bridge = Bridge::of(&plan, context)?;
+    let places = (&backend, &containers, &*pyodide);
     let result = runtime.block_on(execute(&rules, &order, async |order: &Order| {
-        attend(&plan, order, (&backend, &containers, &pyodide)).await
+        let running = async |connection| run_at(order, places, connection).await;
+        match &bridge {
+            Some(bridge) => {
+                let gatekeeper = Gatekeeper::new(&bridge.skills, bridge.keeper.visitor(&bridge.caller));
+                let running = async |connection| bridged(&gatekeeper, connection, running).await;
+                attend(&plan, running).await
+            }
+            None => attend(&plan, running).await,
+        }
     }));
-    runtime.block_on(containers.own.close());
-    runtime.block_on(pyodide::close(pyodide));
+    runtime.block_on(async {
+        containers.own.close().await;
+        pyodide::close(pyodide).await;
+        if let Some(bridge) = bridge {
+            bridge.skills.close().await;
+        }
+    });
     // A thread may still wait for input that never comes.
     runtime.shutdown_background();
     let mut result = result.map_err(Failure::from)?;
@@ -69,11 +86,59 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode>
     finish(&result, plan.report, plan.output_dir.is_some(), context.ui)
 }
 
-/// Runs the order where it shall run, connected to our own streams.
-async fn attend(
-    plan: &RunPlan,
+/// What a run needs that calls the functions of skills.
+struct Bridge {
+    skills: Skills,
+    keeper: Keeper,
+    caller: Caller,
+}
+
+impl Bridge {
+    /// `None` where it calls none.
+    fn of(plan: &RunPlan, context: &Context) -> anyhow::Result<Option<Self>> {
+        let Some(named) = plan.skills.as_deref() else {
+            return Ok(None);
+        };
+        let skills = skills::skills(Some(named), context)?;
+        let keeper = Keeper::new(context)?;
+        Ok(skills.map(|skills| Self {
+            skills,
+            keeper,
+            caller: Caller {
+                scope: plan.request.scope.clone(),
+                session: None,
+                surface: Surface::CommandLine,
+                client: None,
+            },
+        }))
+    }
+}
+
+/// Runs the order where it shall run.
+async fn run_at(
     order: &Order,
     (nearby, containers, pyodide): (&Nearby, &NearbyContainers, &Pyodide),
+    connection: Connection,
+) -> Result<ExecutionResult, Error> {
+    let output_directory = order.output_directory.clone();
+    let (request, fence) = (&order.request, order.fence);
+    let backend: &dyn Backend = match (order.runtime, Flavor::of(order.runtime)) {
+        (_, Some(flavor)) => {
+            let order = (request, fence);
+            return containers
+                .run_in(flavor, order, output_directory, connection)
+                .await;
+        }
+        (RuntimeKind::Pyodide, None) => pyodide,
+        _ => nearby,
+    };
+    backend.run(request, fence, output_directory, connection).await
+}
+
+/// Has `run` run the program, connected to our own streams.
+async fn attend(
+    plan: &RunPlan,
+    run: impl AsyncFnOnce(Connection) -> Result<ExecutionResult, Error>,
 ) -> Result<ExecutionResult, Error> {
     let (cancel, cancelled) = watch::channel(false);
     let (output, printer) = match plan.report {
@@ -91,22 +156,9 @@ async fn attend(
         stdin: stdin_of(&plan.stdin),
         output,
         cancelled: Some(cancelled),
+        bridge: None,
     };
-    let output_directory = order.output_directory.clone();
-    let running = async {
-        let (request, fence) = (&order.request, order.fence);
-        let backend: &dyn Backend = match (order.runtime, Flavor::of(order.runtime)) {
-            (_, Some(flavor)) => {
-                let order = (request, fence);
-                return containers
-                    .run_in(flavor, order, output_directory, connection)
-                    .await;
-            }
-            (RuntimeKind::Pyodide, None) => pyodide,
-            _ => nearby,
-        };
-        backend.run(request, fence, output_directory, connection).await
-    };
+    let running = run(connection);
     tokio::pin!(running);
     let result = tokio::select! {
         result = &mut running => result,

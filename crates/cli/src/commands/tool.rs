@@ -18,7 +18,7 @@ use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::ui::{Tone, Ui};
-use crate::{container, high, kernel, local, pyodide};
+use crate::{container, high, kernel, local, pyodide, skills};
 
 /// The longest arguments: a program of 8 MiB, written as JSON.
 const MAX_ARGUMENTS: u64 = 64 * 1024 * 1024;
@@ -37,8 +37,9 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
     let backend = Arc::new(Nearby { socket, settings });
     let workspaces = kernel::workspaces(args.workspace.as_deref(), context)?;
     let pyodide = Arc::new(pyodide::pyodide(0, context)?);
+    let skills = skills::skills(None, context)?.map(Arc::new);
     let places = (containers.clone() as _, pyodide.clone() as _);
-    let kernel = kernel::build(backend, places, workspaces, context)?;
+    let kernel = kernel::build(backend, places, skills.clone(), workspaces, context)?;
     let Some(name) = &args.name else {
         list(&kernel, args.json, context.ui)?;
         return Ok(ExitCode::SUCCESS);
@@ -55,8 +56,13 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
         .build()?;
     let result = runtime.block_on(invoke(&kernel, &caller, name, arguments));
     drop(kernel);
-    runtime.block_on(containers.own.close());
-    runtime.block_on(pyodide::close(pyodide));
+    runtime.block_on(async {
+        containers.own.close().await;
+        pyodide::close(pyodide).await;
+        if let Some(skills) = skills {
+            skills.close().await;
+        }
+    });
     // A thread may still wait for a slow file system.
     runtime.shutdown_background();
     match result {

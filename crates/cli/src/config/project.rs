@@ -14,11 +14,6 @@ use serde_json::Value;
 use super::keys::dotted;
 use super::values;
 
-/// Sections that no code acts on yet, so that there is nothing to weaken.
-///
-/// Whoever brings a section to life takes it off this list and decides key by key what a project may say.
-const LATER: &[&str] = &["skills"];
-
 /// What becomes of a value in a project's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -35,10 +30,11 @@ pub(crate) enum Verdict {
 /// In the sections that we act on, a key that is not named here is refused: a new one waits for a decision.
 pub(crate) fn verdict(path: &[String], value: &Value, present: &Value) -> Verdict {
     let section = path.first().map_or("", String::as_str);
-    if value == present || LATER.contains(&section) {
+    if value == present {
         return Verdict::Holds;
     }
     match section {
+        "skills" => skill(&dotted(path), value, present).map_or(Verdict::Holds, Verdict::PassedOver),
         "permissions" | "egress" | "hostExecution" => {
             permission(&dotted(path), value, present).map_or(Verdict::Holds, Verdict::PassedOver)
         }
@@ -190,6 +186,40 @@ fn filter_width(profile: &Value) -> u8 {
 fn amount(value: &Value) -> Option<u128> {
     let minutes = |value: &Value| values::Minutes::deserialize(value).ok();
     minutes(value).map(|values::Minutes(time)| time.as_duration().as_millis())
+}
+
+/// Why a project's word about the functions of skills is passed over.
+fn skill(key: &str, value: &Value, present: &Value) -> Option<&'static str> {
+    let (allowed, reason) = match key {
+        "skills.path" => (
+            false,
+            "it would let programs call functions that the project brings",
+        ),
+        "skills.allow" => (
+            holds_all(present, value),
+            "it would let programs call more functions",
+        ),
+        "skills.notify" | "skills.ask" => (
+            holds_all(value, present),
+            "it would keep calls from you that you want to know of",
+        ),
+        "skills.max_calls" | "skills.calls_per_second" => (
+            value.as_u64() <= present.as_u64(),
+            "it would let programs make more calls than you gave them",
+        ),
+        // Amounts.
+        "skills.call_timeout" | "skills.ask_timeout" | "skills.memory" => return None,
+        "skills.sandbox.timeout_seconds" | "skills.sandbox.memory_limit_mb" => return None,
+        "skills.sandbox.enabled" => (value == true, "it would run programs with less of the fence"),
+        "skills.sandbox.blocked_imports" => (holds_all(value, present), "it would let more modules through"),
+        "skills.sandbox.deno_path" => (false, "it names a program that is started with your rights"),
+        "skills.sandbox.directory" => (
+            false,
+            "it names a place that programs are taken from, and written to with your rights",
+        ),
+        _ => (false, "nobody has decided yet whether it could weaken the fence"),
+    };
+    (!allowed).then_some(reason)
 }
 
 /// What a project may have held in memory of a program's output, unless more is held already.
@@ -486,6 +516,21 @@ mod tests {
     }
 
     #[test]
+    fn a_project_brings_no_functions_and_hides_no_calls() {
+        assert!(!allowed("skills.path", json!("./skills")));
+        assert!(!allowed_over(json!(["Notes.add"]), "skills.allow", json!(["*"])));
+        assert!(allowed("skills.allow", json!([])));
+        assert!(allowed("skills.ask", json!(["*"])));
+        assert!(!allowed_over(json!(["Mail.*"]), "skills.ask", json!([])));
+        assert!(!allowed("skills.max_calls", json!(1_000_000)));
+        assert!(!allowed("skills.sandbox.deno_path", json!("./deno")));
+        assert!(!allowed("skills.sandbox.directory", json!("./pyodide")));
+        assert!(!allowed("skills.sandbox.blocked_imports", json!([])));
+        assert!(allowed("skills.sandbox.timeout_seconds", json!("20s")));
+        assert!(allowed("skills.max_calls", json!(1)));
+    }
+
+    #[test]
     fn a_project_lets_no_command_run_on_the_machine() {
         let list = "hostExecution.allowList";
         assert!(!allowed(list, json!(["@read-only"])));
@@ -534,14 +579,6 @@ mod tests {
         for key in ["sandbox.new", "engine.new", "new.key"] {
             let verdict = verdict(&path(key), &other, &Value::Null);
             assert_eq!(verdict, Verdict::Refused(reason), "{key}");
-        }
-    }
-
-    #[test]
-    fn the_list_names_real_sections() {
-        let keys = Keys::new();
-        for section in LATER {
-            assert!(keys.defaults().get(section).is_some(), "{section}");
         }
     }
 }

@@ -398,13 +398,57 @@ impl Default for PreValidation {
 }
 
 /// Host functions that sandboxed code may call.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Skills {
     /// The directory of skill files. Unset: no skills.
     pub(crate) path: Option<PathBuf>,
+    /// The functions that may be called: `Skill.function`, `Skill.*` or `*`. With `USER:` before it, an element is for that
+    /// user, who then may call nothing that is not named so.
+    pub(crate) allow: Vec<String>,
+    /// Functions whose every call you are told of.
+    pub(crate) notify: Vec<String>,
+    /// Functions whose every call you are asked about.
+    pub(crate) ask: Vec<String>,
+    /// Calls of one run.
+    pub(crate) max_calls: NonZeroU32,
+    /// Calls of one run in a second, on average; more have to wait.
+    pub(crate) calls_per_second: NonZeroU32,
+    /// How long one call may take, your answer not counted. The run's own time goes on meanwhile.
+    #[serde(serialize_with = "values::shown")]
+    #[schemars(with = "values::Duration")]
+    pub(crate) call_timeout: Timeout,
+    /// How long you have to answer.
+    #[serde(serialize_with = "values::shown")]
+    #[schemars(with = "values::Duration")]
+    pub(crate) ask_timeout: Timeout,
+    /// Memory of the process that serves one file of skills.
+    #[serde(
+        serialize_with = "values::shown",
+        deserialize_with = "ringfence_policy::memory::deserialize"
+    )]
+    #[schemars(with = "values::Size")]
+    pub(crate) memory: Bytes,
     /// The Pyodide sandbox that calls them.
     pub(crate) sandbox: SkillSandbox,
+}
+
+impl Default for Skills {
+    fn default() -> Self {
+        let number = |number| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
+        Self {
+            path: None,
+            allow: values::texts(&["*"]),
+            notify: Vec::new(),
+            ask: Vec::new(),
+            max_calls: number(1000),
+            calls_per_second: number(1000),
+            call_timeout: Timeout::seconds(10),
+            ask_timeout: Timeout::seconds(300),
+            memory: Limits::DEFAULT.memory,
+            sandbox: SkillSandbox::default(),
+        }
+    }
 }
 
 /// The Pyodide sandbox that calls skills.

@@ -42,6 +42,8 @@ pub(crate) struct RunPlan {
     pub(crate) runtime: RuntimeKind,
     /// How strong the fence must be.
     pub(crate) fence: Fence,
+    /// The directory of skills whose functions the program may call.
+    pub(crate) skills: Option<PathBuf>,
     /// What the local runtime needs beside the request.
     pub(crate) settings: Settings,
 }
@@ -114,7 +116,6 @@ pub(crate) struct Settings {
 /// # Errors
 /// If an argument or a setting cannot be used, or names something that comes with a later version.
 pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan> {
-    refuse_what_comes_later(args)?;
     let config = context.config()?;
     let source = Source::of(args)?;
     let stdin = stdin(args, &source)?;
@@ -130,6 +131,9 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
         .into());
     }
     let runtime = args.runtime.unwrap_or(config.sandbox.runtime);
+    if args.skills.is_some() {
+        check_bridge(program.language, runtime)?;
+    }
     let plan = RunPlan {
         request: Request {
             code: program.code,
@@ -155,11 +159,29 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
         report: if args.json { Report::Json } else { Report::Stream },
         runtime,
         fence: fence(args, config),
+        skills: args.skills.clone(),
         settings: settings(Some(args), context)?,
     };
     // Last, so that a plan that is refused leaves nothing behind.
     plan.output_dir.as_deref().map(make_output_dir).transpose()?;
     Ok(plan)
+}
+
+/// That a program can have a bridge to skills.
+fn check_bridge(language: Language, runtime: RuntimeKind) -> Result<(), Failure> {
+    if language != Language::Python {
+        return Err(Failure::usage(
+            format!("skills are called from Python, not from {language}"),
+            "leave --skills out, or write Python",
+        ));
+    }
+    if runtime != RuntimeKind::Local {
+        return Err(Failure::refused(
+            format!("skills are not available in the runtime {runtime} yet"),
+            "use the local runtime: pass `--runtime local`",
+        ));
+    }
+    Ok(())
 }
 
 /// The settings of the local runtime, of a command line or, without one, of an engine.
@@ -212,16 +234,6 @@ fn artifacts_dir(context: &Context) -> anyhow::Result<PathBuf> {
 pub(crate) fn store(context: &Context) -> anyhow::Result<Store> {
     let keep = context.config()?.artifacts.keep;
     Ok(Store::new(&artifacts_dir(context)?, keep))
-}
-
-/// Options that the contract names and a later version brings; refusing beats running without them.
-fn refuse_what_comes_later(args: &RunArgs) -> Result<(), Failure> {
-    let later =
-        |option: &str, hint: &str| Err(Failure::refused(format!("{option} is not available yet"), hint));
-    if args.skills.is_some() {
-        return later("--skills", "run without --skills");
-    }
-    Ok(())
 }
 
 /// The limits of the configuration, without a command line.

@@ -82,12 +82,16 @@ fn the_import_check_is_on_when_asked_for() {
 }
 
 #[test]
-fn what_comes_later_is_refused_and_not_ignored() {
+fn what_cannot_be_is_refused_and_not_ignored() {
     refused(
         &["-l", "bash", "-c", "1", "--session", "s"],
         "a session is a Python interpreter",
     );
-    refused(&["-c", "1", "--skills", "d"], "--skills is not available yet");
+    refused(&["-l", "bash", "-c", "1", "--skills", "d"], "called from Python");
+    refused(
+        &["-r", "docker", "-c", "1", "--skills", "d"],
+        "not available in the runtime docker",
+    );
     refused(&["-c", "1", "--allow-host", "a"], "no effect without");
 }
 

@@ -40,6 +40,7 @@ mod scenarios;
 mod security;
 mod sessions;
 mod situations;
+mod skills;
 mod soak;
 mod soak_tools;
 mod streams;

@@ -55,13 +55,6 @@ fn bad_programs_are_refused_and_leave_nothing_behind() {
 }
 
 #[test]
-fn what_is_not_built_yet_is_refused_not_ignored() {
-    let dir = Dir::new();
-    dir.run(["run", "-c", "1", "--skills", "d"])
-        .refused(125, "--skills is not available yet");
-}
-
-#[test]
 fn help_and_version_teach() {
     let dir = Dir::new();
     assert!(dir.run(["--help"]).ok().contains("Examples:"));

@@ -120,6 +120,11 @@ pub enum Kind {
         /// When it is ended in any case.
         cap: Timeout,
     },
+    /// Whether a program may call a function of the host. The function and its arguments are the request's text.
+    Skill {
+        /// Which, such as `Notes.add`. A remembered answer holds for it, whatever its arguments.
+        path: String,
+    },
 }
 
 /// What a command means besides its text: a remembered answer holds for the same only.
@@ -175,7 +180,7 @@ impl Kind {
             (_, Remember::Session) => true,
             (_, Remember::Uses(uses)) => uses > 0 && uses <= super::MAX_USES,
             (Self::Command { lasting, .. }, Remember::Always) => matches!(lasting, Lasting::Offered),
-            (Self::SoftTimeout { .. }, Remember::Always) => false,
+            (Self::SoftTimeout { .. } | Self::Skill { .. }, Remember::Always) => false,
         }
     }
 
@@ -183,7 +188,18 @@ impl Kind {
     pub fn directory(&self) -> &str {
         match self {
             Self::Command { place, .. } => &place.directory,
-            Self::SoftTimeout { .. } => "",
+            Self::SoftTimeout { .. } | Self::Skill { .. } => "",
+        }
+    }
+
+    /// What is to be known besides the text.
+    pub fn reasons(&self) -> Vec<String> {
+        match self {
+            Self::Command { reasons, .. } => reasons.clone(),
+            Self::SoftTimeout { .. } => Vec::new(),
+            Self::Skill { path } => vec![format!(
+                "an answer that is remembered holds for every call of {path}, whatever its arguments"
+            )],
         }
     }
 
@@ -196,6 +212,7 @@ impl Kind {
                 format!("command:{}:{directory}:{files}", Digest::of(text.as_bytes()))
             }
             Self::SoftTimeout { tool, .. } => format!("soft_timeout:{tool}"),
+            Self::Skill { path } => format!("skill:{path}"),
         }
     }
 }

@@ -115,7 +115,7 @@ impl Store {
     pub(super) fn insert(&mut self, id: &Id, question: &Question) -> Result<(), Error> {
         let reasons: &[String] = match &question.kind {
             Kind::Command { reasons, .. } => reasons,
-            Kind::SoftTimeout { .. } => &[],
+            Kind::SoftTimeout { .. } | Kind::Skill { .. } => &[],
         };
         let reasons: usize = reasons.iter().map(|reason| reason.chars().count()).sum();
         let length = question.text.chars().count();

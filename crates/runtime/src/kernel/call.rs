@@ -226,7 +226,7 @@ impl Call<'_> {
             let result = execute(&kernel.rules, order, async |order: &Order| {
                 let mut result = match wanted {
                     Some(wanted) => sandbox::run(kernel, order, wanted, connection).await?,
-                    None => run(kernel, order, connection).await?,
+                    None => self.run(order, connection).await?,
                 };
                 self.overtime.told(&mut result);
                 Ok::<_, backend::Error>(result)
@@ -389,6 +389,7 @@ impl Call<'_> {
             stdin,
             output: self.output.clone(),
             cancelled,
+            bridge: None,
         }
     }
 }
@@ -440,7 +441,7 @@ const fn extension(language: Language) -> &'static str {
 }
 
 /// Runs an order where it shall run.
-async fn run(
+pub(super) async fn run(
     kernel: &Parts,
     order: &Order,
     connection: Connection,

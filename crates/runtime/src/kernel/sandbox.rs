@@ -112,6 +112,7 @@ pub(super) async fn run(
         stdin: None,
         output: connection.output.clone(),
         cancelled: connection.cancelled.clone(),
+        bridge: None,
     };
     let ordered = (&order.request, order.fence);
     let error = match containers.call_in(wanted, ordered, connection).await {

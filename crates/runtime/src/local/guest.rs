@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use super::Error;
 use super::lane::{Exit, Lane, Ticket};
 use super::workdir::Workdir;
-use crate::owner::{owner_is_dead, owner_name};
+use crate::owner::{owner_is_dead, part_name};
 
 /// What a guest is started from.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Grouping {
         let look = || {
             let hierarchy = Hierarchy::detect().ok().flatten()?;
             hierarchy.sweep(&owner_is_dead);
-            Some(Arc::new(Groups::new(hierarchy, owner_name())))
+            Some(Arc::new(Groups::new(hierarchy, part_name())))
         };
         self.0.get_or_init(look).as_ref()
     }

@@ -5,6 +5,14 @@ use ringfence_policy::EnvName;
 /// The job without length, which makes a session of a worker.
 pub(super) const SESSION: &[u8] = &[0; 4];
 
+/// Comes before a job whose program keeps the channel as its bridge.
+const BRIDGED: [u8; 4] = [0xff; 4];
+
+/// The job, for a program that keeps the channel as its bridge.
+pub(super) fn bridged(job: &[u8]) -> Vec<u8> {
+    [&BRIDGED, job].concat()
+}
+
 /// Encodes a job as `python/worker.py` reads it: byte strings, each after its length in four bytes, behind
 /// the length of the whole.
 pub(super) fn encode(

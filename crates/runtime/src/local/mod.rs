@@ -196,7 +196,8 @@ impl Local {
             .lanes
             .serve(request, fence, &self.settings, &self.groups)
             .await?;
-        let (mut guest, warm) = match served.guest(request, &self.settings).await {
+        let wanted = (request, connection.bridge.is_some());
+        let (mut guest, warm) = match served.guest(wanted, &self.settings).await {
             Ok(found) => found,
             Err(error) => {
                 self.retire(served, None);

@@ -1,6 +1,8 @@
 //! One run from its start to its result: feeds it, listens to it, ends it in time, says what came of it.
 
 use std::convert::Infallible;
+use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use ringfence_jail::cgroup::{Group, Usage};
@@ -13,6 +15,7 @@ use super::ears::Ears;
 use super::guest::{Attended, Guest, Output};
 use super::lane::Exit;
 use super::workdir;
+use crate::bridge::Duct;
 use crate::output::Captured;
 
 /// One of the two streams of a program.
@@ -42,6 +45,8 @@ pub struct Connection {
     pub output: Option<mpsc::Sender<Chunk>>,
     /// Becomes true, or closes, when the caller takes the request back. `None`: never.
     pub cancelled: Option<watch::Receiver<bool>>,
+    /// What a Python program calls the host's functions over; none if `None`.
+    pub bridge: Option<Duct>,
 }
 
 impl Connection {
@@ -51,6 +56,7 @@ impl Connection {
             stdin: None,
             output: None,
             cancelled: None,
+            bridge: None,
         }
     }
 }
@@ -112,7 +118,8 @@ pub(super) async fn attend(
     let job = std::mem::take(&mut guest.job);
     let pipe = guest.stdin.take();
     let (attended, control) = guest.attended();
-    let feeding = feed(control, job, pipe, connection.stdin);
+    let stdin = pipe.zip(connection.stdin);
+    let feeding = feed(control, job, stdin, connection.bridge);
     let bounds = Bounds {
         deadline: since + limits.timeout.as_duration(),
         disk_bytes: limits.disk.0,
@@ -199,16 +206,36 @@ impl Finished {
 /// The status of a run of which nothing is known: that of a Ringfence that failed, and never a success.
 const UNKNOWN_STATUS: i32 = 125;
 
-/// Sends the job, then standard input. A guest that does not read is no error of ours.
+/// Sends the job, then standard input, and carries what goes over the bridge. A guest that does not read is no error of
+/// ours.
 async fn feed(
     control: &mut tokio::net::UnixStream,
     job: Vec<u8>,
-    pipe: Option<pipe::Sender>,
-    stdin: Option<mpsc::Receiver<Vec<u8>>>,
+    stdin: Option<(pipe::Sender, mpsc::Receiver<Vec<u8>>)>,
+    bridge: Option<Duct>,
 ) {
-    let sent = control.write_all(&job).await;
-    if let (Some(pipe), Some(stdin), Ok(())) = (pipe, stdin, sent) {
-        pour(pipe, stdin).await;
+    if control.write_all(&job).await.is_err() {
+        return;
+    }
+    let pouring = async {
+        if let Some((pipe, stdin)) = stdin {
+            pour(pipe, stdin).await;
+        }
+    };
+    let carrying = async {
+        if let Some(bridge) = bridge {
+            bridge.carry(&mut *control).await;
+            hang_up(control);
+        }
+    };
+    tokio::join!(pouring, carrying);
+}
+
+/// Ends a channel in both directions: a guest that writes on must not wait for a reader.
+fn hang_up(channel: &tokio::net::UnixStream) {
+    // What cannot be ended so ends with the guest.
+    if let Ok(channel) = channel.as_fd().try_clone_to_owned() {
+        let _ = std::os::unix::net::UnixStream::from(channel).shutdown(Shutdown::Both);
     }
 }
 

@@ -181,11 +181,15 @@ impl Served {
         Ok(())
     }
 
-    /// A guest for a request, and whether it was started beforehand.
-    pub(super) async fn guest(&self, request: &Request, settings: &Settings) -> Result<(Guest, bool), Error> {
+    /// A guest for a request, with a bridge if it wants one, and whether it was started beforehand.
+    pub(super) async fn guest(
+        &self,
+        (request, bridged): (&Request, bool),
+        settings: &Settings,
+    ) -> Result<(Guest, bool), Error> {
         network::check_places(request, &self.places)?;
         match request.language {
-            Language::Python => self.python_guest(request, settings).await,
+            Language::Python => self.python_guest((request, bridged), settings).await,
             Language::Command => self.command_guest(request, settings).await,
             Language::Bash | Language::Javascript => self.script_guest(request, settings).await,
         }

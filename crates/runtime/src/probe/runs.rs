@@ -68,6 +68,7 @@ async fn run(local: &Local, language: Language, fence: Fence) -> Result<Executio
         stdin: None,
         output: None,
         cancelled: None,
+        bridge: None,
     };
     local.run(&request, fence, None, connection).await
 }

@@ -101,6 +101,7 @@ impl Worker {
             stdin: Some(stdin),
             output: Some(output),
             cancelled: Some(stopped),
+            bridge: None,
         };
         let local = Arc::clone(local);
         while tasks.try_join_next().is_some() {}

@@ -36,9 +36,10 @@ pub(super) struct Question {
 
 impl From<&Request> for Question {
     fn from(request: &Request) -> Self {
-        let (kind, risk, reasons) = match &request.kind {
-            Kind::Command { reasons, risk, .. } => ("command", *risk, reasons.as_slice()),
-            Kind::SoftTimeout { .. } => ("soft_timeout", None, &[][..]),
+        let (kind, risk) = match &request.kind {
+            Kind::Command { risk, .. } => ("command", *risk),
+            Kind::SoftTimeout { .. } => ("soft_timeout", None),
+            Kind::Skill { .. } => ("skill", None),
         };
         let offers = [
             (Remember::Once, "once"),
@@ -56,7 +57,12 @@ impl From<&Request> for Question {
             text: pieces(&request.text),
             foreign: foreign(&request.text),
             risk,
-            reasons: reasons.iter().map(|reason| visible(reason)).collect(),
+            reasons: request
+                .kind
+                .reasons()
+                .iter()
+                .map(|reason| visible(reason))
+                .collect(),
             remember: offers
                 .iter()
                 .filter(|(remember, _)| request.kind.allows(*remember))

@@ -156,6 +156,7 @@ impl Card {
         let kind = match self.words.kind.as_str() {
             "command" => "A command asks to run on the host".to_owned(),
             "soft_timeout" => "A tool has reached its time limit".to_owned(),
+            "skill" => "A program asks to call a function of a skill".to_owned(),
             other => visible(other),
         };
         match self.words.risk_score {

@@ -66,7 +66,7 @@ pub struct RequestWords {
     pub risk_score: Option<u8>,
     /// Seconds that are left.
     pub timeout: u64,
-    /// `command` or `soft_timeout`.
+    /// `command`, `soft_timeout` or `skill`.
     pub kind: String,
     /// What is to be known about it.
     #[serde(default)]
@@ -208,9 +208,10 @@ impl FromEngine {
 impl RequestWords {
     /// A request that waits, at a moment in milliseconds since 1970.
     pub(crate) fn of(request: &Request, now: u64) -> Self {
-        let (kind, risk_score, reasons) = match &request.kind {
-            Kind::Command { reasons, risk, .. } => ("command", *risk, reasons.clone()),
-            Kind::SoftTimeout { .. } => ("soft_timeout", None, Vec::new()),
+        let (kind, risk_score) = match &request.kind {
+            Kind::Command { risk, .. } => ("command", *risk),
+            Kind::SoftTimeout { .. } => ("soft_timeout", None),
+            Kind::Skill { .. } => ("skill", None),
         };
         let offers = [
             (Remember::Once, "once"),
@@ -224,7 +225,7 @@ impl RequestWords {
             risk_score,
             timeout: request.expires.saturating_sub(now).div_ceil(1000),
             kind: kind.to_owned(),
-            reasons,
+            reasons: request.kind.reasons(),
             remember: offers
                 .into_iter()
                 .filter(|(remember, _)| request.kind.allows(*remember))

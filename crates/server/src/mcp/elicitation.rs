@@ -126,6 +126,7 @@ fn form(request: &Request) -> ElicitRequestParams {
 fn message(words: &RequestWords) -> String {
     let what = match &words.kind[..] {
         "command" => "A command asks to run on this machine, outside of the sandbox",
+        "skill" => "A program in the sandbox asks to call a function of a skill, outside of it",
         _ => "A tool has reached its time limit",
     };
     let risk = words.risk_score.map(|risk| format!(", risk {risk} of 10"));

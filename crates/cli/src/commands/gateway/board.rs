@@ -197,6 +197,7 @@ fn shown(number: u32, words: &RequestWords) -> String {
     let kind = match words.kind.as_str() {
         "command" => "a command asks to run on this machine",
         "soft_timeout" => "a tool has reached its time limit",
+        "skill" => "a program asks to call a function of a skill",
         other => &visible(other),
     };
     let risk = words

@@ -306,6 +306,7 @@ async fn sixteen_calls_run_at_once() {
                 stdin: Some(stdin),
                 output: Some(output),
                 cancelled: None,
+                bridge: None,
             };
             let start = start(&request, "/tmp", true).unwrap();
             let finished = agent.run(start, Bytes::kib(1), connection).await.unwrap();
@@ -365,6 +366,7 @@ async fn a_caller_may_take_its_call_back() {
         stdin: None,
         output: Some(output),
         cancelled: Some(cancelled),
+        bridge: None,
     };
     let cancelling = async {
         heard.recv().await.unwrap();

@@ -82,11 +82,13 @@ async fn attend(
         stdin,
         output,
         cancelled: caller,
+        bridge,
     } = connection;
     let connection = Connection {
         stdin,
         output,
         cancelled: Some(cancelled),
+        bridge,
     };
     let mut running = std::pin::pin!(run(container, (request, timeout, outlet), connection));
     let mut taken_back = std::pin::pin!(taken_back(caller));

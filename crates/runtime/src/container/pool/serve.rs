@@ -63,11 +63,13 @@ async fn attend(
         stdin,
         output,
         cancelled,
+        bridge,
     } = connection;
     let connection = Connection {
         stdin,
         output,
         cancelled: Some(ended),
+        bridge,
     };
     let running = ready
         .warm

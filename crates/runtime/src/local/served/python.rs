@@ -17,6 +17,7 @@ use crate::interpreter::Python;
 /// What runs in a Python guest.
 pub(in super::super) const WORKER: &str = concat!(
     include_str!("../../../python/session.py"),
+    include_str!("../../../python/bridge.py"),
     include_str!("../../../python/worker.py")
 );
 
@@ -27,12 +28,15 @@ impl Served {
     /// A Python for one program, and whether it was started beforehand.
     pub(super) async fn python_guest(
         &self,
-        request: &Request,
+        (request, bridged): (&Request, bool),
         settings: &Settings,
     ) -> Result<(Guest, bool), Error> {
-        let variables = &request.env;
-        if let Some(pool) = self.pool.get() {
+        let job = |variables| {
             let job = job::encode(&request.name, &request.code, &request.args, variables);
+            if bridged { job::bridged(&job) } else { job }
+        };
+        if let Some(pool) = self.pool.get() {
+            let job = job(&request.env);
             // A worker that waits has no network, and cannot be given one.
             if request.network == Network::None
                 && let Some(mut guest) = pool.take(&request.limits)
@@ -48,7 +52,7 @@ impl Served {
                     .map(|guest| (guest, true));
             }
         }
-        let job = job::encode(&request.name, &request.code, &request.args, &[]);
+        let job = job(&[]);
         let guest = self.cold_python(request, settings, job).await?;
         Ok((guest, false))
     }

@@ -11,7 +11,7 @@ const SILENCE = 25000;
 const RETRY = { first: 500, longest: 8000 };
 
 const KEY = "ringfence.key";
-const KINDS = { command: "Run a command on this machine?", soft_timeout: "Let a tool go on beyond its time limit?" };
+const KINDS = { command: "Run a command on this machine?", soft_timeout: "Let a tool go on beyond its time limit?", skill: "Let a program call a function of a skill?" };
 const ENDS = { approved: "Approved", rejected: "Rejected", expired: "Expired", abandoned: "Taken back" };
 const CHOICES = {
   once: { label: "Approve", key: "a" },

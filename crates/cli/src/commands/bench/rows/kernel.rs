@@ -95,6 +95,7 @@ fn kernel(place: &Place) -> anyhow::Result<Kernel> {
         ),
         scratch: directory.clone(),
         approvals: None,
+        skills: None,
         audit: Some(Log::open(&directory.join("audit"), limits)?),
     })?)
 }

@@ -1,0 +1,67 @@
+//! The arguments of `ringfence skills`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use ringfence_policy::Scope;
+
+pub(super) const EXAMPLES: &str = "\
+A skill is a class in a Python file of the directory; its public methods are functions that programs can call.
+
+Examples:
+  ringfence skills ls --skills ./skills
+  ringfence skills describe Notes.add --skills ./skills
+  ringfence skills call Notes.add '{\"text\": \"buy milk\"}' --skills ./skills
+  ringfence run --skills ./skills -c 'print(device.Notes.list())'
+
+Without --skills, the directory is that of `skills.path` in the configuration.";
+
+/// `ringfence skills`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SkillsCommand {
+    /// List the functions that may be called, and say what could not be loaded.
+    Ls {
+        /// Words to look for in names and descriptions (default: list all).
+        #[arg(value_name = "WORD")]
+        words: Vec<String>,
+        #[command(flatten)]
+        options: SkillsOptions,
+    },
+    /// Describe one function: how it is called, and what it does.
+    Describe {
+        /// The function, such as `Notes.add`.
+        #[arg(value_name = "PATH")]
+        path: String,
+        #[command(flatten)]
+        options: SkillsOptions,
+    },
+    /// Call one function, as a program would.
+    Call(SkillsCallArgs),
+}
+
+/// Options of every `ringfence skills` command.
+#[derive(Debug, Args)]
+pub(crate) struct SkillsOptions {
+    /// The directory of skill files.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) skills: Option<PathBuf>,
+    /// Who calls.
+    #[arg(long, value_name = "ID")]
+    pub(crate) user: Option<Scope>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `ringfence skills call`.
+#[derive(Debug, Args)]
+pub(crate) struct SkillsCallArgs {
+    /// The function, such as `Notes.add`.
+    #[arg(value_name = "PATH")]
+    pub(crate) path: String,
+    /// Its arguments: a JSON object by name, or an array by position (default: none).
+    #[arg(value_name = "JSON")]
+    pub(crate) arguments: Option<String>,
+    #[command(flatten)]
+    pub(crate) options: SkillsOptions,
+}

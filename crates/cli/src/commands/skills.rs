@@ -1,0 +1,157 @@
+//! `ringfence skills`: the functions of the host that programs may call.
+
+use std::process::ExitCode;
+
+use ringfence_policy::Scope;
+use ringfence_runtime::bridge::Call;
+use ringfence_runtime::kernel::{Caller, Surface};
+use ringfence_runtime::skills::{Fault, Function, Gatekeeper, Policy, Table};
+use serde_json::{Map, Value, json};
+
+use crate::args::{SkillsCallArgs, SkillsCommand, SkillsOptions};
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::skills::{self, Keeper};
+
+pub(crate) fn run(command: &SkillsCommand, context: &Context) -> anyhow::Result<ExitCode> {
+    let options = match command {
+        SkillsCommand::Ls { options, .. } | SkillsCommand::Describe { options, .. } => options,
+        SkillsCommand::Call(args) => &args.options,
+    };
+    let skills = skills::skills(options.skills.as_deref(), context)?.ok_or_else(none)?;
+    let keeper = Keeper::new(context)?;
+    let caller = Caller {
+        scope: options.user.clone().unwrap_or_else(Scope::local),
+        session: None,
+        surface: Surface::CommandLine,
+        client: None,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let done = runtime.block_on(async {
+        let gatekeeper = Gatekeeper::new(&skills, keeper.visitor(&caller));
+        let done = perform(command, &gatekeeper, context).await;
+        skills.close().await;
+        done
+    });
+    runtime.shutdown_background();
+    context.ui.out(done?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn perform(
+    command: &SkillsCommand,
+    gatekeeper: &Gatekeeper<'_>,
+    context: &Context,
+) -> anyhow::Result<String> {
+    match command {
+        SkillsCommand::Ls { words, options } => {
+            let table = gatekeeper.table().await;
+            for problem in &table.problems {
+                context.ui.warn(problem);
+            }
+            Ok(listed(table, &words.join(" "), options)?)
+        }
+        SkillsCommand::Describe { path, options } => described(gatekeeper.table().await, path, options),
+        SkillsCommand::Call(args) => {
+            let called = gatekeeper.call(call(args)?).await.map_err(failed)?;
+            Ok(serde_json::to_string_pretty(&called)? + "\n")
+        }
+    }
+}
+
+fn none() -> Failure {
+    Failure::usage(
+        "there are no skills",
+        "name their directory: pass `--skills DIR`, or set `skills.path`",
+    )
+}
+
+fn listed(table: &Table, query: &str, options: &SkillsOptions) -> serde_json::Result<String> {
+    let found = table.search(query);
+    let functions = found.iter().filter_map(|found| {
+        table
+            .functions()
+            .find(|(function, _)| function.path() == found.path)
+    });
+    if options.json {
+        let all: Vec<Value> = functions
+            .map(|(function, policy)| whole(function, policy))
+            .collect();
+        return Ok(serde_json::to_string_pretty(&all)? + "\n");
+    }
+    Ok(functions
+        .map(|(function, policy)| line(function, policy))
+        .collect())
+}
+
+fn line(function: &Function, policy: Policy) -> String {
+    let policy = match policy {
+        Policy::Allow => String::new(),
+        Policy::Notify | Policy::Ask => format!("  [{}]", policy.as_str()),
+    };
+    format!(
+        "{}.{}{policy}\n    {}\n",
+        function.skill(),
+        function.signature(),
+        function.summary()
+    )
+}
+
+fn whole(function: &Function, policy: Policy) -> Value {
+    json!({
+        "path": function.path(),
+        "signature": function.signature(),
+        "summary": function.summary(),
+        "doc": function.doc(),
+        "policy": policy,
+        "arguments": function.arguments(),
+        "result": function.result(),
+    })
+}
+
+fn described(table: &Table, path: &str, options: &SkillsOptions) -> anyhow::Result<String> {
+    let found = table.functions().find(|(function, _)| function.path() == path);
+    let (function, policy) = found.ok_or_else(|| {
+        Failure::refused(
+            table.not_found(path),
+            "list the functions with `ringfence skills ls`",
+        )
+    })?;
+    Ok(match options.json {
+        true => serde_json::to_string_pretty(&whole(function, policy))? + "\n",
+        false => function.description() + "\n",
+    })
+}
+
+fn call(args: &SkillsCallArgs) -> anyhow::Result<Call> {
+    let wrong = |why: String| {
+        Failure::usage(
+            format!("the arguments are not right: {why}"),
+            "write a JSON object of arguments by name, or an array of them by position",
+        )
+    };
+    let given = args.arguments.as_deref().unwrap_or("{}");
+    let given: Value = serde_json::from_str(given).map_err(|error| wrong(error.to_string()))?;
+    let (by_position, by_name) = match given {
+        Value::Object(by_name) => (Vec::new(), by_name),
+        Value::Array(by_position) => (by_position, Map::new()),
+        _ => return Err(wrong("they are neither an object nor an array".to_owned()).into()),
+    };
+    Ok(Call {
+        path: args.path.clone(),
+        args: by_position,
+        kwargs: by_name,
+    })
+}
+
+fn failed(fault: Fault) -> Failure {
+    let hint = match fault.kind.as_str() {
+        "not_found" => "list the functions with `ringfence skills ls`",
+        "invalid_arguments" => "`ringfence skills describe` says how it is called",
+        "rejected" | "approval_timeout" | "permission_denied" => "you, or your rules, decide about it",
+        _ => "correct the skill, or its manifest",
+    };
+    Failure::refused(format!("{}: {}", fault.kind, fault.message), hint)
+}

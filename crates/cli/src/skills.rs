@@ -1,0 +1,156 @@
+//! The host's functions, set up from the configuration.
+
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use ringfence_policy::Scope;
+use ringfence_runtime::audit::Log;
+use ringfence_runtime::kernel::{Approvals, Caller};
+use ringfence_runtime::local::{Local, Warmth};
+use ringfence_runtime::redact::Redactor;
+use ringfence_runtime::skills::{HostLimits, PathPattern, Policy, Rules, Skill, SkillFiles, Skills, Visitor};
+
+use crate::config::schema;
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::{high, kernel, local};
+
+/// What calls from the command line are recorded with, and asked about.
+pub(crate) struct Keeper {
+    audit: Log,
+    redactor: Redactor,
+    approvals: Approvals,
+}
+
+impl Keeper {
+    /// Of this user.
+    ///
+    /// # Errors
+    /// If the configuration, or the state directory, cannot be used.
+    pub(crate) fn new(context: &Context) -> anyhow::Result<Self> {
+        Ok(Self {
+            audit: kernel::audit_log(context)?,
+            redactor: Redactor::from_environment(context.environment.lossy_pairs()),
+            approvals: kernel::asked(context)?,
+        })
+    }
+
+    /// A caller from the command line.
+    pub(crate) fn visitor<'a>(&'a self, caller: &'a Caller) -> Visitor<'a> {
+        Visitor {
+            caller,
+            audit: Some(&self.audit),
+            redactor: &self.redactor,
+            approvals: Some(&self.approvals),
+            questions: None,
+            notices: None,
+        }
+    }
+}
+
+/// Processes of skills at once; each serves one file.
+const MAX_PROCESSES: usize = 64;
+
+/// The skills of a directory that was named, else of the configured one. `None`: there are none.
+///
+/// # Errors
+/// If the directory, or the configuration, cannot be used.
+pub(crate) fn skills(named: Option<&Path>, context: &Context) -> anyhow::Result<Option<Skills>> {
+    let config = context.config()?;
+    let Some(directory) = named.or(config.skills.path.as_deref()) else {
+        return Ok(None);
+    };
+    // Its processes will see it.
+    let directory = high::workspace(directory, context)?;
+    let settings = local::settings(&high::settings(None, context)?, Warmth::Cold, context)?;
+    let settings = ringfence_runtime::local::Settings {
+        max_concurrent: MAX_PROCESSES,
+        ..settings
+    };
+    let limits = HostLimits {
+        memory: config.skills.memory,
+        fence: high::default_fence(config).into(),
+    };
+    let files = SkillFiles::new(directory, Local::new(settings), limits, high::hidden(context)?);
+    let sources: Vec<Arc<dyn Skill>> = vec![Arc::new(files)];
+    Ok(Some(Skills::new(sources, rules(&config.skills)?)))
+}
+
+fn rules(config: &schema::Skills) -> Result<Rules, Failure> {
+    let mut rules = Rules {
+        scopes: Vec::new(),
+        others: Vec::new(),
+        policies: Vec::new(),
+        max_calls: config.max_calls,
+        calls_per_second: config.calls_per_second,
+        call_timeout: config.call_timeout,
+        patience: config.ask_timeout,
+    };
+    for text in &config.allow {
+        match text.split_once(':') {
+            None => rules.others.push(read("skills.allow", text)?),
+            Some((user, path)) => {
+                let (user, path) = (read::<Scope>("skills.allow", user)?, read("skills.allow", path)?);
+                match rules.scopes.iter_mut().find(|(named, _)| *named == user) {
+                    Some((_, paths)) => paths.push(path),
+                    None => rules.scopes.push((user, vec![path])),
+                }
+            }
+        }
+    }
+    for (key, list, policy) in [
+        ("skills.notify", &config.notify, Policy::Notify),
+        ("skills.ask", &config.ask, Policy::Ask),
+    ] {
+        for text in list {
+            rules.policies.push((read::<PathPattern>(key, text)?, policy));
+        }
+    }
+    Ok(rules)
+}
+
+fn read<T: FromStr<Err: std::fmt::Display>>(key: &str, text: &str) -> Result<T, Failure> {
+    text.trim().parse().map_err(|error| {
+        Failure::usage(
+            format!("`{key}`: {error}"),
+            "correct it; `ringfence config schema` describes it",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_become_rules() {
+        let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
+        let config = schema::Skills {
+            allow: texts(&["Weather.*", "ann: Notes.add", "ann:Notes.list"]),
+            notify: texts(&["Notes.*"]),
+            ask: texts(&["Notes.delete"]),
+            ..schema::Skills::default()
+        };
+        let rules = rules(&config).unwrap();
+        let (ann, bob): (Scope, Scope) = ("ann".parse().unwrap(), "bob".parse().unwrap());
+        for (scope, path, expected) in [
+            (&ann, "Notes.add", true),
+            (&ann, "Notes.list", true),
+            (&ann, "Weather.today", false),
+            (&bob, "Weather.today", true),
+            (&bob, "Notes.add", false),
+        ] {
+            assert_eq!(rules.allows(scope, path), expected, "{path}");
+        }
+        assert_eq!(rules.policy("Notes.delete", Policy::Allow), Policy::Ask);
+        for wrong in ["Notes", "a b:Notes.add", "ann:Notes"] {
+            let allow = texts(&[wrong]);
+            let config = schema::Skills {
+                allow,
+                ..schema::Skills::default()
+            };
+            assert!(super::rules(&config).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Programs that call functions of the host, and programs that try what they should not.
+
+mod hostile;
+
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::{Value, json};
+
+use crate::support::{Dir, Output, eventually, finish};
+use crate::tools::Tools;
+use crate::world::{Run, World, everywhere};
+
+const PROBE: &str = include_str!("probe.py");
+
+/// The checks that every runtime's bridge must pass.
+const CONFORMANCE: &str = include_str!("conformance.py");
+
+everywhere!(
+    a_program_can_rely_on_its_bridge,
+    a_skill_that_dies_or_hangs_is_started_anew,
+    a_skill_is_fenced,
+);
+
+/// The directory of skills in a world.
+fn put(dir: &Dir, name: &str, text: &str) {
+    std::fs::create_dir_all(dir.path("work/skills")).unwrap();
+    dir.write(&format!("work/skills/{name}"), text);
+}
+
+/// Runs Python with the skills of the world's directory.
+#[track_caller]
+fn run(world: &World, options: &[&str], code: &str) -> Run {
+    let all = [
+        &["--skills", "skills", "--timeout", "60s"],
+        options,
+        &["-c", code],
+    ];
+    world.json(all.concat())
+}
+
+fn a_program_can_rely_on_its_bridge(world: &World) {
+    put(&world.dir, "probe.py", PROBE);
+    let run = run(world, &["--memory", "1GiB"], CONFORMANCE);
+    assert_eq!(run.get("exit_code"), 0, "{run:#?}");
+    let checks = CONFORMANCE
+        .lines()
+        .filter(|line| line.starts_with("def "))
+        .count()
+        - 1;
+    let held = run.stdout().lines().filter(|line| line.starts_with("holds: "));
+    assert_eq!(held.count(), checks, "{run:#?}");
+}
+
+fn a_skill_that_dies_or_hangs_is_started_anew(world: &World) {
+    put(&world.dir, "probe.py", PROBE);
+    world.dir.write(
+        "config/ringfence/ringfence.toml",
+        "[skills]\ncall_timeout = '1s'\n",
+    );
+    let code = "
+assert (device.Probe.count(), device.Probe.count()) == (1, 2)
+for act in (device.Probe.die, device.Probe.hang):
+    try:
+        act()
+    except (RuntimeError, TimeoutError) as error:
+        print(error)
+    while True:
+        try:
+            print(device.Probe.count())
+            break
+        except (RuntimeError, TimeoutError):
+            pass
+";
+    let run = run(world, &[], code);
+    let expected =
+        "Probe.die: the process of its skill has ended\n1\n`Probe.hang` gave no result within 1s\n1\n";
+    assert_eq!(run.stdout(), expected, "{run:#?}");
+}
+
+fn a_skill_is_fenced(world: &World) {
+    put(&world.dir, "probe.py", PROBE);
+    let run = run(world, &[], "print(device.Probe.look())");
+    let seen = run.stdout().trim();
+    // Where there are no cells, the file system's rules refuse what is in a place that exists.
+    let hidden = !seen.contains("/skills") && !seen.contains("docker.sock");
+    assert!(hidden && !seen.contains("ConnectionRefused"), "{run:#?}");
+    assert!(seen.contains("Error"), "{run:#?}");
+}
+
+#[test]
+fn files_are_loaded_anew_when_they_change() {
+    let world = World::here();
+    put(
+        &world.dir,
+        "one.py",
+        "class One:\n    def get(self) -> int:\n        return 1\n",
+    );
+    put(&world.dir, "_shared.py", "raise Exception\n");
+    let code = "print(device.One.get(), dir(device))";
+    let names = "'describe_function', 'search_skills'";
+    assert_eq!(run(&world, &[], code).stdout(), format!("1 ['One', {names}]\n"));
+    put(
+        &world.dir,
+        "one.py",
+        "class One:\n    def get(self) -> int:\n        return 2\n",
+    );
+    put(
+        &world.dir,
+        "two.py",
+        "class Two:\n    def get(self) -> int:\n        return 2\n",
+    );
+    assert_eq!(
+        run(&world, &[], code).stdout(),
+        format!("2 ['One', 'Two', {names}]\n")
+    );
+    world.close();
+}
+
+#[test]
+fn a_file_that_cannot_be_loaded_takes_no_other_along() {
+    let world = World::here();
+    put(&world.dir, "probe.py", PROBE);
+    put(&world.dir, "torn.py", "class Torn:\n    def x(:\n");
+    put(&world.dir, "gone.py", "import os\nos._exit(3)\n");
+    put(
+        &world.dir,
+        "mute.py",
+        "class Mute:\n    def __init__(self, name): pass\n    def x(self): pass\n",
+    );
+    put(&world.dir, "greedy.py", "class Greedy:\n    def x(self): pass\n");
+    put(&world.dir, "greedy.toml", "mounts = ['/proc:/host']\n");
+    let run = run(
+        &world,
+        &[],
+        "print(device.Probe.add(1), hasattr(device, 'Greedy'))",
+    );
+    assert_eq!(run.stdout(), "2 False\n", "{run:#?}");
+    let warnings = run.get("meta.warnings").to_string();
+    for told in [
+        "torn.py: it could not be loaded: File",
+        "gone.py: it could not be loaded: its process ended",
+        "mute.py: it could not be loaded: TypeError",
+        "greedy.py: refusing to show",
+        "`Probe.any_number` is not offered",
+    ] {
+        assert!(warnings.contains(told), "{told}: {warnings}");
+    }
+    world.close();
+}
+
+#[test]
+fn a_manifest_gives_a_skill_its_files() {
+    let world = World::here();
+    let skill = "class Keys:\n    def set(self, text: str) -> None:\n        open('/data/a', 'w').write(text)\n    \
+                 def get(self) -> str:\n        return open('/data/a').read()\n";
+    put(&world.dir, "keys.py", skill);
+    let denied = run(&world, &[], "device.Keys.set('x')");
+    assert!(denied.stderr().contains("No such file"), "{denied:#?}");
+    std::fs::create_dir(world.dir.path("work/skills/data")).unwrap();
+    // On the host its process is another user.
+    let open = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(world.dir.path("work/skills/data"), open).unwrap();
+    put(&world.dir, "keys.toml", "mounts = ['data:/data:rw']\n");
+    let kept = run(&world, &[], "device.Keys.set('x'); print(device.Keys.get())");
+    assert_eq!(kept.stdout(), "x\n", "{kept:#?}");
+    world.close();
+}
+
+#[test]
+fn the_commands_list_describe_and_call() {
+    let dir = Dir::new();
+    put(&dir, "probe.py", PROBE);
+    let skills = |args: &[&str]| -> Output {
+        let args = [&["skills"], args, &["--skills", "skills"]].concat();
+        dir.run(args)
+    };
+    let listed = skills(&["ls", "adds"]);
+    assert_eq!(
+        listed.ok(),
+        "Probe.add(a: int, b: int = 1, *, minus: bool = False) -> int\n    Adds two numbers.\n"
+    );
+    assert!(
+        listed.stderr.contains("`Probe.any_number` is not offered"),
+        "{listed:?}"
+    );
+    let described = skills(&["describe", "Probe.add"]);
+    assert!(described.ok().starts_with("def add(a: int"), "{described:?}");
+    let whole: Value = serde_json::from_str(skills(&["describe", "Probe.add", "--json"]).ok()).unwrap();
+    assert_eq!(whole["arguments"]["required"], json!(["a"]));
+    assert_eq!(skills(&["call", "Probe.add", "[1, 2]"]).ok(), "3\n");
+    assert_eq!(
+        skills(&["call", "Probe.add", r#"{"a": 1, "minus": true}"#]).ok(),
+        "0\n"
+    );
+    skills(&["call", "Probe.add"]).refused(125, "it needs `a`");
+    skills(&["call", "Probe.nope"]).refused(125, "not found");
+    skills(&["call", "Probe.add", "7"]).refused(2, "neither an object nor an array");
+    dir.run(["skills", "ls"]).refused(2, "there are no skills");
+    dir.run(["skills", "ls", "--skills", "none"])
+        .refused(2, "cannot use none");
+}
+
+#[test]
+fn tools_find_functions_and_code_calls_them() {
+    let tools = Tools::new("");
+    put(&tools.dir, "probe.py", PROBE);
+    let offered = |tools: &Tools| {
+        let listed = tools.dir.run(["tool", "--list", "--json"]);
+        listed.ok().contains("\"search_skills\"")
+    };
+    assert!(!offered(&tools));
+    assert_eq!(tools.refused("search_skills", json!({})).kind, "not_found");
+    let config = format!(
+        "[skills]\npath = '{}'\nallow = ['Probe.*', 'bob:Pace.nap']\nmax_calls = 3\n",
+        tools.dir.path("work/skills").display()
+    );
+    tools.dir.write("config/ringfence/ringfence.toml", config);
+    assert!(offered(&tools));
+    let found = tools.ask("search_skills", json!({"query": "adds"}));
+    assert_eq!(found["functions"][0]["path"], "Probe.add");
+    let described = tools.ask("describe_function", json!({"path": "Probe.add"}));
+    assert!(described.as_str().unwrap().starts_with("def add("), "{described}");
+    let refused = tools.refused("describe_function", json!({"path": "Pace.nap"}));
+    assert_eq!(refused.kind, "not_found");
+    let code = json!({"code": "print([device.Probe.add(n) for n in range(9)])"});
+    let ran = tools.ask("run_code", code);
+    assert!(
+        ran["stderr"].as_str().unwrap().contains("a run may make 3 calls"),
+        "{ran:#}"
+    );
+    assert!(
+        ran["meta"]["warnings"].to_string().contains("may make 3 calls"),
+        "{ran:#}"
+    );
+    let code = json!({"code": "print(device.Probe.add(1))"});
+    assert_eq!(
+        tools
+            .ask("run_python_code", code.clone())
+            .as_str()
+            .unwrap()
+            .lines()
+            .next(),
+        Some("2")
+    );
+    let bob = tools.with(&["--user", "bob"]);
+    let told = bob.ask("run_python_code", code);
+    assert!(
+        told.as_str()
+            .unwrap()
+            .contains("there is no skill `Probe`; there is Pace"),
+        "{told}"
+    );
+    let audit = std::fs::read_to_string(bob.dir.path("state/ringfence/audit/audit.jsonl")).unwrap();
+    assert!(audit.contains("\"tool\":\"device.Probe.add\""), "{audit}");
+}
+
+#[test]
+fn a_person_decides_about_a_call() {
+    let world = World::here();
+    put(&world.dir, "probe.py", PROBE);
+    put(&world.dir, "probe.toml", "[policy]\n'Probe.add' = 'ask'\n");
+    let mut running = world
+        .command(&[], ["run", "--skills", "skills", "--timeout", "60s", "-c"])
+        .arg("print(device.Probe.add(41))")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    world.watch(running.id());
+    let mut id = String::new();
+    eventually("the question is there", || {
+        let listed = finish(&mut world.command(&[], ["approvals", "ls", "--json"]), b"");
+        let listed: Value = serde_json::from_str(listed.ok()).unwrap();
+        id = listed[0]["id"].as_str().unwrap_or_default().to_owned();
+        assert!(
+            id.is_empty() || listed[0]["text"] == "Probe.add {\n  \"a\": 41\n}",
+            "{listed}"
+        );
+        !id.is_empty()
+    });
+    finish(&mut world.command(&[], ["approvals", "approve", &id]), b"").ok();
+    let output = running.wait_with_output_of();
+    assert_eq!(output, "42\n");
+    world.close();
+}
+
+/// What a child printed.
+trait Printed {
+    fn wait_with_output_of(&mut self) -> String;
+}
+
+impl Printed for std::process::Child {
+    fn wait_with_output_of(&mut self) -> String {
+        let mut text = String::new();
+        std::io::Read::read_to_string(self.stdout.as_mut().unwrap(), &mut text).unwrap();
+        self.wait().unwrap();
+        text
+    }
+}

@@ -1,0 +1,147 @@
+//! What goes between a program and the host's functions: messages as lines of JSON, on a channel of their own.
+//!
+//! The protocol is written down in `docs/protocol/bridge.md`. A backend only carries the bytes, both ways, for as long as
+//! the program runs; what they mean is known to whoever holds the other [`Line`] end.
+
+mod lines;
+mod message;
+
+pub use lines::Lines;
+pub use message::{Call, Fault, Id, MAX_DEPTH, MAX_LINE, Malformed, Message};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+/// Pieces under way at once, each way.
+const IN_FLIGHT: usize = 16;
+
+/// How much is read at once.
+const READ_SIZE: usize = 64 * 1024;
+
+/// The end of a bridge that a backend connects to the program.
+#[derive(Debug)]
+pub struct Duct {
+    out: mpsc::Sender<Vec<u8>>,
+    back: mpsc::Receiver<Vec<u8>>,
+}
+
+/// The end of a bridge where messages are understood.
+#[derive(Debug)]
+pub struct Line {
+    lines: Lines,
+    incoming: mpsc::Receiver<Vec<u8>>,
+    speaker: Speaker,
+}
+
+/// What says something on a bridge.
+#[derive(Debug, Clone)]
+pub struct Speaker(mpsc::Sender<Vec<u8>>);
+
+/// Both ends of a bridge.
+pub fn bridge() -> (Line, Duct) {
+    let (out, incoming) = mpsc::channel(IN_FLIGHT);
+    let (speaker, back) = mpsc::channel(IN_FLIGHT);
+    let line = Line {
+        lines: Lines::default(),
+        incoming,
+        speaker: Speaker(speaker),
+    };
+    (line, Duct { out, back })
+}
+
+impl Line {
+    /// The next message; `None` once the program has no bridge any more. Dropping a call loses nothing.
+    ///
+    /// # Errors
+    /// If it sent what is no message. Nothing that follows can be understood.
+    pub async fn next(&mut self) -> Result<Option<Message>, Malformed> {
+        loop {
+            if let Some(message) = self.lines.take()? {
+                return Ok(Some(message));
+            }
+            match self.incoming.recv().await {
+                Some(bytes) => self.lines.push(&bytes),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// What speaks on this line.
+    pub fn speaker(&self) -> Speaker {
+        self.speaker.clone()
+    }
+}
+
+impl Speaker {
+    /// Says something, once there is room. A program that has no bridge any more hears nothing.
+    pub async fn say(&self, message: &Message) {
+        let _ = self.0.send(message.line()).await;
+    }
+}
+
+impl Duct {
+    /// Carries bytes both ways, until one side has closed its end.
+    pub(crate) async fn carry(self, stream: impl AsyncRead + AsyncWrite) {
+        let Self { out, mut back } = self;
+        let (mut reader, mut writer) = tokio::io::split(stream);
+        let outwards = async {
+            let mut buffer = vec![0; READ_SIZE];
+            // A program's bytes are taken in only when there is room for them.
+            while let Ok(room) = out.reserve().await {
+                match reader.read(&mut buffer).await {
+                    Ok(length @ 1..) => room.send(buffer[..length].to_vec()),
+                    Ok(0) | Err(_) => return,
+                }
+            }
+            // What is left to be said to the program comes first.
+            std::future::pending().await
+        };
+        let backwards = async {
+            while let Some(bytes) = back.recv().await {
+                if writer.write_all(&bytes).await.is_err() {
+                    break;
+                }
+            }
+            // The program sees the end of it.
+            let _ = writer.shutdown().await;
+        };
+        tokio::select! {
+            () = outwards => {}
+            () = backwards => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn messages_go_both_ways_until_one_side_hangs_up() {
+        let (mut line, duct) = bridge();
+        let (ours, mut theirs) = tokio::net::UnixStream::pair().unwrap();
+        let program = async {
+            theirs
+                .write_all(b"{\"type\":\"call\",\"id\":\"1\",\"data\":{\"path\":\"A.b\"}}\n")
+                .await
+                .unwrap();
+            let mut heard = Vec::new();
+            theirs.read_to_end(&mut heard).await.unwrap();
+            heard
+        };
+        let host = async {
+            let Ok(Some(Message::Call(id, call))) = line.next().await else {
+                panic!("no call");
+            };
+            assert_eq!(call.path, "A.b");
+            line.speaker().say(&Message::Result(id, json!(7))).await;
+            drop(line);
+        };
+        let ((), (), heard) = tokio::join!(duct.carry(ours), host, program);
+        assert_eq!(
+            heard,
+            b"{\"type\":\"result\",\"id\":\"1\",\"data\":{\"value\":7}}\n"
+        );
+    }
+}

@@ -1,0 +1,81 @@
+//! What a program is told of a failure: nothing of this machine, and not much.
+
+use std::sync::OnceLock;
+
+use regex::Regex;
+
+/// The longest message, in characters.
+const MAX_MESSAGE: usize = 500;
+
+/// How much of a message is looked at.
+const MAX_READ: usize = 8 * 1024;
+
+/// A skill's message without frames of its program, paths of its machine and control characters; short.
+pub(super) fn sanitised(message: &str) -> String {
+    let end = message.floor_char_boundary(MAX_READ);
+    let message = message.get(..end).unwrap_or_default();
+    // A traceback's last line says what happened; the rest is where.
+    let told = match message.contains("Traceback (most recent call last)") {
+        true => message
+            .lines()
+            .rfind(|line| !line.trim().is_empty())
+            .unwrap_or_default(),
+        false => message,
+    };
+    let told: String = told
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    let told = without_paths(told.trim());
+    match told.chars().count() > MAX_MESSAGE {
+        true => told.chars().take(MAX_MESSAGE - 1).chain(['…']).collect(),
+        false => told,
+    }
+}
+
+fn without_paths(text: &str) -> String {
+    static PATHS: OnceLock<Option<Regex>> = OnceLock::new();
+    // An absolute path, with at least two names, that no address is part of; or one of Windows.
+    let paths = PATHS
+        .get_or_init(|| Regex::new(r#"(^|[^\w/:.])(?:/[^\s/'"<>:,;()]+){2,}/?|[A-Za-z]:\\[^\s'"<>]+"#).ok());
+    match paths {
+        Some(paths) => paths.replace_all(text, "$1<path>").into_owned(),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(message: &str, expected: &str) {
+        assert_eq!(sanitised(message), expected);
+    }
+
+    #[test]
+    fn nothing_of_the_machine_is_told() {
+        check("ValueError: no such day", "ValueError: no such day");
+        check(
+            "Traceback (most recent call last):\n  File \"/skills/notes.py\", line 3, in add\n    raise KeyError('x')\nKeyError: 'x'\n",
+            "KeyError: 'x'",
+        );
+        check(
+            "[Errno 2] No such file or directory: '/home/ann/.ssh/id_rsa'",
+            "[Errno 2] No such file or directory: '<path>'",
+        );
+        check(
+            "cannot open /var/lib/notes.db, sorry",
+            "cannot open <path>, sorry",
+        );
+        check("GET https://a.test/b/c failed", "GET https://a.test/b/c failed");
+        check("1/2 and a/b/c", "1/2 and a/b/c");
+        check("C:\\Users\\ann\\notes.db is locked", "<path> is locked");
+        check("a\u{1b}[31m\nb", "a [31m b");
+    }
+
+    #[test]
+    fn it_is_short() {
+        let told = sanitised(&"é".repeat(100_000));
+        assert_eq!(told.chars().count(), MAX_MESSAGE);
+    }
+}

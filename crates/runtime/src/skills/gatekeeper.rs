@@ -1,0 +1,286 @@
+//! The gatekeeper that every call of a host's function goes through, for one caller and one run.
+
+mod consent;
+mod record;
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use serde_json::{Value, json};
+use tokio::sync::{OnceCell, mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::fault::sanitised;
+use super::table::Entry;
+use super::{Fault, Function, Skills, Table};
+use crate::approval::Asked;
+use crate::audit::{Decision, Log};
+use crate::bridge::{Call, Id, Line, Malformed, Message, Speaker};
+use crate::kernel::{Approvals, Caller};
+use crate::redact::Redactor;
+use record::Record;
+
+/// Calls of one run under way at once. While there are so many, no more are heard.
+const AT_ONCE: usize = 16;
+
+/// How much faster than the average calls may come, counted in the time that they are ahead.
+const AHEAD: Duration = Duration::from_secs(1);
+
+/// Who calls, and who is told of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Visitor<'a> {
+    /// Who calls.
+    pub caller: &'a Caller,
+    /// Where a record of each call is kept; `None` only for those who keep records themselves.
+    pub audit: Option<&'a Log>,
+    /// What is taken out of records and notices.
+    pub redactor: &'a Redactor,
+    /// Whom a person's word is asked of; `None`: nobody, and what would need it is refused.
+    pub approvals: Option<&'a Approvals>,
+    /// Where questions go, too, if the caller has a person who can be asked.
+    pub questions: Option<&'a mpsc::Sender<Asked>>,
+    /// Where it goes what a person shall know.
+    pub notices: Option<&'a mpsc::Sender<String>>,
+}
+
+/// Lets one caller's calls through, as far as the rules allow them.
+#[derive(Debug)]
+pub struct Gatekeeper<'a> {
+    skills: &'a Skills,
+    visitor: Visitor<'a>,
+    /// Looked up at the first use: most programs call nothing.
+    table: OnceCell<Table>,
+    closed: OnceLock<String>,
+}
+
+/// How one run has used its bridge.
+struct Visit {
+    calls: u32,
+    /// When the calls so far would be over if they had come at the average pace.
+    due: Instant,
+}
+
+impl<'a> Gatekeeper<'a> {
+    /// The gatekeeper for one run of a caller.
+    pub fn new(skills: &'a Skills, visitor: Visitor<'a>) -> Self {
+        Self {
+            skills,
+            visitor,
+            table: OnceCell::new(),
+            closed: OnceLock::new(),
+        }
+    }
+
+    /// Serves a program until it has no bridge any more, or sends what makes no sense.
+    pub async fn serve(&self, mut line: Line) {
+        let speaker = line.speaker();
+        if let Err(why) = self.converse(&mut line, &speaker).await {
+            let fault = Fault::new("closed", why.clone());
+            let _ = self.closed.set(why);
+            speaker.say(&Message::Error(Id::whole(), fault)).await;
+        }
+    }
+
+    /// What is to be known of a run: functions that could not be offered to it, and why its bridge was closed before its
+    /// end.
+    pub fn warnings(&self) -> Vec<String> {
+        let closed = self.closed.get();
+        let closed =
+            closed.map(|why| format!("the bridge to the skills was closed before the program ended: {why}"));
+        let problems = self.table.get().map(|table| table.problems.clone());
+        problems.unwrap_or_default().into_iter().chain(closed).collect()
+    }
+
+    /// What the caller may call; it does not change any more.
+    pub async fn table(&self) -> &Table {
+        let table = async || self.skills.table(&self.visitor.caller.scope).await;
+        self.table.get_or_init(table).await
+    }
+
+    /// Hears and answers. An error says why no more is heard.
+    async fn converse(&self, line: &mut Line, speaker: &Speaker) -> Result<(), String> {
+        let mut answering = FuturesUnordered::new();
+        let mut under_way: HashMap<Id, oneshot::Sender<()>> = HashMap::new();
+        let mut visit = Visit {
+            calls: 0,
+            due: Instant::now(),
+        };
+        loop {
+            let next = async {
+                tokio::time::sleep_until(visit.due - AHEAD).await;
+                line.next().await
+            };
+            let message = tokio::select! {
+                biased;
+                Some(id) = answering.next(), if !answering.is_empty() => {
+                    under_way.remove(&id);
+                    continue;
+                }
+                message = next, if answering.len() < AT_ONCE => message,
+            };
+            match message.map_err(|error: Malformed| error.to_string())? {
+                None => return Ok(()),
+                Some(Message::Call(id, call)) => {
+                    self.admit(&mut visit, (&id, &call), speaker).await?;
+                    let (take_back, taken_back) = oneshot::channel();
+                    if under_way.insert(id.clone(), take_back).is_some() {
+                        return Err("two calls with the same id are under way".to_owned());
+                    }
+                    answering.push(self.attend(id, call, taken_back, speaker.clone()));
+                }
+                // Nobody waits for it any more; it may have been answered meanwhile.
+                Some(Message::Error(id, _)) => {
+                    under_way.remove(&id).map(|take_back| take_back.send(()));
+                }
+                Some(Message::Execute(..) | Message::Result(..) | Message::Complete(..)) => {
+                    return Err("a message came that only the host sends".to_owned());
+                }
+            }
+        }
+    }
+
+    /// Counts a call. The one that is too many is answered so, and the last.
+    async fn admit(
+        &self,
+        visit: &mut Visit,
+        (id, call): (&Id, &Call),
+        speaker: &Speaker,
+    ) -> Result<(), String> {
+        let rules = self.skills.rules();
+        let pace = Duration::from_secs(1) / rules.calls_per_second.get();
+        visit.due = visit.due.max(Instant::now()) + pace;
+        visit.calls += 1;
+        if visit.calls <= rules.max_calls.get() {
+            return Ok(());
+        }
+        let why = format!(
+            "a run may make {} calls, and this one has made them",
+            rules.max_calls
+        );
+        let fault = Fault::new("limit_exceeded", why.clone());
+        let refused = self.record(call).finish(Err(fault));
+        speaker.say(&answer(id.clone(), refused)).await;
+        Err(why)
+    }
+
+    /// Answers a call; gives its id back.
+    async fn attend(&self, id: Id, call: Call, taken_back: oneshot::Receiver<()>, speaker: Speaker) -> Id {
+        let called = tokio::select! {
+            biased;
+            called = self.call(call) => called,
+            Ok(()) = taken_back => Err(Fault::new("cancelled", "the call was taken back")),
+        };
+        speaker.say(&answer(id.clone(), called)).await;
+        id
+    }
+
+    /// Calls a function, if that is allowed.
+    ///
+    /// # Errors
+    /// If it is not, or the call gave no result. What is said of that tells nothing of this machine.
+    pub async fn call(&self, call: Call) -> Result<Value, Fault> {
+        match call.path.as_str() {
+            "device.catalogue" => return Ok(self.table().await.catalogue()),
+            "device.search_skills" => return self.search(&call).await,
+            "device.describe_function" => return self.describe(&call).await,
+            _ => {}
+        }
+        let mut record = self.record(&call);
+        let called = self.attempt(call, &mut record).await;
+        record.finish(called)
+    }
+
+    fn record(&self, call: &Call) -> Record<'a> {
+        Record::begin(self.visitor, call)
+    }
+
+    async fn attempt(&self, call: Call, record: &mut Record<'_>) -> Result<Value, Fault> {
+        let table = self.table().await;
+        let entry = table.entry(&call.path);
+        let entry = entry.ok_or_else(|| Fault::new("not_found", table.not_found(&call.path)))?;
+        let function = &*entry.function;
+        let arguments = function.bind(call.args, call.kwargs).map_err(|why| {
+            let called = function.signature();
+            let told = sanitised(&format!("{}: {why}; it is called as {called}", function.path()));
+            Fault::new("invalid_arguments", told)
+        })?;
+        let arguments = Value::Object(arguments);
+        let judgement = consent::obtain(self.visitor, entry, &arguments, self.skills.rules()).await;
+        record.judgement = Some(judgement.said);
+        judgement.result?;
+        record.decision = Decision::Allowed;
+        self.perform(entry, arguments).await
+    }
+
+    async fn perform(&self, entry: &Entry, arguments: Value) -> Result<Value, Fault> {
+        let Entry { function, skill, .. } = entry;
+        let limit = self.skills.rules().call_timeout;
+        let arguments = match arguments {
+            Value::Object(arguments) => arguments,
+            _ => serde_json::Map::new(),
+        };
+        let calling = skill.call(function, arguments);
+        let called = tokio::time::timeout(limit.as_duration(), calling).await;
+        let called = called.map_err(|_| {
+            let path = function.path();
+            Fault::new("timeout", format!("`{path}` gave no result within {limit}"))
+        })?;
+        let result = called.map_err(|fault| told(function, fault))?;
+        function.check_result(&result).map_err(|why| {
+            let path = function.path();
+            let told = format!("`{path}` gave what it does not promise: {why}");
+            Fault::new("failed", sanitised(&told))
+        })?;
+        Ok(result)
+    }
+
+    async fn search(&self, call: &Call) -> Result<Value, Fault> {
+        let query = words(call, "query")?;
+        Ok(json!(self.table().await.search(query.unwrap_or_default())))
+    }
+
+    async fn describe(&self, call: &Call) -> Result<Value, Fault> {
+        let path = words(call, "path")?.unwrap_or_default();
+        let table = self.table().await;
+        let function = table.function(path);
+        let function = function.ok_or_else(|| Fault::new("not_found", table.not_found(path)))?;
+        Ok(json!(function.description()))
+    }
+}
+
+/// The only argument of a call, if it was given: a text.
+fn words<'c>(call: &'c Call, name: &str) -> Result<Option<&'c str>, Fault> {
+    let given = call.args.first().or_else(|| call.kwargs.get(name));
+    let alone = call.args.len() + call.kwargs.len() <= 1;
+    match given {
+        None if call.kwargs.is_empty() => Ok(None),
+        Some(Value::String(text)) if alone => Ok(Some(text)),
+        _ => Err(Fault::new(
+            "invalid_arguments",
+            format!("{}: it takes `{name}`, a text", call.path),
+        )),
+    }
+}
+
+fn answer(id: Id, called: Result<Value, Fault>) -> Message {
+    match called {
+        Ok(value) => Message::Result(id, value),
+        Err(fault) => Message::Error(id, fault),
+    }
+}
+
+/// A skill's own failure, as a program is told of it. The kinds that the gatekeeper itself uses are not the skill's to use.
+fn told(function: &Function, fault: Fault) -> Fault {
+    let kind = match fault.kind.as_str() {
+        "unavailable" | "invalid_arguments" | "not_found" => &fault.kind,
+        _ => "failed",
+    };
+    let message = sanitised(&fault.message);
+    Fault::new(kind, sanitised(&format!("{}: {message}", function.path())))
+}
+
+#[cfg(test)]
+mod tests;

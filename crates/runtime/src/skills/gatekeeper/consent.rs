@@ -1,0 +1,97 @@
+//! What has to happen before a function is called: nothing, a word to a person, or a person's yes.
+
+use serde_json::Value;
+
+use super::super::{Fault, Policy, Rules};
+use super::{Entry, Visitor};
+use crate::approval::{Decision, Kind, Question};
+use crate::audit::Arguments;
+use crate::kernel::{Approvals, ToolError};
+
+/// The longest arguments in a notice, in characters.
+const MAX_NOTICE: usize = 1000;
+
+/// What was said of a call.
+pub(super) struct Judgement {
+    /// For the record.
+    pub(super) said: String,
+    /// Whether it may go on.
+    pub(super) result: Result<(), Fault>,
+}
+
+/// Sees to what must happen before a call.
+pub(super) async fn obtain(
+    visitor: Visitor<'_>,
+    entry: &Entry,
+    arguments: &Value,
+    rules: &Rules,
+) -> Judgement {
+    match entry.policy {
+        Policy::Allow => {}
+        Policy::Notify => notify(visitor, entry, arguments).await,
+        Policy::Ask => return ask(visitor, entry, arguments, rules).await,
+    }
+    Judgement {
+        said: entry.policy.as_str().to_owned(),
+        result: Ok(()),
+    }
+}
+
+/// Tells the person. That it could not be kept is no reason not to go on.
+async fn notify(visitor: Visitor<'_>, entry: &Entry, arguments: &Value) {
+    let arguments = Arguments::new(arguments, visitor.redactor).shown().to_string();
+    let shown: String = arguments.chars().take(MAX_NOTICE).collect();
+    let scope = visitor.caller.scope.as_str();
+    let text = format!("{scope} calls {}: {shown}", entry.function.path());
+    if let Some(notices) = visitor.notices {
+        // A caller that does not listen is told nothing.
+        let _ = notices.try_send(text.clone());
+    }
+    if let Some(Approvals { service, chat }) = visitor.approvals {
+        let _ = service.notify(chat, &text).await;
+    }
+}
+
+async fn ask(visitor: Visitor<'_>, entry: &Entry, arguments: &Value, rules: &Rules) -> Judgement {
+    let path = entry.function.path();
+    let refused = |said: &str, kind: &str, message: String| Judgement {
+        said: format!("ask; {said}"),
+        result: Err(Fault::new(kind, message)),
+    };
+    let Some(Approvals { service, chat }) = visitor.approvals else {
+        let message = format!("`{path}` needs a person's approval, and there is nobody to ask");
+        return refused("nobody to ask", "permission_denied", message);
+    };
+    let question = Question {
+        kind: Kind::Skill {
+            path: path.to_owned(),
+        },
+        // Exactly what is called, in full: these values, and no others, go to the function.
+        text: format!("{path} {arguments:#}"),
+        scope: visitor.caller.scope.clone(),
+        session: visitor.caller.session.clone(),
+        chat: chat.clone(),
+        patience: rules.patience,
+    };
+    match service.ask_with(question, visitor.questions).await {
+        Ok(decision) => judged(path, decision),
+        Err(error) => {
+            let kind = ToolError::from(error).kind.as_str();
+            let message = format!("nobody could be asked about `{path}`");
+            refused("nobody could be asked", kind, message)
+        }
+    }
+}
+
+fn judged(path: &str, decision: Decision) -> Judgement {
+    let said = match &decision {
+        Decision::Approved { by } => format!("ask; approved by {by}"),
+        Decision::Rejected { by } => format!("ask; rejected by {by}"),
+        Decision::Dismissed { by } => format!("ask; {by} gave no answer"),
+        Decision::Expired => "ask; nobody answered".to_owned(),
+    };
+    let result = ToolError::unless_approved(decision)
+        .map(drop)
+        .map_err(|error| Fault::new(error.kind.as_str(), format!("`{path}`: {}", error.message)));
+    Judgement { said, result }
+}

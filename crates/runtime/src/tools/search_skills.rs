@@ -1,0 +1,51 @@
+//! `search_skills`: finds functions of the host that code may call.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::kernel::{Answer, Call, Effects, Tool, ToolError};
+use crate::skills::Found;
+
+pub(super) struct SearchSkills;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Arguments {
+    /// Words to look for in names and descriptions; all functions without any.
+    #[serde(default)]
+    query: String,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Output {
+    /// What fits, the best first.
+    functions: Vec<Found>,
+}
+
+impl Tool for SearchSkills {
+    const NAME: &'static str = "search_skills";
+    const TITLE: &'static str = "Search skills";
+    const DESCRIPTION: &'static str = "Finds functions of the host that Python code can call: a function with the path \
+        `Notes.add` is called as `device.Notes.add(...)` in code that run_code or run_python_code runs locally. Returns \
+        path, signature and summary of each.";
+    const EFFECTS: Effects = Effects::Reads;
+    type Arguments = Arguments;
+    type Output = Output;
+
+    async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
+        let gatekeeper = call.gatekeeper()?;
+        let functions = gatekeeper.table().await.search(&arguments.query);
+        let lines: Vec<String> = functions
+            .iter()
+            .map(|found| {
+                let skill = found.path.split('.').next().unwrap_or_default();
+                format!("device.{skill}.{}: {}", found.signature, found.summary)
+            })
+            .collect();
+        let text = match lines.is_empty() {
+            true => "no function fits".to_owned(),
+            false => lines.join("\n"),
+        };
+        Answer::both(text, &Output { functions })
+    }
+}
