@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_policy::{EnvName, Scope, Timeout, UserRoot, UserScope};
+use ringfence_policy::{EnvName, RuntimeKind, Scope, Timeout, UserRoot, UserScope};
 use ringfence_runtime::approval::{Chat, Service};
 use ringfence_runtime::audit::{self, Log};
 use ringfence_runtime::backend::{Backend, InContainers};
@@ -14,7 +14,7 @@ use ringfence_runtime::egress::{Guard, Resolver};
 use ringfence_runtime::fetch::{Fetcher, Trust};
 use ringfence_runtime::files::{Protected, Rules};
 use ringfence_runtime::host::HostSettings;
-use ringfence_runtime::kernel::{Approvals, AtLimit, CodeSettings, Kernel, Parts, ToolLimits};
+use ringfence_runtime::kernel::{Approvals, AtLimit, CodeLimits, CodeSettings, Kernel, Parts, ToolLimits};
 use ringfence_runtime::shell::{Host, Runner};
 use ringfence_runtime::skills::Skills;
 use ringfence_runtime::workspaces::Workspaces;
@@ -55,7 +55,11 @@ pub(crate) fn build(
         code: CodeSettings {
             runtime: config.sandbox.runtime,
             fallback: config.sandbox.docker.fallback.into(),
-            limits: high::default_limits(config),
+            limits: CodeLimits {
+                local: high::limits_on(config, RuntimeKind::Local),
+                container: high::limits_on(config, RuntimeKind::Docker),
+                pyodide: high::limits_on(config, RuntimeKind::Pyodide),
+            },
             fence: high::default_fence(config).into(),
             variables: high::passed_variables(context)?,
             network: high::egress::default_network(config)?,

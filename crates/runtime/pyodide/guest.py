@@ -12,7 +12,7 @@ import traceback
 import types
 
 FILE = "<sandbox>"
-HOME, OUTPUT = "/home/guest", "/output"
+HOME, OUTPUT = "/workspace", "/output"
 MAX_OUTPUT = 32 * 1024 * 1024
 # Ways to JavaScript that a program has no use for. That they are gone is no barrier: what lies behind them can do nothing.
 HIDDEN = ("js", "pyodide_js", "pyodide._package_loader", "pyodide.code", "pyodide.http", "pyodide.ffi.wrappers")

@@ -28,7 +28,7 @@ function limitMemory(limit) {
 
 async function load(options) {
   const { loadPyodide } = await import(`file://${folder}/pyodide.mjs`);
-  const env = { HOME: "/home/guest", LANG: "C.UTF-8", USER: "guest", RINGFENCE_OUTPUT: "/output" };
+  const env = { HOME: "/workspace", LANG: "C.UTF-8", USER: "guest", RINGFENCE_OUTPUT: "/output" };
   return await loadPyodide({ indexURL: folder, jsglobals: Object.create(null), env, ...options });
 }
 

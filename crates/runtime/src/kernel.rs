@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ringfence_policy::{Limits, Network, RuntimeKind};
+use ringfence_policy::{Access, Limits, Network, Request, RuntimeKind};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
@@ -98,11 +98,56 @@ pub struct CodeSettings {
     /// What happens where that is a container, and there is no container engine.
     pub fallback: Fallback,
     /// What it may use.
-    pub limits: Limits,
+    pub limits: CodeLimits,
     /// How strongly it is fenced.
     pub fence: Fence,
     /// Variables that it sees.
     pub variables: Vec<(ringfence_policy::EnvName, String)>,
+}
+
+/// What code may use, by where it runs.
+#[derive(Debug, Clone, Copy)]
+pub struct CodeLimits {
+    /// In the fence of this machine.
+    pub local: Limits,
+    /// In a container.
+    pub container: Limits,
+    /// In Pyodide, whose timeout is another than that of a tool.
+    pub pyodide: Limits,
+}
+
+impl CodeLimits {
+    fn on(&self, runtime: RuntimeKind) -> &Limits {
+        match runtime {
+            RuntimeKind::Docker | RuntimeKind::Podman => &self.container,
+            RuntimeKind::Pyodide => &self.pyodide,
+            RuntimeKind::Local | RuntimeKind::E2b => &self.local,
+        }
+    }
+}
+
+impl CodeSettings {
+    /// Makes a request for the default backend one for this.
+    fn adapt(&self, request: &mut Request, runtime: RuntimeKind) {
+        let own = self.limits.on(runtime);
+        let Limits {
+            mut timeout,
+            max_output,
+            ..
+        } = request.limits;
+        if runtime == RuntimeKind::Pyodide {
+            timeout = timeout.min(own.timeout);
+            // What comes along is copied there; what becomes of it stays there.
+            for mount in &mut request.mounts {
+                mount.access = Access::ReadOnly;
+            }
+        }
+        request.limits = Limits {
+            timeout,
+            max_output,
+            ..*own
+        };
+    }
 }
 
 /// How an invocation is connected to whoever waits for it.

@@ -242,7 +242,7 @@ pub(crate) fn default_limits(config: &Config) -> Limits {
 }
 
 /// The limits of the configuration on a runtime: containers have memory and processors of their own, Pyodide memory and time.
-fn limits_on(config: &Config, runtime: RuntimeKind) -> Limits {
+pub(crate) fn limits_on(config: &Config, runtime: RuntimeKind) -> Limits {
     let sandbox = &config.sandbox;
     let container = Flavor::of(runtime).map(|_| &sandbox.docker);
     let pyodide = (runtime == RuntimeKind::Pyodide).then_some(&config.skills.sandbox);

@@ -408,6 +408,13 @@ fn a_server_keeps_one_ready_and_shares_none() {
     );
     world.dir.write("config/ringfence/ringfence.toml", config);
     let mut client = Client::greeted(&world, &[]);
+    let files = client.call(
+        "run_code",
+        &json!({"code": "print(open('in.txt').read())", "runtime": "pyodide", "files": {"in.txt": "came along"}}),
+    );
+    let files: Value = serde_json::from_str(text(&files)).unwrap();
+    assert_eq!(files["stdout"], "came along\n", "{files}");
+    assert_eq!(files["meta"]["resource_limits"]["memory_bytes"], 128 << 20);
     let mut run = |code: &str| {
         let answer = client.call("run_code", &json!({"code": code, "runtime": "pyodide"}));
         serde_json::from_str::<Value>(text(&answer)).unwrap()

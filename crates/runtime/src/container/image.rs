@@ -2,11 +2,12 @@
 
 mod archive;
 mod packages;
+mod progress;
 
 use std::io;
 use std::pin::pin;
 
-use bollard::models::{BuildInfo, CreateImageInfo};
+use bollard::models::CreateImageInfo;
 use bollard::query_parameters as query;
 use futures_util::{Stream, StreamExt, stream};
 use hyper::body::Bytes;
@@ -17,6 +18,7 @@ use super::error::words;
 use super::spec::Image;
 use super::{ContainerRuntime, Error, Flavor};
 use archive::Writer;
+use progress::Progress;
 
 /// The image, where a base can be pulled.
 pub const DOCKERFILE: &str = include_str!("../../../../docker/Dockerfile");
@@ -101,16 +103,15 @@ pub async fn build(
     // As a stream: a body of one piece is taken for a request in JSON, and looked at as such.
     let body = bollard::body_stream(stream::iter([Bytes::from(context)]));
     let asked = engine.asked("build the image", &name);
+    let mut progress = Progress::default();
     let mut steps = pin!(engine.docker.build_image(options, None, Some(body)));
     while let Some(step) = steps.next().await {
-        let BuildInfo {
-            stream, error_detail, ..
-        } = step.map_err(|error| asked.failed(error))?;
-        if let Some(message) = error_detail.and_then(|detail| detail.message) {
-            return Err(said("build the image", &message).into());
-        }
-        if let Some(line) = stream.as_deref().map(words).filter(|line| !line.is_empty()) {
+        let step = step.map_err(|error| asked.failed(error))?;
+        if let Some(line) = progress.line(&step) {
             tell(&line);
+        }
+        if let Some(message) = step.error_detail.and_then(|detail| detail.message) {
+            return Err(said("build the image", &message).into());
         }
     }
     Ok(engine.image(tag).await?)

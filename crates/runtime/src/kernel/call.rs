@@ -75,6 +75,7 @@ impl Call<'_> {
     /// A request with the caller's scope, workspace, variables and limits, and nothing to run yet.
     pub(crate) fn request(&self, language: Language) -> Request {
         let code = &self.kernel.code;
+        let limits = code.limits.on(code.runtime);
         Request {
             code: String::new(),
             name: format!("main.{}", extension(language)),
@@ -83,8 +84,8 @@ impl Call<'_> {
             env: code.variables.clone(),
             limits: Limits {
                 timeout: self.remaining(),
-                max_output: code.limits.max_output.min(self.kernel.limits.max_output),
-                ..code.limits
+                max_output: limits.max_output.min(self.kernel.limits.max_output),
+                ..*limits
             },
             network: code.network.clone(),
             mounts: Vec::new(),
@@ -137,11 +138,12 @@ impl Call<'_> {
         self.recording.notes().tried(attempts);
     }
 
-    /// Puts files where the program of a request will find them: into the workspace or, where there is none, into a
+    /// Puts files where the program of a request will find them: into the workspace or, where it has none, into a
     /// directory that is removed with the value that comes back.
     pub(crate) async fn supply(
         &self,
         request: &mut Request,
+        runtime: Option<RuntimeKind>,
         files: BTreeMap<String, String>,
     ) -> Result<Option<PrivateDirectory>, ToolError> {
         if files.is_empty() {
@@ -160,7 +162,8 @@ impl Call<'_> {
             };
             files.iter().try_for_each(|file| write(file).map(drop))
         };
-        if let Some(root) = &self.workspace {
+        let shows_none = runtime.unwrap_or(self.kernel.code.runtime) == RuntimeKind::Pyodide;
+        if let Some(root) = self.workspace.as_ref().filter(|_| !shows_none) {
             write(root)?;
             return Ok(None);
         }
@@ -191,17 +194,18 @@ impl Call<'_> {
     /// Runs a request as every run is run: checked, fenced, and kept as an artifact where that is wanted.
     pub(crate) async fn execute(
         &self,
-        request: Request,
+        mut request: Request,
         runtime: Option<RuntimeKind>,
         stdin: Option<Vec<u8>>,
     ) -> Result<ExecutionResult, ToolError> {
         let kernel = self.kernel;
-        let room = self.room(&request);
         let wanted = runtime.unwrap_or(kernel.code.runtime);
         let (runtime, instead) = match &kernel.containers {
             Some(containers) => sandbox::place(wanted, kernel.code.fallback, containers.as_ref()).await,
             None => (wanted, None),
         };
+        kernel.code.adapt(&mut request, runtime);
+        let room = self.room(&request);
         let order = Order {
             request,
             runtime,

@@ -92,7 +92,7 @@ impl Tool for RunCode {
                 "leave `session` out, or use the language python",
             ));
         }
-        let supplied = call.supply(&mut request, arguments.files).await?;
+        let supplied = call.supply(&mut request, runtime, arguments.files).await?;
         let stdin = arguments.stdin.map(String::into_bytes);
         let result = call.execute(request, runtime, stdin).await?;
         drop(supplied);

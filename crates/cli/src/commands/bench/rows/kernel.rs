@@ -16,7 +16,7 @@ use ringfence_runtime::execute::Rules;
 use ringfence_runtime::fetch::{Fetcher, Trust};
 use ringfence_runtime::files;
 use ringfence_runtime::kernel::{
-    AtLimit, Attention, Caller, CodeSettings, Fallback, Kernel, Parts, Surface, ToolLimits,
+    AtLimit, Attention, Caller, CodeLimits, CodeSettings, Fallback, Kernel, Parts, Surface, ToolLimits,
 };
 use ringfence_runtime::local::{Connection, Fence};
 use ringfence_runtime::redact::Redactor;
@@ -73,7 +73,11 @@ fn kernel(place: &Place) -> anyhow::Result<Kernel> {
         code: CodeSettings {
             runtime: RuntimeKind::Local,
             fallback: Fallback::None,
-            limits: Limits::DEFAULT,
+            limits: CodeLimits {
+                local: Limits::DEFAULT,
+                container: Limits::DEFAULT,
+                pyodide: Limits::DEFAULT,
+            },
             fence: Fence::Default,
             variables: Vec::new(),
             network: Network::None,
