@@ -28,6 +28,14 @@ pub enum RunError {
         /// Why.
         source: io::Error,
     },
+    /// A file that Deno is started with cannot be written.
+    #[error("cannot write {}: {source}", .path.display())]
+    NotWritten {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// More than is copied.
     #[error("the files to be copied into Pyodide's memory hold more than {0} bytes")]
     TooMuch(u64),
@@ -54,6 +62,9 @@ impl RunError {
                 "use the local runtime: set SANDBOX_TYPE=local or pass `--runtime local`"
             }
             Self::File { .. } | Self::TooMuch(_) => "mount less, or use the local runtime",
+            Self::NotWritten { .. } => {
+                "check that the directory can be written (`skills.sandbox.directory`) and its disk is not full"
+            }
             Self::OutputDirectory(_) => "name a directory that you may write, or one that can be made",
             Self::Local(error) => error.hint(),
         }
@@ -69,7 +80,10 @@ impl From<RunError> for backend::Error {
             RunError::Language(_) | RunError::Elsewhere(_) | RunError::File { .. } | RunError::TooMuch(_) => {
                 R::Invalid
             }
-            RunError::Snapshot(_) | RunError::NotReady(_) | RunError::OutputDirectory(_) => R::Failed,
+            RunError::Snapshot(_)
+            | RunError::NotReady(_)
+            | RunError::NotWritten { .. }
+            | RunError::OutputDirectory(_) => R::Failed,
         };
         Self {
             reason,

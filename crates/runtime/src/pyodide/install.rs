@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ringfence_policy::{EnvName, Language, Limits, Network, Outcome, Request, Scope, Timeout};
+use ringfence_policy::{EnvName, Limits, Outcome, Request, Timeout};
 use sha2::{Digest, Sha256, Sha512};
 
 use super::{RunError, Settings, worker};
@@ -275,21 +275,13 @@ async fn on_host(
     variables: &[(EnvName, String)],
 ) -> Result<(), String> {
     let request = Request {
-        code: String::new(),
-        name: words[0].to_owned(),
-        language: Language::Command,
-        args: words.iter().map(|&word| word.to_owned()).collect(),
         env: variables.to_vec(),
         limits: Limits {
             timeout: PATIENCE,
             ..Limits::DEFAULT
         },
-        network: Network::None,
-        mounts: Vec::new(),
         workspace: Some(directory.to_path_buf()),
-        working_directory: None,
-        scope: Scope::local(),
-        session: None,
+        ..worker::command(words.iter().copied())
     };
     let ran = local.run(&request, Fence::Host, None, Connection::none()).await;
     match ran {
@@ -351,7 +343,7 @@ fn put(path: &Path, content: &[u8]) -> Result<(), RunError> {
     if path.exists() {
         return Ok(());
     }
-    let failed = |source| RunError::File {
+    let failed = |source| RunError::NotWritten {
         path: path.to_path_buf(),
         source,
     };

@@ -229,10 +229,6 @@ fn request(
         .chain([allowed.as_str(), WORKER])
         .chain(arguments.iter().copied());
     Ok(Request {
-        code: String::new(),
-        name: "deno".to_owned(),
-        language: Language::Command,
-        args: words.map(str::to_owned).collect(),
         env: "NO_COLOR"
             .parse()
             .map(|name| (name, "1".to_owned()))
@@ -244,13 +240,27 @@ fn request(
             memory: Bytes(memory.0.saturating_add(OVERHEAD)),
             ..Limits::DEFAULT
         },
-        network: Network::None,
         mounts,
+        ..command(words)
+    })
+}
+
+/// A program with its arguments, and nothing else.
+pub(super) fn command<'a>(words: impl IntoIterator<Item = &'a str>) -> Request {
+    Request {
+        code: String::new(),
+        name: "command".to_owned(),
+        language: Language::Command,
+        args: words.into_iter().map(str::to_owned).collect(),
+        env: Vec::new(),
+        limits: Limits::DEFAULT,
+        network: Network::None,
+        mounts: Vec::new(),
         workspace: None,
         working_directory: None,
         scope: Scope::local(),
         session: None,
-    })
+    }
 }
 
 /// The paths are our own; one that cannot be mounted is a defect of ours.

@@ -28,12 +28,12 @@ fn the_engine() {
     setting.goes_on(&container);
 }
 
-#[test]
-fn the_agent_of_a_container() {
+/// Kills what holds the container of a hundred calls, which is found by the container's first process.
+fn strike(victim: impl FnOnce(u32) -> u32) {
     let setting = Setting::new();
     let storm = Storm::begin(&setting);
     let container = setting.container();
-    setting.signal("-KILL", container.pid);
+    setting.signal("-KILL", victim(container.pid));
     let fates = storm.ended();
     assert!(
         fates.count(unknown) >= STRUCK && fates.count(success) >= 5,
@@ -44,22 +44,19 @@ fn the_agent_of_a_container() {
 }
 
 #[test]
+fn the_agent_of_a_container() {
+    strike(|agent| agent);
+}
+
+#[test]
 fn the_shim_of_a_container() {
-    let setting = Setting::new();
-    let storm = Storm::begin(&setting);
-    let container = setting.container();
-    let all = processes();
-    let first = all.iter().find(|process| process.pid == container.pid).unwrap();
-    let shim = all.iter().find(|process| process.pid == first.parent).unwrap();
-    assert!(shim.command.contains("containerd-shim"), "{shim:?}");
-    setting.signal("-KILL", shim.pid);
-    let fates = storm.ended();
-    assert!(
-        fates.count(unknown) >= STRUCK && fates.count(success) >= 5,
-        "{fates:?}"
-    );
-    setting.replaces(&container);
-    setting.goes_on(&container);
+    strike(|agent| {
+        let all = processes();
+        let first = all.iter().find(|process| process.pid == agent).unwrap();
+        let shim = all.iter().find(|process| process.pid == first.parent).unwrap();
+        assert!(shim.command.contains("containerd-shim"), "{shim:?}");
+        shim.pid
+    });
 }
 
 #[test]
