@@ -30,6 +30,7 @@ const PACKAGES: &[(&str, &str, &[&str])] = &[
     ("iptables", "iptables", &["--version"]),
     ("chromium", "chromium", &["--version"]),
     ("podman", "podman", &["--version"]),
+    ("uidmap", "test", &["-x", "/usr/bin/newuidmap"]),
     ("catatonit", "catatonit", &["--version"]),
     ("runc", "runc", &["--version"]),
     ("crun", "crun", &["--version"]),

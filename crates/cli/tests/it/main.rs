@@ -34,6 +34,7 @@ mod proofs;
 mod providers;
 mod pyodide;
 mod python;
+mod rootless;
 mod sandbox_exec;
 mod sandboxes;
 mod scenarios;

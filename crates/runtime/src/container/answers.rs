@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Method, Request, Response};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::runtime::{Id, Inspected, Listed, Status};
 use super::wire::Wire;
@@ -99,6 +99,32 @@ pub(super) struct Versions {
     pub(super) newest: String,
     #[serde(rename = "MinAPIVersion", default)]
     pub(super) oldest: String,
+}
+
+/// What an engine says of itself. Docker lists among its options that it is rootless, Podman has a field for it.
+#[derive(Deserialize)]
+pub(super) struct Said {
+    #[serde(rename = "Runtimes", default)]
+    pub(super) runtimes: Option<HashMap<String, IgnoredAny>>,
+    #[serde(rename = "DefaultRuntime", default)]
+    pub(super) default_runtime: String,
+    #[serde(rename = "SecurityOptions", default)]
+    pub(super) security_options: Option<Vec<String>>,
+    #[serde(rename = "Rootless", default)]
+    pub(super) rootless: bool,
+    #[serde(rename = "CgroupVersion", default)]
+    pub(super) cgroup_version: Option<String>,
+    #[serde(rename = "MemoryLimit", default)]
+    pub(super) memory_limit: bool,
+    #[serde(rename = "PidsLimit", default)]
+    pub(super) pids_limit: bool,
+    #[serde(rename = "CpuCfsQuota", default)]
+    pub(super) cpu_limit: bool,
+}
+
+/// What the engine says of itself.
+pub(super) async fn said(wire: &Wire) -> Result<Said, Told> {
+    get(wire, "/info").await
 }
 
 /// Which versions of the API there are.

@@ -1,6 +1,6 @@
 //! What an engine says of itself, and what follows from it.
 
-use super::answers::Versions;
+use super::answers::{Said, Versions};
 use super::spec::OciRuntime;
 use super::wire::API_VERSION;
 use super::{Error, Flavor};
@@ -16,6 +16,8 @@ pub struct Info {
     pub rootless: bool,
     /// The version of the control groups: `1` or `2`.
     pub cgroup_version: Option<String>,
+    /// What it cannot limit.
+    pub unlimited: Vec<&'static str>,
 }
 
 impl Info {
@@ -41,10 +43,43 @@ impl Info {
             }),
         }
     }
+
+    /// What whoever runs a program must know of its limits.
+    pub(super) fn warning(&self) -> Option<String> {
+        let what = self.unlimited.join(", ");
+        (!what.is_empty()).then(|| {
+            format!(
+                "the container engine does not limit {what}: for that it needs control groups, rootless ones of version 2"
+            )
+        })
+    }
+}
+
+/// What follows from an engine's words.
+pub(super) fn understood(flavor: Flavor, said: Said) -> Info {
+    let mut runtimes: Vec<String> = said.runtimes.unwrap_or_default().into_keys().collect();
+    runtimes.sort();
+    let options = said.security_options.unwrap_or_default();
+    let rootless = said.rootless || options.iter().any(|option| option.contains("name=rootless"));
+    // There Podman says of limits what the kernel can do, and passes them over.
+    let passed_over = flavor == Flavor::Podman && rootless && said.cgroup_version.as_deref() == Some("1");
+    let limits = [
+        ("memory", said.memory_limit),
+        ("processes", said.pids_limit),
+        ("processor time", said.cpu_limit),
+    ];
+    let unlimited = limits.into_iter().filter(|(_, can)| passed_over || !can);
+    Info {
+        runtimes,
+        default_runtime: program(&said.default_runtime),
+        rootless,
+        cgroup_version: said.cgroup_version,
+        unlimited: unlimited.map(|(what, _)| what).collect(),
+    }
 }
 
 /// The name of an OCI runtime; Podman says the whole path of one that it was started with.
-pub(super) fn program(path: &str) -> String {
+fn program(path: &str) -> String {
     path.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
@@ -78,6 +113,7 @@ mod tests {
             default_runtime: program("/usr/bin/crun"),
             rootless: false,
             cgroup_version: None,
+            unlimited: Vec::new(),
         };
         let check = |flavor, wanted, expected: Option<OciRuntime>| {
             assert_eq!(
@@ -99,6 +135,35 @@ mod tests {
         };
         let chosen = other.oci_runtime(Flavor::Docker, OciRuntime::Default);
         assert_eq!(chosen.ok(), Some(OciRuntime::Default));
+    }
+
+    #[test]
+    fn an_engine_that_does_not_limit_is_known_by_its_words() {
+        let check = |flavor, words: &str, rootless, unlimited: &[&str]| {
+            let info = understood(flavor, serde_json::from_str(words).unwrap());
+            assert_eq!(
+                (info.rootless, info.unlimited.as_slice()),
+                (rootless, unlimited),
+                "{words}"
+            );
+            assert_eq!(info.warning().is_some(), !unlimited.is_empty(), "{words}");
+        };
+        let all = r#""MemoryLimit": true, "PidsLimit": true, "CpuCfsQuota": true"#;
+        let every = ["memory", "processes", "processor time"];
+        let rootful =
+            format!(r#"{{{all}, "CgroupVersion": "1", "Rootless": false, "SecurityOptions": null}}"#);
+        check(Flavor::Podman, &rootful, false, &[]);
+        let old = format!(r#"{{{all}, "CgroupVersion": "1", "Rootless": true}}"#);
+        check(Flavor::Podman, &old, true, &every);
+        let fine = format!(r#"{{{all}, "CgroupVersion": "2", "Rootless": true}}"#);
+        check(Flavor::Podman, &fine, true, &[]);
+        let docker = format!(r#"{{{all}, "CgroupVersion": "2", "SecurityOptions": ["name=rootless"]}}"#);
+        check(Flavor::Docker, &docker, true, &[]);
+        let without = r#"{"CgroupDriver": "none", "SecurityOptions": ["name=seccomp", "name=rootless"]}"#;
+        check(Flavor::Docker, without, true, &every);
+        let no_memory =
+            r#"{"MemoryLimit": false, "PidsLimit": true, "CpuCfsQuota": true, "CgroupVersion": "1"}"#;
+        check(Flavor::Docker, no_memory, false, &["memory"]);
     }
 
     #[test]

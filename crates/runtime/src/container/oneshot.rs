@@ -76,6 +76,7 @@ pub(super) async fn run(
         (outcome, exit_code),
     );
     result.meta.isolation = isolation;
+    result.meta.warnings.extend(manager.info().warning());
     result.meta.output_files = taken.files;
     result.meta.warnings.extend(heard.broken);
     result.meta.warnings.extend(taken.warnings);
@@ -196,6 +197,7 @@ fn conclude(life: &Life, interruption: Option<Interruption>, broken: bool) -> (O
 pub(super) fn isolation(manager: &Manager, spec: &Spec) -> Isolation {
     let info = manager.info();
     let v2 = info.cgroup_version.as_deref() == Some("2");
+    let version = if v2 { "v2" } else { "v1" };
     Isolation {
         user_ns: info.rootless,
         pid_ns: true,
@@ -208,7 +210,7 @@ pub(super) fn isolation(manager: &Manager, spec: &Spec) -> Isolation {
         time_ns: false,
         seccomp: filter(spec),
         landlock_abi: 0,
-        cgroup: Some(if v2 { "v2" } else { "v1" }.to_owned()),
+        cgroup: info.unlimited.is_empty().then(|| version.to_owned()),
         no_new_privs: true,
         capabilities_dropped: true,
     }

@@ -230,16 +230,8 @@ impl ContainerRuntime {
     /// If it does not answer.
     pub async fn info(&self) -> Result<Info, Error> {
         let asked = self.asked("ask what the engine offers", "engine");
-        let info = within(QUICK, asked, self.docker.info()).await?;
-        let mut runtimes: Vec<String> = info.runtimes.unwrap_or_default().into_keys().collect();
-        runtimes.sort();
-        let options = info.security_options.unwrap_or_default();
-        Ok(Info {
-            runtimes,
-            default_runtime: info::program(&info.default_runtime.unwrap_or_default()),
-            rootless: options.iter().any(|option| option.contains("name=rootless")),
-            cgroup_version: info.cgroup_version.map(|version| version.to_string()),
-        })
+        let said = within(QUICK, asked, answers::said(&self.wire)).await?;
+        Ok(info::understood(self.flavor, said))
     }
 
     /// Makes a container.

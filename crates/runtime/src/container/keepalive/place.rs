@@ -29,6 +29,8 @@ pub(super) struct Container {
     pub(super) image: String,
     /// The layers that the engine was told to put up.
     pub(super) isolation: Isolation,
+    /// What it cannot hold its programs to.
+    pub(super) unlimited: Option<String>,
     /// Where programs leave files for their caller, on the host.
     pub(super) output: PathBuf,
     /// What the image gives to every program, and what we do.
@@ -134,6 +136,7 @@ impl Maker<'_> {
     fn facts(&self, spec: &Spec, own: Option<&Workdir>) -> impl FnOnce(Runs) -> Container + use<> {
         let (engine, image) = (self.key.wanted.engine, self.key.wanted.image.clone());
         let isolation = oneshot::isolation(self.manager, spec);
+        let unlimited = self.manager.info().warning();
         let (output, environment) = (self.output.clone(), self.environment.clone());
         let egress = self.containers.settings.egress.clone();
         let own = own.map(|own| own.path().to_path_buf());
@@ -142,6 +145,7 @@ impl Maker<'_> {
             engine,
             image,
             isolation,
+            unlimited,
             output,
             environment,
             egress,

@@ -45,6 +45,7 @@ pub(in crate::container) async fn serve(
     meta.peak_memory_bytes = finished.peak_memory_bytes;
     meta.cpu_seconds = finished.cpu_seconds;
     meta.output_files = taken.files;
+    meta.warnings.extend(manager.info().warning());
     meta.warnings.extend(finished.warning);
     meta.warnings.extend(taken.warnings);
     result.duration = since.elapsed().as_secs_f64();
