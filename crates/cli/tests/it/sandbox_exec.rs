@@ -116,6 +116,14 @@ impl Place {
         self.engine.running(self.world.engine_pid().unwrap())
     }
 
+    /// Has the container engine do this to the container that runs.
+    #[track_caller]
+    fn end(&self, how: &str) {
+        let container = self.running()[0].split(' ').next().unwrap().to_owned();
+        let mut program = self.engine.dir.program(self.engine.name);
+        finish(program.args([how, &container]), b"").ok();
+    }
+
     /// A directory that programs may write.
     fn workspace(&self) -> String {
         let path = self.world.dir.path("shared");
@@ -353,24 +361,22 @@ fn a_container_that_dies_ends_its_calls_as_unknown_and_the_next_gets_another() {
         );
         let up = place.output(None).join("up");
         eventually("the call runs", || up.exists());
-        let container = place.running()[0].split(' ').next().unwrap().to_owned();
-        finish(
-            place
-                .engine
-                .dir
-                .program(place.engine.name)
-                .args(["kill", &container]),
-            b"",
-        )
-        .ok();
+        place.end("kill");
         let result: Value = serde_json::from_str(&printed(running)).unwrap();
         assert_eq!(
             (&result["meta"]["outcome"], &result["exit_code"]),
             (&"unknown".into(), &125.into()),
             "{result}"
         );
-        assert_eq!(place.bash("echo again"), "again\n");
-        assert_eq!(place.running().len(), 1);
+        let told =
+            "[warning: the container that was kept for these calls had ended, and this one ran in a new one";
+        for _ in ["it died under a call", "while it was idle"] {
+            let again = place.bash("echo again");
+            assert!(again.starts_with(&format!("again\n{told}")), "{again}");
+            assert_eq!(place.bash("echo further"), "further\n");
+            assert_eq!(place.running().len(), 1);
+            place.end("kill");
+        }
         place.close();
     }
 }

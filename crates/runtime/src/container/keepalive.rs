@@ -2,7 +2,7 @@
 //!
 //! [`Containers::call`] runs a request in the container that is kept for its scope, its conversation and what it asks for,
 //! and makes that if there is none. One that has served its calls takes no more, and goes with the last that runs in it;
-//! one that has been idle for too long goes by itself.
+//! one that has been idle for too long goes by itself. One that was found dead is replaced, and the result says so.
 
 mod book;
 mod exec;
@@ -16,15 +16,16 @@ use std::time::Duration;
 
 use ringfence_policy::{self as policy, ExecutionResult, Limits, Mount, Outcome, Request, Scope, SessionId};
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Notify, OnceCell};
+use tokio::sync::{Notify, OnceCell, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::agent::NotRun;
 use super::keeper::too_slow;
 use super::sandboxes::SandboxInfo;
 use super::spec::Network;
 use super::{Containers, Error, Flavor, RunError};
-use crate::local::{Connection, Fence, taken_back, told};
+use crate::local::{Chunk, Connection, Fence, taken_back, told};
 use crate::output::Capture;
 use book::{Book, Left, Number, Rule};
 use place::Container;
@@ -91,12 +92,21 @@ struct Slot {
     since: Instant,
 }
 
+/// What a second try of a call can do without of its connection: input, and a bridge, are used up by a first one.
+#[derive(Debug)]
+struct Again {
+    output: Option<mpsc::Sender<Chunk>>,
+    cancelled: Option<watch::Receiver<bool>>,
+}
+
 /// A call's place in a container; given back when it is dropped.
 #[derive(Debug)]
 struct Seat {
     shelf: Arc<Shelf>,
     number: Number,
     slot: Arc<Slot>,
+    /// Whether its call found the container dead.
+    found_dead: bool,
 }
 
 impl Containers {
@@ -108,7 +118,7 @@ impl Containers {
         &self,
         wanted: &Wanted,
         (request, fence): (&Request, Fence),
-        connection: Connection,
+        mut connection: Connection,
     ) -> Result<ExecutionResult, RunError> {
         if request.session.is_some() {
             return Err(RunError::LocalOnly("a session"));
@@ -117,29 +127,55 @@ impl Containers {
             return Err(RunError::LocalOnly("a run without a fence"));
         }
         let since = Instant::now();
-        let mut cancelled = std::pin::pin!(taken_back(connection.cancelled.clone()));
-        let patience = request.limits.timeout.as_duration() + FREE;
-        let mut late = std::pin::pin!(tokio::time::sleep(patience));
-        let (seat, warm) = loop {
-            let seat = self.kept.seat(Key::of(request, wanted))?;
-            let warm = seat.slot.container.initialized();
-            tokio::select! {
-                biased;
-                made = self.container(&seat) => made?,
-                () = &mut cancelled => return Ok(taken_back_before_its_start(request, wanted.engine)),
-                () = &mut late => return Err(too_slow(patience).into()),
+        let again = Again::of(&connection);
+        let mut lost = false;
+        loop {
+            let patience = (since, request.limits.timeout.as_duration() + FREE);
+            let Some((mut seat, warm)) = self.seated((wanted, request), patience, &connection).await? else {
+                return Ok(taken_back_before_its_start(request, wanted.engine));
             };
+            let container = self.container(&seat).await?;
             // One that ended while nobody looked serves nobody any more.
-            if !warm || seat.slot.is_alive() {
-                break (seat, warm);
+            if warm && !container.is_alive() {
+                lost = true;
+                seat.found_dead = true;
+                continue;
             }
-        };
-        let container = self.container(&seat).await?;
-        let late = since.elapsed().saturating_sub(FREE);
-        let mut result = serve::serve(container, request, late, connection).await?;
-        result.meta.warm = warm;
-        result.duration = since.elapsed().as_secs_f64();
-        Ok(result)
+            let late = since.elapsed().saturating_sub(FREE);
+            match (serve::serve(container, request, late, connection).await, &again) {
+                // Nor does one that ended before it heard of the call. A second one does so for a reason of its own.
+                (Err(RunError::NotRun(NotRun::Parted(_))), Some(again)) if warm && !lost => {
+                    lost = true;
+                    seat.found_dead = true;
+                    connection = again.connection();
+                }
+                (served, _) => {
+                    let mut result = served?;
+                    result.meta.warm = warm;
+                    result.meta.warnings.extend(lost.then(|| LOST.to_owned()));
+                    result.duration = since.elapsed().as_secs_f64();
+                    return Ok(result);
+                }
+            }
+        }
+    }
+
+    /// A seat in a container that is there, and whether it was there before; none if the call is taken back meanwhile.
+    async fn seated(
+        &self,
+        (wanted, request): (&Wanted, &Request),
+        (since, patience): (Instant, Duration),
+        connection: &Connection,
+    ) -> Result<Option<(Seat, bool)>, RunError> {
+        let seat = self.kept.seat(Key::of(request, wanted))?;
+        let warm = seat.slot.container.initialized();
+        tokio::select! {
+            biased;
+            made = self.container(&seat) => drop(made?),
+            () = taken_back(connection.cancelled.clone()) => return Ok(None),
+            () = tokio::time::sleep_until(since + patience) => return Err(too_slow(patience).into()),
+        }
+        Ok(Some((seat, warm)))
     }
 
     /// The container of a seat, made if it is not there.
@@ -220,6 +256,7 @@ impl Kept {
             shelf: Arc::clone(&self.shelf),
             number: taken.number,
             slot: taken.what,
+            found_dead: false,
         })
     }
 
@@ -236,7 +273,7 @@ impl Kept {
         let (state, now) = (self.shelf.state(), Instant::now());
         let own = state.book.iter().filter(|(key, ..)| key.scope == *scope);
         own.filter_map(|(key, slot, calls, due)| {
-            let container = slot.container.get()?;
+            let container = slot.container.get().filter(|container| container.is_alive())?;
             let idle = Duration::from_millis(key.wanted.idle_ms);
             Some(SandboxInfo {
                 name: container.sandbox().name().as_str().to_owned(),
@@ -297,23 +334,14 @@ impl Shelf {
     }
 }
 
-impl Slot {
-    fn is_alive(&self) -> bool {
-        self.container.get().is_some_and(Container::is_alive)
-    }
-
-    fn condition(&self) -> Left {
-        match self.container.get() {
-            None => Left::Unmade,
-            Some(container) if container.is_alive() => Left::Well,
-            Some(_) => Left::Dead,
-        }
-    }
-}
-
 impl Drop for Seat {
     fn drop(&mut self) {
-        let condition = self.slot.condition();
+        let condition = match self.slot.container.get() {
+            None => Left::Unmade,
+            Some(_) if self.found_dead => Left::Dead,
+            // One that died under its call is found by the next, which is told.
+            Some(_) => Left::Well,
+        };
         let gone = self
             .shelf
             .state()
@@ -323,6 +351,34 @@ impl Drop for Seat {
         self.shelf.changed.notify_one();
     }
 }
+
+impl Again {
+    /// If a second try is possible at all.
+    fn of(connection: &Connection) -> Option<Self> {
+        let Connection {
+            stdin,
+            output,
+            cancelled,
+            bridge,
+        } = connection;
+        (stdin.is_none() && bridge.is_none()).then(|| Self {
+            output: output.clone(),
+            cancelled: cancelled.clone(),
+        })
+    }
+
+    fn connection(&self) -> Connection {
+        Connection {
+            output: self.output.clone(),
+            cancelled: self.cancelled.clone(),
+            ..Connection::none()
+        }
+    }
+}
+
+/// What is said where a container had died in which the caller may have left things.
+const LOST: &str = "the container that was kept for these calls had ended, and this one ran in a new one: only files of the \
+                    workspace and of /output are still there";
 
 /// What is said of a call that was taken back while it waited for its container.
 fn taken_back_before_its_start(request: &Request, engine: Flavor) -> ExecutionResult {

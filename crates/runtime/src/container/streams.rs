@@ -384,14 +384,12 @@ impl ContainerRuntime {
             cmd: Some(command.to_vec()),
             ..ExecConfig::default()
         };
-        let made = within(
-            BEGIN,
-            origin.asked(),
-            self.docker.create_exec(id.as_str(), config),
-        )
-        .await?;
+        let making = self.docker.create_exec(id.as_str(), config);
+        let made = within(BEGIN, origin.asked(), making).await;
+        let made = made.map_err(not_begun)?;
         let options = Some(StartExecOptions::default());
-        let started = within(BEGIN, origin.asked(), self.docker.start_exec(&made.id, options)).await?;
+        let started = within(BEGIN, origin.asked(), self.docker.start_exec(&made.id, options)).await;
+        let started = started.map_err(not_begun)?;
         let StartExecResults::Attached { output, .. } = started else {
             return Err(origin.asked().senseless());
         };
@@ -435,6 +433,16 @@ impl ContainerRuntime {
             what: format!("container {id}"),
         }
     }
+}
+
+/// Where nothing runs, no command is begun.
+fn not_begun(error: Error) -> Error {
+    let ended = match &error {
+        Error::NotFound { .. } => true,
+        Error::Conflict { said, .. } => !said.contains("paused"),
+        _ => false,
+    };
+    if ended { Error::Closing } else { error }
 }
 
 async fn listen(logs: &mut Logs, stdout: &mut Capture, stderr: &mut Capture) -> Result<(), Error> {

@@ -129,6 +129,7 @@ impl Agent {
                 ..
             }) => Err(NotRun::NotStarted { step, errno }),
             Ok(end) => Ok(Finished::told(&end, stdout, stderr)),
+            Err(parted) if slot.was_never_sent() => Err(NotRun::Parted(parted)),
             Err(parted) => Ok(Finished::unknown(&parted, stdout, stderr)),
         }
     }

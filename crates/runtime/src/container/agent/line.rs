@@ -31,6 +31,8 @@ pub(super) struct Line {
 struct State {
     /// Bounded by what calls may send before they are answered.
     outbox: Vec<u8>,
+    /// How many bytes have left the outbox.
+    handed_out: u64,
     calls: HashMap<u32, Inbox>,
     connections: Connections,
     newest: u32,
@@ -40,6 +42,8 @@ struct State {
 /// What has come for a call.
 #[derive(Debug)]
 struct Inbox {
+    /// Where what asks for it begins, among all bytes to be sent.
+    begins: u64,
     chunks: VecDeque<Chunk>,
     /// What the agent may still send of its output.
     credit: u32,
@@ -115,6 +119,7 @@ impl Line {
         }
         let (arrived, widened) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let inbox = Inbox {
+            begins: state.handed_out + before as u64,
             chunks: VecDeque::new(),
             credit: OUTPUT_WINDOW,
             room: INPUT_WINDOW,
@@ -146,8 +151,7 @@ impl Line {
     /// What is to be sent, as soon as there is something.
     pub(super) async fn outgoing(&self) -> Vec<u8> {
         loop {
-            let bytes = std::mem::take(&mut self.state().outbox);
-            if !bytes.is_empty() {
+            if let Some(bytes) = self.state().hand_out() {
                 return bytes;
             }
             self.to_send.notified().await;
@@ -254,6 +258,15 @@ impl Line {
 }
 
 impl State {
+    /// What is to be sent, if there is something, and somebody to send it to.
+    fn hand_out(&mut self) -> Option<Vec<u8>> {
+        if self.parted.is_some() || self.outbox.is_empty() {
+            return None;
+        }
+        self.handed_out += self.outbox.len() as u64;
+        Some(std::mem::take(&mut self.outbox))
+    }
+
     fn connect(&mut self, connection: u32, call: u32) -> Result<(), Parted> {
         let inbox = self.calls.get_mut(&call).filter(|inbox| !inbox.ended);
         if inbox.as_ref().is_some_and(|inbox| !inbox.has_network) {
@@ -379,6 +392,13 @@ impl Slot<'_> {
         let count = inbox.room.min(u32::try_from(wanted).unwrap_or(u32::MAX));
         inbox.room -= count;
         count as usize
+    }
+
+    /// Whether the agent cannot have heard of it, and never will.
+    pub(super) fn was_never_sent(&self) -> bool {
+        let state = self.line.state();
+        let begins = state.calls.get(&self.id).map(|inbox| inbox.begins);
+        state.parted.is_some() && begins.is_some_and(|begins| state.handed_out <= begins)
     }
 
     pub(super) fn end_input(&self) {

@@ -527,10 +527,8 @@ async fn an_agent_that_sends_nonsense_is_believed_nothing_more() {
         let agent = impostor.agent.unwrap();
         let call = start(&timed(bash(""), 60_000), "/", false).unwrap();
         let lying = async {
-            // Until the call was asked for, it would be nobody's.
-            while agent.running() == 0 {
-                tokio::task::yield_now().await;
-            }
+            // Until it has heard of the call, it would be nobody's.
+            impostor.stream.read_u8().await.unwrap();
             let mut bytes = Vec::new();
             for report in &reports {
                 report.write(&impostor.secret, &mut bytes);
@@ -561,6 +559,22 @@ async fn an_agent_that_does_not_end_a_call_in_time_is_given_up() {
     // Its input ends, so that it ends too if it can.
     let mut rest = Vec::new();
     impostor.stream.read_to_end(&mut rest).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_that_no_byte_was_sent_of_was_not_run() {
+    let mut impostor = Impostor::new(ready(VERSION)).await;
+    let agent = impostor.agent.unwrap();
+    let call = |code| start(&bash(code), "/", false).unwrap();
+    let run = |code| agent.run(call(code), Bytes::kib(1), Connection::none());
+    // What carries bytes is given up before it runs for the first time.
+    let (never, ()) = tokio::join!(run("never"), async {
+        impostor.carriers.abort_all();
+        while impostor.carriers.join_next().await.is_some() {}
+        agent.release();
+    });
+    assert_eq!(never.unwrap_err(), NotRun::Parted(Parted::Released));
+    assert_eq!(run("never").await.unwrap_err(), NotRun::Parted(Parted::Released));
 }
 
 #[tokio::test]

@@ -10,8 +10,8 @@ use tokio::sync::watch;
 
 use super::exec;
 use super::place::{Container, Runs};
-use crate::container::agent::{self, Finished, NotRun};
-use crate::container::{RunError, places};
+use crate::container::agent::{self, Finished, NotRun, Parted};
+use crate::container::{Error, RunError, places};
 use crate::egress::Outlet;
 use crate::local::{Connection, harvest, overfull, soon, taken_back, told};
 use crate::output;
@@ -135,7 +135,10 @@ async fn run(
             let running = warm.agent().run_through(start, keep, connection, outlet);
             Ok(running.await?)
         }
-        Runs::Exec(sandbox, _) => exec::run(sandbox, request, timeout, connection).await,
+        Runs::Exec(sandbox, _) => match exec::run(sandbox, request, timeout, connection).await {
+            Err(RunError::Engine(Error::Closing)) => Err(NotRun::Parted(Parted::Gone).into()),
+            ran => ran,
+        },
     }
 }
 

@@ -5,8 +5,10 @@ use tokio::sync::{mpsc, watch};
 
 use super::place::Runs;
 use super::*;
+use crate::container::agent::Parted;
 use crate::container::backend::Settings;
 use crate::container::outputs::Outputs;
+use crate::container::runtime::Id;
 use crate::container::spec::{OciRuntime, User};
 use crate::container::testing::{IMAGE, engines, own_uid};
 use crate::container::{ContainerRuntime, Surroundings};
@@ -168,6 +170,12 @@ async fn where_the_agent_cannot_run_the_container_engine_starts_programs_and_tha
                 .unwrap();
             let alive = container.is_alive();
             container.end().await;
+            let never = serve::serve(&container, request, Duration::ZERO, Connection::none());
+            let never = never.await.unwrap_err();
+            assert!(
+                matches!(never, RunError::NotRun(NotRun::Parted(Parted::Gone))),
+                "{never:?}"
+            );
             (result, alive)
         };
         let (python, _) = run(&request(
@@ -195,6 +203,32 @@ async fn where_the_agent_cannot_run_the_container_engine_starts_programs_and_tha
         );
         // An engine ends the processes of a container only together.
         assert!(!alive);
+        containers.close().await;
+    }
+}
+
+#[tokio::test]
+async fn one_that_died_while_idle_is_replaced_and_the_next_call_is_told_once() {
+    for engine in engines().await {
+        let (_place, containers) = containers();
+        let wanted = wanted(&engine);
+        let look = bash("ls /tmp; touch /tmp/left");
+        let id = || Id::new(&containers.kept(&Scope::local())[0].name).unwrap();
+        call(&containers, &wanted, &look).await;
+        let mut before = id();
+        for removed in [false, true] {
+            match removed {
+                true => engine.remove(&before).await.unwrap(),
+                false => engine.kill(&before).await.unwrap(),
+            }
+            let next = call(&containers, &wanted, &look).await;
+            assert_eq!((next.stdout.as_str(), next.meta.warm), ("", false), "{next:?}");
+            assert_eq!(next.meta.warnings, [LOST]);
+            assert_ne!(before, id());
+            before = id();
+            let later = call(&containers, &wanted, &look).await;
+            assert_eq!((later.stdout.as_str(), later.meta.warnings.len()), ("left\n", 0));
+        }
         containers.close().await;
     }
 }
