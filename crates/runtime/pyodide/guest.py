@@ -1,13 +1,19 @@
-"""Runs a program in Pyodide and tells how it ended. What it prints takes the way of everything that is printed."""
+"""Runs a program in Pyodide and tells how it ended. What it prints takes the way of everything that is printed.
+
+bridge.py and port.py are put before this file.
+"""
 import ast
 import base64
+import contextlib
 import inspect
 import json
 import linecache
 import os
+import posix
 import random
 import secrets
 import sys
+import threading
 import traceback
 import types
 
@@ -30,7 +36,7 @@ def settle():
     sys.modules["pyodide_js._api"] = api
 
 
-async def run(order):
+async def run(order, port):
     """The status that the program ends with, as CPython would have it, and the files that it left."""
     order = json.loads(order)
     os.environ.update(order["env"])
@@ -43,16 +49,17 @@ async def run(order):
     os.chdir(HOME)
     sys.argv = [FILE, *order["args"]]
     try:
-        status = await ended(order["code"])
+        status = await ended(order["code"], {} if port is None else {"device": ported_device(port)})
     finally:
         for stream in sys.stdout, sys.stderr:
             stream.flush()
     return json.dumps({"exit_code": status, "files": left()})
 
 
-async def ended(code):
+async def ended(code, given):
     linecache.cache[FILE] = (len(code), None, code.splitlines(True), FILE)
     main = sys.modules["__main__"] = types.ModuleType("__main__")
+    vars(main).update(given)
     try:
         program = compile(code, FILE, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
         awaitable = eval(program, vars(main))

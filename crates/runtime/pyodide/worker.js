@@ -9,6 +9,9 @@ const { exit, permissions, readFileSync, stdin, stdout } = Deno;
 const encoder = new TextEncoder();
 const stringify = JSON.stringify, parse = JSON.parse;
 
+// What is said here is no message.
+console.log = console.info = console.debug = console.error;
+
 function write(bytes) {
   for (let at = 0; at < bytes.length;) at += stdout.writeSync(bytes.subarray(at));
 }
@@ -32,18 +35,64 @@ async function load(options) {
   return await loadPyodide({ indexURL: folder, jsglobals: Object.create(null), env, ...options });
 }
 
-async function* lines() {
-  const decoder = new TextDecoder();
-  const buffer = new Uint8Array(65536);
-  let pending = [];
-  for (let count; (count = await stdin.read(buffer)) !== null;) {
-    const [first, ...rest] = decoder.decode(buffer.subarray(0, count), { stream: true }).split("\n");
-    pending.push(first);
+/** What comes on standard input, line by line; null at its end. Whoever waits for the next line waits alone. */
+const incoming = {
+  decoder: new TextDecoder(),
+  buffer: new Uint8Array(65536),
+  begun: "",
+  whole: [],
+  take(count) {
+    if (count === null) return this.whole.push(null);
+    const [first, ...rest] = this.decoder.decode(this.buffer.subarray(0, count), { stream: true }).split("\n");
+    this.begun += first;
     for (const next of rest) {
-      yield pending.join("");
-      pending = [next];
+      this.whole.push(this.begun);
+      this.begun = next;
     }
+  },
+  next() {
+    while (!this.whole.length) this.take(stdin.readSync(this.buffer));
+    return this.whole.shift();
+  },
+  async arrive() {
+    while (!this.whole.length) this.take(await stdin.read(this.buffer));
+    return this.whole.shift();
+  },
+};
+
+/** A program's end of the bridge, for texts; `window` is how many bytes may be under way to the host. */
+function port(id, window) {
+  const decoder = new TextDecoder();
+  let room = window, come = "", over = false, arriving;
+  function take(line) {
+    const { type, data } = line === null ? { data: { base64: "" } } : parse(line);
+    if (type === "taken") room += data.bytes;
+    else if (data.base64 === "") over = true;
+    else come += decoder.decode(Uint8Array.fromBase64(data.base64), { stream: true });
   }
+  return {
+    room: () => room,
+    send(text) {
+      const bytes = encoder.encode(text);
+      room -= bytes.length;
+      send("bridge", id, { base64: bytes.toBase64() });
+    },
+    /** What has come; undefined at the end of it. */
+    taken() {
+      const text = come;
+      come = "";
+      return text === "" && over ? undefined : text;
+    },
+    /** Returns once something has come. Not while `listens`. */
+    wait() {
+      if (!over) take(incoming.next());
+    },
+    listens: () => arriving !== undefined,
+    arrived: () => arriving ??= incoming.arrive().then((line) => {
+      arriving = undefined;
+      take(line);
+    }),
+  };
 }
 
 function connect(pyodide, id, input) {
@@ -82,11 +131,10 @@ async function serve() {
   await permissions.revoke({ name: "read" });
   delete globalThis.Deno;
   send("ready", "", {});
-  for await (const line of lines()) {
-    const { id, data } = parse(line);
-    connect(pyodide, id, Uint8Array.fromBase64(data.stdin));
-    send("complete", id, parse(await guest.run(stringify(data))));
-  }
+  const { id, data: { stdin: input, window, ...program } } = parse(incoming.next());
+  connect(pyodide, id, Uint8Array.fromBase64(input));
+  const bridge = window ? port(id, window) : undefined;
+  send("complete", id, parse(await guest.run(stringify(program), bridge)));
 }
 
 await (mode === "snapshot" ? snapshot() : serve());

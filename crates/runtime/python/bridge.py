@@ -110,6 +110,20 @@ class Channel:
             yield json.loads(line)
         self.searched = len(self.buffer)
 
+    def wait(self):
+        """Returns once there is something to be read."""
+        import select
+
+        ready = select.poll()
+        ready.register(self.descriptor, select.POLLIN)
+        ready.poll()
+
+    def listen(self, loop, take_in):
+        loop.add_reader(self.descriptor, take_in)
+
+    def ignore(self, loop):
+        loop.remove_reader(self.descriptor)
+
     def close(self, why):
         self.closed = self.closed or why
 
@@ -145,10 +159,10 @@ class Answer:
 class Bridge:
     """Calls of the host's functions, from any thread and any event loop of this process."""
 
-    def __init__(self, descriptor):
+    def __init__(self, channel):
         import threading
 
-        self.channel = Channel(descriptor)
+        self.channel = channel
         self.writing = threading.Lock()
         self.turn = threading.Condition()
         self.reading = False
@@ -217,11 +231,7 @@ class Bridge:
 
     def call(self, path, args=(), kwargs={}):
         """Calls a function, and waits."""
-        import select
-
         answer = self.begin(path, args, kwargs, lambda: None)
-        ready = select.poll()
-        ready.register(self.channel.descriptor, select.POLLIN)
         try:
             while not answer.done:
                 with self.turn:
@@ -232,7 +242,7 @@ class Bridge:
                         break
                     self.reading = True
                 try:
-                    ready.poll()
+                    self.channel.wait()
                     self.settle()
                 finally:
                     with self.turn:
@@ -268,13 +278,13 @@ class Bridge:
     def listen(self, loop):
         waiting = self.loops[loop] = self.loops.get(loop, 0) + 1
         if waiting == 1:
-            loop.add_reader(self.channel.descriptor, self.take_in)
+            self.channel.listen(loop, self.take_in)
 
     def leave(self, loop):
         self.loops[loop] -= 1
         if not self.loops[loop]:
             del self.loops[loop]
-            loop.remove_reader(self.channel.descriptor)
+            self.channel.ignore(loop)
 
 
 def bridged(bridge, entry):
@@ -335,7 +345,7 @@ class Device:
 
     def _bridge(self):
         if self._open is None:
-            self._open = Bridge(self._descriptor)
+            self._open = Bridge(Channel(self._descriptor))
         return self._open
 
     def _skills(self):

@@ -21,8 +21,10 @@ const READ_SIZE: usize = 64 * 1024;
 /// The end of a bridge that a backend connects to the program.
 #[derive(Debug)]
 pub struct Duct {
-    out: mpsc::Sender<Vec<u8>>,
-    back: mpsc::Receiver<Vec<u8>>,
+    /// Where the program's bytes go.
+    pub(crate) out: mpsc::Sender<Vec<u8>>,
+    /// Where those for the program come from.
+    pub(crate) back: mpsc::Receiver<Vec<u8>>,
 }
 
 /// The end of a bridge where messages are understood.

@@ -175,10 +175,10 @@ fn check_bridge(language: Language, runtime: RuntimeKind) -> Result<(), Failure>
             "leave --skills out, or write Python",
         ));
     }
-    if runtime != RuntimeKind::Local {
+    if !matches!(runtime, RuntimeKind::Local | RuntimeKind::Pyodide) {
         return Err(Failure::refused(
             format!("skills are not available in the runtime {runtime} yet"),
-            "use the local runtime: pass `--runtime local`",
+            "pass `--runtime local` or `--runtime pyodide`",
         ));
     }
     Ok(())

@@ -13,7 +13,7 @@ use crate::support::{Dir, Output, finish};
 use crate::world::{World, repository};
 
 /// Where `cargo xtask setup` has Deno and Pyodide installed.
-fn installed() -> PathBuf {
+pub(crate) fn installed() -> PathBuf {
     let directory = repository("target/pyodide").canonicalize();
     assert!(
         directory.is_ok(),

@@ -55,5 +55,6 @@ impl Call<'_> {
 /// Whether the program of an order can have a bridge.
 fn has_bridge(order: &Order) -> bool {
     let request = &order.request;
-    order.runtime == RuntimeKind::Local && request.language == Language::Python && request.session.is_none()
+    let carries = matches!(order.runtime, RuntimeKind::Local | RuntimeKind::Pyodide);
+    carries && request.language == Language::Python && request.session.is_none()
 }

@@ -15,7 +15,11 @@ use super::{RunError, Settings, worker};
 use crate::local::{Connection, Fence, Local, PrivateDirectory};
 
 const WORKER: &str = include_str!("../../pyodide/worker.js");
-const GUEST: &str = include_str!("../../pyodide/guest.py");
+const GUEST: &str = concat!(
+    include_str!("../../python/bridge.py"),
+    include_str!("../../pyodide/port.py"),
+    include_str!("../../pyodide/guest.py"),
+);
 
 /// How long fetching and unpacking one package may take.
 const PATIENCE: Timeout = Timeout::seconds(600);

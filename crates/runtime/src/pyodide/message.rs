@@ -18,6 +18,29 @@ pub(super) enum Order<'a> {
         /// The program.
         data: Program<'a>,
     },
+    /// What the host says on the program's bridge; nothing at its end.
+    Bridge { id: &'a str, data: Piece },
+    /// So much of what the program said on its bridge has been taken in.
+    Taken { id: &'a str, data: Amount },
+}
+
+/// Some bytes of a bridge, in base64.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Piece {
+    pub(super) base64: String,
+}
+
+/// A number of bytes.
+#[derive(Debug, Serialize)]
+pub(super) struct Amount {
+    pub(super) bytes: usize,
+}
+
+/// An order as a line. It is of texts and numbers, which always are JSON.
+pub(super) fn line(order: &Order<'_>) -> Vec<u8> {
+    let mut line = serde_json::to_vec(order).unwrap_or_default();
+    line.push(b'\n');
+    line
 }
 
 /// A program with what it finds.
@@ -28,6 +51,8 @@ pub(super) struct Program<'a> {
     pub(super) env: BTreeMap<&'a str, &'a str>,
     /// In base64.
     pub(super) stdin: String,
+    /// How many bytes may be under way on its bridge, if it has one.
+    pub(super) window: Option<usize>,
     /// Contents in base64, by absolute path.
     pub(super) files: BTreeMap<String, String>,
 }
@@ -40,6 +65,8 @@ pub(super) enum Word {
     Ready {},
     /// The program printed this.
     Output { data: Printed },
+    /// The program said this on its bridge.
+    Bridge { data: Piece },
     /// The program has ended.
     Complete { data: Completed },
 }

@@ -2,8 +2,10 @@
 //!
 //! - [`install`]: what it takes, pinned; [`message`]: the lines between a worker and us.
 //! - [`worker`]: a Deno process that is ready for one program; [`spares`]: those that wait.
-//! - [`run`]: one program from its request to its result; [`files`]: what it finds and leaves in its memory.
+//! - [`run`]: one program from its request to its result; [`carrier`]: its bridge; [`files`]: what it finds and leaves in its
+//!   memory.
 
+mod carrier;
 mod error;
 mod files;
 pub mod install;

@@ -8,8 +8,9 @@ use ringfence_policy::{Bytes, ExecutionResult, Language, Limits, Network, Outcom
 use tokio::sync::mpsc;
 
 use super::RunError;
+use super::carrier::{Carrier, WINDOW};
 use super::files::{self, Files};
-use super::message::{Completed, Order, Printed, Program, Which, Word};
+use super::message::{Completed, Order, Printed, Program, Which, Word, line};
 use super::worker::{End, Worker};
 use crate::local::{Chunk, Connection, Destination, Fence, Stream, Workdir, harvest, taken_back, told};
 use crate::output::Capture;
@@ -67,7 +68,15 @@ pub(super) async fn run(
     let ending = {
         let running = async {
             let input = input(connection.stdin).await?;
-            Ok::<_, RunError>(hear(&mut worker, &mut ears, request, (input, found)).await)
+            let program = program(request, (input, found), connection.bridge.is_some());
+            let carrier = Carrier::new(connection.bridge);
+            worker
+                .tell(&Order::Execute {
+                    id: ID,
+                    data: program,
+                })
+                .await;
+            Ok::<_, RunError>(attend(&mut worker, &mut ears, carrier).await)
         };
         tokio::select! {
             ending = running => ending?,
@@ -96,30 +105,38 @@ async fn input(stdin: Option<mpsc::Receiver<Vec<u8>>>) -> Result<Vec<u8>, RunErr
     Ok(input)
 }
 
-/// Hands a program over and listens until it has ended.
-async fn hear(worker: &mut Worker, ears: &mut Ears, request: &Request, given: (Vec<u8>, Files)) -> Ending {
-    let (input, files) = given;
+fn program(request: &Request, (input, files): (Vec<u8>, Files), bridged: bool) -> Program<'_> {
     let variables = request.env.iter();
-    let program = Program {
+    Program {
         code: &request.code,
         args: &request.args,
         env: variables
             .map(|(name, value)| (name.as_str(), value.as_str()))
             .collect::<BTreeMap<_, _>>(),
         stdin: STANDARD.encode(input),
+        window: bridged.then_some(WINDOW),
         files,
-    };
-    worker
-        .tell(&Order::Execute {
-            id: ID,
-            data: program,
-        })
-        .await;
+    }
+}
+
+/// Listens to a program until it has ended. It is told something only when it has room for it: one that prints does not listen.
+async fn attend(worker: &mut Worker, ears: &mut Ears, mut carrier: Carrier) -> Ending {
+    let mouth = worker.mouth();
+    let mut untold = None;
     loop {
-        match worker.next().await {
-            Some(Word::Output { data }) => ears.take(data).await,
-            Some(Word::Complete { data }) => return Ending::Completed(data),
-            Some(Word::Ready {}) | None => return Ending::Lost,
+        tokio::select! {
+            word = worker.next() => match word {
+                Some(Word::Output { data }) => ears.take(data).await,
+                Some(Word::Bridge { data }) if carrier.hear(&data).is_ok() => {}
+                Some(Word::Complete { data }) => return Ending::Completed(data),
+                Some(Word::Ready {} | Word::Bridge { .. }) | None => return Ending::Lost,
+            },
+            order = carrier.next(ID), if untold.is_none() => untold = Some(order),
+            room = mouth.reserve(), if untold.is_some() => {
+                if let (Ok(room), Some(order)) = (room, untold.take()) {
+                    room.send(line(&order));
+                }
+            }
         }
     }
 }
@@ -172,8 +189,10 @@ fn conclude(request: &Request, ears: Ears, ending: &Ending, end: End) -> Result<
     meta.peak_memory_bytes = process.meta.peak_memory_bytes;
     meta.cpu_seconds = process.meta.cpu_seconds;
     if outcome == Outcome::Unknown {
-        let warning = format!("the interpreter ended before the program: {}", end.complaint);
-        meta.warnings.push(warning);
+        meta.warnings.push(match killed {
+            true => "the interpreter said what makes no sense, and was ended".to_owned(),
+            false => format!("the interpreter ended before the program: {}", end.complaint),
+        });
     }
     if request.workspace.is_some() {
         let warning = "Pyodide has its files in memory: the workspace is not shown there";

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::RunError;
 use super::install::Installed;
-use super::message::{Lines, Word};
+use super::message::{Lines, Order, Word, line};
 use crate::local::{self, Chunk, Connection, Fence, Local, Stream};
 
 /// Where Deno finds things in its cell.
@@ -120,11 +120,13 @@ impl Worker {
     }
 
     /// Tells it something. If it has ended, the next word is `None`.
-    pub(super) async fn tell(&self, message: &impl serde::Serialize) {
-        if let Ok(mut line) = serde_json::to_vec(message) {
-            line.push(b'\n');
-            let _ = self.to.send(line).await;
-        }
+    pub(super) async fn tell(&self, order: &Order<'_>) {
+        let _ = self.to.send(line(order)).await;
+    }
+
+    /// Where it is told something.
+    pub(super) fn mouth(&self) -> mpsc::Sender<Vec<u8>> {
+        self.to.clone()
     }
 
     /// The next that it says; `None` once it has ended, or says what makes no sense. May be dropped and called again.

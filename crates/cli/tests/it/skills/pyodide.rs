@@ -1,0 +1,149 @@
+//! Programs in Pyodide that call functions of the host, and programs there that try what they should not.
+
+use serde_json::Value;
+
+use super::{CONFORMANCE, PROBE, put};
+use crate::pyodide::installed;
+use crate::world::{Run, World};
+
+/// Says what it likes on the program's end of the bridge, and hears what comes.
+const RAW: &str = "
+import json
+port, heard = device._bridge().channel.port, ''
+def say(text): port.send(text)
+def call(id, path='Probe.count', **data): say(json.dumps({'type': 'call', 'id': id, 'data': {'path': path, **data}}) + '\\n')
+def hear():
+    global heard
+    while '\\n' not in heard:
+        text = port.taken()
+        if text is None: return ''
+        heard += text
+        if not text: port.wait()
+    line, _, heard = heard.partition('\\n')
+    return line + '\\n'
+";
+
+/// A world with skills whose programs run in Pyodide and may import anything.
+fn world() -> World {
+    let world = World::here();
+    put(&world.dir, "probe.py", PROBE);
+    let config = format!(
+        "[skills.sandbox]\nblocked_imports = []\ndirectory = '{}'\n",
+        installed().display()
+    );
+    world.dir.write("config/ringfence/ringfence.toml", config);
+    world
+}
+
+#[track_caller]
+fn run(world: &World, options: &[&str], code: &str) -> Run {
+    let fixed = ["--runtime", "pyodide", "--skills", "skills"];
+    world.json([&fixed, options, &["-c", code]].concat())
+}
+
+/// Runs code that has the raw bridge at hand. Another program is served well afterwards.
+#[track_caller]
+fn raw(timeout: &str, code: &str) -> Run {
+    let world = world();
+    let ran = run(&world, &["--timeout", timeout], &format!("{RAW}\n{code}"));
+    let after = run(&world, &["--timeout", "60s"], "print(device.Probe.add(1))");
+    assert_eq!(after.stdout(), "2\n", "{after:#?}");
+    world.close();
+    ran
+}
+
+/// The bridge is closed for what a program said, which is told to it and in its result.
+fn closed(code: &str, why: &str) {
+    let run = raw(
+        "60s",
+        &format!("{code}\nlast = ''\nwhile line := hear(): last = line\nprint(last)"),
+    );
+    let told: Value = serde_json::from_str(run.stdout().trim()).unwrap_or_default();
+    assert_eq!(told["data"]["kind"], "closed", "{run:#?}");
+    assert!(told["data"]["error"].as_str().unwrap().contains(why), "{run:#?}");
+    assert!(run.get("meta.warnings").to_string().contains(why), "{run:#?}");
+    assert_eq!(run.get("exit_code"), 0, "{run:#?}");
+}
+
+#[test]
+fn a_program_can_rely_on_its_bridge() {
+    let world = world();
+    let run = run(&world, &["--memory", "512MiB", "--timeout", "60s"], CONFORMANCE);
+    assert_eq!(run.get("exit_code"), 0, "{run:#?}");
+    let checks = CONFORMANCE
+        .lines()
+        .filter(|line| line.starts_with("def "))
+        .count()
+        - 1;
+    let held = run.stdout().lines().filter(|line| line.starts_with("holds: "));
+    assert_eq!(held.count(), checks, "{run:#?}");
+    world.close();
+}
+
+#[test]
+fn nonsense_closes_the_bridge_and_is_told() {
+    closed("say('hello\\n')", "no message");
+    closed("say('[' * 100_000 + '\\n')", "nested deeper");
+    closed("say('x' * 1_100_000)", "longer than 1048576 bytes");
+}
+
+#[test]
+fn a_hundred_thousand_calls_are_too_many() {
+    closed(
+        "
+for number in range(100_000):
+    if port.room() < 200 or port.taken() is None: break
+    call(str(number))
+",
+        "a run may make 1000 calls",
+    );
+}
+
+#[test]
+fn more_than_there_is_room_for_ends_the_program() {
+    let code =
+        "for number in range(16): call(str(number), 'Pace.nap', args=[60])\nwhile True: say('x' * 1_000_000)";
+    let run = raw("60s", code);
+    run.ended("unknown", 125, 125);
+    let warnings = run.get("meta.warnings").to_string();
+    assert!(warnings.contains("makes no sense"), "{run:#?}");
+}
+
+/// Answers pile up where nobody takes them; what the program prints comes through nevertheless.
+#[test]
+fn a_program_that_does_not_listen_holds_up_itself_alone() {
+    let code = "
+for number in range(16): call(str(number), 'Probe.much', args=[900_000])
+print('y' * 1_000_000)
+";
+    assert_eq!(raw("60s", code).get("meta.stdout_bytes"), 1_000_001);
+    let code = format!("{code}\nwhile True: pass");
+    raw("2s", &code).ended("timed_out", -1, 124);
+}
+
+/// What a program makes of the JavaScript around it is its own claim, and goes through the gatekeeper as such.
+#[test]
+fn forged_messages_are_worth_no_more_than_its_own() {
+    let forged = r#"
+import base64
+from pyodide.ffi import create_proxy, to_js
+text = base64.b64encode(b'{"type":"call","id":"9","data":{"path":"Probe._private"}}\n').decode()
+to_js(b'1').constructor.prototype.toBase64 = create_proxy(lambda *rest: text)
+"#;
+    let code = format!(
+        "{forged}\nsay('anything')\nanswer = hear()\nraise SystemExit(3 if 'not_found' in answer else 4)"
+    );
+    let run = raw("60s", &code);
+    assert_eq!(run.get("meta.outcome"), "exited", "{run:#?}");
+    assert_eq!(run.get("exit_code"), 3, "{run:#?}");
+}
+
+#[test]
+fn a_program_without_skills_has_no_bridge() {
+    let world = world();
+    let code = "print('device' in globals())";
+    assert_eq!(run(&world, &["--timeout", "60s"], code).stdout(), "True\n");
+    let without = world.json(["--runtime", "pyodide", "--timeout", "60s", "-c", code]);
+    assert_eq!(without.stdout(), "False\n", "{without:#?}");
+    world.close();
+}

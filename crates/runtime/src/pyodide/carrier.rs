@@ -1,0 +1,154 @@
+//! Carries a program's bridge over its worker's lines, so that neither side ever holds up the other.
+
+use std::collections::VecDeque;
+use std::future;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::message::{Amount, Order, Piece};
+use crate::bridge::Duct;
+
+/// How much of what a program says may wait here: two of the longest lines.
+pub(super) const WINDOW: usize = 2 * 1024 * 1024;
+
+/// How much is passed on at once.
+const PIECE: usize = 64 * 1024;
+
+/// A program is told of what was taken in only when it is this much: most programs say less.
+const WORTH_TELLING: usize = WINDOW / 4;
+
+/// A program's bridge.
+#[derive(Debug)]
+pub(super) struct Carrier {
+    /// Gone once the host has hung up.
+    duct: Option<Duct>,
+    /// What the program said and the host has not taken in.
+    unheard: VecDeque<Vec<u8>>,
+    waiting: usize,
+    taken: usize,
+}
+
+/// More came than may be under way.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Overrun;
+
+impl Carrier {
+    pub(super) fn new(duct: Option<Duct>) -> Self {
+        Self {
+            duct,
+            unheard: VecDeque::new(),
+            waiting: 0,
+            taken: 0,
+        }
+    }
+
+    /// Takes in what a program says. What it says to nobody is lost.
+    pub(super) fn hear(&mut self, piece: &Piece) -> Result<(), Overrun> {
+        // What is no base64 is nothing.
+        let bytes = STANDARD.decode(&piece.base64).unwrap_or_default();
+        if self.duct.is_none() || bytes.is_empty() {
+            return Ok(());
+        }
+        self.waiting += bytes.len();
+        self.unheard.extend(bytes.chunks(PIECE).map(<[u8]>::to_vec));
+        match self.waiting <= WINDOW {
+            true => Ok(()),
+            false => Err(Overrun),
+        }
+    }
+
+    /// Passes on what the program said, until there is something to tell it. May be dropped and called again.
+    pub(super) async fn next<'a>(&mut self, id: &'a str) -> Order<'a> {
+        loop {
+            let Some(Duct { out, back }) = &mut self.duct else {
+                return future::pending().await;
+            };
+            let said = tokio::select! {
+                said = back.recv() => said,
+                room = out.reserve(), if !self.unheard.is_empty() => {
+                    if let (Ok(room), Some(bytes)) = (room, self.unheard.pop_front()) {
+                        self.waiting -= bytes.len();
+                        self.taken += bytes.len();
+                        room.send(bytes);
+                    }
+                    if self.taken < WORTH_TELLING {
+                        continue;
+                    }
+                    let bytes = std::mem::take(&mut self.taken);
+                    return Order::Taken { id, data: Amount { bytes } };
+                }
+            };
+            if said.is_none() {
+                self.duct = None;
+                self.unheard.clear();
+            }
+            let base64 = STANDARD.encode(said.unwrap_or_default());
+            return Order::Bridge {
+                id,
+                data: Piece { base64 },
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bridge::{Line, Message, bridge};
+    use serde_json::json;
+
+    fn piece(bytes: &[u8]) -> Piece {
+        let base64 = STANDARD.encode(bytes);
+        Piece { base64 }
+    }
+
+    /// What the carrier tells the program next, as the program sees it.
+    async fn told(carrier: &mut Carrier) -> serde_json::Value {
+        serde_json::to_value(carrier.next("1").await).unwrap()
+    }
+
+    fn carried() -> (Line, Carrier) {
+        let (line, duct) = bridge();
+        (line, Carrier::new(Some(duct)))
+    }
+
+    #[tokio::test]
+    async fn bytes_go_both_ways_until_the_host_hangs_up() {
+        let (mut line, mut carrier) = carried();
+        carrier.hear(&piece(br#"{"type":"call","id":"7","da"#)).unwrap();
+        carrier.hear(&piece(b"ta\":{\"path\":\"A.b\"}}\n")).unwrap();
+        let answering = async {
+            let Ok(Some(Message::Call(id, _))) = line.next().await else {
+                panic!("no call");
+            };
+            line.speaker().say(&Message::Result(id, json!(1))).await;
+            drop(line);
+        };
+        let (said, ()) = tokio::join!(told(&mut carrier), answering);
+        let expected = piece(b"{\"type\":\"result\",\"id\":\"7\",\"data\":{\"value\":1}}\n");
+        assert_eq!(
+            said,
+            json!({"type": "bridge", "id": "1", "data": {"base64": expected.base64}})
+        );
+        assert_eq!(told(&mut carrier).await["data"]["base64"], "");
+        // Nobody is there any more, whatever it says.
+        for _ in 0..3 {
+            carrier.hear(&piece(&[b'x'; WINDOW])).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_program_is_told_of_room_and_bounded_without() {
+        let (line, mut carrier) = carried();
+        for _ in 0..4 {
+            carrier.hear(&piece(&[b'x'; WORTH_TELLING])).unwrap();
+        }
+        assert_eq!(carrier.hear(&piece(b"x")), Err(Overrun));
+        assert_eq!(
+            told(&mut carrier).await,
+            json!({"type": "taken", "id": "1", "data": {"bytes": WORTH_TELLING}})
+        );
+        drop(line);
+    }
+}
