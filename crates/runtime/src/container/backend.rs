@@ -88,6 +88,9 @@ pub enum RunError {
     /// It is not known which image was set up here.
     #[error(transparent)]
     Pins(#[from] pins::Error),
+    /// A layer of the fence is missing that must be there.
+    #[error("the container engine does not limit {0}")]
+    Unlimited(String),
     /// No place for the run's files.
     #[error("cannot make the run's directory: {0}")]
     Directory(io::Error),
@@ -164,6 +167,9 @@ impl RunError {
                 "check that the directory for temporary files (`TMPDIR`) can be written and its disk is not full"
             }
             Self::OutputDirectory(_) => "name a directory that you may write, or one that can be made",
+            Self::Unlimited(_) => {
+                "give it control groups (rootless engines: version 2), or run without them: `--isolation best-effort`"
+            }
             Self::Pins(error) => error.hint(),
             Self::NoProgram => "name a program",
             Self::WorkingDirectory(_) => {
@@ -216,7 +222,9 @@ impl RunError {
             Self::ProgramMissing { .. } | Self::NotRun(NotRun::NotStarted { .. }) => R::NotFound,
             Self::NotRun(NotRun::Parted(_)) => R::Failed,
             Self::WorkingDirectory(_) => R::NotFound,
-            Self::Filter(_) | Self::NoOwner | Self::Pins(_) | Self::NoAgent(_) => R::Unavailable,
+            Self::Filter(_) | Self::NoOwner | Self::Pins(_) | Self::NoAgent(_) | Self::Unlimited(_) => {
+                R::Unavailable
+            }
             Self::Directory(_)
             | Self::OutputDirectory(_)
             | Self::Outputs(_)
@@ -269,12 +277,7 @@ impl Containers {
         output_directory: Option<PathBuf>,
         connection: Connection,
     ) -> Result<ExecutionResult, RunError> {
-        if request.session.is_some() {
-            return Err(RunError::LocalOnly("a session"));
-        }
-        if matches!(fence, Fence::Unfenced | Fence::Host) {
-            return Err(RunError::LocalOnly("a run without a fence"));
-        }
+        self.admit(flavor, request, fence).await?;
         let destination = output_directory.as_deref().map(Destination::open).transpose();
         let destination = destination.map_err(RunError::OutputDirectory)?;
         let manager = self.shared_manager(flavor).await?;
@@ -293,6 +296,26 @@ impl Containers {
                 let serving = oneshot::run(&self.settings, made, request, destination, connection);
                 self.pool.refilled(serving).await
             }
+        }
+    }
+
+    /// Whether a request can be run in an engine's containers, fenced as it must be.
+    pub(super) async fn admit(
+        &self,
+        flavor: Flavor,
+        request: &Request,
+        fence: Fence,
+    ) -> Result<(), RunError> {
+        if request.session.is_some() {
+            return Err(RunError::LocalOnly("a session"));
+        }
+        match fence {
+            Fence::Unfenced | Fence::Host => Err(RunError::LocalOnly("a run without a fence")),
+            Fence::Required => match self.manager(flavor).await?.info().unlimited() {
+                Some(what) => Err(RunError::Unlimited(what)),
+                None => Ok(()),
+            },
+            Fence::Default | Fence::BestEffort => Ok(()),
         }
     }
 

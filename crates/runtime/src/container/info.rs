@@ -44,14 +44,17 @@ impl Info {
         }
     }
 
+    /// What it cannot limit, in words.
+    pub(super) fn unlimited(&self) -> Option<String> {
+        (!self.unlimited.is_empty()).then(|| self.unlimited.join(", "))
+    }
+
     /// What whoever runs a program must know of its limits.
     pub(super) fn warning(&self) -> Option<String> {
-        let what = self.unlimited.join(", ");
-        (!what.is_empty()).then(|| {
-            format!(
-                "the container engine does not limit {what}: for that it needs control groups, rootless ones of version 2"
-            )
-        })
+        let what = self.unlimited()?;
+        Some(format!(
+            "the container engine does not limit {what}: for that it needs control groups, rootless ones of version 2"
+        ))
     }
 }
 

@@ -120,12 +120,7 @@ impl Containers {
         (request, fence): (&Request, Fence),
         mut connection: Connection,
     ) -> Result<ExecutionResult, RunError> {
-        if request.session.is_some() {
-            return Err(RunError::LocalOnly("a session"));
-        }
-        if matches!(fence, Fence::Unfenced | Fence::Host) {
-            return Err(RunError::LocalOnly("a run without a fence"));
-        }
+        self.admit(wanted.engine, request, fence).await?;
         let since = Instant::now();
         let again = Again::of(&connection);
         let mut lost = false;
