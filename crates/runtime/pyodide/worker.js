@@ -1,7 +1,7 @@
 // Hosts Pyodide in Deno for one program. The engine and it speak JSON lines over standard input and output.
 //
 // `worker.js snapshot PYODIDE GUEST` prints the memory of a Pyodide that has loaded what programs need;
-// `worker.js run PYODIDE SNAPSHOT MIB` serves. A program that reaches JavaScript finds nothing there: texts are never code, Deno
+// `worker.js cold PYODIDE SNAPSHOT MIB` serves one program; `worker.js warm …` has run one of ours before. A program that reaches JavaScript finds nothing there: texts are never code, Deno
 // grants nothing, and around it all there is the fence.
 
 const [mode, folder, file, mebibytes] = Deno.args;
@@ -95,10 +95,10 @@ function port(id, window) {
   };
 }
 
-function connect(pyodide, id, input) {
+function connect(pyodide, print, input) {
   const writer = (stream) => ({
     write(bytes) {
-      send("output", id, { stream, base64: bytes.toBase64() });
+      print({ stream, base64: bytes.toBase64() });
       return bytes.length;
     },
   });
@@ -130,11 +130,18 @@ async function serve() {
   pyodide.unregisterJsModule("pyodide_js");
   await permissions.revoke({ name: "read" });
   delete globalThis.Deno;
+  if (mode === "warm") {
+    connect(pyodide, stringify, new Uint8Array());
+    for (let time = 0; time < 3; time++) await guest.warm_up();
+  }
   send("ready", "", {});
-  const { id, data: { stdin: input, window, ...program } } = parse(incoming.next());
-  connect(pyodide, id, Uint8Array.fromBase64(input));
+  // Asynchronously: meanwhile V8 finishes what it has begun.
+  const { id, data: { stdin: input, window, ...program } } = parse(await incoming.arrive());
+  connect(pyodide, (data) => send("output", id, data), Uint8Array.fromBase64(input));
   const bridge = window ? port(id, window) : undefined;
   send("complete", id, parse(await guest.run(stringify(program), bridge)));
+  // It is killed faster than it ends.
+  incoming.next();
 }
 
 await (mode === "snapshot" ? snapshot() : serve());

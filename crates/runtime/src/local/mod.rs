@@ -26,6 +26,7 @@ mod workdir;
 mod workspace;
 
 use std::ffi::OsString;
+use std::future;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use ringfence_policy::{ExecutionResult, Language, Limits, Network, Request, Scope};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 pub(crate) use destination::Destination;
@@ -172,6 +173,20 @@ impl Local {
         output_directory: Option<PathBuf>,
         connection: Connection,
     ) -> Result<ExecutionResult, Error> {
+        let order = (request, fence);
+        self.run_until(order, output_directory, connection, future::pending())
+            .await
+    }
+
+    /// As [`Local::run`], but no longer than until `over` ends: then the result is told at once, as that of a program that
+    /// was cancelled, and its process ended behind it. Until that is done it counts as running.
+    pub(crate) async fn run_until(
+        &self,
+        (request, fence): (&Request, Fence),
+        output_directory: Option<PathBuf>,
+        connection: Connection,
+        over: impl Future<Output = ()>,
+    ) -> Result<ExecutionResult, Error> {
         let since = Instant::now();
         network::check(request, fence)?;
         let equipped = network::equipped(request);
@@ -191,7 +206,7 @@ impl Local {
             };
             return self.evaluate(id, work).await;
         }
-        let _turn = self.turn(&request.limits, since).await?;
+        let turn = self.turn(&request.limits, since).await?;
         let served = self
             .lanes
             .serve(request, fence, &self.settings, &self.groups)
@@ -200,18 +215,19 @@ impl Local {
         let (mut guest, warm) = match served.guest(wanted, &self.settings).await {
             Ok(found) => found,
             Err(error) => {
-                self.retire(served, None);
+                self.retire(served, None, None);
                 return Err(error);
             }
         };
         let outlet = match self.outlet(request, &mut guest) {
             Ok(outlet) => outlet,
             Err(error) => {
-                self.retire(served, Some(guest));
+                self.retire(served, Some(guest), None);
                 return Err(error);
             }
         };
-        let finished = run::attend(&mut guest, &request.limits, since, connection).await;
+        let finished = run::attend(&mut guest, &request.limits, since, connection, over).await;
+        let turn = finished.lives.then_some(turn);
         let harvest = collect(&guest.output, destination.as_ref(), request.limits.disk.0);
         let mut result = assemble(request, &guest, finished, warm, since);
         result.meta.isolation.cgroup = guest
@@ -226,7 +242,7 @@ impl Local {
         result.meta.warnings = served.warnings();
         result.meta.warnings.extend(notice::landlock_gap(guest.applied));
         result.meta.warnings.extend(harvest.warnings);
-        self.retire(served, Some(guest));
+        self.retire(served, Some(guest), turn);
         result.duration = since.elapsed().as_secs_f64();
         Ok(result)
     }
@@ -266,8 +282,8 @@ impl Local {
     }
 
     /// Waits for a turn; at most until the request's own time is up.
-    async fn turn(&self, limits: &Limits, since: Instant) -> Result<SemaphorePermit<'_>, Error> {
-        if let Ok(permit) = self.gate.try_acquire() {
+    async fn turn(&self, limits: &Limits, since: Instant) -> Result<OwnedSemaphorePermit, Error> {
+        if let Ok(permit) = Arc::clone(&self.gate).try_acquire_owned() {
             return Ok(permit);
         }
         let busy = || Error::Busy {
@@ -276,17 +292,20 @@ impl Local {
         };
         let _place = Place::take(&self.queued, self.settings.max_queued).ok_or_else(busy)?;
         let deadline = since + limits.timeout.as_duration();
-        match tokio::time::timeout_at(deadline.into(), self.gate.acquire()).await {
+        match tokio::time::timeout_at(deadline.into(), Arc::clone(&self.gate).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => Err(busy()),
         }
     }
 
-    /// Clears up behind a run, off the caller's path.
-    fn retire(&self, served: Arc<Served>, guest: Option<Guest>) {
+    /// Clears up behind a run, off the caller's path. The turn is given back after that.
+    fn retire(&self, served: Arc<Served>, guest: Option<Guest>, turn: Option<OwnedSemaphorePermit>) {
         let mut cleaners = self.cleaners();
         while cleaners.try_join_next().is_some() {}
-        cleaners.spawn(clear_up(served, guest));
+        cleaners.spawn(async move {
+            clear_up(served, guest).await;
+            drop(turn);
+        });
     }
 
     fn cleaners(&self) -> MutexGuard<'_, JoinSet<()>> {

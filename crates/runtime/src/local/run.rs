@@ -1,6 +1,5 @@
 //! One run from its start to its result: feeds it, listens to it, ends it in time, says what came of it.
 
-use std::convert::Infallible;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -70,6 +69,8 @@ pub(super) struct Finished {
     pub(super) stderr: Captured,
     pub(super) peak_memory_bytes: Option<u64>,
     pub(super) cpu_seconds: Option<f64>,
+    /// Whether its process is still to be ended.
+    pub(super) lives: bool,
 }
 
 /// What ended a run from outside.
@@ -107,12 +108,13 @@ pub(super) struct End {
     pub(super) interruption: Option<Interruption>,
 }
 
-/// Lets a guest do its job and attends it until its end.
+/// Lets a guest do its job and attends it until its end, or until `over` ends: then it is as good as cancelled.
 pub(super) async fn attend(
     guest: &mut Guest,
     limits: &Limits,
     since: Instant,
     connection: Connection,
+    over: impl Future<Output = ()>,
 ) -> Finished {
     let mut ears = Ears::new(limits, connection.output);
     let job = std::mem::take(&mut guest.job);
@@ -125,11 +127,22 @@ pub(super) async fn attend(
         disk_bytes: limits.disk.0,
         taken_back: taken_back(connection.cancelled),
     };
-    let no_answer = std::future::pending::<Option<Infallible>>();
-    let Ending::Ended(end) = listen(attended, &mut ears, bounds, feeding, no_answer).await;
-    ears.drain(&guest.stdout, &guest.stderr).await;
-    let usage = guest.group.as_ref().map(Group::usage);
-    conclude(end, usage, ears)
+    let over = async {
+        over.await;
+        Some(())
+    };
+    let ending = listen(attended, &mut ears, bounds, feeding, over).await;
+    let usage = |guest: &Guest| guest.group.as_ref().map(Group::usage);
+    match ending {
+        Ending::Ended(end) => {
+            ears.drain(&guest.stdout, &guest.stderr).await;
+            conclude(end, usage(guest), ears)
+        }
+        Ending::Answered(()) => Finished {
+            lives: true,
+            ..Finished::new(Outcome::Cancelled, -9, usage(guest), ears)
+        },
+    }
 }
 
 /// Listens to a guest until it answers or ends. One that goes past its bounds, or whose answer is `None`, is killed.
@@ -199,6 +212,7 @@ impl Finished {
             stderr,
             peak_memory_bytes: usage.as_ref().and_then(|usage| usage.peak_memory_bytes),
             cpu_seconds: usage.and_then(|usage| usage.cpu_seconds),
+            lives: false,
         }
     }
 }

@@ -261,7 +261,7 @@ impl Local {
         let (guest, origin) = match served.session(&held, &self.settings).await {
             Ok(started) => started,
             Err(error) => {
-                self.retire(served, None);
+                self.retire(served, None, None);
                 return Err(error);
             }
         };

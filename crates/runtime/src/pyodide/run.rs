@@ -84,7 +84,11 @@ pub(super) async fn run(
             () = taken_back(connection.cancelled) => Ending::Cancelled,
         }
     };
-    let end = worker.end().await;
+    let end = match ending {
+        // Its process has no more say in it.
+        Ending::Completed(_) => worker.leave().await,
+        Ending::TimedOut | Ending::Cancelled | Ending::Lost => worker.end().await,
+    };
     let mut result = conclude(request, ears, &ending, end)?;
     if let Ending::Completed(completed) = &ending {
         deliver(&completed.files, destination, request.limits.disk, &mut result);

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::RunError;
 use super::install::Installed;
-use super::worker::Worker;
+use super::worker::{Start, Worker};
 use crate::local::{Fence, Local};
 
 /// How long a worker waits for a program. It holds about 200 MiB.
@@ -61,7 +61,7 @@ impl Spares {
         if let Some(worker) = take_waiting(&self.waiting, key) {
             return Ok((worker, true));
         }
-        start(key, installed, local, &self.processes)
+        start((key, Start::Cold), installed, local, &self.processes)
             .await
             .map(|worker| (worker, false))
     }
@@ -78,7 +78,7 @@ impl Spares {
         while keepers.try_join_next().is_some() {}
         keepers.spawn(async move {
             // One that cannot be started is started, and its error told, when it is needed.
-            let Ok(worker) = start(key, &installed, &local, &processes).await else {
+            let Ok(worker) = start((key, Start::Warm), &installed, &local, &processes).await else {
                 return;
             };
             let over = {
@@ -111,14 +111,14 @@ impl Spares {
 }
 
 async fn start(
-    key: Key,
+    (key, start): (Key, Start),
     installed: &Installed,
     local: &Arc<Local>,
     processes: &tokio::sync::Mutex<JoinSet<()>>,
 ) -> Result<Worker, RunError> {
     let starting = Worker::start(
         installed,
-        (key.memory, key.fence),
+        ((key.memory, key.fence), start),
         local,
         &mut *processes.lock().await,
     )?;

@@ -1,5 +1,6 @@
 //! A Deno process in the fence that holds one Pyodide, for one program.
 
+use std::future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ const WORKER: &str = "/opt/worker.js";
 const GUEST: &str = "/opt/guest.py";
 const SNAPSHOT: &str = "/opt/snapshot";
 
-/// What Deno is started with. It may read these files, and that ends before there is a program. Texts never become code.
+/// What Deno is started with. It may read these files, and that ends before there is a program.
 const FLAGS: &[&str] = &[
     "run",
     "--quiet",
@@ -32,8 +33,12 @@ const FLAGS: &[&str] = &[
     "--no-config",
     "--no-lock",
     "--cached-only",
-    "--v8-flags=--disallow-code-generation-from-strings,--max-old-space-size=128",
+    V8,
 ];
+
+/// Texts never become code. What runs for long is compiled well, but not before it has run for some 100 ms: most programs
+/// end earlier, and would wait for the compiler.
+const V8: &str = "--v8-flags=--disallow-code-generation-from-strings,--max-old-space-size=128,--wasm-tiering-budget=100000000";
 
 /// What Deno and V8 take beside the memory of the program.
 const OVERHEAD: u64 = 320 * 1024 * 1024;
@@ -54,7 +59,17 @@ pub(super) struct Worker {
     lines: Lines,
     complaint: Vec<u8>,
     stop: watch::Sender<bool>,
+    over: oneshot::Sender<()>,
     ended: oneshot::Receiver<Result<ExecutionResult, local::Error>>,
+}
+
+/// What a worker does before it is ready.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Start {
+    /// Nothing: a program waits for it.
+    Cold,
+    /// Run a program of ours.
+    Warm,
 }
 
 /// What a worker's process came to.
@@ -69,12 +84,16 @@ impl Worker {
     /// Starts one.
     pub(super) fn start(
         installed: &Installed,
-        (memory, fence): (Bytes, Fence),
+        ((memory, fence), start): ((Bytes, Fence), Start),
         local: &Arc<Local>,
         tasks: &mut JoinSet<()>,
     ) -> Result<Self, RunError> {
         let mebibytes = (memory.0 / (1024 * 1024)).to_string();
-        let arguments = ["run", PYODIDE, SNAPSHOT, &mebibytes];
+        let mode = match start {
+            Start::Cold => "cold",
+            Start::Warm => "warm",
+        };
+        let arguments = [mode, PYODIDE, SNAPSHOT, &mebibytes];
         let files = [(&installed.snapshot, SNAPSHOT)];
         let request = request(installed, &arguments, &files, memory).map_err(unusable)?;
         Ok(Self::spawn(request, fence, local, tasks))
@@ -97,6 +116,7 @@ impl Worker {
         let (output, from) = mpsc::channel(QUEUE);
         let (stop, stopped) = watch::channel(false);
         let (told, ended) = oneshot::channel();
+        let (over, is_over) = oneshot::channel();
         let connection = Connection {
             stdin: Some(stdin),
             output: Some(output),
@@ -106,7 +126,14 @@ impl Worker {
         let local = Arc::clone(local);
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
-            let result = local.run(&request, fence, None, connection).await;
+            let is_over = async {
+                if is_over.await.is_err() {
+                    future::pending().await
+                }
+            };
+            let result = local
+                .run_until((&request, fence), None, connection, is_over)
+                .await;
             let _ = told.send(result);
         });
         Self {
@@ -115,6 +142,7 @@ impl Worker {
             lines: Lines::default(),
             complaint: Vec::new(),
             stop,
+            over,
             ended,
         }
     }
@@ -151,6 +179,16 @@ impl Worker {
     /// Whether it has ended by itself.
     pub(super) fn is_over(&self) -> bool {
         self.to.is_closed()
+    }
+
+    /// Has it killed, after what it has said itself, and does not wait for that.
+    pub(super) async fn leave(self) -> End {
+        let _ = self.over.send(());
+        drop(self.from);
+        End {
+            result: self.ended.await.unwrap_or(Err(local::Error::LauncherGone)),
+            complaint: String::new(),
+        }
     }
 
     /// Kills it and says how it ended.
