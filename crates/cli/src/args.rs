@@ -234,6 +234,9 @@ pub(crate) struct RunArgs {
         help_heading = "Access"
     )]
     pub(crate) skills: Option<PathBuf>,
+    /// Let the Python program call the tools of the configured MCP servers, as `device.Server.tool()`.
+    #[arg(long, conflicts_with_all = ["session", "unfenced"], help_heading = "Access")]
+    pub(crate) servers: bool,
     /// Refuse the run if a layer of the fence is missing (required), or report it (best-effort).
     #[arg(
         long,

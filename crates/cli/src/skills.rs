@@ -1,5 +1,7 @@
 //! The host's functions, set up from the configuration.
 
+mod servers;
+
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -49,32 +51,56 @@ impl Keeper {
     }
 }
 
-/// Processes of skills at once; each serves one file.
+/// Processes of skills at once; each serves one file, or is one server.
 const MAX_PROCESSES: usize = 64;
 
-/// The skills of a directory that was named, else of the configured one. `None`: there are none.
+/// The skills of a directory that was named, else of the configured one, and of the configured servers. `None`: there are
+/// none.
+///
+/// # Errors
+/// If a directory, or the configuration, cannot be used.
+pub(crate) fn all(named: Option<&Path>, context: &Context) -> anyhow::Result<Option<Skills>> {
+    skills(named.or(context.config()?.skills.path.as_deref()), true, context)
+}
+
+/// The skills of a directory and, if `with_servers`, of the configured servers. `None`: there are none.
 ///
 /// # Errors
 /// If the directory, or the configuration, cannot be used.
-pub(crate) fn skills(named: Option<&Path>, context: &Context) -> anyhow::Result<Option<Skills>> {
+pub(crate) fn skills(
+    directory: Option<&Path>,
+    with_servers: bool,
+    context: &Context,
+) -> anyhow::Result<Option<Skills>> {
     let config = context.config()?;
-    let Some(directory) = named.or(config.skills.path.as_deref()) else {
-        return Ok(None);
-    };
-    // Its processes will see it.
-    let directory = high::workspace(directory, context)?;
+    let mut sources: Vec<Arc<dyn Skill>> = Vec::new();
+    if let Some(directory) = directory {
+        // Its processes will see it.
+        let directory = high::workspace(directory, context)?;
+        let limits = HostLimits {
+            memory: config.skills.memory,
+            fence: high::default_fence(config).into(),
+            private_networks: high::egress::policy(&config.egress)?.private_networks,
+        };
+        let files = SkillFiles::new(directory, local(context)?, limits, high::hidden(context)?);
+        sources.push(Arc::new(files));
+    }
+    if with_servers && !config.skills.servers.is_empty() {
+        sources.push(Arc::new(servers::servers(local(context)?, context)?));
+    }
+    match sources.is_empty() {
+        true => Ok(None),
+        false => Ok(Some(Skills::new(sources, rules(&config.skills)?))),
+    }
+}
+
+/// What runs processes of skills, and nothing else.
+fn local(context: &Context) -> anyhow::Result<Local> {
     let settings = local::settings(&high::settings(None, context)?, Warmth::Cold, context)?;
-    let settings = ringfence_runtime::local::Settings {
+    Ok(Local::new(ringfence_runtime::local::Settings {
         max_concurrent: MAX_PROCESSES,
         ..settings
-    };
-    let limits = HostLimits {
-        memory: config.skills.memory,
-        fence: high::default_fence(config).into(),
-    };
-    let files = SkillFiles::new(directory, Local::new(settings), limits, high::hidden(context)?);
-    let sources: Vec<Arc<dyn Skill>> = vec![Arc::new(files)];
-    Ok(Some(Skills::new(sources, rules(&config.skills)?)))
+    }))
 }
 
 fn rules(config: &schema::Skills) -> Result<Rules, Failure> {

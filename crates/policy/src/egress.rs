@@ -83,6 +83,20 @@ impl Refusal {
 }
 
 impl EgressPolicy {
+    /// The policy for hosts that a person has named one by one: an address among them is opened by being named, but for
+    /// those that hand out a machine's credentials.
+    pub fn of_named(allowed: Vec<HostPattern>, mut private_networks: Vec<Cidr>) -> Self {
+        let addresses = allowed.iter().filter_map(HostPattern::address);
+        let harmless = addresses.filter(|address| {
+            address::special(*address).is_none_or(|special| special.class != AddressClass::Metadata)
+        });
+        private_networks.extend(harmless.map(Cidr::single));
+        Self {
+            allowed,
+            private_networks,
+        }
+    }
+
     /// The pattern that allows this host at this port.
     ///
     /// # Errors
@@ -224,6 +238,25 @@ mod tests {
             );
             check_address(&[address], address, true);
         }
+    }
+
+    #[test]
+    fn an_address_is_opened_by_its_name_alone() {
+        let named = |texts: &[&str]| {
+            EgressPolicy::of_named(
+                texts.iter().map(|text| text.parse().unwrap()).collect(),
+                Vec::new(),
+            )
+        };
+        let check = |texts: &[&str], address: &str, expected: bool| {
+            let verdict = named(texts).check_address(&host(address), address.parse().unwrap());
+            assert_eq!(verdict.is_ok(), expected, "{texts:?} {address}");
+        };
+        check(&["127.0.0.1:8080"], "127.0.0.1", true);
+        check(&["127.0.0.1:8080"], "127.0.0.2", false);
+        check(&["[::1]:8080"], "::1", true);
+        check(&["*", "localhost", "a.test"], "127.0.0.1", false);
+        check(&["169.254.169.254"], "169.254.169.254", false);
     }
 
     #[test]

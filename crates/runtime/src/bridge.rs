@@ -7,6 +7,7 @@ mod lines;
 mod message;
 
 pub use lines::Lines;
+pub(crate) use message::check_shape;
 pub use message::{Call, Fault, Id, MAX_DEPTH, MAX_LINE, Malformed, Message};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};

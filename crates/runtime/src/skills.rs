@@ -1,14 +1,16 @@
 //! The host's functions that programs may call, and the one gatekeeper that every call goes through.
 //!
-//! A [`Skill`] is a source of [`Function`]s: a directory of Python files ([`SkillFiles`]), or a type of whoever embeds
-//! this crate. [`Skills`] holds the sources with the rules for them, a [`Gatekeeper`] lets one caller's calls through.
+//! A [`Skill`] is a source of [`Function`]s: a directory of Python files ([`SkillFiles`]), MCP servers ([`Servers`]), or
+//! a type of whoever embeds this crate. [`Skills`] holds the sources with the rules for them, a [`Gatekeeper`] lets one caller's calls through.
 
 mod bridged;
 mod fault;
 mod files;
 mod function;
 mod gatekeeper;
+mod needs;
 mod rules;
+mod servers;
 mod table;
 
 use std::fmt;
@@ -25,6 +27,7 @@ pub use files::{HostLimits, SkillFiles};
 pub use function::{Declared, Function, Parameter, ParameterKind, Wrong};
 pub use gatekeeper::{Gatekeeper, Visitor};
 pub use rules::{ParsePathError, PathPattern, Policy, Rules};
+pub use servers::{Credential, Reach, ServerPlan, ServerProcess, Servers, Surroundings, skill_name};
 pub use table::{Found, Table};
 
 /// What a skill promises, once awaited.

@@ -58,7 +58,7 @@ pub(crate) fn run(args: &McpArgs, context: &Context) -> anyhow::Result<ExitCode>
         backend: Arc::new(backend(context)?),
         containers: Arc::new(container::ready(context)?),
         pyodide: Arc::new(pyodide::pyodide(SPARES, context)?),
-        skills: skills::skills(None, context)?.map(Arc::new),
+        skills: skills::all(None, context)?.map(Arc::new),
         named: args
             .workspace
             .as_deref()

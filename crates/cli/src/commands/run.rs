@@ -96,14 +96,19 @@ struct Bridge {
 impl Bridge {
     /// `None` where it calls none.
     fn of(plan: &RunPlan, context: &Context) -> anyhow::Result<Option<Self>> {
-        let Some(named) = plan.skills.as_deref() else {
+        if plan.skills.is_none() && !plan.servers {
             return Ok(None);
-        };
-        let skills = skills::skills(Some(named), context)?;
-        let keeper = Keeper::new(context)?;
-        Ok(skills.map(|skills| Self {
+        }
+        let skills = skills::skills(plan.skills.as_deref(), plan.servers, context)?;
+        let skills = skills.ok_or_else(|| {
+            Failure::usage(
+                "there are no servers",
+                "name them in `skills.servers` of your own configuration",
+            )
+        })?;
+        Ok(Some(Self {
             skills,
-            keeper,
+            keeper: Keeper::new(context)?,
             caller: Caller {
                 scope: plan.request.scope.clone(),
                 session: None,

@@ -18,7 +18,7 @@ pub(crate) fn run(command: &SkillsCommand, context: &Context) -> anyhow::Result<
         SkillsCommand::Ls { options, .. } | SkillsCommand::Describe { options, .. } => options,
         SkillsCommand::Call(args) => &args.options,
     };
-    let skills = skills::skills(options.skills.as_deref(), context)?.ok_or_else(none)?;
+    let skills = skills::all(options.skills.as_deref(), context)?.ok_or_else(none)?;
     let keeper = Keeper::new(context)?;
     let caller = Caller {
         scope: options.user.clone().unwrap_or_else(Scope::local),
@@ -64,7 +64,7 @@ async fn perform(
 fn none() -> Failure {
     Failure::usage(
         "there are no skills",
-        "name their directory: pass `--skills DIR`, or set `skills.path`",
+        "name their directory: pass `--skills DIR`, or set `skills.path`; or name MCP servers in `skills.servers`",
     )
 }
 

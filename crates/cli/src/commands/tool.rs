@@ -37,7 +37,7 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
     let backend = Arc::new(Nearby { socket, settings });
     let workspaces = kernel::workspaces(args.workspace.as_deref(), context)?;
     let pyodide = Arc::new(pyodide::pyodide(0, context)?);
-    let skills = skills::skills(None, context)?.map(Arc::new);
+    let skills = skills::all(None, context)?.map(Arc::new);
     let places = (containers.clone() as _, pyodide.clone() as _);
     let kernel = kernel::build(backend, places, skills.clone(), workspaces, context)?;
     let Some(name) = &args.name else {

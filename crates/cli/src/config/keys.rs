@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::schema::{Config, Template};
+use super::schema::{Config, Server, Template};
 use super::suggest;
 
 /// A key's path, in the spelling of the schema.
@@ -14,6 +14,7 @@ pub(crate) type Path = Vec<String>;
 pub(crate) struct Keys {
     defaults: Value,
     template: Value,
+    server: Value,
 }
 
 /// What a key names below a section.
@@ -38,6 +39,7 @@ impl Keys {
             defaults: serde_json::to_value(Config::default())
                 .expect("the default configuration is plain data"),
             template: serde_json::to_value(Template::default()).expect("a template is plain data"),
+            server: serde_json::to_value(Server::default()).expect("a server is plain data"),
         }
     }
 
@@ -59,7 +61,7 @@ impl Keys {
                 Child::Leaf(name.clone())
             };
         }
-        if is_templates(section) {
+        if self.named(section).is_some() {
             return Child::Section(key.to_owned());
         }
         if is_tool_limits(section)
@@ -81,11 +83,19 @@ impl Keys {
         for (depth, name) in section.iter().enumerate() {
             node = match node.get(name) {
                 Some(node) => node,
-                None if is_templates(&section[..depth]) => &self.template,
-                None => return None,
+                None => self.named(&section[..depth])?,
             };
         }
         node.as_object()
+    }
+
+    /// What has the names of a section where names are free.
+    fn named(&self, section: &[String]) -> Option<&Value> {
+        match section.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            ["templates"] => Some(&self.template),
+            ["skills", "servers"] => Some(&self.server),
+            _ => None,
+        }
     }
 
     /// A sibling that looks alike, else a key of the same name in another section.
@@ -170,10 +180,6 @@ pub(crate) fn snake(name: &str) -> String {
     out
 }
 
-fn is_templates(section: &[String]) -> bool {
-    section == ["templates"]
-}
-
 fn is_tool_limits(section: &[String]) -> bool {
     section == ["permissions", "tool_limits"]
 }
@@ -247,6 +253,11 @@ mod tests {
         ));
         assert_eq!(child("templates", "mine"), Child::Section("mine".to_owned()));
         assert_eq!(child("templates.mine", "memoryLimit"), leaf("memory_limit"));
+        assert_eq!(
+            child("skills.servers", "My-one"),
+            Child::Section("My-one".to_owned())
+        );
+        assert_eq!(child("skills.servers.My-one", "command"), leaf("command"));
         assert_eq!(
             child("templates.mine", "memory_limt"),
             suggested("templates.mine.memory_limit")

@@ -207,8 +207,14 @@ fn skill(key: &str, value: &Value, present: &Value) -> Option<&'static str> {
             value.as_u64() <= present.as_u64(),
             "it would let programs make more calls than you gave them",
         ),
+        key if key.starts_with("skills.servers.") => (
+            false,
+            "it names programs that are started, and servers that are asked, in your name",
+        ),
         // Amounts.
-        "skills.call_timeout" | "skills.ask_timeout" | "skills.memory" => return None,
+        "skills.call_timeout" | "skills.ask_timeout" | "skills.start_timeout" | "skills.memory" => {
+            return None;
+        }
         "skills.sandbox.timeout_seconds" | "skills.sandbox.memory_limit_mb" => return None,
         "skills.sandbox.enabled" => (value == true, "it would run programs with less of the fence"),
         "skills.sandbox.blocked_imports" => (holds_all(value, present), "it would let more modules through"),
@@ -518,6 +524,9 @@ mod tests {
     #[test]
     fn a_project_brings_no_functions_and_hides_no_calls() {
         assert!(!allowed("skills.path", json!("./skills")));
+        for key in ["command", "url", "headers", "mounts", "hosts", "env", "fence"] {
+            assert!(!allowed(&format!("skills.servers.x.{key}"), json!(["a"])));
+        }
         assert!(!allowed_over(json!(["Notes.add"]), "skills.allow", json!(["*"])));
         assert!(allowed("skills.allow", json!([])));
         assert!(allowed("skills.ask", json!(["*"])));

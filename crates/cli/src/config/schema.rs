@@ -422,7 +422,13 @@ pub(crate) struct Skills {
     #[serde(serialize_with = "values::shown")]
     #[schemars(with = "values::Duration")]
     pub(crate) ask_timeout: Timeout,
-    /// Memory of the process that serves one file of skills.
+    /// MCP servers whose tools can be called, by name: `get-day` of the server `calendar` is `calendar.get_day`.
+    pub(crate) servers: BTreeMap<String, Server>,
+    /// How long an MCP server may take until it has said what it offers.
+    #[serde(serialize_with = "values::shown")]
+    #[schemars(with = "values::Duration")]
+    pub(crate) start_timeout: Timeout,
+    /// Memory of the process that serves one file of skills, and of that of an MCP server.
     #[serde(
         serialize_with = "values::shown",
         deserialize_with = "ringfence_policy::memory::deserialize"
@@ -445,10 +451,49 @@ impl Default for Skills {
             calls_per_second: number(1000),
             call_timeout: Timeout::seconds(10),
             ask_timeout: Timeout::seconds(300),
+            servers: BTreeMap::new(),
+            start_timeout: Timeout::seconds(20),
             memory: Limits::DEFAULT.memory,
             sandbox: SkillSandbox::default(),
         }
     }
+}
+
+/// An MCP server: a program that is started at its first use, or one that is there already.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Server {
+    /// The program with its arguments. It speaks on its standard streams.
+    pub(crate) command: Vec<String>,
+    /// Instead of a program: where the server is, such as `https://mcp.example.com/mcp`.
+    pub(crate) url: Option<String>,
+    /// Headers that it wants to see.
+    pub(crate) headers: Vec<ServerHeader>,
+    /// Paths that the program sees, as `HOST:GUEST[:ro|rw]`; it sees nothing else of this machine's files.
+    pub(crate) mounts: Vec<String>,
+    /// Hosts that it may reach, such as `api.example.com:443`.
+    pub(crate) hosts: Vec<String>,
+    /// Its environment: `NAME` has the value that it has here, `NAME=value` this one.
+    pub(crate) env: Vec<String>,
+    /// `fenced` like a skill; on the `host` it may do whatever you may.
+    pub(crate) fence: values::ServerFence,
+}
+
+/// A header for an MCP server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ServerHeader {
+    /// The header, such as `Authorization`.
+    pub(crate) header: String,
+    /// What stands before the value in it, such as `Bearer` and a space. Unset: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) prefix: Option<String>,
+    /// The environment variable that holds the value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) value_env: Option<String>,
+    /// A file that holds the value, instead of a variable; nobody but its owner may have rights to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) value_file: Option<PathBuf>,
 }
 
 /// The Pyodide sandbox that calls skills.

@@ -56,6 +56,17 @@ words! {
     ShellFallback { None, Fenced, Host }
 }
 words! {
+    /// How strongly an MCP server is fenced.
+    #[serde(rename_all = "lowercase")]
+    ServerFence { Fenced, Host }
+}
+#[expect(clippy::derivable_impls, reason = "the enumeration is made by a macro")]
+impl Default for ServerFence {
+    fn default() -> Self {
+        Self::Fenced
+    }
+}
+words! {
     /// Who has a file root of its own.
     #[serde(rename_all = "lowercase")]
     UserScope { None, User, Session }

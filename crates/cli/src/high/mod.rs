@@ -44,6 +44,8 @@ pub(crate) struct RunPlan {
     pub(crate) fence: Fence,
     /// The directory of skills whose functions the program may call.
     pub(crate) skills: Option<PathBuf>,
+    /// Whether it may call the tools of MCP servers.
+    pub(crate) servers: bool,
     /// What the local runtime needs beside the request.
     pub(crate) settings: Settings,
 }
@@ -131,7 +133,7 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
         .into());
     }
     let runtime = args.runtime.unwrap_or(config.sandbox.runtime);
-    if args.skills.is_some() {
+    if args.skills.is_some() || args.servers {
         check_bridge(program.language, runtime)?;
     }
     let plan = RunPlan {
@@ -160,6 +162,7 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
         runtime,
         fence: fence(args, config),
         skills: args.skills.clone(),
+        servers: args.servers,
         settings: settings(Some(args), context)?,
     };
     // Last, so that a plan that is refused leaves nothing behind.
@@ -172,7 +175,7 @@ fn check_bridge(language: Language, runtime: RuntimeKind) -> Result<(), Failure>
     if language != Language::Python {
         return Err(Failure::usage(
             format!("skills are called from Python, not from {language}"),
-            "leave --skills out, or write Python",
+            "leave --skills and --servers out, or write Python",
         ));
     }
     if !matches!(runtime, RuntimeKind::Local | RuntimeKind::Pyodide) {

@@ -83,6 +83,7 @@ fn files(dir: &Dir) {
                 "approvals.db-wal",
                 "approvals.db-shm",
                 "console.token",
+                "servers",
             ]
             .contains(&name.as_str())
     };

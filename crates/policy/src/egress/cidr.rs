@@ -44,6 +44,13 @@ impl Cidr {
         }
     }
 
+    /// The range of one address.
+    pub fn single(address: IpAddr) -> Self {
+        let base = address.to_canonical();
+        let (_, prefix) = bits(base);
+        Self { base, prefix }
+    }
+
     /// Whether the address lies within.
     pub fn contains(&self, address: IpAddr) -> bool {
         let (given, width) = bits(address);

@@ -1,5 +1,6 @@
 //! Hosts that may be reached, as a person writes them.
 
+use core::net::IpAddr;
 use std::fmt;
 use std::str::FromStr;
 
@@ -58,6 +59,22 @@ impl HostPattern {
             (Hosts::Below(suffix), Host::Name(name)) => name.is_below(suffix),
             (Hosts::Below(_), Host::Address(_)) => false,
             (Hosts::Only(own), host) => own == host,
+        }
+    }
+
+    /// The pattern that names one host at one port.
+    pub const fn only(host: Host, port: u16) -> Self {
+        Self {
+            hosts: Hosts::Only(host),
+            port: Some(port),
+        }
+    }
+
+    /// The only address that it names, if it names an address.
+    pub fn address(&self) -> Option<IpAddr> {
+        match self.hosts {
+            Hosts::Only(Host::Address(address)) => Some(address),
+            Hosts::Only(Host::Name(_)) | Hosts::Below(_) | Hosts::Any => None,
         }
     }
 }

@@ -130,13 +130,7 @@ impl Message {
     /// # Errors
     /// If it is none.
     pub fn parse(line: &[u8]) -> Result<Self, Malformed> {
-        let Shape { depth, values } = shape(line);
-        if depth > MAX_DEPTH {
-            return Err(Malformed::TooDeep);
-        }
-        if values > MAX_VALUES {
-            return Err(Malformed::TooMany);
-        }
+        check_shape(line)?;
         let Written { kind, id, data } = serde_json::from_slice(line).map_err(senseless)?;
         if id.0.len() > MAX_ID {
             return Err(Malformed::Senseless(format!(
@@ -181,6 +175,16 @@ impl Message {
 
 fn senseless(error: serde_json::Error) -> Malformed {
     Malformed::Senseless(error.to_string().chars().take(200).collect())
+}
+
+/// That JSON on a line takes no more than it may to be read.
+pub(crate) fn check_shape(line: &[u8]) -> Result<(), Malformed> {
+    let Shape { depth, values } = shape(line);
+    match (depth > MAX_DEPTH, values > MAX_VALUES) {
+        (true, _) => Err(Malformed::TooDeep),
+        (false, true) => Err(Malformed::TooMany),
+        (false, false) => Ok(()),
+    }
 }
 
 /// What a line will take to be read.

@@ -10,7 +10,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ringfence_policy::Bytes;
+use ringfence_policy::{Bytes, Cidr};
 use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -29,12 +29,14 @@ const MAX_FILES: usize = 32;
 const MAX_LENGTH: u64 = 128 * 1024;
 
 /// What a process of skills may use.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct HostLimits {
     /// Of all its processes together.
     pub memory: Bytes,
     /// How strongly it is fenced.
     pub fence: Fence,
+    /// Ranges of addresses that are not public, and which hosts of a manifest may have all the same.
+    pub private_networks: Vec<Cidr>,
 }
 
 /// The Python files of a directory. Each is served by a process of its own, which is started at the first use, when the
@@ -132,11 +134,13 @@ impl SkillFiles {
         let told = |why: String| format!("{file}: {why}");
         let manifest = Manifest::read(&self.directory, file).map_err(told)?;
         let mounts = manifest.mounts(&self.directory, &self.hidden).map_err(told)?;
+        let network = manifest.network(&self.limits.private_networks).map_err(told)?;
         let place = Place {
             file,
             code: text(&self.directory.join(file)).map_err(told)?,
             mounts,
-            limits: self.limits,
+            network,
+            limits: self.limits.clone(),
         };
         let local = self.local().clone();
         let local = local.ok_or_else(|| told("the skills are closed".to_owned()))?;
@@ -248,11 +252,6 @@ impl Skill for SkillFiles {
             }
         })
     }
-}
-
-/// Where a path of a manifest leads: below the directory unless it is absolute.
-fn below(directory: &Path, path: &Path) -> PathBuf {
-    directory.join(path)
 }
 
 #[cfg(test)]

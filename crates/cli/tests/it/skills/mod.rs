@@ -2,6 +2,7 @@
 
 mod hostile;
 mod pyodide;
+mod servers;
 
 use std::os::unix::fs::PermissionsExt;
 

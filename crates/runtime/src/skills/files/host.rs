@@ -44,6 +44,7 @@ pub(super) struct Place<'a> {
     /// The file's text.
     pub(super) code: String,
     pub(super) mounts: Vec<Mount>,
+    pub(super) network: Network,
     pub(super) limits: HostLimits,
 }
 
@@ -188,7 +189,7 @@ fn request(place: Place<'_>) -> Request {
             memory: place.limits.memory,
             ..Limits::DEFAULT
         },
-        network: Network::None,
+        network: place.network,
         mounts: place.mounts,
         workspace: None,
         working_directory: None,

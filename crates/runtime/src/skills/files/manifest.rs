@@ -5,11 +5,10 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use ringfence_policy::Mount;
+use ringfence_policy::{Cidr, HostPattern, Mount, Network};
 use serde::Deserialize;
 
-use super::super::{PathPattern, Policy};
-use super::below;
+use super::super::{PathPattern, Policy, needs};
 use crate::exposure::Hidden;
 
 /// The longest manifest.
@@ -21,6 +20,8 @@ const MAX_LENGTH: u64 = 64 * 1024;
 pub(super) struct Manifest {
     /// Paths that its process sees, as `HOST:GUEST[:ro|rw]`. What is not absolute lies below the directory of skills.
     mounts: Vec<String>,
+    /// Hosts that its process may reach, such as `api.example.com:443`.
+    hosts: Vec<String>,
     /// What must happen before its functions are called, by `Skill.function`, `Skill.*` or `*`.
     policy: BTreeMap<String, Policy>,
 }
@@ -67,25 +68,15 @@ impl Manifest {
 
     /// What its process sees, resolved.
     pub(super) fn mounts(&self, directory: &Path, hidden: &Hidden) -> Result<Vec<Mount>, String> {
-        let mount = |text: &String| {
-            let mut mount: Mount = text.parse().map_err(|error| format!("{error}"))?;
-            let host = below(directory, &mount.host);
-            mount.host = resolved(&host).map_err(|error| format!("`{text}`: {error}"))?;
-            hidden
-                .check(&mount.host)
-                .map_err(|why| format!("refusing to show `{text}`: {why}"))?;
-            Ok(mount)
-        };
-        self.mounts.iter().map(mount).collect()
+        needs::mounts(&self.mounts, directory, hidden)
     }
-}
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "what is mounted is what was checked, so that a link changed later changes nothing"
-)]
-fn resolved(path: &Path) -> std::io::Result<PathBuf> {
-    std::fs::canonicalize(path)
+    /// What its process may reach.
+    pub(super) fn network(&self, private_networks: &[Cidr]) -> Result<Network, String> {
+        let host = |text: &String| text.parse().map_err(|error| format!("`hosts`: {error}"));
+        let hosts: Result<Vec<HostPattern>, String> = self.hosts.iter().map(host).collect();
+        Ok(needs::network(hosts?, private_networks))
+    }
 }
 
 #[cfg(test)]
@@ -107,42 +98,28 @@ mod tests {
     }
 
     #[test]
+    fn hosts_make_a_network() {
+        assert_eq!(manifest("").unwrap().network(&[]), Ok(Network::None));
+        let named = manifest("hosts = ['api.example.com', '127.0.0.1:8080']").unwrap();
+        let Ok(Network::Allowlist(policy)) = named.network(&[]) else {
+            panic!("no network");
+        };
+        assert_eq!(policy.allowed.len(), 2);
+        assert_eq!(policy.private_networks, ["127.0.0.1".parse().unwrap()]);
+        let wrong = manifest("hosts = ['https://a.test/']").unwrap().network(&[]);
+        assert!(wrong.unwrap_err().contains("`hosts`"));
+    }
+
+    #[test]
     fn what_is_not_understood_is_no_manifest() {
         for text in [
             "mounts = 1",
-            "hosts = [\"a.test\"]",
+            "network = true",
             "[policy]\n\"Notes\" = \"ask\"\n",
             "[policy]\n\"Notes.*\" = \"deny\"\n",
             &"#".repeat(70_000),
         ] {
             assert!(manifest(text).is_err(), "{text:.40}");
-        }
-    }
-
-    #[test]
-    fn mounts_lie_below_the_directory_and_show_nothing_that_is_hidden() {
-        let dir = tempfile::tempdir().unwrap();
-        let real = resolved(dir.path()).unwrap();
-        for name in ["data", "state"] {
-            std::fs::create_dir(real.join(name)).unwrap();
-        }
-        let hidden = Hidden::new([(real.join("state"), "state")]);
-        let mounts = |text: &str| {
-            let manifest = Manifest {
-                mounts: vec![text.to_owned()],
-                ..Manifest::default()
-            };
-            manifest.mounts(&real, &hidden)
-        };
-        assert_eq!(mounts("data:/data:rw").unwrap()[0].host, real.join("data"));
-        for text in [
-            "state:/state",
-            "data/../state:/x",
-            "none:/none",
-            "data:/proc",
-            ".:/all",
-        ] {
-            assert!(mounts(text).is_err(), "{text}");
         }
     }
 }

@@ -1,0 +1,333 @@
+//! MCP servers as skills: their tools are functions.
+
+mod answer;
+mod conversation;
+mod events;
+mod http;
+mod journal;
+mod process;
+mod schema;
+mod tools;
+mod wire;
+mod words;
+
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ringfence_policy::{Bytes, Cidr, EgressPolicy, EnvName, Host, HostPattern, Timeout};
+use serde_json::{Map, Value, json};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::{Asked, Fault, Function, Offer, Skill, needs};
+use crate::egress::{Guard, NetworkSettings};
+use crate::exposure::Hidden;
+use crate::fetch::Url;
+use crate::local::{Fence, Local};
+use conversation::{Client, conversation};
+pub use http::Credential;
+use http::Site;
+use journal::Journal;
+use process::Start;
+use tools::Tools;
+use wire::{Carried, wire};
+
+/// Pages of a list of tools.
+const MAX_PAGES: usize = 32;
+
+/// What we speak.
+const PROTOCOL: &str = "2025-11-25";
+
+/// A server, as it is configured.
+#[derive(Debug)]
+pub struct ServerPlan {
+    /// The name of its skill, see [`skill_name`].
+    pub name: String,
+    /// How it is reached.
+    pub reach: Reach,
+}
+
+/// How a server is reached.
+#[derive(Debug)]
+pub enum Reach {
+    /// It is started.
+    Process(ServerProcess),
+    /// It is there.
+    Http {
+        /// Where.
+        url: Url,
+        /// What it wants to see.
+        credentials: Vec<Credential>,
+    },
+}
+
+/// A server that is started when it is first used.
+#[derive(Debug)]
+pub struct ServerProcess {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Its environment, beside what every program sees.
+    pub env: Vec<(EnvName, String)>,
+    /// Paths of the host that it sees, as `HOST:GUEST[:ro|rw]`.
+    pub mounts: Vec<String>,
+    /// Hosts that it may reach.
+    pub hosts: Vec<HostPattern>,
+    /// Memory of all its processes together.
+    pub memory: Bytes,
+    /// How strongly it is fenced.
+    pub fence: Fence,
+}
+
+/// What all servers have in common.
+#[derive(Debug)]
+pub struct Surroundings {
+    /// What no process may see.
+    pub hidden: Hidden,
+    /// How servers are reached that are there already.
+    pub network: NetworkSettings,
+    /// Ranges of addresses that are not public, and may be reached all the same.
+    pub private_networks: Vec<Cidr>,
+    /// How long one may take until it has said what it offers.
+    pub patience: Timeout,
+    /// Where it is kept what servers write to standard error; `None`: nowhere.
+    pub journals: Option<PathBuf>,
+}
+
+/// The name of the skill of a server: its own, made into one of Python. `None`: that cannot be done.
+pub fn skill_name(server: &str) -> Option<String> {
+    words::identifier(server)
+}
+
+/// MCP servers. Each is started, or spoken to, at the first use, and anew when it has died.
+#[derive(Debug)]
+pub struct Servers {
+    servers: Vec<Server>,
+    around: Surroundings,
+    /// Until they are closed.
+    local: Mutex<Option<Arc<Local>>>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+#[derive(Debug)]
+struct Server {
+    name: String,
+    reach: Way,
+    up: Mutex<Option<Arc<Up>>>,
+    /// Whoever starts it does so alone.
+    turn: Semaphore,
+}
+
+#[derive(Debug)]
+enum Way {
+    Process(ServerProcess),
+    Http(Arc<Site>),
+}
+
+/// A server that answers.
+#[derive(Debug)]
+struct Up {
+    client: Arc<Client>,
+    tools: Tools,
+}
+
+/// What carries messages, as a task.
+type Carrying = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Servers {
+    /// These servers; those that are started are processes of `local`, which is theirs alone. Nothing is started yet.
+    pub fn new(plans: Vec<ServerPlan>, local: Local, around: Surroundings) -> Self {
+        let server = |ServerPlan { name, reach }| Server {
+            name,
+            reach: match reach {
+                Reach::Process(process) => Way::Process(process),
+                Reach::Http { url, credentials } => Way::Http(Arc::new(around.site(url, credentials))),
+            },
+            up: Mutex::default(),
+            turn: Semaphore::new(1),
+        };
+        Self {
+            servers: plans.into_iter().map(server).collect(),
+            around,
+            local: Mutex::new(Some(Arc::new(local))),
+            tasks: Mutex::default(),
+        }
+    }
+
+    /// A server that answers, with what it offers: started if it does not, asked again if that has changed.
+    async fn ensure(&self, server: &Server) -> Result<Arc<Up>, String> {
+        let _turn = server.turn.acquire().await;
+        let known = server.up().clone();
+        let client = match known {
+            Some(up) if up.client.is_up() && !up.client.has_changed() => return Ok(up),
+            Some(up) if up.client.is_up() => Some(Arc::clone(&up.client)),
+            _ => None,
+        };
+        let coming = async {
+            let client = match client {
+                Some(client) => client,
+                None => self.start(server).await?,
+            };
+            let tools = listed(&server.name, &client).await?;
+            Ok::<_, String>(Arc::new(Up { client, tools }))
+        };
+        let patience = self.around.patience;
+        let late = || format!("it did not say within {patience} what it offers");
+        let up = tokio::time::timeout(patience.as_duration(), coming).await;
+        let up = up.unwrap_or_else(|_| Err(late()));
+        *server.up() = up.as_ref().ok().cloned();
+        up
+    }
+
+    /// Starts a server, or begins to speak to one, and introduces us.
+    async fn start(&self, server: &Server) -> Result<Arc<Client>, String> {
+        let (wire, carried) = wire();
+        let (client, conversation) = conversation(wire);
+        let carrying = self.carrying(server, carried)?;
+        {
+            let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+            while tasks.try_join_next().is_some() {}
+            tasks.spawn(carrying);
+            tasks.spawn(conversation.hold());
+        }
+        let us = json!({
+            "protocolVersion": PROTOCOL,
+            "capabilities": {},
+            "clientInfo": {"name": "ringfence", "version": env!("CARGO_PKG_VERSION")},
+        });
+        let greeted = client.request("initialize", us).await;
+        greeted.map_err(|fault| fault.message)?;
+        client.notify("notifications/initialized").await;
+        Ok(Arc::new(client))
+    }
+
+    fn carrying(&self, server: &Server, carried: Carried) -> Result<Carrying, String> {
+        Ok(match &server.reach {
+            Way::Http(site) => Box::pin(http::carry(Arc::clone(site), carried)),
+            Way::Process(process) => {
+                let start = self.around.start(process)?;
+                let local = self.local().clone();
+                let local = local.ok_or_else(|| "the skills are closed".to_owned())?;
+                let journal = Journal::open(self.around.journals.as_deref(), &server.name);
+                Box::pin(process::carry(local, start, carried, journal))
+            }
+        })
+    }
+
+    fn local(&self) -> MutexGuard<'_, Option<Arc<Local>>> {
+        self.local.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Server {
+    fn up(&self) -> MutexGuard<'_, Option<Arc<Up>>> {
+        self.up.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Surroundings {
+    fn start(&self, process: &ServerProcess) -> Result<Start, String> {
+        Ok(Start {
+            command: process.command.clone(),
+            env: process.env.clone(),
+            mounts: needs::mounts(&process.mounts, Path::new("/"), &self.hidden)?,
+            network: needs::network(process.hosts.clone(), &self.private_networks),
+            memory: process.memory,
+            fence: process.fence,
+        })
+    }
+
+    /// The way to one place and to no other.
+    fn site(&self, url: Url, credentials: Vec<Credential>) -> Site {
+        let here = match &url.host {
+            Host::Name(name) if name.as_str() == "localhost" => ["127.0.0.1", "::1"].as_slice(),
+            _ => &[],
+        };
+        let here = here.iter().filter_map(|address| address.parse().ok());
+        let open = self.private_networks.iter().copied().chain(here).collect();
+        let policy = EgressPolicy::of_named(vec![HostPattern::only(url.host.clone(), url.port)], open);
+        Site {
+            url,
+            credentials,
+            guard: Guard::new(policy, self.network.resolver.clone()),
+            trust: Arc::clone(&self.network.trust),
+        }
+    }
+}
+
+/// Everything that a server offers.
+async fn listed(skill: &str, client: &Client) -> Result<Tools, String> {
+    let mut tools = Tools::default();
+    let mut params = json!({});
+    for _ in 0..MAX_PAGES {
+        let page = client.request("tools/list", params).await;
+        let page = page.map_err(|fault| fault.message)?;
+        match tools.add(skill, &page)? {
+            Some(cursor) => params = json!({"cursor": cursor}),
+            None => return Ok(tools),
+        }
+    }
+    tools.cut(skill, MAX_PAGES);
+    Ok(tools)
+}
+
+impl Skill for Servers {
+    fn offer(&self) -> Asked<'_, Offer> {
+        Box::pin(async move {
+            let up = self.servers.iter().map(|server| self.ensure(server));
+            let up = futures_util::future::join_all(up).await;
+            let mut offer = Offer::default();
+            for (server, up) in self.servers.iter().zip(up) {
+                match up {
+                    Ok(up) => {
+                        offer.functions.extend(up.tools.functions());
+                        offer.problems.extend(up.tools.problems());
+                    }
+                    Err(why) => offer.problems.push(told(&server.name, &why)),
+                }
+            }
+            offer
+        })
+    }
+
+    fn call<'a>(
+        &'a self,
+        function: &'a Function,
+        arguments: Map<String, Value>,
+    ) -> Asked<'a, Result<Value, Fault>> {
+        Box::pin(async move {
+            let gone = || Fault::new("unavailable", "its server is not there any more");
+            let mut servers = self.servers.iter();
+            let server = servers.find(|server| server.name == function.skill());
+            let up = self.ensure(server.ok_or_else(gone)?).await;
+            let up = up.map_err(|why| Fault::new("unavailable", why))?;
+            let tool = up.tools.tool(function.path());
+            let tool =
+                tool.ok_or_else(|| Fault::new("not_found", "its server does not offer it any more"))?;
+            let asked = json!({"name": tool.name, "arguments": tool.named(arguments)});
+            let result = up.client.request("tools/call", asked).await?;
+            answer::value(&result, tool)
+        })
+    }
+
+    fn close(&self) -> Asked<'_, ()> {
+        Box::pin(async move {
+            // From here on none is started. Whom nobody asks any more is told to end.
+            let local = self.local().take();
+            for server in &self.servers {
+                server.up().take();
+            }
+            let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+            while tasks.join_next().await.is_some() {}
+            if let Some(local) = local.and_then(Arc::into_inner) {
+                // What cannot be removed is removed at the next start, which looks for it.
+                let _ = local.close().await;
+            }
+        })
+    }
+}
+
+/// Why a server offers nothing, in words that a program may see.
+fn told(name: &str, why: &str) -> String {
+    format!("{name}: {}", super::fault::sanitised(why))
+}

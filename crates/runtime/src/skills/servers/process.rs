@@ -1,0 +1,175 @@
+//! A server that is a process of ours, which speaks on its standard streams.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfence_policy::{
+    Bytes, EnvName, ExecutionResult, Language, Limits, Mount, Network, Request, Scope, Timeout,
+};
+use tokio::sync::{mpsc, watch};
+
+use super::journal::Journal;
+use super::wire::{Carried, Incoming, MAX_MESSAGE, Outgoing, read, too_long};
+use crate::local::{Chunk, Connection, Fence, Local, Stream};
+
+/// Pieces of its streams under way at once.
+const IN_FLIGHT: usize = 4;
+
+/// How long it may go on once its standard input is closed.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Lines that are no messages: some servers greet. They are passed over.
+const MAX_STRAY: usize = 1000;
+
+/// The scope of such processes. They share nothing warm with anybody in any case.
+const SCOPE: &str = "ringfence-skills";
+
+/// What is started, and what it may do.
+#[derive(Debug, Clone)]
+pub(super) struct Start {
+    pub(super) command: Vec<String>,
+    pub(super) env: Vec<(EnvName, String)>,
+    pub(super) mounts: Vec<Mount>,
+    pub(super) network: Network,
+    pub(super) memory: Bytes,
+    pub(super) fence: Fence,
+}
+
+/// Runs the process, and carries what it and we say.
+pub(super) async fn carry(local: Arc<Local>, start: Start, carried: Carried, journal: Journal) {
+    let fence = start.fence;
+    let request = request(start);
+    let Carried { out, back } = carried;
+    let (stdin, read_by_it) = mpsc::channel(IN_FLIGHT);
+    let (written_by_it, output) = mpsc::channel(IN_FLIGHT);
+    let (cancel, cancelled) = watch::channel(false);
+    let connection = Connection {
+        stdin: Some(read_by_it),
+        output: Some(written_by_it),
+        cancelled: Some(cancelled),
+        bridge: None,
+    };
+    let mut hearing = Hearing {
+        back: back.clone(),
+        line: Vec::new(),
+        stray: 0,
+        journal,
+    };
+    let running = local.run(&request, fence, None, connection);
+    let talking = async {
+        tokio::select! {
+            () = tell(out, stdin) => None,
+            heard = hearing.hear(output) => heard.err(),
+        }
+    };
+    tokio::pin!(running);
+    let result = tokio::select! {
+        result = &mut running => result,
+        why = talking => {
+            let grace = if why.is_none() { GRACE } else { Duration::ZERO };
+            if let Some(why) = why {
+                let _ = back.send(Incoming::Ended(why)).await;
+            }
+            tokio::select! {
+                result = &mut running => result,
+                () = tokio::time::sleep(grace) => {
+                    cancel.send_replace(true);
+                    running.await
+                }
+            }
+        }
+    };
+    let how = result.map_or_else(|error| error.explain(), |result| words(&result));
+    let _ = back.send(Incoming::Ended(how)).await;
+}
+
+/// Says what is to be said, a line each, until there is no more.
+async fn tell(mut out: mpsc::Receiver<Outgoing>, stdin: mpsc::Sender<Vec<u8>>) {
+    while let Some(message) = out.recv().await {
+        let (Outgoing::Request(_, mut line) | Outgoing::Notice(mut line)) = message else {
+            continue;
+        };
+        line.push(b'\n');
+        if stdin.send(line).await.is_err() {
+            return std::future::pending().await;
+        }
+    }
+}
+
+/// What listens to its streams.
+struct Hearing {
+    back: mpsc::Sender<Incoming>,
+    line: Vec<u8>,
+    stray: usize,
+    journal: Journal,
+}
+
+impl Hearing {
+    async fn hear(&mut self, mut output: mpsc::Receiver<Chunk>) -> Result<(), String> {
+        while let Some(Chunk { stream, bytes }) = output.recv().await {
+            match stream {
+                Stream::Stdout => self.lines(&bytes).await?,
+                Stream::Stderr => self.journal.keep(&bytes),
+            }
+        }
+        // Its end says how it ended.
+        std::future::pending().await
+    }
+
+    async fn lines(&mut self, bytes: &[u8]) -> Result<(), String> {
+        for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
+            if self.line.len() + piece.len() > MAX_MESSAGE {
+                return Err(too_long());
+            }
+            self.line.extend_from_slice(piece);
+            if piece.ends_with(b"\n") {
+                let line = std::mem::take(&mut self.line);
+                self.message(line.trim_ascii()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn message(&mut self, line: &[u8]) -> Result<(), String> {
+        if let Some(message) = read(line)? {
+            let _ = self.back.send(Incoming::Said(message)).await;
+            return Ok(());
+        }
+        self.stray += 1;
+        match self.stray < MAX_STRAY {
+            true => Ok(()),
+            false => Err("what it prints on standard output are no messages".to_owned()),
+        }
+    }
+}
+
+fn request(start: Start) -> Request {
+    Request {
+        code: String::new(),
+        name: start.command.first().cloned().unwrap_or_default(),
+        language: Language::Command,
+        args: start.command,
+        env: start.env,
+        limits: Limits {
+            timeout: Timeout::seconds(Timeout::MAX.as_secs()),
+            max_output: Bytes::kib(8),
+            memory: start.memory,
+            ..Limits::DEFAULT
+        },
+        network: start.network,
+        mounts: start.mounts,
+        workspace: None,
+        working_directory: None,
+        scope: SCOPE.parse().unwrap_or_else(|_| Scope::local()),
+        session: None,
+    }
+}
+
+/// How the process ended.
+fn words(result: &ExecutionResult) -> String {
+    let last = result.stderr.lines().rfind(|line| !line.trim().is_empty());
+    match last {
+        Some(last) => format!("its process ended: {last}"),
+        None => format!("its process ended ({:?})", result.meta.outcome),
+    }
+}

@@ -1,0 +1,316 @@
+//! The tools of a server as functions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::super::{Declared, Function, Parameter, ParameterKind, Policy};
+use super::schema::{annotation, restricted};
+use super::words::{identifier, plain};
+
+/// Tools of one server.
+const MAX_TOOLS: usize = 128;
+/// What a server is told of at most that it cannot offer.
+const MAX_PROBLEMS: usize = 8;
+/// How much is read of a description.
+const MAX_DESCRIPTION: usize = 1500;
+/// How much is read of what is said of one argument.
+const MAX_NOTE: usize = 200;
+/// How much is shown of a name.
+const MAX_SHOWN: usize = 80;
+
+/// A tool that stands behind a function.
+#[derive(Debug)]
+pub(super) struct Tool {
+    /// As the server calls it.
+    pub(super) name: String,
+    /// Arguments that the server calls otherwise: our name, and its own.
+    renamed: Vec<(String, String)>,
+    /// Whether it promises a structured result.
+    pub(super) is_structured: bool,
+    /// Whether its result is what the only member `result` of its structured result holds.
+    pub(super) is_wrapped: bool,
+}
+
+/// What a server offers.
+#[derive(Debug, Default)]
+pub(super) struct Tools {
+    tools: BTreeMap<String, (Arc<Function>, Tool)>,
+    problems: Vec<String>,
+    more: usize,
+}
+
+impl Tools {
+    /// Takes in a page of a server's list; gives the cursor of the next one.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub(super) fn add(&mut self, skill: &str, page: &Value) -> Result<Option<String>, String> {
+        let Some(Value::Array(tools)) = page.get("tools") else {
+            return Err("its list of tools is none".to_owned());
+        };
+        for tool in tools {
+            if self.tools.len() >= MAX_TOOLS {
+                self.tell(format!(
+                    "{skill}: it has more than {MAX_TOOLS} tools; the rest is left out"
+                ));
+                return Ok(None);
+            }
+            if let Err(why) = self.add_one(skill, tool) {
+                let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
+                let (name, _) = plain(name, MAX_SHOWN);
+                self.tell(format!(
+                    "{skill}: its tool `{}` is left out: {why}",
+                    name.escape_debug()
+                ));
+            }
+        }
+        let cursor = page.get("nextCursor").and_then(Value::as_str);
+        Ok(cursor.map(str::to_owned))
+    }
+
+    fn add_one(&mut self, skill: &str, given: &Value) -> Result<(), String> {
+        let name = given.get("name").and_then(Value::as_str);
+        let name = name.ok_or("it has no name")?;
+        let own = identifier(name).ok_or("its name cannot be made into one of Python")?;
+        let path = format!("{skill}.{own}");
+        if let Some((_, other)) = self.tools.get(&path) {
+            let (other, _) = plain(&other.name, MAX_SHOWN);
+            return Err(format!("`{path}` stands for `{}` already", other.escape_debug()));
+        }
+        let empty = Value::Object(Map::new());
+        let input = given.get("inputSchema").unwrap_or(&empty);
+        let arguments = Arguments::of(input)?;
+        let (doc, hidden) = doc(given, &arguments);
+        if hidden {
+            self.tell(format!(
+                "`{path}`: characters that cannot be seen were taken out of what it says"
+            ));
+        }
+        let output = given.get("outputSchema").filter(|output| output.is_object());
+        let output = output.map(|output| restricted(output, output));
+        let wrapped = output.as_ref().and_then(only_result);
+        let result = wrapped.clone().or_else(|| output.clone());
+        let tool = Tool {
+            name: name.to_owned(),
+            renamed: arguments.renamed,
+            is_structured: output.is_some(),
+            is_wrapped: wrapped.is_some(),
+        };
+        let declared = Declared {
+            path: path.clone(),
+            doc,
+            parameters: arguments.parameters,
+            returns: result.as_ref().and_then(annotation),
+            result,
+        };
+        let function = Function::new(declared, Policy::Allow).map_err(|wrong| wrong.to_string())?;
+        self.tools.insert(path, (Arc::new(function), tool));
+        Ok(())
+    }
+
+    /// Tells that there would be more pages.
+    pub(super) fn cut(&mut self, skill: &str, pages: usize) {
+        self.tell(format!(
+            "{skill}: its list of tools has more than {pages} pages; the rest is left out"
+        ));
+    }
+
+    fn tell(&mut self, problem: String) {
+        match self.problems.len() < MAX_PROBLEMS {
+            true => self.problems.push(problem),
+            false => self.more += 1,
+        }
+    }
+
+    /// The tool behind a function.
+    pub(super) fn tool(&self, path: &str) -> Option<&Tool> {
+        self.tools.get(path).map(|(_, tool)| tool)
+    }
+
+    pub(super) fn functions(&self) -> impl Iterator<Item = Arc<Function>> {
+        self.tools.values().map(|(function, _)| Arc::clone(function))
+    }
+
+    /// What cannot be offered as it is, and why.
+    pub(super) fn problems(&self) -> impl Iterator<Item = String> {
+        let more = (self.more > 0).then(|| format!("and {} more of this kind", self.more));
+        self.problems.iter().cloned().chain(more)
+    }
+}
+
+impl Tool {
+    /// Arguments as the server names them.
+    pub(super) fn named(&self, mut arguments: Map<String, Value>) -> Map<String, Value> {
+        for (ours, theirs) in &self.renamed {
+            if let Some(value) = arguments.remove(ours) {
+                arguments.insert(theirs.clone(), value);
+            }
+        }
+        arguments
+    }
+}
+
+/// What a tool takes.
+struct Arguments {
+    parameters: Vec<Parameter>,
+    renamed: Vec<(String, String)>,
+    /// What is said of each.
+    notes: Vec<(String, String)>,
+}
+
+impl Arguments {
+    /// Those of a schema: what must be given comes first, and may be given by its place; what need not, by its name.
+    fn of(schema: &Value) -> Result<Self, String> {
+        let mut arguments = Self {
+            parameters: Vec::new(),
+            renamed: Vec::new(),
+            notes: Vec::new(),
+        };
+        let properties = schema.get("properties").and_then(Value::as_object);
+        let required = schema.get("required").and_then(Value::as_array);
+        let is_required = |name: &str| {
+            required.is_some_and(|names| names.iter().any(|required| required.as_str() == Some(name)))
+        };
+        for (name, given) in properties.into_iter().flatten() {
+            arguments.add(name, (given, schema), is_required(name))?;
+        }
+        arguments.parameters.sort_by_key(|parameter| parameter.kind as u8);
+        Ok(arguments)
+    }
+
+    fn add(&mut self, name: &str, (given, whole): (&Value, &Value), required: bool) -> Result<(), String> {
+        let own = identifier(name).ok_or("an argument's name cannot be made into one of Python")?;
+        if own != name {
+            self.renamed.push((own.clone(), name.to_owned()));
+        }
+        if let Some(note) = given.get("description").and_then(Value::as_str) {
+            self.notes.push((own.clone(), note.to_owned()));
+        }
+        let schema = restricted(given, whole);
+        self.parameters.push(Parameter {
+            name: own,
+            kind: match required {
+                true => ParameterKind::PositionalOrKeyword,
+                false => ParameterKind::KeywordOnly,
+            },
+            annotation: annotation(&schema),
+            // Python writes so that there is a default which is not told.
+            default: (!required).then(|| "...".to_owned()),
+            schema: Some(schema),
+        });
+        Ok(())
+    }
+}
+
+/// What a tool and its arguments are for, and whether something in it could not be seen.
+fn doc(tool: &Value, arguments: &Arguments) -> (String, bool) {
+    let said = tool.get("description").or_else(|| tool.get("title"));
+    let said = said.and_then(Value::as_str).unwrap_or_default();
+    let (said, mut hidden) = plain(said, MAX_DESCRIPTION);
+    let mut doc = said.trim().to_owned();
+    for (at, (name, note)) in arguments.notes.iter().enumerate() {
+        let (note, unseen) = plain(note, MAX_NOTE);
+        hidden |= unseen;
+        let gap = if at == 0 { "\n\n" } else { "\n" };
+        doc.push_str(&format!("{gap}{name}: {}", note.replace('\n', " ")));
+    }
+    (doc, hidden)
+}
+
+/// The schema of the member `result`, where an object has no other: servers wrap so what is no object.
+fn only_result(schema: &Value) -> Option<Value> {
+    let properties = schema.get("properties")?.as_object()?;
+    let required = schema.get("required")?.as_array()?;
+    let alone = properties.len() == 1 && required.len() == 1 && required.first()? == "result";
+    properties.get("result").filter(|_| alone).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn tools(given: Value) -> Tools {
+        let mut tools = Tools::default();
+        tools.add("Test", &json!({"tools": given})).unwrap();
+        tools
+    }
+
+    #[test]
+    fn a_tool_becomes_a_function() {
+        let tools = tools(json!([{
+            "name": "get-weather",
+            "description": "Weather of a city.",
+            "inputSchema": {
+                "type": "object",
+                "properties": {
+                    "unit-name": {"type": "string", "enum": ["C", "F"]},
+                    "city": {"$ref": "#/$defs/city"},
+                },
+                "required": ["city"],
+                "$defs": {"city": {"type": "string", "description": "Its name."}},
+            },
+            "outputSchema": {
+                "type": "object",
+                "properties": {"result": {"type": "number"}},
+                "required": ["result"],
+            },
+        }]));
+        let function = tools.functions().next().unwrap();
+        assert_eq!(
+            function.signature(),
+            "get_weather(city: str, *, unit_name: Literal[\"C\", \"F\"] = ...) -> float"
+        );
+        assert_eq!(function.doc(), "Weather of a city.");
+        let tool = tools.tool("Test.get_weather").unwrap();
+        assert!(tool.is_structured && tool.is_wrapped);
+        let Value::Object(given) = json!({"city": "Bern", "unit_name": "C"}) else {
+            panic!()
+        };
+        assert_eq!(
+            Value::Object(tool.named(given)),
+            json!({"city": "Bern", "unit-name": "C"})
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_offered_is_told() {
+        let tools = tools(json!([
+            {"name": "a-b"},
+            {"name": "a_b"},
+            {"name": 7},
+            {"name": "é"},
+            {"name": "hidden", "description": "Adds.\u{202e}"},
+            {"name": "clash", "inputSchema": {"properties": {"x-y": {}, "x_y": {}}}},
+        ]));
+        assert_eq!(tools.functions().count(), 2);
+        let problems: Vec<String> = tools.problems().collect();
+        for (at, told) in [
+            "`a_b` is left out: `Test.a_b` stands for `a-b` already",
+            "it has no name",
+            "cannot be made into one of Python",
+            "`Test.hidden`: characters that cannot be seen",
+            "two arguments `x_y`",
+        ]
+        .iter()
+        .enumerate()
+        {
+            assert!(problems[at].contains(told), "{told}: {problems:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_without_end_is_bounded() {
+        let many: Vec<Value> = (0..10_000)
+            .map(|number| json!({"name": format!("t{number}")}))
+            .collect();
+        let tools = tools(json!(many));
+        assert_eq!(tools.functions().count(), MAX_TOOLS);
+        let bad: Vec<Value> = (0..10_000).map(|_| json!({})).collect();
+        let tools = super::tests::tools(json!(bad));
+        assert_eq!(tools.problems().count(), MAX_PROBLEMS + 1);
+        assert!(Tools::default().add("Test", &json!({"tools": 1})).is_err());
+    }
+}
