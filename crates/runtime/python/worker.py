@@ -80,7 +80,8 @@ def exit_status(request):
 def finish(status):
     """What the interpreter does at its end, without taking itself apart."""
     threading = sys.modules.get("threading")
-    if threading is not None:
+    # Where there are no threads there is nothing to wait for, and that takes long to find out in there.
+    if threading is not None and (threading.active_count() > 1 or getattr(threading, "_threading_atexits", True)):
         try:
             threading._shutdown()
         except BaseException as error:
@@ -100,7 +101,7 @@ def finish(status):
     posix._exit(status)
 
 
-def let_go(threading):
+def let_go(threading, descriptors=3):
     """Lets go of what the program holds, as the interpreter's own end does: its variables, then its open files."""
     if threading is not None and threading.active_count() > 1:
         return  # Threads that nobody waits for would miss the variables.
@@ -115,7 +116,7 @@ def let_go(threading):
         open_files = posix.stat("/proc/self/fd").st_size
     except OSError:
         open_files = 0
-    if open_files != 3:
+    if open_files != descriptors:
         import gc
 
         for thing in gc.get_objects():
@@ -130,7 +131,8 @@ def set_variables(variables):
         os.environ.update(zip(variables[::2], variables[1::2]))
 
 
-def run(name, code, arguments, device):
+def execute(name, code, arguments, device):
+    """Runs the program, and says its status."""
     main = type(sys)("__main__")
     if device is not None:
         main.device = device
@@ -149,7 +151,7 @@ def run(name, code, arguments, device):
         trace = error.__traceback__.tb_next if error.__traceback__ else None
         show_exception(type(error), error, trace, name, code)
         status = 130 if isinstance(error, KeyboardInterrupt) else 1
-    finish(status)
+    return status
 
 
 def add_site_names():
@@ -262,7 +264,7 @@ def main():
     name, code, arguments, variables = parse_job(read_exactly(length))
     device = open_device(3) if bridge else posix.close(3)
     set_variables(variables)
-    run(name, code, arguments, device)
+    finish(execute(name, code, arguments, device))
 
 
 main()

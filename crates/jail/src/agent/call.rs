@@ -1,18 +1,22 @@
 //! One call: its guest, what it reads and prints, and when it is over.
 
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use super::channel::Channel;
 use super::family;
-use super::frames::{Cut, End, Fate, INPUT_WINDOW, MAX_PIECE, OUTPUT_WINDOW, Report, Start, Stream};
+use super::frames::{Cut, End, Fate, INPUT_WINDOW, OUTPUT_WINDOW, Report, Start, Stream};
 use super::pending::Pending;
 use super::worker::{Heard, Worker};
 use crate::sys;
 
 /// How long a guest may live on after it was killed, before the process above it is held to be at fault.
 const STUBBORN: Duration = Duration::from_secs(2);
+/// How long a program that prints a little is not listened to: what it prints meanwhile, or its end, goes out with one write.
+const PAUSE: Duration = Duration::from_millis(2);
+/// What is not a little.
+const LITTLE: u64 = 4096;
 /// How often a family is killed until none of it is left.
 const AGAIN: Duration = Duration::from_millis(2);
 
@@ -30,6 +34,8 @@ pub(super) struct Call {
     input: Pending,
     input_ends: bool,
     credit: u64,
+    /// From when on its output is read.
+    listen_at: Instant,
     cut: Cut,
     killing: Option<Killing>,
     failed: Option<Fate>,
@@ -66,6 +72,7 @@ impl Call {
             job: Pending::default(),
             input: Pending::default(),
             credit: OUTPUT_WINDOW.into(),
+            listen_at: now + PAUSE,
             cut: Cut::No,
             killing: None,
             failed: None,
@@ -76,9 +83,15 @@ impl Call {
         }
     }
 
-    /// It runs, or will as soon as it has read its job.
-    pub(super) fn runs(&mut self, mut worker: Worker, job: Option<Vec<u8>>, warm: bool) {
-        self.memory_kills = family::memory_kills();
+    /// It runs, or will as soon as it has read its job. So often has the kernel killed for want of memory before.
+    pub(super) fn runs(
+        &mut self,
+        mut worker: Worker,
+        job: Option<Vec<u8>>,
+        warm: bool,
+        memory_kills: Option<u64>,
+    ) {
+        self.memory_kills = memory_kills;
         self.warm = warm;
         match job {
             Some(job) => self.job.push(&job),
@@ -152,11 +165,13 @@ impl Call {
     }
 
     /// When something is to be done about it that nobody will tell of.
-    pub(super) fn next_event(&self) -> Option<Instant> {
+    pub(super) fn next_event(&self, now: Instant) -> Option<Instant> {
         if self.gone {
             return None;
         }
-        self.killing.map(|killing| killing.next).or(self.deadline)
+        let listening = Some(self.listen_at).filter(|at| self.worker.is_some() && now < *at);
+        let killing = self.killing.map(|killing| killing.next).or(self.deadline);
+        killing.into_iter().chain(listening).min()
     }
 
     /// Does what is due.
@@ -249,9 +264,16 @@ impl Call {
     }
 
     /// Passes on what it has printed, as far as the engine wants it.
-    pub(super) fn pass_on(&mut self, channel: &mut Channel) {
+    pub(super) fn pass_on(&mut self, channel: &mut Channel, now: Instant) {
+        if !self.gone && now < self.listen_at {
+            return;
+        }
+        let before = self.credit;
         for stream in [Stream::Stdout, Stream::Stderr] {
             while self.credit > 0 && !channel.is_full() && self.pass_on_once(stream, channel) {}
+        }
+        if (1..LITTLE).contains(&(before - self.credit)) {
+            self.listen_at = now + PAUSE;
         }
     }
 
@@ -267,12 +289,10 @@ impl Call {
         let Some(mut open) = file.as_ref() else {
             return false;
         };
-        let mut buffer = [0; MAX_PIECE];
-        let most = MAX_PIECE.min(usize::try_from(self.credit).unwrap_or(MAX_PIECE));
-        match open.read(&mut buffer[..most]) {
+        let most = usize::try_from(self.credit).unwrap_or(usize::MAX);
+        match channel.relay(self.id, stream, (&mut open, most)) {
             Ok(count) if count > 0 => {
                 self.credit -= count as u64;
-                channel.pass_on(self.id, stream, &buffer[..count]);
                 true
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => true,
@@ -286,8 +306,12 @@ impl Call {
     }
 
     /// What to wait for.
-    pub(super) fn interests(&self, room: bool) -> impl Iterator<Item = (BorrowedFd<'_>, Interest)> {
-        let listening = room && self.credit > 0;
+    pub(super) fn interests(
+        &self,
+        room: bool,
+        now: Instant,
+    ) -> impl Iterator<Item = (BorrowedFd<'_>, Interest)> {
+        let listening = room && self.credit > 0 && now >= self.listen_at;
         let worker = self.worker.iter();
         worker.flat_map(move |worker| {
             let reports = Some(worker.reports.as_fd()).filter(|_| !self.gone);

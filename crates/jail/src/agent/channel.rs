@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::frames::{FrameError, FrameReader, Order, Report, Secret, Stream, write_output};
+use super::frames::{FrameError, FrameReader, MAX_PIECE, Order, Report, Secret, Stream, write_output};
 use crate::steps::{Step, StepError};
 use crate::sys;
 
@@ -18,6 +18,8 @@ pub(super) struct Channel {
     output: File,
     reader: FrameReader,
     secret: Secret,
+    /// What was read last.
+    piece: Vec<u8>,
     waiting: Vec<u8>,
     sent: usize,
 }
@@ -44,6 +46,7 @@ impl Channel {
             output: take(std::io::stdout().as_fd())?,
             reader: FrameReader::default(),
             secret: Secret::default(),
+            piece: vec![0; MAX_PIECE],
             waiting: Vec::new(),
             sent: 0,
         })
@@ -59,11 +62,10 @@ impl Channel {
 
     /// Reads what has come, once.
     pub(super) fn receive(&mut self) -> Result<(), Closed> {
-        let mut buffer = [0; 64 * 1024];
-        match self.input.read(&mut buffer) {
+        match self.input.read(&mut self.piece) {
             Ok(0) => Err(Closed::Gone),
             Ok(count) => {
-                self.reader.push(&buffer[..count]);
+                self.reader.push(&self.piece[..count]);
                 Ok(())
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
@@ -84,8 +86,25 @@ impl Channel {
         report.write(&self.secret, &mut self.waiting);
     }
 
-    pub(super) fn pass_on(&mut self, call: u32, stream: Stream, bytes: &[u8]) {
-        write_output(&self.secret, call, stream, bytes, &mut self.waiting);
+    /// Passes on one piece of what a call prints, `most` bytes at most, and says how long it was.
+    pub(super) fn relay(
+        &mut self,
+        call: u32,
+        stream: Stream,
+        (from, most): (&mut impl Read, usize),
+    ) -> std::io::Result<usize> {
+        let most = most.min(self.piece.len());
+        let count = from.read(&mut self.piece[..most])?;
+        if count > 0 {
+            write_output(
+                &self.secret,
+                call,
+                stream,
+                &self.piece[..count],
+                &mut self.waiting,
+            );
+        }
+        Ok(count)
     }
 
     pub(super) fn is_full(&self) -> bool {

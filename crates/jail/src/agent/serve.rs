@@ -20,6 +20,11 @@ use crate::sys;
 
 /// How long a call waits for a warm interpreter before it gets a cold one.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long forking waits after a call has begun or ended, while there are spare guests: answers and short calls need the
+/// processor.
+const BREATH: Duration = Duration::from_millis(2);
+/// How often spare guests are replaced that no call has used: others kill them, or there is no room for them.
+const REFILL: Duration = Duration::from_millis(20);
 /// How often strays are looked for until there are none.
 const SWEEP: Duration = Duration::from_millis(2);
 
@@ -34,6 +39,10 @@ pub(super) struct Agent {
     calls: BTreeMap<u32, Call>,
     network: Network,
     newest: Option<u32>,
+    /// When spare guests are replaced.
+    refill_at: Instant,
+    /// What the kernel had killed for want of memory when no call ran.
+    memory_kills: Option<u64>,
     /// Whether supervisors adopt what their guests leave; gVisor of 2022 knows no such thing.
     adoption: bool,
     /// Whether children may have come to us that nobody watches.
@@ -51,6 +60,8 @@ impl Agent {
             calls: BTreeMap::new(),
             network: Network::default(),
             newest: None,
+            refill_at: Instant::now(),
+            memory_kills: None,
             // What it does for the first process makes no difference. gVisor of 2022 says yes to the first process alone,
             // and cannot be asked what it is.
             adoption: sys::become_subreaper().is_ok() && sys::is_subreaper(),
@@ -91,16 +102,16 @@ impl Agent {
         self.warm.listen();
         self.tend(now);
         self.launch(now);
-        self.conclude();
+        self.conclude(now);
         self.channel.flush()?;
+        self.rest(now);
         Ok(true)
     }
 
     /// Waits for something to happen. Says whether the engine has sent something, and whether all shall end.
     fn wait(&mut self) -> (bool, bool) {
-        let timeout = self
-            .next_event()
-            .map(|at| at.saturating_duration_since(Instant::now()));
+        let now = Instant::now();
+        let timeout = self.next_event(now).map(|at| at.saturating_duration_since(now));
         let room = !self.channel.is_full();
         let mut interests: Vec<(BorrowedFd<'_>, Interest)> = vec![
             (self.signals.as_fd(), Interest::Read),
@@ -112,7 +123,7 @@ impl Agent {
                 .then(|| (self.channel.output(), Interest::Write)),
         );
         interests.extend(self.warm.sockets().map(|fd| (fd, Interest::Read)));
-        interests.extend(self.calls.values().flat_map(|call| call.interests(room)));
+        interests.extend(self.calls.values().flat_map(|call| call.interests(room, now)));
         interests.extend(self.network.interests(room));
         let fds: Vec<(BorrowedFd<'_>, libc::c_short)> = interests
             .into_iter()
@@ -129,12 +140,13 @@ impl Agent {
         (is_ready(1), told)
     }
 
-    fn next_event(&self) -> Option<Instant> {
+    fn next_event(&self, now: Instant) -> Option<Instant> {
         let waiting = self.calls.values().filter(|call| call.start.is_some());
         let patience = waiting.map(|call| call.since + PATIENCE);
-        let sweep = self.sweeping.then(|| Instant::now() + SWEEP);
-        let calls = self.calls.values().filter_map(Call::next_event);
-        let others = sweep.into_iter().chain(self.network.next_event());
+        let sweep = self.sweeping.then(|| now + SWEEP);
+        let calls = self.calls.values().filter_map(|call| call.next_event(now));
+        let refill = Some(self.refill_at).filter(|_| self.warm.lacks());
+        let others = sweep.into_iter().chain(refill).chain(self.network.next_event());
         calls.chain(patience).chain(others).min()
     }
 
@@ -242,7 +254,7 @@ impl Agent {
             call.listen(now);
             call.tick(now);
             call.feed(&mut self.channel);
-            call.pass_on(&mut self.channel);
+            call.pass_on(&mut self.channel, now);
         }
         let adoption = self.adoption;
         self.sweeping |= self.calls.values().any(|call| call.may_have_strays(adoption));
@@ -274,13 +286,17 @@ impl Agent {
         if idle && !self.sweeping {
             self.warm.ensure();
         }
+        if self.calls.len() > 1 {
+            self.memory_kills = family::memory_kills();
+        }
         let mut wanted = 0;
         for call in self.calls.values_mut() {
             let Some(start) = call.start.take() else { continue };
             let is_python = matches!(start.program, Program::Python { .. });
             if is_python && let Some(worker) = self.warm.take() {
-                call.runs(worker, Some(job(&start)), true);
+                call.runs(worker, Some(job(&start)), true, self.memory_kills);
                 call.feed(&mut self.channel);
+                self.refill_at = now + BREATH;
             } else if !self.warm.is_hidden() || (is_python && self.warm.is_there()) {
                 if now.duration_since(call.since) >= PATIENCE {
                     self.warm.give_up();
@@ -293,18 +309,20 @@ impl Agent {
                     .prepare(&start, &self.python)
                     .and_then(|execution| worker::start(&execution));
                 match started {
-                    Ok(worker) => call.runs(worker, is_python.then(|| job(&start)), false),
+                    Ok(worker) => {
+                        call.runs(worker, is_python.then(|| job(&start)), false, self.memory_kills);
+                    }
                     Err(error) => call.fails(error.step, error.errno()),
                 }
             }
         }
-        if wanted > 0 || self.calls.is_empty() {
+        if wanted > 0 {
             self.warm.fill(wanted);
         }
     }
 
     /// Tells of the calls that are over.
-    fn conclude(&mut self) {
+    fn conclude(&mut self, now: Instant) {
         let (channel, network, before) = (&mut self.channel, &mut self.network, self.calls.len());
         let (sweeping, adoption) = (self.sweeping, self.adoption);
         self.calls.retain(|id, call| {
@@ -319,7 +337,19 @@ impl Agent {
             }
         });
         if self.calls.len() < before {
+            self.refill_at = now + BREATH;
+        }
+    }
+
+    /// Does what no call has to wait for.
+    fn rest(&mut self, now: Instant) {
+        let idle = self.calls.is_empty();
+        if idle {
+            self.memory_kills = family::memory_kills();
+        }
+        if now >= self.refill_at || (idle && self.warm.is_out()) {
             self.warm.fill(0);
+            self.refill_at = now + REFILL;
         }
     }
 }

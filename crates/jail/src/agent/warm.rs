@@ -139,6 +139,20 @@ impl Warm {
         Some(spare)
     }
 
+    /// Whether no guest waits, or will.
+    pub(super) fn is_out(&self) -> bool {
+        self.spares.is_empty()
+    }
+
+    /// Whether guests could be asked for that wait.
+    pub(super) fn lacks(&self) -> bool {
+        let warm = self
+            .zygote
+            .as_ref()
+            .is_some_and(|zygote| zygote.state == State::Warm);
+        warm && self.spares.len() < SPARES
+    }
+
     /// Asks for guests, so that this many calls can have one and some are spare.
     pub(super) fn fill(&mut self, wanted: usize) {
         let Some(zygote) = self.zygote.as_ref().filter(|zygote| zygote.state == State::Warm) else {

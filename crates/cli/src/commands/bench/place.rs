@@ -10,13 +10,14 @@ use ringfence_policy::Language;
 use ringfence_policy::cascade::Rules;
 use ringfence_runtime::container::backend::Settings as ContainerSettings;
 use ringfence_runtime::local::{self as backend, Warmth};
+use ringfence_runtime::pyodide::Settings as PyodideSettings;
 use ringfence_server::client::Client;
 use tokio::runtime::Runtime;
 
 use super::engine::Engine;
 use super::process::program;
 use crate::context::Context;
-use crate::{container, high, local};
+use crate::{container, high, local, pyodide};
 
 /// What the rows share.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub(super) struct Place {
     settings: backend::Settings,
     /// How containers are made on this machine.
     pub(super) containers: ContainerSettings,
+    /// Where Pyodide is on this machine.
+    pub(super) pyodide: PyodideSettings,
     /// By which commands of the host are judged on this machine.
     pub(super) rules: Rules,
 }
@@ -80,6 +83,7 @@ impl Place {
             search_path: settings.path.clone(),
             settings,
             containers: container::settings(context)?,
+            pyodide: pyodide::settings(0, context)?,
             rules: high::host::rules(context.config()?)?,
             engine: None,
         })

@@ -7,7 +7,9 @@ mod kernel;
 mod mcp;
 mod memory;
 mod policy;
+mod pyodide;
 mod sessions;
+mod skills;
 mod whole;
 
 use super::figure::Figure;
@@ -77,6 +79,16 @@ pub(super) const ROWS: &[Row] = &[
         measure: mcp::call,
     },
     Row {
+        name: "bridge-call",
+        about: "a call of a skill's function by a program, beside a line between two plain Pythons and back",
+        measure: skills::call,
+    },
+    Row {
+        name: "tool-loop",
+        about: "200 calls of a skill's function in one program, beside 200 uses of a tool that make one each",
+        measure: skills::tool_loop,
+    },
+    Row {
         name: "fresh-bash",
         about: "whole `ringfence run -l bash` beside plain bash",
         measure: whole::bash,
@@ -97,8 +109,18 @@ pub(super) const ROWS: &[Row] = &[
         measure: memory::engine,
     },
     Row {
+        name: "pyodide-run",
+        about: "a run in Pyodide, from its snapshot and from an interpreter that waited, beside plain Deno and Pyodide",
+        measure: pyodide::runs,
+    },
+    Row {
+        name: "pyodide-worker",
+        about: "memory that an interpreter of Pyodide takes while it waits (PSS)",
+        measure: pyodide::worker,
+    },
+    Row {
         name: "container-call",
-        about: "a call in a container with our agent, beside `exec`, both over the container engine's API",
+        about: "a call in a container with our agent, beside `exec`, both over the container engine's API and from rest",
         measure: containers::calls,
     },
     Row {

@@ -18,6 +18,9 @@ use crate::local::{Chunk, Stream};
 /// Calls at once. Those that were just given up still count for the agent.
 pub const AT_ONCE: usize = MAX_CALLS / 2;
 
+/// How much credit is given at once. Far less than the window, so that nobody waits for it.
+const WORTH_A_FRAME: u32 = OUTPUT_WINDOW / 4;
+
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Line {
@@ -47,6 +50,8 @@ struct Inbox {
     chunks: VecDeque<Chunk>,
     /// What the agent may still send of its output.
     credit: u32,
+    /// What was taken in of its output, and not allowed anew yet.
+    owed: u32,
     /// What may be sent of its input.
     room: u32,
     end: Option<End>,
@@ -122,6 +127,7 @@ impl Line {
             begins: state.handed_out + before as u64,
             chunks: VecDeque::new(),
             credit: OUTPUT_WINDOW,
+            owed: 0,
             room: INPUT_WINDOW,
             end: None,
             ended: false,
@@ -356,12 +362,21 @@ impl Slot<'_> {
         (!nothing).then_some(arrived)
     }
 
-    /// Allows as much output as was taken in.
+    /// Allows as much output as was taken in, once that is worth a frame. Most calls print less.
     pub(super) fn credit(&self, bytes: usize) {
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        if let Some(inbox) = self.line.state().calls.get_mut(&self.id) {
-            inbox.credit = inbox.credit.saturating_add(bytes);
+        let mut state = self.line.state();
+        let Some(inbox) = state.calls.get_mut(&self.id) else {
+            return;
+        };
+        inbox.owed = inbox
+            .owed
+            .saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+        if inbox.owed < WORTH_A_FRAME {
+            return;
         }
+        let bytes = std::mem::take(&mut inbox.owed);
+        inbox.credit = inbox.credit.saturating_add(bytes);
+        drop(state);
         self.line.send(&Order::Credit { call: self.id, bytes });
     }
 
@@ -428,5 +443,47 @@ impl Drop for Slot<'_> {
                 bytes: u32::MAX,
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ringfence_jail::agent::frames::Program;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn credit_is_given_when_it_is_worth_a_frame() {
+        let line = Line::new();
+        let start = Start {
+            program: Program::Command("cat".to_owned()),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            directory: "/".to_owned(),
+            input: false,
+            timeout: Duration::from_secs(60),
+            proxy: Vec::new(),
+        };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let slot = line.begin(start, deadline).await.unwrap();
+        line.outgoing().await;
+        let prints = |bytes: u32| {
+            let output = Report::Output {
+                call: slot.id,
+                stream: frames::Stream::Stdout,
+                bytes: vec![b'x'; bytes as usize],
+            };
+            line.receive(output).unwrap();
+            slot.credit(bytes as usize);
+        };
+        prints(WORTH_A_FRAME - 1);
+        assert!(line.state().outbox.is_empty());
+        prints(1);
+        let mut expected = Vec::new();
+        let bytes = WORTH_A_FRAME;
+        Order::Credit { call: slot.id, bytes }.write(&mut expected);
+        assert_eq!(line.outgoing().await, expected);
     }
 }

@@ -3,6 +3,7 @@
 mod engines;
 mod network;
 mod reach;
+mod short;
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,7 +1,7 @@
 //! Calls of a tool over the Model Context Protocol.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -19,7 +19,7 @@ const WARM_UP: usize = 20;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A client of a `ringfence mcp` of its own.
-struct Client {
+pub(super) struct Client {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
@@ -28,8 +28,7 @@ struct Client {
 }
 
 impl Client {
-    fn start(place: &Place) -> anyhow::Result<Self> {
-        let mut command = place.ringfence("mcp", &["mcp"]);
+    pub(super) fn start(mut command: Command) -> anyhow::Result<Self> {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -74,10 +73,14 @@ impl Client {
         }
     }
 
+    /// Has a tool used, and takes what it gives.
+    pub(super) fn tool(&mut self, name: &str, arguments: &Value) -> anyhow::Result<Value> {
+        self.ask("tools/call", &json!({"name": name, "arguments": arguments}))
+    }
+
     /// Has Python print 1; it must come back.
     fn call(&mut self) -> anyhow::Result<()> {
-        let call = json!({"name": "run_python_code", "arguments": {"code": "print(1)"}});
-        let result = self.ask("tools/call", &call)?;
+        let result = self.tool("run_python_code", &json!({"code": "print(1)"}))?;
         if result["content"][0]["text"] != "1\n" {
             bail!("a call gave {result} instead of 1");
         }
@@ -94,7 +97,7 @@ impl Drop for Client {
 }
 
 pub(super) fn call(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
-    let mut client = Client::start(place)?;
+    let mut client = Client::start(place.ringfence("mcp", &["mcp"]))?;
     for _ in 0..WARM_UP {
         client.call()?;
         std::thread::sleep(PAUSE);
