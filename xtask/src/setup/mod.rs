@@ -26,6 +26,8 @@ const PACKAGES: &[(&str, &str, &[&str])] = &[
     ("bubblewrap", "bwrap", &["--version"]),
     ("util-linux", "setpriv", &["--version"]),
     ("docker.io", "dockerd", &["--version"]),
+    ("docker-registry", "docker-registry", &["--version"]),
+    ("iproute2", "ip", &["-V"]),
     ("docker-cli", "docker", &["--version"]),
     ("iptables", "iptables", &["--version"]),
     ("chromium", "chromium", &["--version"]),

@@ -9,6 +9,7 @@ Examples:
   ringfence setup image                    the image of the docker runtime, from a base if one can be pulled
   ringfence setup image --from host        from the packages of this machine, without any network
   ringfence setup image --engine podman
+  ringfence setup image --from registry --image registry.example/sandbox:1
   ringfence setup deno                     Deno and Pyodide, for the pyodide runtime
   ringfence setup deno --from ./packages   from packages that `npm pack` fetched elsewhere";
 
@@ -61,4 +62,6 @@ pub(crate) enum ImageSource {
     Dockerfile,
     /// From the Debian packages of this machine.
     Host,
+    /// As it is, from the registry that its name says.
+    Registry,
 }

@@ -79,6 +79,7 @@ async fn make(args: &ImageArgs, flavor: Flavor, tag: &Image, context: &Context) 
     let made = match args.from {
         ImageSource::Dockerfile => image::build(&engine, tag, &mut |line| progress(ui, line)).await,
         ImageSource::Host => image::gather(&engine, tag, &mut |line| progress(ui, line)).await,
+        ImageSource::Registry => image::pull(&engine, tag, &mut |line| progress(ui, line)).await,
         ImageSource::Auto => match image::build(&engine, tag, &mut |line| progress(ui, line)).await {
             Err(SetupError::Engine(error)) => {
                 progress(

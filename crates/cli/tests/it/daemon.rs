@@ -14,14 +14,14 @@ const IMAGE: &str = "ringfence-sandbox:latest";
 
 /// What becomes of containers whose daemon ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Containers {
+pub(crate) enum Containers {
     Live,
     End,
 }
 
 /// A daemon of this test's own.
-struct Daemon {
-    dir: Dir,
+pub(crate) struct Daemon {
+    pub(crate) dir: Dir,
     containers: Containers,
     process: Option<Child>,
 }
@@ -29,10 +29,7 @@ struct Daemon {
 impl Daemon {
     /// A daemon that has the image of sandboxes.
     fn new(containers: Containers) -> Option<Self> {
-        match own_uid() {
-            0 => Self::in_place(Dir::new(), containers),
-            _ => skip("a Docker daemon is started by root alone"),
-        }
+        Self::plain(Dir::new(), containers)
     }
 
     fn on_a_small_disk() -> Option<Self> {
@@ -45,11 +42,19 @@ impl Daemon {
         let mut mount = dir.program("mount");
         mount.args(["-t", "tmpfs", "-o", "size=300m", "tmpfs"]).arg(data);
         finish(&mut mount, b"").ok();
-        Self::in_place(dir, Containers::End)
+        Self::plain(dir, Containers::End)
     }
 
-    fn in_place(dir: Dir, containers: Containers) -> Option<Self> {
+    fn plain(dir: Dir, containers: Containers) -> Option<Self> {
         dir.write("daemon.json", "{}");
+        Self::in_place(dir, containers)
+    }
+
+    /// A daemon in a directory with its configuration.
+    pub(crate) fn in_place(dir: Dir, containers: Containers) -> Option<Self> {
+        if own_uid() != 0 {
+            return skip("a Docker daemon is started by root alone");
+        }
         let mut daemon = Self {
             dir,
             containers,
@@ -71,7 +76,7 @@ impl Daemon {
         Some(daemon)
     }
 
-    fn host(&self) -> String {
+    pub(crate) fn host(&self) -> String {
         format!("unix://{}", self.dir.path("d.sock").display())
     }
 
@@ -107,8 +112,12 @@ impl Daemon {
     }
 
     fn signal(&self, signal: &str) {
-        let pid = self.process.as_ref().unwrap().id().to_string();
+        let pid = self.pid().to_string();
         finish(self.dir.program("kill").args([signal, &pid]), b"").ok();
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.as_ref().unwrap().id()
     }
 
     fn kill(&mut self) {
@@ -120,7 +129,7 @@ impl Daemon {
         fs::remove_file(self.dir.path("exec/containerd/containerd.pid")).unwrap();
     }
 
-    fn docker(&self, args: &[&str]) -> Output {
+    pub(crate) fn docker(&self, args: &[&str]) -> Output {
         let mut command = self.dir.program("docker");
         finish(command.env("DOCKER_HOST", self.host()).args(args), b"")
     }

@@ -22,6 +22,7 @@ mod examples;
 mod fetch;
 mod gateways;
 mod host_exec;
+mod images;
 mod languages;
 mod leftovers;
 mod mcp;

@@ -67,6 +67,22 @@ pub enum Error {
         /// Which.
         image: String,
     },
+    /// Its registry does not have it.
+    #[error("there is no image {image} in its registry")]
+    NotInRegistry {
+        /// Which.
+        image: String,
+    },
+    /// It cannot be had.
+    #[error("cannot {doing} {image}: {said}")]
+    NotMade {
+        /// What was being done.
+        doing: &'static str,
+        /// Which.
+        image: String,
+        /// What the engine said.
+        said: String,
+    },
     /// Another container has the name.
     #[error("the name {name} is taken")]
     NameTaken {
@@ -186,6 +202,12 @@ impl Error {
             Self::ImageMissing { .. } => {
                 "make it with `ringfence setup image`, or name an image that is there"
             }
+            Self::NotInRegistry { .. } => {
+                "check its name and its tag, and whether the registry wants a login"
+            }
+            Self::NotMade { .. } => {
+                "check that the container engine reaches the registry; `ringfence setup image --from host` needs none"
+            }
             Self::NameTaken { .. } => "choose another name, or remove that container",
             Self::DiskFull { .. } => "make room: `docker system df` shows what takes it",
             Self::NotFound { .. } => "`ringfence sandbox ls` shows which there are",
@@ -303,7 +325,9 @@ fn chain(error: &dyn std::error::Error) -> String {
 /// An engine's words on one line, and not too many of them: they may quote what a guest chose.
 pub(super) fn words(text: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
-    let line: String = text.trim().chars().map(plain).take(MAX_WORDS).collect();
+    // Colours are taken out whole, or else their figures would be left.
+    let text = anstream::adapter::strip_str(text.trim()).to_string();
+    let line: String = text.chars().map(plain).take(MAX_WORDS).collect();
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -356,7 +380,12 @@ mod tests {
                 "write /var/x: no space left on device",
                 "cannot make a container: the disk of the container engine is full",
             ),
-            (500, "a\nb\x1b[2J", "cannot make a container: a b [2J"),
+            (500, "a\nb\x1b[2J", "cannot make a container: a b"),
+            (
+                500,
+                "\x1b[91mred\x1b[0m \x1b]0;title\x07x",
+                "cannot make a container: red x",
+            ),
         ] {
             assert_eq!(answered(status, message).to_string(), expected, "{message}");
         }

@@ -7,7 +7,8 @@ mod progress;
 use std::io;
 use std::pin::pin;
 
-use bollard::models::CreateImageInfo;
+use bollard::errors::Error as Told;
+use bollard::models::{BuildInfo, CreateImageInfo};
 use bollard::query_parameters as query;
 use futures_util::{Stream, StreamExt, stream};
 use hyper::body::Bytes;
@@ -26,6 +27,10 @@ pub const DOCKERFILE: &str = include_str!("../../../../docker/Dockerfile");
 /// How much of an archive is under way to the engine at once.
 const PIECE: usize = 256 * 1024;
 const PIECES: usize = 8;
+
+/// As they follow "cannot".
+const BUILD: &str = "build the image";
+const PULL: &str = "pull the image";
 
 /// Why the image could not be gathered.
 #[derive(Debug, thiserror::Error)]
@@ -102,19 +107,79 @@ pub async fn build(
         .build();
     // As a stream: a body of one piece is taken for a request in JSON, and looked at as such.
     let body = bollard::body_stream(stream::iter([Bytes::from(context)]));
-    let asked = engine.asked("build the image", &name);
+    let steps = engine.docker.build_image(options, None, Some(body));
+    follow(engine, (BUILD, tag), steps, tell).await?;
+    Ok(engine.image(tag).await?)
+}
+
+/// Has the engine pull an image from the registry that its name says; its digest. Lines of progress go to `tell`.
+///
+/// # Errors
+/// If the registry cannot be reached, or does not have it.
+pub async fn pull(
+    engine: &ContainerRuntime,
+    image: &Image,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Image, SetupError> {
+    // Without a tag, an engine pulls what is behind every one.
+    let name = match image.is_one() {
+        true => image.to_string(),
+        false => format!("{image}:latest"),
+    };
+    let options = query::CreateImageOptionsBuilder::new().from_image(&name).build();
+    let steps = engine
+        .docker
+        .create_image(Some(options), None, None)
+        .map(of_build);
+    follow(engine, (PULL, image), steps, tell).await?;
+    Ok(engine.image(image).await?)
+}
+
+/// Tells of the steps, until the last one or one that failed.
+async fn follow(
+    engine: &ContainerRuntime,
+    (doing, image): (&'static str, &Image),
+    steps: impl Stream<Item = Result<BuildInfo, Told>>,
+    tell: &mut dyn FnMut(&str),
+) -> Result<(), Error> {
+    let name = image.to_string();
+    let asked = engine.asked(doing, &name);
     let mut progress = Progress::default();
-    let mut steps = pin!(engine.docker.build_image(options, None, Some(body)));
+    let mut steps = pin!(steps);
     while let Some(step) = steps.next().await {
-        let step = step.map_err(|error| asked.failed(error))?;
+        let step = step.map_err(|error| not_made(asked.failed(error), doing, image))?;
         if let Some(line) = progress.line(&step) {
             tell(&line);
         }
         if let Some(message) = step.error_detail.and_then(|detail| detail.message) {
-            return Err(said("build the image", &message).into());
+            return Err(not_made(said(doing, &message), doing, image));
         }
     }
-    Ok(engine.image(tag).await?)
+    Ok(())
+}
+
+/// What an error means for an image that was to be had.
+fn not_made(error: Error, doing: &'static str, image: &Image) -> Error {
+    let image = image.to_string();
+    match error {
+        Error::NotFound { .. } if doing == PULL => Error::NotInRegistry { image },
+        Error::Said { said, .. } if doing == PULL && said.contains("manifest unknown") => {
+            Error::NotInRegistry { image }
+        }
+        Error::Said { said, .. } => Error::NotMade { doing, image, said },
+        other => other,
+    }
+}
+
+/// What is said of a pull, as it is said of a build.
+fn of_build(step: Result<CreateImageInfo, Told>) -> Result<BuildInfo, Told> {
+    step.map(|step| BuildInfo {
+        id: step.id,
+        status: step.status,
+        progress_detail: step.progress_detail,
+        error_detail: step.error_detail,
+        ..BuildInfo::default()
+    })
 }
 
 /// Gathers the image from the packages of this machine and imports it; its digest.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ringfence_policy::{ExecutionResult, Isolation, Limits, Outcome, Request};
+use ringfence_policy::{ExecutionResult, Isolation, Language, Limits, Outcome, Request};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 
@@ -79,6 +79,10 @@ pub(super) async fn run(
     result.meta.warnings.extend(manager.info().warning());
     result.meta.output_files = taken.files;
     result.meta.warnings.extend(heard.broken);
+    result
+        .meta
+        .warnings
+        .extend(perhaps_missing(settings, request, exit_code));
     result.meta.warnings.extend(taken.warnings);
     result.meta.warnings.extend(life.problems);
     result.duration = since.elapsed().as_secs_f64();
@@ -191,6 +195,22 @@ fn conclude(life: &Life, interruption: Option<Interruption>, broken: bool) -> (O
         (Some(code @ 129..=192), _) => (Outcome::Signalled, (128 - code) as i32),
         (Some(code), _) => (Outcome::Exited, i32::try_from(code).unwrap_or(UNKNOWN_STATUS)),
     }
+}
+
+/// The status of Docker's init where it does not find its program. Programs may end with it, too.
+const NO_PROGRAM: i32 = 127;
+
+fn perhaps_missing(settings: &Settings, request: &Request, exit_code: i32) -> Option<String> {
+    let program = match request.language {
+        Language::Python => "python3",
+        Language::Javascript => "node",
+        // It tells itself of what is missing, and with that status.
+        Language::Bash | Language::Command => return None,
+    };
+    let image = &settings.image;
+    (exit_code == NO_PROGRAM).then(|| {
+        format!("status {NO_PROGRAM} is that of an image without {program}; look whether {image} has it")
+    })
 }
 
 /// The layers that the engine was told to put up, and that it accepted.

@@ -13,6 +13,12 @@ pub struct Image(String);
 pub struct ParseImageError(String);
 
 impl Image {
+    /// Whether it says which of the images of its name is meant.
+    pub(crate) fn is_one(&self) -> bool {
+        let last = self.0.rsplit('/').next().unwrap_or_default();
+        last.contains([':', '@'])
+    }
+
     /// Whether it names one image for good: what a digest stands for cannot be changed.
     pub(crate) fn is_id(&self) -> bool {
         is_digest(&self.0)
@@ -103,6 +109,14 @@ mod tests {
             &digest,
         ] {
             assert!(good.parse::<Image>().is_ok(), "{good}");
+        }
+        for (text, one) in [
+            ("localhost:5000/x", false),
+            ("x", false),
+            ("localhost:5000/x:1", true),
+            (&digest, true),
+        ] {
+            assert_eq!(text.parse::<Image>().unwrap().is_one(), one, "{text}");
         }
         for bad in [
             "",

@@ -1,0 +1,287 @@
+//! Images that are built and pulled, by engines of a test's own: from a registry that nobody else reaches.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::daemon::{Containers, Daemon};
+use crate::support::{Dir, Output, eventually, finish};
+use crate::world::skip;
+
+/// In the network of the test's own Docker, where nobody else has ports.
+const REGISTRY: &str = "127.0.0.1:5000";
+const SANDBOX: &str = "ringfence-sandbox:latest";
+
+/// What the project's Dockerfile begins with, as far as it can be had without the internet.
+const BASE: &str = "FROM ringfence-sandbox:latest\nUSER 0:0\n\
+    RUN rm -rf /workspace /output && mkdir -p /usr/local/bin && cd /usr/local/bin \\\n\
+    && printf '#!/bin/sh\\necho \"told: $*\" >&2\\n' > apt-get && chmod 755 apt-get && cp apt-get groupadd && cp apt-get useradd\n";
+const WITHOUT_PYTHON: &str = "FROM ringfence-sandbox:latest\nUSER 0:0\nRUN rm -f /usr/bin/python3*\n";
+
+/// A Docker, a Podman and a registry in a network of their own.
+struct Place {
+    registry: Child,
+    podman: Child,
+    docker: Daemon,
+}
+
+/// An engine, and the variable that leads to it.
+struct Engine<'a> {
+    name: &'static str,
+    host: (&'static str, String),
+    dir: &'a Dir,
+}
+
+impl Place {
+    fn new() -> Option<Self> {
+        let dir = Dir::new();
+        let found = finish(dir.program("docker-registry").arg("--version"), b"");
+        if found.status != 0 {
+            return skip("no docker-registry (`cargo xtask setup` installs it)");
+        }
+        // What is asked of the Docker Hub is asked of the registry first.
+        let mirrors = json!({"registry-mirrors": [format!("http://{REGISTRY}")]});
+        dir.write("daemon.json", mirrors.to_string());
+        let docker = Daemon::in_place(dir, Containers::End)?;
+        let up = finish(inside(&docker, "ip").args(["link", "set", "lo", "up"]), b"");
+        assert_eq!(up.status, 0, "{up:?}");
+        let registry = start_registry(&docker);
+        let podman = start_podman(&docker);
+        let place = Self {
+            registry,
+            podman,
+            docker,
+        };
+        eventually("Podman answers", || {
+            UnixStream::connect(place.podman_socket()).is_ok()
+        });
+        Some(place)
+    }
+
+    fn podman_socket(&self) -> PathBuf {
+        self.docker.dir.path("p.sock")
+    }
+
+    fn engines(&self) -> [Engine<'_>; 2] {
+        let dir = &self.docker.dir;
+        let podman = format!("unix://{}", self.podman_socket().display());
+        let engine = |name, host| Engine { name, host, dir };
+        [
+            engine("docker", ("DOCKER_HOST", self.docker.host())),
+            engine("podman", ("CONTAINER_HOST", podman)),
+        ]
+    }
+
+    /// Makes an image and leaves it in the registry alone; its digest there.
+    fn publish(&self, name: &str, dockerfile: &str) -> String {
+        let context = self.docker.dir.path("context");
+        fs::create_dir_all(&context).unwrap();
+        fs::write(context.join("Dockerfile"), dockerfile).unwrap();
+        let name = format!("{REGISTRY}/{name}");
+        let mut build = self.docker.dir.program("docker");
+        build
+            .env("DOCKER_HOST", self.docker.host())
+            .env("DOCKER_BUILDKIT", "0");
+        finish(build.args(["build", "--quiet", "-t", &name]).arg(context), b"").ok();
+        eventually("the registry takes it", || {
+            self.docker.docker(&["push", "--quiet", &name]).status == 0
+        });
+        let format = "{{index .RepoDigests 0}}";
+        let digest = self.docker.docker(&["inspect", "--format", format, &name]);
+        self.docker.docker(&["rmi", "--force", &name]).ok();
+        digest.ok().trim().to_owned()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for process in [&mut self.podman, &mut self.registry] {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// A program in the network of the test's own Docker.
+fn inside(docker: &Daemon, program: &str) -> Command {
+    let mut command = docker.dir.program("nsenter");
+    command.arg(format!("--net=/proc/{}/ns/net", docker.pid()));
+    command.arg(program);
+    command
+}
+
+fn start_registry(docker: &Daemon) -> Child {
+    let data = docker.dir.path("registry");
+    let text = json!({
+        "version": "0.1",
+        "storage": {"filesystem": {"rootdirectory": data}},
+        "http": {"addr": REGISTRY},
+    });
+    let file = docker.dir.write("registry.json", text.to_string());
+    quiet(inside(docker, "docker-registry").arg("serve").arg(file))
+}
+
+/// A Podman with storage of its own, which asks the registry for what is on the Docker Hub.
+fn start_podman(docker: &Daemon) -> Child {
+    let dir = &docker.dir;
+    let registries = format!(
+        "[[registry]]\nlocation = 'docker.io'\n[[registry.mirror]]\nlocation = '{REGISTRY}'\ninsecure = true\n\
+         [[registry]]\nlocation = '{REGISTRY}'\ninsecure = true\n"
+    );
+    let registries = dir.write("registries.conf", registries);
+    let mut command = inside(docker, "unshare");
+    command
+        .args(["--mount", "--propagation", "private", "podman"])
+        .arg("--root")
+        .arg(dir.path("podman"))
+        .arg("--runroot")
+        .arg(dir.path("podman-run"))
+        .args(["--runtime", "runc", "system", "service", "--time=0"])
+        .arg(format!("unix://{}", dir.path("p.sock").display()))
+        .env_remove("XDG_RUNTIME_DIR")
+        .env("CONTAINERS_REGISTRIES_CONF", registries);
+    quiet(&mut command)
+}
+
+fn quiet(command: &mut Command) -> Child {
+    let command = command.stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(Stdio::null()).spawn().unwrap()
+}
+
+impl Engine<'_> {
+    /// A command of ours, to which an image is the one that is configured.
+    fn command(&self, image: &str, args: &[&str]) -> Command {
+        let mut command = self.dir.command(args);
+        command
+            .env(self.host.0, &self.host.1)
+            .env("RINGFENCE_SANDBOX_DOCKER_IMAGE", image)
+            .env("RINGFENCE_CODE_EXECUTION_DOCKER_IMAGE", image)
+            .env("RINGFENCE_CODE_EXECUTION_CONTAINER_RUNTIME", self.name);
+        command
+    }
+
+    fn setup(&self, from: &str, image: &str) -> Output {
+        let args = ["setup", "image", "--engine", self.name, "--from", from];
+        finish(&mut self.command(image, &args), b"")
+    }
+
+    fn run(&self, image: &str, args: &[&str]) -> Output {
+        let first = ["run", "--no-engine", "--runtime", self.name];
+        let all: Vec<&str> = first.iter().chain(args).copied().collect();
+        finish(&mut self.command(image, &all), b"")
+    }
+
+    /// That an image was made, which is noted by its digest, and that programs run in it.
+    #[track_caller]
+    fn usable(&self, image: &str, made: &Output) {
+        let (name, digest) = made.ok().trim().split_once(' ').unwrap();
+        assert_eq!(name, image, "{made:?}");
+        assert!(digest.starts_with("sha256:"), "{made:?}");
+        let noted = fs::read_to_string(self.dir.path("state/ringfence/images.json")).unwrap();
+        assert!(noted.contains(digest), "{noted}");
+        assert_eq!(self.run(image, &["-c", "print(6 * 7)"]).ok(), "42\n", "{image}");
+    }
+
+    fn call(&self, image: &str, language: &str, code: &str) -> Output {
+        let arguments = json!({"language": language, "code": code});
+        let args = ["tool", "sandbox_exec", "-", "--json", "--no-engine"];
+        finish(&mut self.command(image, &args), arguments.to_string().as_bytes())
+    }
+}
+
+#[test]
+fn an_image_is_built_and_pulled_from_a_registry() {
+    let Some(place) = Place::new() else {
+        return;
+    };
+    place.publish("library/python:3.12-slim", BASE);
+    let digest = place.publish("team/sandbox:7", &format!("FROM {SANDBOX}\nENV TEAM=7\n"));
+    place.publish("team/bare:1", WITHOUT_PYTHON);
+    for engine in place.engines() {
+        engine.builds();
+        let tag = format!("{REGISTRY}/team/sandbox:7");
+        let pulled = engine.setup("registry", &tag);
+        engine.usable(&tag, &pulled);
+        assert!(!pulled.stderr.is_empty(), "{pulled:?}");
+        let again = engine.setup("registry", &digest);
+        let id = |output: &Output| output.ok().split_whitespace().nth(1).map(str::to_owned);
+        assert_eq!(id(&again), id(&pulled), "{again:?}");
+        engine.tells_why_it_cannot_pull();
+        engine.runs_bash_without_python(&format!("{REGISTRY}/team/bare:1"));
+    }
+}
+
+impl Engine<'_> {
+    #[track_caller]
+    fn builds(&self) {
+        let built = self.setup("dockerfile", "built:1");
+        self.usable("built:1", &built);
+        let pulled = match self.name {
+            "docker" => "Pulling from library/python",
+            _ => "Trying to pull docker.io/library/python:3.12-slim",
+        };
+        for told in [
+            pulled,
+            "FROM python:3.12-slim",
+            "told: update",
+            "Successfully tagged",
+        ] {
+            assert!(built.stderr.contains(told), "{told}: {built:?}");
+        }
+        // What the base's programs say is red, for those who have a terminal.
+        for remains in ["\x1b", "[91m", "[0m"] {
+            assert!(!built.stderr.contains(remains), "{built:?}");
+        }
+    }
+
+    #[track_caller]
+    fn tells_why_it_cannot_pull(&self) {
+        let missing = format!("{REGISTRY}/team/sandbox:8");
+        let refused = self.setup("registry", &missing);
+        let words = format!("error: there is no image {missing} in its registry\n");
+        assert!(
+            refused.status == 125 && refused.stderr.contains(&words),
+            "{refused:?}"
+        );
+        let nowhere = self.setup("registry", "127.0.0.1:1/sandbox:7");
+        assert_eq!(nowhere.status, 125, "{nowhere:?}");
+        for words in [
+            "cannot pull the image 127.0.0.1:1/sandbox:7: ",
+            "connection refused",
+            "hint: check that the container engine reaches the registry",
+        ] {
+            assert!(nowhere.stderr.contains(words), "{nowhere:?}");
+        }
+    }
+
+    #[track_caller]
+    fn runs_bash_without_python(&self, image: &str) {
+        self.setup("registry", image).ok();
+        let script = "command -v python3 || echo $((6 * 7))";
+        assert_eq!(self.run(image, &["-l", "bash", "-c", script]).ok(), "42\n");
+        let refused = self.run(image, &["--json", "-c", "print(1)"]);
+        let told: Value = serde_json::from_str(&refused.stdout).unwrap();
+        let words = told["stderr"].as_str().unwrap();
+        assert!(words.contains("No such file or directory"), "{told}");
+        match self.name {
+            "docker" => {
+                assert_eq!(told["exit_code"], 127, "{told}");
+                let warnings = told["meta"]["warnings"].to_string();
+                let lacks = format!("without python3; look whether {image} has it");
+                assert!(warnings.contains(&lacks), "{told}");
+            }
+            // The status of its init is that of many a program.
+            _ => assert_eq!(told["exit_code"], 1, "{told}"),
+        }
+
+        let called = self.call(image, "bash", script);
+        assert!(called.ok().contains("\"stdout\": \"42\\n\""), "{called:?}");
+        let refused = self.call(image, "python", "print(1)");
+        assert_eq!(refused.status, 125, "{refused:?}");
+        let words = format!("there is no python3 in the image {image}");
+        assert!(refused.stderr.contains(&words), "{refused:?}");
+    }
+}
