@@ -58,7 +58,7 @@ pub(crate) fn none_in_container(dir: &Dir, container: &str) {
     files(dir);
 }
 
-/// What may be in the state directory: artifacts, the audit log, what was found out about interpreters, the
+/// What may be in the state directory: artifacts, the audit log, filters that Podman reads, what was found out about interpreters, the
 /// compiled worker, questions and answers, what opens the console.
 #[track_caller]
 fn files(dir: &Dir) {
@@ -74,6 +74,7 @@ fn files(dir: &Dir) {
             || [
                 "agent",
                 "artifacts",
+                "containers",
                 "output",
                 "workspaces",
                 "audit",

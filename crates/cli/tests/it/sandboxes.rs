@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::containers::{Engine, engines};
 use crate::network::{OPEN, Server};
-use crate::support::{Output, eventually_none, finish};
+use crate::support::{Dir, Output, eventually_none, finish};
 use crate::world::World;
 
 /// An engine of ours, and a container engine.
@@ -179,6 +179,38 @@ fn what_a_killed_engine_left_is_removed_when_the_next_one_starts() {
         assert_eq!(place.there(&name).len(), 2);
         place.world.start_engine();
         eventually_none("the orphan", || place.there(&name));
+    }
+}
+
+/// Two engines of ours in one container engine: the sandboxes of each live until it ends or dies itself.
+#[test]
+fn an_engine_leaves_what_another_one_has_and_removes_what_a_dead_one_left() {
+    for place in places() {
+        let world = World::before_engine();
+        world.start_engine();
+        let engine = Engine {
+            name: place.engine.name,
+            dir: Dir::new(),
+        };
+        let other = Place { world, engine };
+        // Each looks for orphans when it first has to do with the container engine.
+        let (first, second) = (place.create(&[]), other.create(&[]));
+        place.world.stop_engine("TERM");
+        assert_eq!(place.there(&first), Vec::<String>::new());
+        place.world.start_engine();
+        let third = place.create(&[]);
+        let says = ["run", &second, "--", "echo", "lives"];
+        assert_eq!(other.sandbox(&says).ok(), "lives\n");
+
+        other.world.stop_engine("KILL");
+        assert_eq!(other.there(&second).len(), 2);
+        place.world.stop_engine("TERM");
+        place.world.start_engine();
+        let fourth = place.create(&[]);
+        eventually_none("what the dead one left", || place.there(&second));
+        assert_eq!(place.there(&third), Vec::<String>::new());
+        assert_eq!(place.there(&fourth).len(), 2);
+        place.world.stop_engine("TERM");
     }
 }
 

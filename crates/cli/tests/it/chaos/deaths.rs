@@ -15,9 +15,16 @@ fn success(_: Work, fate: Fate) -> bool {
     fate == Fate::Success
 }
 
-#[test]
-fn the_engine() {
-    let setting = Setting::new();
+/// What came of calls whose container, or what holds it, was struck.
+#[track_caller]
+fn struck(fates: &super::storm::Fates) {
+    assert!(
+        fates.count(unknown) >= STRUCK && fates.count(success) >= 5,
+        "{fates:?}"
+    );
+}
+
+fn engine(setting: Setting) {
     let storm = Storm::begin(&setting);
     let container = setting.container();
     setting.world.stop_engine("KILL");
@@ -29,34 +36,53 @@ fn the_engine() {
 }
 
 /// Kills what holds the container of a hundred calls, which is found by the container's first process.
-fn strike(victim: impl FnOnce(u32) -> u32) {
-    let setting = Setting::new();
+fn strike(setting: Setting, victim: impl FnOnce(u32) -> u32) {
     let storm = Storm::begin(&setting);
     let container = setting.container();
     setting.signal("-KILL", victim(container.pid));
-    let fates = storm.ended();
-    assert!(
-        fates.count(unknown) >= STRUCK && fates.count(success) >= 5,
-        "{fates:?}"
-    );
+    struck(&storm.ended());
     setting.replaces(&container);
     setting.goes_on(&container);
 }
 
+/// The parent of a process, which is this program.
+#[track_caller]
+fn parent(pid: u32, program: &str) -> u32 {
+    let all = processes();
+    let child = all.iter().find(|process| process.pid == pid).unwrap();
+    let parent = all.iter().find(|process| process.pid == child.parent).unwrap();
+    assert!(parent.command.contains(program), "{parent:?}");
+    parent.pid
+}
+
+#[test]
+fn the_engine() {
+    engine(Setting::new());
+}
+
+#[test]
+fn the_engine_over_podman() {
+    engine(Setting::with_podman());
+}
+
 #[test]
 fn the_agent_of_a_container() {
-    strike(|agent| agent);
+    strike(Setting::new(), |agent| agent);
+}
+
+#[test]
+fn the_agent_of_a_container_of_podman() {
+    strike(Setting::with_podman(), |agent| agent);
 }
 
 #[test]
 fn the_shim_of_a_container() {
-    strike(|agent| {
-        let all = processes();
-        let first = all.iter().find(|process| process.pid == agent).unwrap();
-        let shim = all.iter().find(|process| process.pid == first.parent).unwrap();
-        assert!(shim.command.contains("containerd-shim"), "{shim:?}");
-        shim.pid
-    });
+    strike(Setting::new(), |agent| parent(agent, "containerd-shim"));
+}
+
+#[test]
+fn the_monitor_of_a_container_of_podman() {
+    strike(Setting::with_podman(), |agent| parent(agent, "conmon"));
 }
 
 #[test]
@@ -64,16 +90,41 @@ fn the_docker() {
     let setting = Setting::with_daemon();
     let storm = Storm::begin(&setting);
     let container = setting.container();
-    let daemon = setting.daemon.as_ref().unwrap();
-    daemon.kill();
-    let fates = storm.ended();
-    assert!(
-        fates.count(unknown) >= STRUCK && fates.count(success) >= 5,
-        "{fates:?}"
-    );
+    setting.daemon().kill();
+    struck(&storm.ended());
     setting.refused("Docker daemon not available");
-    daemon.again(&setting.world);
+    setting.daemon().again(&setting.world);
     setting.replaces(&container);
+    setting.goes_on(&container);
+}
+
+#[test]
+fn the_service_of_podman() {
+    let setting = Setting::with_podman();
+    let storm = Storm::begin(&setting);
+    let container = setting.container();
+    setting.podman().kill();
+    struck(&storm.ended());
+    setting.refused("Podman service not available");
+    setting.podman().again(&setting.world);
+    setting.replaces(&container);
+    setting.goes_on(&container);
+}
+
+/// Docker starts another one. Whether calls outlive that is Docker's affair, and each is told as what it was.
+#[test]
+fn the_containerd_of_docker() {
+    let setting = Setting::with_daemon();
+    let storm = Storm::begin(&setting);
+    let container = setting.container();
+    let daemon = setting.daemon().pid();
+    let all = processes();
+    let containerd = all.iter().find(|process| process.parent == daemon).unwrap();
+    assert!(containerd.command.contains("containerd"), "{containerd:?}");
+    setting.signal("-KILL", containerd.pid);
+    let fates = storm.ended();
+    assert!(fates.count(success) >= 5, "{fates:?}");
+    until("containers are made again", || setting.works());
     setting.goes_on(&container);
 }
 

@@ -3,6 +3,7 @@
 
 mod daemon;
 mod deaths;
+mod podman;
 mod stops;
 mod storm;
 
@@ -17,6 +18,7 @@ use serde_json::{Value, json};
 use crate::support::{Output, eventually_none, finish};
 use crate::world::World;
 use daemon::Daemon;
+use podman::Podman;
 
 /// Longer than any call has, by far: what takes longer hangs.
 const HANGS: Duration = Duration::from_secs(120);
@@ -26,8 +28,15 @@ const NOBODY: u32 = 65_534;
 /// An engine of ours, with one container for all calls.
 struct Setting {
     world: World,
-    /// The Docker of the test's own, if it has one.
-    daemon: Option<Daemon>,
+    own: Own,
+}
+
+/// The container engine of the test's own.
+enum Own {
+    /// None: it is the Docker of this machine.
+    Nothing,
+    Docker(Daemon),
+    Podman(Podman),
 }
 
 /// A container that runs.
@@ -39,25 +48,38 @@ struct Container {
 
 impl Setting {
     fn new() -> Self {
-        Self::with(World::before_engine(), None)
+        Self::with(World::before_engine(), Own::Nothing)
     }
 
     /// With a Docker that may be killed.
     fn with_daemon() -> Self {
         let world = World::before_engine();
         let daemon = Daemon::start(&world);
-        Self::with(world, Some(daemon))
+        Self::with(world, Own::Docker(daemon))
     }
 
-    fn with(world: World, daemon: Option<Daemon>) -> Self {
-        let config = "[codeExecution]\ntimeout = '60s'\nkeepAliveMaxExecutions = 1000\n";
+    /// With a Podman whose service may be killed.
+    fn with_podman() -> Self {
+        let world = World::before_engine();
+        let podman = Podman::start(&world);
+        Self::with(world, Own::Podman(podman))
+    }
+
+    fn with(world: World, own: Own) -> Self {
+        let engine = match own {
+            Own::Nothing | Own::Docker(_) => "docker",
+            Own::Podman(_) => "podman",
+        };
+        let config = format!(
+            "[codeExecution]\ncontainerRuntime = '{engine}'\ntimeout = '60s'\nkeepAliveMaxExecutions = 1000\n"
+        );
         world.dir.write("config/ringfence/ringfence.toml", config);
         fs::set_permissions(world.dir.path(""), Permissions::from_mode(0o755)).unwrap();
         let shared = world.dir.path("shared");
         fs::create_dir(&shared).unwrap();
         chown(&shared, Some(NOBODY), Some(NOBODY)).unwrap();
         world.start_engine();
-        Self { world, daemon }
+        Self { world, own }
     }
 
     /// Begins a call, whose number is its own.
@@ -83,18 +105,18 @@ impl Setting {
         (read("out").unwrap(), read("err").unwrap())
     }
 
+    /// Whether a call goes well.
+    fn works(&self) -> bool {
+        let arguments = json!({"language": "python", "code": "print(6 * 7)"});
+        self.begin(usize::MAX, &arguments, &[]).wait().unwrap().success()
+    }
+
     /// Makes one call that must go well.
     #[track_caller]
     fn goes_well(&self) {
-        let number = usize::MAX;
-        let mut child = self.begin(
-            number,
-            &json!({"language": "python", "code": "print(6 * 7)"}),
-            &[],
-        );
-        let ended = child.wait().unwrap();
-        let (stdout, stderr) = self.printed(number);
-        assert!(ended.success(), "{stdout}{stderr}");
+        let works = self.works();
+        let (stdout, stderr) = self.printed(usize::MAX);
+        assert!(works, "{stdout}{stderr}");
         let printed: Value = serde_json::from_str(&stdout).unwrap();
         assert_eq!(printed["stdout"], "42\n", "{printed}");
     }
@@ -123,16 +145,33 @@ impl Setting {
             .count()
     }
 
-    /// The docker command of the world, whose home tells where its Docker is.
-    fn docker(&self, args: &[&str]) -> Output {
-        finish(self.world.dir.program("docker").args(args), b"")
+    /// What the container engine is asked. The home of the world tells where its Docker is.
+    fn ask(&self, args: &[&str]) -> Output {
+        match &self.own {
+            Own::Nothing | Own::Docker(_) => finish(self.world.dir.program("docker").args(args), b""),
+            Own::Podman(podman) => podman.command(&self.world, args),
+        }
+    }
+
+    fn daemon(&self) -> &Daemon {
+        match &self.own {
+            Own::Docker(daemon) => daemon,
+            Own::Nothing | Own::Podman(_) => panic!("there is no Docker of the test's own"),
+        }
+    }
+
+    fn podman(&self) -> &Podman {
+        match &self.own {
+            Own::Podman(podman) => podman,
+            Own::Nothing | Own::Docker(_) => panic!("there is no Podman of the test's own"),
+        }
     }
 
     /// The containers of all calls, whichever process has made them: they see the workspace.
     #[track_caller]
     fn containers(&self) -> Vec<String> {
         let workspace = format!("volume={}", self.world.dir.path("shared").display());
-        let listed = self.docker(&["ps", "--all", "--quiet", "--no-trunc", "--filter", &workspace]);
+        let listed = self.ask(&["ps", "--all", "--quiet", "--no-trunc", "--filter", &workspace]);
         listed.ok().lines().map(str::to_owned).collect()
     }
 
@@ -140,7 +179,7 @@ impl Setting {
     #[track_caller]
     fn container(&self) -> Container {
         let [id] = <[String; 1]>::try_from(self.containers()).unwrap();
-        let pid = self.docker(&["inspect", "--format", "{{.State.Pid}}", &id]);
+        let pid = self.ask(&["inspect", "--format", "{{.State.Pid}}", &id]);
         let pid = pid.ok().trim().parse().unwrap();
         Container { id, pid }
     }
@@ -181,8 +220,10 @@ impl Setting {
             self.world.engine_log()
         );
         assert_eq!(self.containers(), [""; 0]);
-        if let Some(daemon) = self.daemon {
-            daemon.end(&self.world);
+        match self.own {
+            Own::Nothing => {}
+            Own::Docker(daemon) => daemon.end(&self.world),
+            Own::Podman(mut podman) => podman.end(),
         }
         self.world.close();
     }
@@ -205,8 +246,15 @@ impl Container {
     /// Its control groups, in which its processes are.
     fn groups(&self) -> Vec<PathBuf> {
         let hierarchies = fs::read_dir("/sys/fs/cgroup").unwrap().flatten();
-        let group = |hierarchy: fs::DirEntry| hierarchy.path().join("docker").join(&self.id);
-        hierarchies.map(group).filter(|group| group.exists()).collect()
+        let names = [
+            format!("docker/{}", self.id),
+            format!("libpod_parent/libpod-{}", self.id),
+        ];
+        let groups = |hierarchy: fs::DirEntry| names.clone().map(|name| hierarchy.path().join(name));
+        hierarchies
+            .flat_map(groups)
+            .filter(|group| group.exists())
+            .collect()
     }
 }
 

@@ -10,9 +10,9 @@ fn a_container_that_stands_still_for_a_while_holds_up_nobody_else_and_loses_noth
     let setting = Setting::new();
     let storm = Storm::begin(&setting);
     let container = setting.container();
-    setting.docker(&["pause", &container.id]).ok();
+    setting.ask(&["pause", &container.id]).ok();
     assert_eq!(setting.world.python("print(6 * 7)"), "42\n");
-    setting.docker(&["unpause", &container.id]).ok();
+    setting.ask(&["unpause", &container.id]).ok();
     let fates = storm.ended();
     assert_eq!(fates.count(Fate::is_as_ever), 100, "{fates:?}");
     setting.goes_on(&container);
@@ -36,7 +36,7 @@ fn an_agent_that_stands_still_for_good_is_given_up_with_its_container() {
 fn a_docker_that_stands_still_holds_up_no_call_beyond_its_time() {
     let setting = Setting::with_daemon();
     setting.goes_well();
-    let daemon = setting.daemon.as_ref().unwrap();
+    let daemon = setting.daemon();
     setting.signal("-STOP", daemon.pid());
     let call = |number| {
         let arguments = json!({"language": "python", "code": "print(1)", "timeout": 2});
