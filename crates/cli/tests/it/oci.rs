@@ -49,7 +49,7 @@ fn maker(name: &'static str, runtime: &'static str) -> Option<Maker> {
             "docker knows no {runtime} (`cargo xtask setup` adds it)"
         ));
     };
-    let service = (name == "podman").then(|| serve(&engine.dir, &program));
+    let service = (name == "podman").then(|| serve(&engine.dir, runtime, &program));
     Some(Maker {
         engine,
         runtime,
@@ -65,13 +65,20 @@ fn registered(dir: &Dir, runtime: &str) -> Option<String> {
     known[runtime]["path"].as_str().map(str::to_owned)
 }
 
-fn serve(dir: &Dir, runtime: &str) -> Service {
+/// Its runtime is said in either way that there is.
+fn serve(dir: &Dir, runtime: &str, program: &str) -> Service {
     let socket = dir.path("podman.sock");
     let address = format!("unix://{}", socket.display());
     let mut command = dir.program("podman");
+    if runtime == "crun" {
+        let text = format!("[engine]\nruntime = '{runtime}'\n[engine.runtimes]\n{runtime} = ['{program}']\n");
+        command.env("CONTAINERS_CONF", dir.write("containers.conf", text));
+    } else {
+        command.args(["--runtime", program]);
+    }
     let process = command
         .env_remove("XDG_RUNTIME_DIR")
-        .args(["--runtime", runtime, "system", "service", "--time=0", &address])
+        .args(["system", "service", "--time=0", &address])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

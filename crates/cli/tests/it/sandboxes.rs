@@ -175,8 +175,8 @@ fn an_engine_that_ends_takes_its_sandboxes_along() {
 fn what_a_killed_engine_left_is_removed_when_the_next_one_starts() {
     for place in places() {
         let name = place.create(&[]);
+        // From here on whoever comes first removes it: it may be the engine of another test.
         place.world.stop_engine("KILL");
-        assert_eq!(place.there(&name).len(), 2);
         place.world.start_engine();
         eventually_none("the orphan", || place.there(&name));
     }
@@ -203,7 +203,6 @@ fn an_engine_leaves_what_another_one_has_and_removes_what_a_dead_one_left() {
         assert_eq!(other.sandbox(&says).ok(), "lives\n");
 
         other.world.stop_engine("KILL");
-        assert_eq!(other.there(&second).len(), 2);
         place.world.stop_engine("TERM");
         place.world.start_engine();
         let fourth = place.create(&[]);
