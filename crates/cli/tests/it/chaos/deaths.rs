@@ -90,10 +90,10 @@ fn the_docker() {
     let setting = Setting::with_daemon();
     let storm = Storm::begin(&setting);
     let container = setting.container();
-    setting.daemon().kill();
+    setting.daemon().unwrap().kill();
     struck(&storm.ended());
     setting.refused("Docker daemon not available");
-    setting.daemon().again(&setting.world);
+    setting.daemon().unwrap().again(&setting.world);
     setting.replaces(&container);
     setting.goes_on(&container);
 }
@@ -103,10 +103,10 @@ fn the_service_of_podman() {
     let setting = Setting::with_podman();
     let storm = Storm::begin(&setting);
     let container = setting.container();
-    setting.podman().kill();
+    setting.podman().unwrap().kill();
     struck(&storm.ended());
     setting.refused("Podman service not available");
-    setting.podman().again(&setting.world);
+    setting.podman().unwrap().again(&setting.world);
     setting.replaces(&container);
     setting.goes_on(&container);
 }
@@ -117,7 +117,7 @@ fn the_containerd_of_docker() {
     let setting = Setting::with_daemon();
     let storm = Storm::begin(&setting);
     let container = setting.container();
-    let daemon = setting.daemon().pid();
+    let daemon = setting.daemon().unwrap().pid();
     let all = processes();
     let containerd = all.iter().find(|process| process.parent == daemon).unwrap();
     assert!(containerd.command.contains("containerd"), "{containerd:?}");

@@ -153,17 +153,19 @@ impl Setting {
         }
     }
 
-    fn daemon(&self) -> &Daemon {
+    /// The Docker of the test's own, if it has one.
+    fn daemon(&self) -> Option<&Daemon> {
         match &self.own {
-            Own::Docker(daemon) => daemon,
-            Own::Nothing | Own::Podman(_) => panic!("there is no Docker of the test's own"),
+            Own::Docker(daemon) => Some(daemon),
+            Own::Nothing | Own::Podman(_) => None,
         }
     }
 
-    fn podman(&self) -> &Podman {
+    /// The Podman of the test's own, if it has one.
+    fn podman(&self) -> Option<&Podman> {
         match &self.own {
-            Own::Podman(podman) => podman,
-            Own::Nothing | Own::Docker(_) => panic!("there is no Podman of the test's own"),
+            Own::Podman(podman) => Some(podman),
+            Own::Nothing | Own::Docker(_) => None,
         }
     }
 

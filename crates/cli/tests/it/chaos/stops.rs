@@ -36,7 +36,7 @@ fn an_agent_that_stands_still_for_good_is_given_up_with_its_container() {
 fn a_docker_that_stands_still_holds_up_no_call_beyond_its_time() {
     let setting = Setting::with_daemon();
     setting.goes_well();
-    let daemon = setting.daemon();
+    let daemon = setting.daemon().unwrap();
     setting.signal("-STOP", daemon.pid());
     let call = |number| {
         let arguments = json!({"language": "python", "code": "print(1)", "timeout": 2});
