@@ -4,7 +4,7 @@ mod asking;
 mod connection;
 mod elicitation;
 mod frames;
-mod official;
+pub(crate) mod official;
 mod stateless;
 mod workspace;
 

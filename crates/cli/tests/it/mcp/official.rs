@@ -116,7 +116,7 @@ pub(super) fn told(mut client: Command, calls: &Value) -> Told {
     Told(told.collect())
 }
 
-pub(super) fn installed(path: &str) -> PathBuf {
+pub(crate) fn installed(path: &str) -> PathBuf {
     let place = repository(path);
     assert!(place.exists(), "no {path} (`cargo xtask setup` makes it)");
     // The directory is resolved, a link in it is not.

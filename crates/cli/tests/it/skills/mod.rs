@@ -1,6 +1,7 @@
 //! Programs that call functions of the host, and programs that try what they should not.
 
 mod hostile;
+mod official;
 mod pyodide;
 mod servers;
 
