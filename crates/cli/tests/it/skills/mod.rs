@@ -1,8 +1,10 @@
 //! Programs that call functions of the host, and programs that try what they should not.
 
+mod examples;
 mod hostile;
 mod official;
 mod pyodide;
+mod reach;
 mod servers;
 
 use std::os::unix::fs::PermissionsExt;

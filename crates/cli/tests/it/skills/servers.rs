@@ -11,7 +11,7 @@ const SERVER: &str = include_str!("server.py");
 everywhere!(a_server_is_a_skill);
 
 /// An entry that starts the server.
-fn entry(name: &str, mode: &str, more: &str) -> String {
+pub(super) fn entry(name: &str, mode: &str, more: &str) -> String {
     format!("[skills.servers.{name}]\ncommand = ['python3', '-c', '''{SERVER}''', '{mode}']\n{more}\n")
 }
 
