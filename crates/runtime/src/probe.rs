@@ -1,5 +1,6 @@
 //! Finds out which layers of the fence this machine has, by trying them, and what would supply the others.
 
+mod engines;
 mod fixes;
 mod groups;
 mod kernel;
@@ -9,6 +10,8 @@ mod runs;
 
 use serde::Serialize;
 
+use crate::container::Surroundings;
+use crate::container::spec::Image;
 use crate::local::Settings;
 use machine::Machine;
 
@@ -91,10 +94,10 @@ impl Layer {
     }
 }
 
-/// Tries everything that runs with these settings would use.
+/// Tries everything that runs with these settings would use, and asks the container engines, which have such an image or not.
 ///
 /// Nothing is confined but children, and nothing is left behind.
-pub async fn examine(settings: &Settings) -> Report {
+pub async fn examine(settings: &Settings, surroundings: &Surroundings, image: &Image) -> Report {
     let machine = Machine::read();
     // First: where version 2 lets a process delegate only while it is alone in its group, children would spoil it.
     let groups = groups::layer(&machine);
@@ -103,7 +106,7 @@ pub async fn examine(settings: &Settings) -> Report {
     layers.push(groups);
     layers.push(runs.fence(&machine));
     layers.extend(programs::languages(settings, &runs));
-    layers.extend(programs::containers(settings, machine.uid));
+    layers.extend(engines::layers(surroundings, image).await);
     Report {
         situation: runs.situation(&machine),
         verdict: runs.verdict(&machine),

@@ -11,14 +11,16 @@ use crate::args::DoctorArgs;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::ui::{Tone, Ui, visible};
-use crate::{high, local};
+use crate::{container, high, local};
 
 pub(crate) fn run(args: &DoctorArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let settings = local::settings(&high::settings(None, context)?, Warmth::Cold, context)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let mut report = runtime.block_on(probe::examine(&settings));
+    let image = container::image("sandbox.docker.image", &context.config()?.sandbox.docker.image)?;
+    let surroundings = container::surroundings(context);
+    let mut report = runtime.block_on(probe::examine(&settings, &surroundings, &image));
     report.layers.extend(directories(context));
     if args.json {
         context.ui.out(serde_json::to_string_pretty(&report)? + "\n")?;

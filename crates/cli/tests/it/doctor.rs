@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::containers::engines;
 use crate::support::{Output, entries, finish};
 use crate::world::{Mode, Place, World};
 
@@ -74,6 +75,28 @@ fn report(world: &World) -> Value {
 fn layer<'a>(report: &'a Value, name: &str) -> &'a Value {
     let layers = report["layers"].as_array().unwrap();
     layers.iter().find(|layer| layer["name"] == name).unwrap()
+}
+
+#[test]
+fn a_container_engine_is_found_where_runs_find_it() {
+    let world = World::here();
+    let doctor = |host: &str| {
+        let host = [("DOCKER_HOST".into(), host.into())];
+        let output = finish(&mut world.command(&host, ["doctor", "--json"]), b"");
+        let report: Value = serde_json::from_str(output.ok()).unwrap();
+        layer(&report, "docker").clone()
+    };
+    let missing = doctor("unix:///no/such.sock");
+    assert_eq!(missing["status"], "info", "{missing}");
+    assert_eq!(missing["fix"], "Set SANDBOX_TYPE=local or start Docker daemon");
+    for engine in engines() {
+        if engine.name == "docker" {
+            let found = doctor("unix:///var/run/docker.sock");
+            assert_eq!(found["status"], "ok", "{found}");
+            let words = "at /var/run/docker.sock, makes containers with ";
+            assert!(found["detail"].as_str().unwrap().contains(words), "{found}");
+        }
+    }
 }
 
 /// What a run of Python in the same world says that it was held by.

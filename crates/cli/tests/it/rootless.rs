@@ -173,5 +173,13 @@ fn a_user_without_rights_has_containers_of_their_own_engine() {
     let called = finish(&mut call, arguments.to_string().as_bytes());
     assert!(called.ok().contains("42\\n"), "{called:?}");
 
+    let doctor = finish(&mut world.command(&[], ["doctor"]), b"");
+    for words in [
+        "run/podman/podman.sock, rootless, makes containers with runc",
+        "the image ringfence-sandbox:latest is there",
+    ] {
+        assert!(doctor.ok().contains(words), "{words}: {doctor:?}");
+    }
+
     assert_eq!(rootless.podman(&["ps", "--all", "--quiet"]).ok(), "");
 }

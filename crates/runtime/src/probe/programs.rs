@@ -1,9 +1,8 @@
-//! The interpreters that runs would use, and the container engines that later runtimes will.
+//! The interpreters that runs would use.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use ringfence_policy::Language;
@@ -117,34 +116,6 @@ fn ran(name: &'static str, path: &Path, language: Language, runs: &Runs) -> Laye
 
 fn took(seconds: f64) -> String {
     format!("a program ran in {:.0} ms", seconds * 1000.0)
-}
-
-/// Container engines. No run depends on them yet.
-pub(super) fn containers(settings: &Settings, uid: u32) -> Vec<Layer> {
-    let podman = [
-        PathBuf::from("/run/podman/podman.sock"),
-        PathBuf::from(format!("/run/user/{uid}/podman/podman.sock")),
-    ];
-    let gvisor = match on_path("runsc", settings.path.as_deref()).first() {
-        Some(path) => format!("{}; its use comes with the container runtime", path.display()),
-        None => "runsc is not on the PATH; no run depends on it yet".to_owned(),
-    };
-    vec![
-        socket("docker", &[PathBuf::from("/var/run/docker.sock")]),
-        socket("podman", &podman),
-        Layer::info("gvisor", gvisor),
-    ]
-}
-
-fn socket(name: &'static str, places: &[PathBuf]) -> Layer {
-    let Some(path) = places.iter().find(|path| path.exists()) else {
-        return Layer::info(name, "no socket; no run depends on it yet");
-    };
-    let answer = match UnixStream::connect(path) {
-        Ok(_) => "answers; its use comes with the container runtime".to_owned(),
-        Err(error) => format!("does not answer: {error}; no run depends on it yet"),
-    };
-    Layer::info(name, format!("{} {answer}", path.display()))
 }
 
 fn on_path(name: &str, path: Option<&OsStr>) -> Vec<PathBuf> {
