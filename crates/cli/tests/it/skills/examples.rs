@@ -107,7 +107,6 @@ except RuntimeError as error:
     world.close();
 }
 
-#[expect(clippy::zombie_processes, reason = "the test that it belongs to waits for it")]
 fn weather() -> (Child, String) {
     let dir = Dir::new();
     let program = std::path::absolute(repository("examples/skills/_weather_server.py")).unwrap();

@@ -89,7 +89,6 @@ fn the_server_that_does_everything_is_a_skill_over_http() {
     world.close();
 }
 
-#[expect(clippy::zombie_processes, reason = "the test that it belongs to waits for it")]
 fn serve(dir: &Dir) -> std::process::Child {
     let mut command = dir.program(sdk().join("bin/python"));
     command
