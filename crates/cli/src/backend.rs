@@ -7,6 +7,7 @@ use ringfence_runtime::backend::{Backend, Error, InContainers, Missing, Reason, 
 use ringfence_runtime::container::keepalive::Wanted;
 use ringfence_runtime::container::{Containers, Flavor};
 use ringfence_runtime::local::{self, Connection, Fence, Local, Settings};
+use ringfence_runtime::pyodide::Pyodide;
 use ringfence_server::client::{self, Client};
 use ringfence_server::wire::{self, InContainer, Run};
 
@@ -130,6 +131,44 @@ impl InContainers for NearbyContainers {
                 }
             }
             self.own.call_in(wanted, (request, fence), connection).await
+        })
+    }
+}
+
+/// The engine's Pyodide, or our own.
+#[derive(Debug)]
+pub(crate) struct NearbyPyodide {
+    /// The engine's socket, where an engine may be used.
+    pub(crate) socket: Option<PathBuf>,
+    /// What runs here.
+    pub(crate) own: Pyodide,
+}
+
+impl Backend for NearbyPyodide {
+    fn run<'a>(
+        &'a self,
+        request: &'a Request,
+        fence: Fence,
+        output_directory: Option<PathBuf>,
+        connection: Connection,
+    ) -> Running<'a> {
+        Box::pin(async move {
+            let mut connection = connection;
+            // What answers on a bridge is in this process, and an engine does not carry it here.
+            let engine = connection.bridge.is_none();
+            if engine
+                && let (Some(mut client), Some(mut run)) =
+                    (connect(self.socket.as_deref()).await, Run::of(request, fence))
+            {
+                run.output_directory.clone_from(&output_directory);
+                run.pyodide = Some(self.own.mark());
+                match client.run(run, connection).await {
+                    Err(client::Error::Declined(back)) => connection = back,
+                    result => return result.map_err(told),
+                }
+            }
+            let order = (request, fence);
+            Ok(self.own.run(order, output_directory, connection).await?)
         })
     }
 }

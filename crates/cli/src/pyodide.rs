@@ -3,18 +3,68 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ringfence_runtime::local::Warmth;
+use ringfence_policy::Request;
+use ringfence_runtime::backend::{Backend, Running};
+use ringfence_runtime::local::{Connection, Fence, Warmth};
 use ringfence_runtime::pyodide::{Pyodide, Settings};
 
 use crate::context::Context;
 use crate::{high, local};
 
-/// Pyodide with as many waiting interpreters, once code was run there.
+/// Pyodide for one program.
 ///
 /// # Errors
 /// If the configuration cannot be used.
-pub(crate) fn pyodide(spares: usize, context: &Context) -> anyhow::Result<Pyodide> {
+pub(crate) fn once(context: &Context) -> anyhow::Result<Pyodide> {
+    settings(0, context).map(Pyodide::new)
+}
+
+/// Pyodide for many programs: once one was run there, interpreters wait for the next.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub(crate) fn kept(context: &Context) -> anyhow::Result<Pyodide> {
+    let spares = context.config()?.skills.sandbox.pool_size as usize;
     settings(spares, context).map(Pyodide::new)
+}
+
+/// Where programs run that are meant for Pyodide: there, or where a person has switched it off, as others do.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub(crate) fn or_local(
+    pyodide: Arc<dyn Backend>,
+    local: Arc<dyn Backend>,
+    context: &Context,
+) -> anyhow::Result<Arc<dyn Backend>> {
+    Ok(match context.config()?.skills.sandbox.enabled {
+        true => pyodide,
+        false => Arc::new(Instead(local)),
+    })
+}
+
+/// Runs what is meant for Pyodide elsewhere, and says so.
+#[derive(Debug)]
+struct Instead(Arc<dyn Backend>);
+
+impl Backend for Instead {
+    fn run<'a>(
+        &'a self,
+        request: &'a Request,
+        fence: Fence,
+        output_directory: Option<PathBuf>,
+        connection: Connection,
+    ) -> Running<'a> {
+        Box::pin(async move {
+            let ran = self.0.run(request, fence, output_directory, connection).await;
+            ran.map(|mut result| {
+                let told = "NOT IN PYODIDE: `skills.sandbox.enabled` is false, for development alone; the local fence was \
+                            all that held this program";
+                result.meta.warnings.push(told.to_owned());
+                result
+            })
+        })
+    }
 }
 
 /// What Pyodide takes.
@@ -32,6 +82,7 @@ pub(crate) fn settings(spares: usize, context: &Context) -> anyhow::Result<Setti
         // A link is not mounted.
         directory: high::resolved(&directory)?,
         deno: named.map(PathBuf::from),
+        packages: sandbox.packages.as_deref().map(std::path::absolute).transpose()?,
         spares,
         local: local::settings(&high::settings(None, context)?, Warmth::Cold, context)?,
     })
@@ -40,6 +91,11 @@ pub(crate) fn settings(spares: usize, context: &Context) -> anyhow::Result<Setti
 /// Ends what there is of it. What cannot be removed is removed at the next start.
 pub(crate) async fn close(pyodide: Arc<Pyodide>) {
     if let Some(pyodide) = Arc::into_inner(pyodide) {
-        let _ = pyodide.close().await;
+        end(pyodide).await;
     }
+}
+
+/// Ends it where nobody else has it.
+pub(crate) async fn end(pyodide: Pyodide) {
+    let _ = pyodide.close().await;
 }

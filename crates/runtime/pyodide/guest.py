@@ -24,8 +24,9 @@ MAX_OUTPUT = 32 * 1024 * 1024
 HIDDEN = ("js", "pyodide_js", "pyodide._package_loader", "pyodide.code", "pyodide.http", "pyodide.ffi.wrappers")
 
 
-def settle():
-    """Once in each worker: what all have from the same snapshot and must not share."""
+def settle(wheels):
+    """Once in each worker: what all have from the same snapshot and must not share, and packages, which it does not hold."""
+    sys.path += json.loads(wheels)
     random.seed(secrets.token_bytes(32))
     for name in list(sys.modules):
         if name in HIDDEN or name.startswith("pyodide_js."):
@@ -52,12 +53,13 @@ print(count(2))
 
 async def warm_up():
     """Has WebAssembly compiled what each program needs. It leaves nothing that a program could see."""
-    await run(json.dumps({"code": COMMON, "args": [], "env": {}, "files": {}}), None)
+    await run(json.dumps({"code": COMMON, "args": [], "env": {}, "files": {}}), None, None)
 
 
-async def run(order, port):
+async def run(order, port, end):
     """The status that the program ends with, as CPython would have it, and the files that it left."""
     order = json.loads(order)
+    os._exit = posix._exit = lambda status: end(completed(status & 0xFF))
     os.environ.update(order["env"])
     os.makedirs(HOME, exist_ok=True)
     os.makedirs(OUTPUT, exist_ok=True)
@@ -72,6 +74,10 @@ async def run(order, port):
     finally:
         for stream in sys.stdout, sys.stderr:
             stream.flush()
+    return completed(status)
+
+
+def completed(status):
     return json.dumps({"exit_code": status, "files": left()})
 
 

@@ -1,11 +1,11 @@
 // Hosts Pyodide in Deno for one program. The engine and it speak JSON lines over standard input and output.
 //
 // `worker.js snapshot PYODIDE GUEST` prints the memory of a Pyodide that has loaded what programs need;
-// `worker.js cold PYODIDE SNAPSHOT MIB` serves one program; `worker.js warm …` has run one of ours before. A program that reaches JavaScript finds nothing there: texts are never code, Deno
+// `worker.js cold PYODIDE SNAPSHOT PACKAGES MIB` serves one program; `worker.js warm …` has run one of ours before. A program that reaches JavaScript finds nothing there: texts are never code, Deno
 // grants nothing, and around it all there is the fence.
 
-const [mode, folder, file, mebibytes] = Deno.args;
-const { exit, permissions, readFileSync, stdin, stdout } = Deno;
+const [mode, folder, file, packages, mebibytes] = Deno.args;
+const { exit, permissions, readDirSync, readFileSync, stdin, stdout } = Deno;
 const encoder = new TextEncoder();
 const stringify = JSON.stringify, parse = JSON.parse;
 
@@ -122,11 +122,22 @@ async function snapshot() {
   write(pyodide.makeMemorySnapshot());
 }
 
+/** Copies wheels to where Python finds them. */
+function wheels(pyodide) {
+  if (packages === "") return [];
+  const names = [...readDirSync(packages)].map(({ name }) => name).filter((name) => name.endsWith(".whl")).sort();
+  pyodide.FS.mkdirTree("/packages");
+  return names.map((name) => {
+    pyodide.FS.writeFile(`/packages/${name}`, readFileSync(`${packages}/${name}`));
+    return `/packages/${name}`;
+  });
+}
+
 async function serve() {
   limitMemory(Number(mebibytes) * 1024 * 1024);
   const pyodide = await load({ _loadSnapshot: readFileSync(file) });
   const guest = pyodide.pyimport("ringfence_guest");
-  guest.settle();
+  guest.settle(stringify(wheels(pyodide)));
   pyodide.unregisterJsModule("pyodide_js");
   await permissions.revoke({ name: "read" });
   delete globalThis.Deno;
@@ -139,9 +150,13 @@ async function serve() {
   const { id, data: { stdin: input, window, ...program } } = parse(await incoming.arrive());
   connect(pyodide, (data) => send("output", id, data), Uint8Array.fromBase64(input));
   const bridge = window ? port(id, window) : undefined;
-  send("complete", id, parse(await guest.run(stringify(program), bridge)));
-  // It is killed faster than it ends.
-  incoming.next();
+  const end = (completed) => {
+    send("complete", id, parse(completed));
+    // It is killed faster than it ends.
+    incoming.next();
+    exit(0);
+  };
+  end(await guest.run(stringify(program), bridge, end));
 }
 
 await (mode === "snapshot" ? snapshot() : serve());

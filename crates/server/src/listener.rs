@@ -10,6 +10,7 @@ use ringfence_policy::{ExecutionResult, Scope};
 use ringfence_runtime::backend::{Backend, InContainers as _, Running};
 use ringfence_runtime::container::Sandboxes;
 use ringfence_runtime::local::{Chunk, Connection, Error, Fence, Local, SessionInfo, Stream};
+use ringfence_runtime::pyodide::Pyodide;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
@@ -28,6 +29,17 @@ const IN_FLIGHT: usize = 16;
 /// How long a client may take to read its result.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Where an engine runs programs.
+#[derive(Debug, Clone)]
+pub struct Places {
+    /// Its fences.
+    pub local: Arc<Local>,
+    /// Its containers.
+    pub sandboxes: Arc<Sandboxes>,
+    /// Its Pyodide.
+    pub pyodide: Arc<Pyodide>,
+}
+
 /// The engine's socket, removed when this is dropped.
 #[derive(Debug)]
 pub struct Listener(Socket);
@@ -42,24 +54,24 @@ impl Listener {
     }
 
     /// Serves requests until `stop` ends; then takes back all that are under way.
-    pub async fn serve(&self, local: Arc<Local>, sandboxes: Arc<Sandboxes>, stop: impl Future<Output = ()>) {
+    pub async fn serve(&self, places: &Places, stop: impl Future<Output = ()>) {
         let attend = |stream| {
-            let (local, sandboxes) = (Arc::clone(&local), Arc::clone(&sandboxes));
-            async move { attend(stream, &local, &sandboxes).await }
+            let places = places.clone();
+            async move { attend(stream, &places).await }
         };
         self.0.serve(MAX_CONNECTIONS, attend, stop).await;
     }
 }
 
 /// Serves one client, one request after the other. A client that breaks the protocol is left.
-async fn attend(stream: UnixStream, local: &Local, sandboxes: &Sandboxes) {
+async fn attend(stream: UnixStream, places: &Places) {
     let (reader, mut sender) = stream.into_split();
     let mut receiver = Receiver::new(reader);
     while let Ok(Some(Frame { kind, payload })) = receiver.next().await {
         let answer = match kind {
-            Kind::Run => answer(&payload, &mut receiver, &mut sender, (local, sandboxes)).await,
-            Kind::Session => sessions(&payload, local).await,
-            Kind::Sandbox => sandboxes::answer(&payload, sandboxes).await,
+            Kind::Run => answer(&payload, &mut receiver, &mut sender, places).await,
+            Kind::Session => sessions(&payload, &places.local).await,
+            Kind::Sandbox => sandboxes::answer(&payload, &places.sandboxes).await,
             // Leftovers of a request that has ended.
             Kind::Stdin | Kind::StdinEnd | Kind::Cancel => continue,
             Kind::Accepted
@@ -117,7 +129,7 @@ async fn answer(
     payload: &[u8],
     receiver: &mut Receiver<OwnedReadHalf>,
     sender: &mut OwnedWriteHalf,
-    places: (&Local, &Sandboxes),
+    places: &Places,
 ) -> serde_json::Result<(Kind, Vec<u8>)> {
     let parsed = serde_json::from_slice::<Run>(payload).map_err(|error| Refusal::invalid(&error));
     let result = match parsed {
@@ -134,10 +146,11 @@ async fn execute(
     run: Run,
     receiver: &mut Receiver<OwnedReadHalf>,
     sender: &mut OwnedWriteHalf,
-    (local, sandboxes): (&Local, &Sandboxes),
+    places: &Places,
 ) -> Result<ExecutionResult, Refusal> {
-    decline_other_interpreter(&run, local)?;
-    decline_other_containers(&run, sandboxes)?;
+    decline_other_interpreter(&run, &places.local)?;
+    decline_other_containers(&run, &places.sandboxes)?;
+    decline_other_pyodide(&run, &places.pyodide)?;
     let (stdin_sender, stdin) = mpsc::channel(IN_FLIGHT);
     let (output, chunks) = mpsc::channel(IN_FLIGHT);
     let (cancel, cancelled) = watch::channel(false);
@@ -148,12 +161,12 @@ async fn execute(
         bridge: None,
     };
     let (fence, output_directory) = (Fence::from(run.fence), run.output_directory.clone());
-    let container = run.container.clone();
+    let (container, pyodide) = (run.container.clone(), run.pyodide.is_some());
     let request = run.request()?;
     if frame::send(sender, Kind::Accepted, &[]).await.is_err() {
         return Err(Refusal::gone());
     }
-    let containers = sandboxes.containers();
+    let containers = places.sandboxes.containers();
     let running: Running<'_> = match &container {
         Some(InContainer {
             kept: Some(wanted), ..
@@ -161,7 +174,10 @@ async fn execute(
         Some(InContainer { engine, .. }) => {
             containers.run_in(*engine, (&request, fence), output_directory, connection)
         }
-        None => Backend::run(local, &request, fence, output_directory, connection),
+        None => {
+            let backend: &dyn Backend = if pyodide { &*places.pyodide } else { &*places.local };
+            backend.run(&request, fence, output_directory, connection)
+        }
     };
     let forwarding = forward(chunks, sender);
     let hearing = hear(receiver, stdin_sender, cancel);
@@ -207,6 +223,18 @@ fn decline_other_containers(run: &Run, sandboxes: &Sandboxes) -> Result<(), Refu
     Err(Refusal {
         reason: Reason::Declined,
         message: "the engine is set up for other containers".to_owned(),
+        hint: "restart the engine, or pass `--no-engine`".to_owned(),
+    })
+}
+
+/// A client with another Pyodide runs it itself.
+fn decline_other_pyodide(run: &Run, pyodide: &Pyodide) -> Result<(), Refusal> {
+    if run.pyodide.as_ref().is_none_or(|mark| *mark == pyodide.mark()) {
+        return Ok(());
+    }
+    Err(Refusal {
+        reason: Reason::Declined,
+        message: "the engine is set up for another Pyodide".to_owned(),
         hint: "restart the engine, or pass `--no-engine`".to_owned(),
     })
 }

@@ -49,6 +49,8 @@ pub struct Run {
     pub interpreter: Option<PathBuf>,
     /// The container that it runs in, where it is not in the engine's own fence.
     pub container: Option<InContainer>,
+    /// The mark of the client's Pyodide, if it runs there; an engine with another declines.
+    pub pyodide: Option<String>,
     /// Where the files go that the program leaves for its caller.
     pub output_directory: Option<PathBuf>,
     /// Whether output is sent while the program runs.
@@ -325,6 +327,7 @@ impl Run {
             fence,
             interpreter: None,
             container: None,
+            pyodide: None,
             output_directory: None,
             stream: false,
             stdin: false,

@@ -27,9 +27,6 @@ use private::Private;
 /// Threads that wait for slow system calls, for standard input and for output.
 const MAX_BLOCKING_THREADS: usize = 8;
 
-/// Interpreters of Pyodide that wait for code, once some was run there.
-const SPARES: usize = 1;
-
 /// How often others are given the chance to let go of the backend.
 const MAX_YIELDS: usize = 1000;
 
@@ -57,7 +54,7 @@ pub(crate) fn run(args: &McpArgs, context: &Context) -> anyhow::Result<ExitCode>
         scope: args.user.clone().unwrap_or_else(Scope::local),
         backend: Arc::new(backend(context)?),
         containers: Arc::new(container::ready(context)?),
-        pyodide: Arc::new(pyodide::pyodide(SPARES, context)?),
+        pyodide: Arc::new(pyodide::kept(context)?),
         skills: skills::all(None, context)?.map(Arc::new),
         named: args
             .workspace
@@ -100,7 +97,9 @@ fn own_session() -> Option<SessionId> {
 
 impl Server<'_> {
     fn kernel(&self, workspaces: Workspaces) -> anyhow::Result<Kernel> {
-        let places = (self.containers.clone() as _, self.pyodide.clone() as _);
+        let (pyodide, local) = (self.pyodide.clone(), self.backend.clone());
+        let pyodide = pyodide::or_local(pyodide, local, self.context)?;
+        let places = (self.containers.clone() as _, pyodide);
         let skills = self.skills.clone();
         kernel::build(self.backend.clone(), places, skills, workspaces, self.context)
     }

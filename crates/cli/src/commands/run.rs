@@ -10,12 +10,11 @@ use ringfence_runtime::container::Flavor;
 use ringfence_runtime::execute::{Order, execute};
 use ringfence_runtime::kernel::{Caller, Surface, place};
 use ringfence_runtime::local::{Chunk, Connection, Stream, Warmth, notice, session_ended};
-use ringfence_runtime::pyodide::Pyodide;
 use ringfence_runtime::skills::{Gatekeeper, Skills, bridged};
 use tokio::sync::{mpsc, watch};
 
 use crate::args::RunArgs;
-use crate::backend::{Nearby, NearbyContainers};
+use crate::backend::{Nearby, NearbyContainers, NearbyPyodide};
 use crate::container;
 use crate::context::Context;
 use crate::exit::{self, Failure};
@@ -43,10 +42,15 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode>
         socket: socket.clone(),
         own: container::containers(context)?,
     };
-    let backend = Nearby {
+    let pyodide = Arc::new(NearbyPyodide {
+        socket: socket.clone(),
+        own: pyodide::once(context)?,
+    });
+    let backend = Arc::new(Nearby {
         socket,
         settings: local::settings(&plan.settings, Warmth::Cold, context)?,
-    };
+    });
+    let in_pyodide = pyodide::or_local(pyodide.clone(), backend.clone(), context)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -58,9 +62,8 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode>
         fence: plan.fence.into(),
         output_directory: plan.output_dir.clone(),
     };
-    let pyodide = Arc::new(pyodide::pyodide(0, context)?);
     let bridge = Bridge::of(&plan, context)?;
-    let places = (&backend, &containers, &*pyodide);
+    let places = (&*backend, &containers, &*in_pyodide);
     let result = runtime.block_on(execute(&rules, &order, async |order: &Order| {
         let running = async |connection| run_at(order, places, connection).await;
         match &bridge {
@@ -74,7 +77,10 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode>
     }));
     runtime.block_on(async {
         containers.own.close().await;
-        pyodide::close(pyodide).await;
+        drop(in_pyodide);
+        if let Some(pyodide) = Arc::into_inner(pyodide) {
+            pyodide::end(pyodide.own).await;
+        }
         if let Some(bridge) = bridge {
             bridge.skills.close().await;
         }
@@ -122,7 +128,7 @@ impl Bridge {
 /// Runs the order where it shall run.
 async fn run_at(
     order: &Order,
-    (nearby, containers, pyodide): (&Nearby, &NearbyContainers, &Pyodide),
+    (nearby, containers, pyodide): (&Nearby, &NearbyContainers, &dyn Backend),
     connection: Connection,
 ) -> Result<ExecutionResult, Error> {
     let output_directory = order.output_directory.clone();

@@ -11,7 +11,7 @@ use ringfence_policy::Scope;
 use ringfence_runtime::container::Sandboxes;
 use ringfence_runtime::local::{Local, Warmth};
 use ringfence_server::gateway;
-use ringfence_server::listener::Listener;
+use ringfence_server::listener::{Listener, Places};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -19,7 +19,7 @@ use crate::args::ServeArgs;
 use crate::commands::console::Served;
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::{container, high, kernel, local};
+use crate::{container, high, kernel, local, pyodide};
 
 /// Threads that wait for slow system calls, such as taking a large file system apart.
 const MAX_BLOCKING_THREADS: usize = 8;
@@ -50,6 +50,11 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
         let mut terminate = signal(SignalKind::terminate())?;
         let backend = Arc::new(Local::new(settings));
         let sandboxes = Arc::new(Sandboxes::new(container::ready(context)?));
+        let places = Places {
+            local: Arc::clone(&backend),
+            sandboxes: Arc::clone(&sandboxes),
+            pyodide: Arc::new(pyodide::kept(context)?),
+        };
         backend
             .warm_up(&Scope::local(), None)
             .await
@@ -67,7 +72,7 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
             stopping.send_replace(true);
         };
         tokio::join!(
-            listener.serve(Arc::clone(&backend), Arc::clone(&sandboxes), stop),
+            listener.serve(&places, stop),
             gateways.serve(&approvals, until(stopped.clone())),
             sandboxes.sweep(),
             async {
@@ -77,6 +82,8 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
             },
         );
         drop((listener, gateways));
+        let Places { pyodide, .. } = places;
+        pyodide::close(pyodide).await;
         if let Some(sandboxes) = Arc::into_inner(sandboxes) {
             sandboxes.close().await;
         }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::args::ToolArgs;
-use crate::backend::{Nearby, NearbyContainers};
+use crate::backend::{Nearby, NearbyContainers, NearbyPyodide};
 use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::exit::{self, Failure};
@@ -34,11 +34,15 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
         socket: socket.clone(),
         own: container::containers(context)?,
     });
+    let pyodide = Arc::new(NearbyPyodide {
+        socket: socket.clone(),
+        own: pyodide::once(context)?,
+    });
     let backend = Arc::new(Nearby { socket, settings });
     let workspaces = kernel::workspaces(args.workspace.as_deref(), context)?;
-    let pyodide = Arc::new(pyodide::pyodide(0, context)?);
     let skills = skills::all(None, context)?.map(Arc::new);
-    let places = (containers.clone() as _, pyodide.clone() as _);
+    let in_pyodide = pyodide::or_local(pyodide.clone(), backend.clone(), context)?;
+    let places = (containers.clone() as _, in_pyodide);
     let kernel = kernel::build(backend, places, skills.clone(), workspaces, context)?;
     let Some(name) = &args.name else {
         list(&kernel, args.json, context.ui)?;
@@ -58,7 +62,9 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
     drop(kernel);
     runtime.block_on(async {
         containers.own.close().await;
-        pyodide::close(pyodide).await;
+        if let Some(pyodide) = Arc::into_inner(pyodide) {
+            pyodide::end(pyodide.own).await;
+        }
         if let Some(skills) = skills {
             skills.close().await;
         }

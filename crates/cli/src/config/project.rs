@@ -216,9 +216,11 @@ fn skill(key: &str, value: &Value, present: &Value) -> Option<&'static str> {
             return None;
         }
         "skills.sandbox.timeout_seconds" | "skills.sandbox.memory_limit_mb" => return None,
+        "skills.sandbox.pool_size" => return None,
         "skills.sandbox.enabled" => (value == true, "it would run programs with less of the fence"),
         "skills.sandbox.blocked_imports" => (holds_all(value, present), "it would let more modules through"),
         "skills.sandbox.deno_path" => (false, "it names a program that is started with your rights"),
+        "skills.sandbox.packages" => (false, "it names files of yours that programs could read"),
         "skills.sandbox.directory" => (
             false,
             "it names a place that programs are taken from, and written to with your rights",

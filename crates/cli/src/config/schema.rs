@@ -500,7 +500,7 @@ pub(crate) struct ServerHeader {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct SkillSandbox {
-    /// `false` runs code without the sandbox: for development only.
+    /// `false` runs what is meant for Pyodide in the local fence, and says so in each result: for development only.
     pub(crate) enabled: bool,
     /// Seconds until a call is killed.
     #[schemars(with = "values::Duration")]
@@ -513,6 +513,12 @@ pub(crate) struct SkillSandbox {
     pub(crate) blocked_imports: Vec<String>,
     /// Where `ringfence setup deno` puts Deno and Pyodide (default: in the state directory).
     pub(crate) directory: Option<PathBuf>,
+    /// A directory of wheels that programs can import: those of Pyodide's distribution, checked by their digests, and other
+    /// pure Python ones.
+    pub(crate) packages: Option<PathBuf>,
+    /// Interpreters that wait for the next program in an engine, or for the next of an MCP client, for ten minutes after one. Each
+    /// takes about 200 MiB.
+    pub(crate) pool_size: u32,
 }
 
 impl Default for SkillSandbox {
@@ -524,6 +530,8 @@ impl Default for SkillSandbox {
             deno_path: PathBuf::from("deno"),
             blocked_imports: values::texts(ringfence_runtime::imports::PYODIDE_BLOCKLIST),
             directory: None,
+            packages: None,
+            pool_size: 1,
         }
     }
 }

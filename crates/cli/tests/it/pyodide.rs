@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::mcp::{Client, text};
-use crate::support::{Dir, Output, finish};
+use crate::support::{Dir, Output, eventually, finish};
 use crate::world::{World, repository};
 
 /// Where `cargo xtask setup` has Deno and Pyodide installed.
@@ -350,9 +350,113 @@ fn what_is_spoilt_in_javascript_stays_in_the_run() {
 #[test]
 fn an_interpreter_that_dies_is_no_success() {
     let pyodide = Pyodide::new();
-    let result = pyodide.result("import os\nos._exit(0)");
+    // The scanner that is written in C goes deeper than JavaScript's stack.
+    let result = pyodide.result("import json\njson.loads('[' * 100_000)");
     assert_eq!(result["meta"]["outcome"], "unknown", "{result}");
     assert_ne!(result["exit_code"], 0);
+}
+
+#[test]
+fn a_program_that_leaves_at_once_has_its_status() {
+    let pyodide = Pyodide::new();
+    let code = "import os\ntry:\n    print('before', flush=True)\n    os._exit(7)\nfinally:\n    print('after', flush=True)";
+    let result = pyodide.result(code);
+    assert_eq!(result["meta"]["outcome"], "exited", "{result}");
+    assert_eq!(result["exit_code"], 7, "{result}");
+    assert_eq!(result["stdout"], "before\n", "{result}");
+}
+
+#[test]
+fn classes_and_c_functions_lead_nowhere() {
+    let pyodide = Pyodide::new();
+    let walk = "import subprocess\nfound = [c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'Popen']\n\
+                print(found[0](['/bin/echo', 'ran'], stdout=-1).communicate()[0])";
+    let planted = pyodide.0.path("work/planted");
+    let system = format!(
+        "import ctypes\nstatus = ctypes.CDLL(None).system(b'touch {}')\nprint(status)\nraise SystemExit(status != 0)",
+        planted.display()
+    );
+    let outside = |code: &str| finish(pyodide.0.program("/usr/bin/python3").args(["-c", code]), b"");
+    assert_eq!(outside(walk).ok(), "b'ran\\n'\n");
+    assert_eq!(outside(&system).ok(), "0\n");
+    fs::remove_file(&planted).unwrap();
+    for (code, why) in [(walk, "does not support processes"), (&*system, "")] {
+        let inside = pyodide.result(code);
+        assert_ne!(inside["exit_code"], 0, "{inside}");
+        assert!(inside["stderr"].as_str().unwrap().contains(why), "{inside}");
+    }
+    assert!(!planted.exists());
+}
+
+#[test]
+fn packages_of_a_directory_can_be_imported() {
+    let pyodide = Pyodide::new();
+    pyodide
+        .0
+        .write("work/greet.py", "def hello():\n    return 'hello'\n");
+    fs::create_dir(pyodide.0.path("work/wheels")).unwrap();
+    let wheel = "wheels/greet-1.0-py3-none-any.whl";
+    let mut zip = pyodide.0.program("/usr/bin/python3");
+    finish(zip.args(["-m", "zipfile", "-c", wheel, "greet.py"]), b"").ok();
+    let code = "import greet\nprint(greet.hello())";
+    let run = |wheels: &str| {
+        let mut command = pyodide.command(&["-c", code]);
+        finish(command.env("RINGFENCE_SKILLS_SANDBOX_PACKAGES", wheels), b"")
+    };
+    let without = pyodide.run(&["-c", code]);
+    assert!(without.stderr.contains("No module named 'greet'"), "{without:?}");
+    assert_eq!(run("wheels").ok(), "hello\n");
+    pyodide.0.write(
+        "work/wheels/fast-1.0-cp314-cp314-pyemscripten_2026_0_wasm32.whl",
+        "",
+    );
+    run("wheels").refused(125, "compiled code");
+}
+
+#[test]
+fn without_the_sandbox_the_local_fence_runs_it_and_says_so() {
+    let pyodide = Pyodide::new();
+    let code = "import json, os\nprint(os.uname().sysname)";
+    let mut command = pyodide.command(&["--json", "-c", code]);
+    let switched = [UNCHECKED, ("RINGFENCE_SKILLS_SANDBOX_ENABLED", "false")];
+    let output = finish(command.envs(switched), b"");
+    let result: Value = serde_json::from_str(&output.stdout).unwrap();
+    assert_eq!(result["stdout"], "Linux\n", "{result}");
+    assert_eq!(result["meta"]["runtime"], "local", "{result}");
+    assert_eq!(result["meta"]["isolation"]["seccomp"], "fence", "{result}");
+    let warnings = result["meta"]["warnings"].to_string();
+    assert!(warnings.contains("NOT IN PYODIDE"), "{result}");
+    assert_eq!(pyodide.result(code)["stdout"], "Emscripten\n");
+}
+
+/// An engine runs it, and keeps interpreters ready for whoever comes; one that is set up otherwise is not used.
+#[test]
+fn an_engine_keeps_one_ready() {
+    let world = World::before_engine();
+    let config = format!(
+        "[skills.sandbox]\ndirectory = '{}'\ntimeout_seconds = 60\n",
+        installed().display()
+    );
+    world.dir.write("config/ringfence/ringfence.toml", config);
+    world.start_engine();
+    let left = "open('/output/r', 'w').write('x')";
+    world.run(["--runtime", "pyodide", "-o", "out", "-c", left]).ok();
+    assert_eq!(fs::read_to_string(world.dir.path("work/out/r")).unwrap(), "x");
+    eventually("an interpreter is ready", || {
+        let args = ["--runtime", "pyodide", "--stdin", "-", "-c", "print(input())"];
+        let run = world.call(args).stdin("in\n").json();
+        assert_eq!(run.stdout(), "in\n", "{run:#?}");
+        run.get("meta.warm") == true
+    });
+    let other = [("RINGFENCE_SKILLS_SANDBOX_DIRECTORY", world.dir.path("work"))];
+    let elsewhere = finish(
+        world
+            .command(&[], ["run", "--runtime", "pyodide", "-c", "1"])
+            .envs(other),
+        b"",
+    );
+    elsewhere.refused(125, "Deno and Pyodide are not installed");
+    world.close();
 }
 
 #[test]

@@ -36,6 +36,14 @@ pub enum RunError {
         /// Why.
         source: io::Error,
     },
+    /// A package cannot be loaded.
+    #[error("cannot use {} as a package: {source}", .path.display())]
+    Packages {
+        /// Which, or the directory of all.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// More than is copied.
     #[error("the files to be copied into Pyodide's memory hold more than {0} bytes")]
     TooMuch(u64),
@@ -62,6 +70,9 @@ impl RunError {
                 "use the local runtime: set SANDBOX_TYPE=local or pass `--runtime local`"
             }
             Self::File { .. } | Self::TooMuch(_) => "mount less, or use the local runtime",
+            Self::Packages { .. } => {
+                "keep wheels of Pyodide's own distribution there, or pure Python ones (`skills.sandbox.packages`)"
+            }
             Self::NotWritten { .. } => {
                 "check that the directory can be written (`skills.sandbox.directory`) and its disk is not full"
             }
@@ -83,6 +94,7 @@ impl From<RunError> for backend::Error {
             RunError::Snapshot(_)
             | RunError::NotReady(_)
             | RunError::NotWritten { .. }
+            | RunError::Packages { .. }
             | RunError::OutputDirectory(_) => R::Failed,
         };
         Self {

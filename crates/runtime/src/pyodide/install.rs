@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use ringfence_policy::{EnvName, Limits, Outcome, Request, Timeout};
 use sha2::{Digest, Sha256, Sha512};
 
-use super::{RunError, Settings, worker};
+use super::{RunError, Settings, packages, worker};
 use crate::local::{Connection, Fence, Local, PrivateDirectory};
 
 const WORKER: &str = include_str!("../../pyodide/worker.js");
@@ -40,7 +40,7 @@ const PYODIDE: Package = Package {
     sha512: "0YvXxEhfEdpLfb/XkM2BFAeMROq0iMUX2bzzH9pOttyMcWkwq+HbE5uyuGD82LN7y2q+SNvi/6V5JEsOlD2R1A==",
 };
 
-/// Deno for this machine, where there is a pinned one.
+/// Deno for this machine, where there is a pinned one. Only that for x86_64 Linux has been tried.
 const DENO: Option<Package> = if cfg!(all(
     target_os = "linux",
     target_arch = "x86_64",
@@ -50,6 +50,28 @@ const DENO: Option<Package> = if cfg!(all(
         name: "@deno/linux-x64-glibc",
         version: "2.9.6",
         sha512: "3md4TKLCuzsLDmfOoC5KN7NAZaxSVkMgm64vg6foD00JBADCpYS2/5QqXfzgnP5ZQz3iLP9vBQJtEgc116OAoQ==",
+    })
+} else if cfg!(all(
+    target_os = "linux",
+    target_arch = "aarch64",
+    target_env = "gnu"
+)) {
+    Some(Package {
+        name: "@deno/linux-arm64-glibc",
+        version: "2.9.5",
+        sha512: "IuYjsz9PGl7CJcNXMuN27KNDB8Q40brK3SG3l+TXMDVW61ZKwcn0fQHBHnXFiiygEwI8by/fKnASEluhZB1atw==",
+    })
+} else if cfg!(all(target_os = "macos", target_arch = "aarch64")) {
+    Some(Package {
+        name: "@deno/darwin-arm64",
+        version: "2.9.5",
+        sha512: "SX98qSdBT1lw9x6NwGwx2xIayl1kRimdRnFohYlJ6nt3mLKzTKHHKQwQs5D2pEY7mbUGGbYe9brM2kfN75pPkg==",
+    })
+} else if cfg!(all(target_os = "macos", target_arch = "x86_64")) {
+    Some(Package {
+        name: "@deno/darwin-x64",
+        version: "2.9.5",
+        sha512: "gbdlxWZuAZFiJiZtTT00Mv/aC7f/31+pyqJGQKlZr5X33WeTo5B0GG+efcX3P1UZceRKHuPEAQ1B/M2oRt8r9Q==",
     })
 } else {
     None
@@ -63,6 +85,7 @@ pub(super) struct Installed {
     pub(super) worker: PathBuf,
     pub(super) guest: PathBuf,
     pub(super) snapshot: PathBuf,
+    pub(super) packages: Option<PathBuf>,
 }
 
 /// Why it could not be installed.
@@ -311,7 +334,10 @@ pub(super) async fn prepared(settings: &Settings, local: &Arc<Local>) -> Result<
     }
     let key = key(&deno);
     let own = |name: &str| directory.join(format!("{key}-{name}"));
+    let packages = settings.packages.as_deref();
+    let packages = packages.map(|packages| packages::copied(packages, &pyodide, directory));
     let installed = Installed {
+        packages: packages.transpose()?,
         worker: own("worker.js"),
         guest: own("guest.py"),
         snapshot: own("snapshot"),
@@ -343,7 +369,7 @@ fn key(deno: &Path) -> String {
 }
 
 /// Writes a file whole, or leaves the one that is there: its name tells its content.
-fn put(path: &Path, content: &[u8]) -> Result<(), RunError> {
+pub(super) fn put(path: &Path, content: &[u8]) -> Result<(), RunError> {
     if path.exists() {
         return Ok(());
     }

@@ -1,6 +1,6 @@
 //! Pyodide in Deno: CPython as WebAssembly, in a process that is granted nothing and stands in the local fence.
 //!
-//! - [`install`]: what it takes, pinned; [`message`]: the lines between a worker and us.
+//! - [`install`]: what it takes, pinned; [`packages`]: what programs can import beside; [`message`]: the lines between a worker and us.
 //! - [`worker`]: a Deno process that is ready for one program; [`spares`]: those that wait.
 //! - [`run`]: one program from its request to its result; [`carrier`]: its bridge; [`files`]: what it finds and leaves in its
 //!   memory.
@@ -10,6 +10,7 @@ mod error;
 mod files;
 pub mod install;
 mod message;
+mod packages;
 mod run;
 mod spares;
 mod worker;
@@ -35,6 +36,8 @@ pub struct Settings {
     pub directory: PathBuf,
     /// The Deno to use instead of that of the directory.
     pub deno: Option<PathBuf>,
+    /// A directory of wheels that programs can import.
+    pub packages: Option<PathBuf>,
     /// How many workers wait for their program, once there was a first one.
     pub spares: usize,
     /// The fence that Deno runs in.
@@ -50,6 +53,13 @@ pub struct Pyodide {
     spares: Spares,
 }
 
+impl Settings {
+    /// A mark of what an engine must have in common with its client.
+    fn mark(&self) -> String {
+        format!("{:?}", (&self.directory, &self.deno, &self.packages))
+    }
+}
+
 impl Pyodide {
     /// Sets it up.
     pub fn new(settings: Settings) -> Self {
@@ -60,6 +70,11 @@ impl Pyodide {
             local,
             installed: OnceCell::new(),
         }
+    }
+
+    /// Tells whether another would run programs as this one does: then it has the same.
+    pub fn mark(&self) -> String {
+        self.settings.mark()
     }
 
     /// Runs a request in a worker of its own, which is gone when this ends.

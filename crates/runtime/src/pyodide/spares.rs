@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringfence_policy::Bytes;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::RunError;
@@ -28,13 +29,22 @@ struct Spare {
     key: Key,
     worker: Worker,
     since: Instant,
+    /// Its keeper waits for the end of this.
+    _kept: oneshot::Sender<()>,
 }
 
-/// Workers that wait, the one that has waited longest first.
+/// Workers that wait, the one that has waited longest first, and the kinds of those that are being started.
+#[derive(Debug, Default)]
+struct Waiting {
+    spares: VecDeque<Spare>,
+    starting: Vec<Key>,
+}
+
+/// The workers that wait.
 #[derive(Debug)]
 pub(super) struct Spares {
     most: usize,
-    waiting: Arc<Mutex<VecDeque<Spare>>>,
+    waiting: Arc<Mutex<Waiting>>,
     /// The processes of all workers.
     processes: Arc<tokio::sync::Mutex<JoinSet<()>>>,
     /// What starts spares, and ends them.
@@ -66,35 +76,19 @@ impl Spares {
             .map(|worker| (worker, false))
     }
 
-    /// Starts a worker for the next program of this kind, off the caller's path.
+    /// Starts workers for the next programs of this kind, off the caller's path.
     pub(super) fn refill(&self, key: Key, installed: &Installed, local: &Arc<Local>) {
-        if self.most == 0 {
-            return;
-        }
-        let (waiting, most) = (Arc::clone(&self.waiting), self.most);
-        let (processes, installed, local) =
-            (Arc::clone(&self.processes), installed.clone(), Arc::clone(local));
         let mut keepers = lock(&self.keepers);
         while keepers.try_join_next().is_some() {}
-        keepers.spawn(async move {
-            // One that cannot be started is started, and its error told, when it is needed.
-            let Ok(worker) = start((key, Start::Warm), &installed, &local, &processes).await else {
-                return;
-            };
-            let over = {
-                let mut waiting = lock(&waiting);
-                waiting.push_back(Spare {
-                    key,
-                    worker,
-                    since: Instant::now(),
-                });
-                (waiting.len() > most).then(|| waiting.pop_front()).flatten()
-            };
-            end(over).await;
-            tokio::time::sleep(IDLE).await;
-            let idle = lock(&waiting).pop_front_if(|spare| spare.since.elapsed() >= IDLE);
-            end(idle).await;
-        });
+        for _ in 0..lock(&self.waiting).missing(key, self.most) {
+            let (waiting, most) = (Arc::clone(&self.waiting), self.most);
+            let (processes, installed, local) =
+                (Arc::clone(&self.processes), installed.clone(), Arc::clone(local));
+            keepers.spawn(async move {
+                let started = start((key, Start::Warm), &installed, &local, &processes).await;
+                keep(started, key, most, &waiting).await;
+            });
+        }
     }
 
     /// Ends every worker, and waits until nothing is left.
@@ -102,11 +96,53 @@ impl Spares {
         let mut keepers = std::mem::take(&mut *lock(&self.keepers));
         keepers.shutdown().await;
         let waiting = std::mem::take(&mut *lock(&self.waiting));
-        for spare in waiting {
+        for spare in waiting.spares {
             end(Some(spare)).await;
         }
         let mut processes = self.processes.lock().await;
         while processes.join_next().await.is_some() {}
+    }
+}
+
+impl Waiting {
+    /// Counts those of a kind that are to be started, so that there are as many.
+    fn missing(&mut self, key: Key, most: usize) -> usize {
+        let waiting = self.spares.iter().map(|spare| spare.key);
+        let all = waiting.chain(self.starting.iter().copied());
+        let missing = most.saturating_sub(all.filter(|other| *other == key).count());
+        self.starting.extend(std::iter::repeat_n(key, missing));
+        missing
+    }
+
+    /// Takes one in that was started. The one that has waited longest goes if there are too many.
+    fn put(&mut self, started: Option<Spare>, key: Key, most: usize) -> Option<Spare> {
+        if let Some(at) = self.starting.iter().position(|other| *other == key) {
+            self.starting.swap_remove(at);
+        }
+        self.spares.extend(started);
+        (self.spares.len() > most)
+            .then(|| self.spares.pop_front())
+            .flatten()
+    }
+}
+
+/// Has a worker wait, until it is taken or has waited for too long.
+async fn keep(started: Result<Worker, RunError>, key: Key, most: usize, waiting: &Mutex<Waiting>) {
+    let (kept, gone) = oneshot::channel();
+    // One that cannot be started is started, and its error told, when it is needed.
+    let spare = started.ok().map(|worker| Spare {
+        key,
+        worker,
+        since: Instant::now(),
+        _kept: kept,
+    });
+    let over = lock(waiting).put(spare, key, most);
+    end(over).await;
+    if tokio::time::timeout(IDLE, gone).await.is_err() {
+        let idle = lock(waiting)
+            .spares
+            .pop_front_if(|spare| spare.since.elapsed() >= IDLE);
+        end(idle).await;
     }
 }
 
@@ -132,8 +168,8 @@ async fn end(spare: Option<Spare>) {
 }
 
 /// The one that has waited longest, and lives.
-fn take_waiting(waiting: &Mutex<VecDeque<Spare>>, key: Key) -> Option<Worker> {
-    let mut waiting = lock(waiting);
+fn take_waiting(waiting: &Mutex<Waiting>, key: Key) -> Option<Worker> {
+    let waiting = &mut lock(waiting).spares;
     waiting.retain(|spare| !spare.worker.is_over());
     let at = waiting.iter().position(|spare| spare.key == key)?;
     waiting.remove(at).map(|spare| spare.worker)

@@ -22,6 +22,7 @@ const PYODIDE: &str = "/opt/pyodide";
 const WORKER: &str = "/opt/worker.js";
 const GUEST: &str = "/opt/guest.py";
 const SNAPSHOT: &str = "/opt/snapshot";
+const PACKAGES: &str = "/opt/packages";
 
 /// What Deno is started with. It may read these files, and that ends before there is a program.
 const FLAGS: &[&str] = &[
@@ -93,8 +94,13 @@ impl Worker {
             Start::Cold => "cold",
             Start::Warm => "warm",
         };
-        let arguments = [mode, PYODIDE, SNAPSHOT, &mebibytes];
-        let files = [(&installed.snapshot, SNAPSHOT)];
+        let packages = installed.packages.as_ref().map(|packages| (packages, PACKAGES));
+        let named = packages.map_or("", |(_, named)| named);
+        let arguments = [mode, PYODIDE, SNAPSHOT, named, &mebibytes];
+        let files: Vec<_> = [(&installed.snapshot, SNAPSHOT)]
+            .into_iter()
+            .chain(packages)
+            .collect();
         let request = request(installed, &arguments, &files, memory).map_err(unusable)?;
         Ok(Self::spawn(request, fence, local, tasks))
     }
@@ -261,7 +267,7 @@ fn request(
         .chain(files)
         .map(|(host, guest)| Mount::new((*host).clone(), guest, Access::ReadOnly))
         .collect::<Result<_, _>>()?;
-    let readable = [PYODIDE, SNAPSHOT, GUEST].join(",");
+    let readable = [PYODIDE, SNAPSHOT, GUEST, PACKAGES].join(",");
     let allowed = format!("--allow-read={readable}");
     let words = [DENO]
         .into_iter()

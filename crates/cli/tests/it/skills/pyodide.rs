@@ -139,6 +139,23 @@ to_js(b'1').constructor.prototype.toBase64 = create_proxy(lambda *rest: text)
 }
 
 #[test]
+fn what_a_program_makes_of_its_own_end_is_its_own_business() {
+    let code = "
+type(device).search_skills = lambda self, query='': ['forged']
+device.Probe.add = lambda a: 'forged'
+print(device.search_skills(), device.Probe.add(1))
+call('1', 'Probe.add', args=[1], kwargs={'minus': True})
+print(hear(), end='')
+call('2', '../probe')
+print(json.loads(hear())['data']['kind'])
+";
+    let run = raw("60s", code);
+    let expected =
+        "['forged'] forged\n{\"type\":\"result\",\"id\":\"1\",\"data\":{\"value\":0}}\nnot_found\n";
+    assert_eq!(run.stdout(), expected, "{run:#?}");
+}
+
+#[test]
 fn a_program_without_skills_has_no_bridge() {
     let world = world();
     let code = "print('device' in globals())";
