@@ -20,10 +20,9 @@ use crate::sys;
 
 /// How long a call waits for a warm interpreter before it gets a cold one.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long forking waits after a call has begun or ended, while there are spare guests: answers and short calls need the
-/// processor.
+/// How long forking waits after a call has ended, while there is a spare guest: the answer needs the processor.
 const BREATH: Duration = Duration::from_millis(2);
-/// How often spare guests are replaced that no call has used: others kill them, or there is no room for them.
+/// When guests are asked for again that could not be.
 const REFILL: Duration = Duration::from_millis(20);
 /// How often strays are looked for until there are none.
 const SWEEP: Duration = Duration::from_millis(2);
@@ -39,8 +38,8 @@ pub(super) struct Agent {
     calls: BTreeMap<u32, Call>,
     network: Network,
     newest: Option<u32>,
-    /// When spare guests are replaced.
-    refill_at: Instant,
+    /// When guests are forked in place of those that were used. Not while what used them runs: it needs the memory.
+    refill_at: Option<Instant>,
     /// What the kernel had killed for want of memory when no call ran.
     memory_kills: Option<u64>,
     /// Whether supervisors adopt what their guests leave; gVisor of 2022 knows no such thing.
@@ -60,7 +59,7 @@ impl Agent {
             calls: BTreeMap::new(),
             network: Network::default(),
             newest: None,
-            refill_at: Instant::now(),
+            refill_at: None,
             memory_kills: None,
             // What it does for the first process makes no difference. gVisor of 2022 says yes to the first process alone,
             // and cannot be asked what it is.
@@ -145,7 +144,7 @@ impl Agent {
         let patience = waiting.map(|call| call.since + PATIENCE);
         let sweep = self.sweeping.then(|| now + SWEEP);
         let calls = self.calls.values().filter_map(|call| call.next_event(now));
-        let refill = Some(self.refill_at).filter(|_| self.warm.lacks());
+        let refill = self.refill_at.filter(|_| self.warm.lacks());
         let others = sweep.into_iter().chain(refill).chain(self.network.next_event());
         calls.chain(patience).chain(others).min()
     }
@@ -296,7 +295,7 @@ impl Agent {
             if is_python && let Some(worker) = self.warm.take() {
                 call.runs(worker, Some(job(&start)), true, self.memory_kills);
                 call.feed(&mut self.channel);
-                self.refill_at = now + BREATH;
+                self.refill_at = None;
             } else if !self.warm.is_hidden() || (is_python && self.warm.is_there()) {
                 if now.duration_since(call.since) >= PATIENCE {
                     self.warm.give_up();
@@ -337,7 +336,7 @@ impl Agent {
             }
         });
         if self.calls.len() < before {
-            self.refill_at = now + BREATH;
+            self.refill_at = Some(now + BREATH);
         }
     }
 
@@ -347,9 +346,10 @@ impl Agent {
         if idle {
             self.memory_kills = family::memory_kills();
         }
-        if now >= self.refill_at || (idle && self.warm.is_out()) {
+        let due = self.refill_at.map_or(idle, |at| at <= now);
+        if self.warm.lacks() && (due || (idle && self.warm.is_out())) {
             self.warm.fill(0);
-            self.refill_at = now + REFILL;
+            self.refill_at = self.warm.lacks().then(|| now + REFILL);
         }
     }
 }

@@ -18,7 +18,7 @@ const NAME: &str = "pyodide-run";
 const ROUNDS: usize = 6;
 /// How long an interpreter may take until it waits for code.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A process that has used this little of the processor since the last look does nothing.
+/// How often a process is looked at that seems to wait, and when again.
 const PAUSE: Duration = Duration::from_millis(100);
 const LOOKS: usize = 4;
 
@@ -68,6 +68,7 @@ pub(super) fn runs(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
             waited.push(elapsed);
             waiting(&deno).await?;
             snapshots.push(run(&cold, &print).await?.0);
+            waiting(&deno).await?;
             peers.push(time(&mut plain)?);
         }
         cold.close().await?;

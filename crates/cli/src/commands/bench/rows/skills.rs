@@ -31,7 +31,7 @@ for value in range(500):
     since = perf_counter()
     assert device.Bench.same(value) == value
     times.append((perf_counter() - since) * 1000)
-print(times)
+print([round(time, 4) for time in times])
 ";
 
 /// The same lines over a socket between two plain Pythons, with nothing in between.
