@@ -64,7 +64,7 @@ fn skills(place: &Place) -> anyhow::Result<PathBuf> {
 }
 
 /// Where programs call functions, and what that should take.
-const RUNTIMES: [(&str, Option<f64>); 2] = [("local", Some(0.15)), ("pyodide", Some(0.5))];
+const RUNTIMES: [(&str, Option<f64>); 3] = [("local", Some(0.15)), ("pyodide", Some(0.5)), ("docker", None)];
 
 /// One call of a function, from the program's line to its answer.
 pub(super) fn call(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
@@ -95,7 +95,15 @@ pub(super) fn call(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
 fn called_in(place: &Place, runtime: &str) -> anyhow::Result<Vec<f64>> {
     let directory = skills(place)?;
     let directory = directory.to_str().context("the name of a directory is no text")?;
-    let args = ["run", "--no-engine", "--json", "--runtime", runtime];
+    let args = [
+        "run",
+        "--no-engine",
+        "--json",
+        "--timeout",
+        "60s",
+        "--runtime",
+        runtime,
+    ];
     let args = [&args[..], &["--skills", directory, "-c", PROGRAM]].concat();
     let mut command = place.ringfence("bridge", &args);
     command.env("RINGFENCE_SKILLS_SANDBOX_DIRECTORY", &place.pyodide.directory);
