@@ -6,12 +6,13 @@ use std::process::ExitCode;
 
 use ringfence_runtime::local::Warmth;
 use ringfence_runtime::probe::{self, Layer, Report, Situation, Status};
+use ringfence_runtime::pyodide::{Settings, install};
 
 use crate::args::DoctorArgs;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::ui::{Tone, Ui, visible};
-use crate::{container, high, local};
+use crate::{container, high, local, pyodide};
 
 pub(crate) fn run(args: &DoctorArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let settings = local::settings(&high::settings(None, context)?, Warmth::Cold, context)?;
@@ -21,6 +22,7 @@ pub(crate) fn run(args: &DoctorArgs, context: &Context) -> anyhow::Result<ExitCo
     let image = container::image("sandbox.docker.image", &context.config()?.sandbox.docker.image)?;
     let surroundings = container::surroundings(context);
     let mut report = runtime.block_on(probe::examine(&settings, &surroundings, &image));
+    report.layers.push(pyodide_layer(&pyodide::settings(0, context)?));
     report.layers.extend(directories(context));
     if args.json {
         context.ui.out(serde_json::to_string_pretty(&report)? + "\n")?;
@@ -28,6 +30,17 @@ pub(crate) fn run(args: &DoctorArgs, context: &Context) -> anyhow::Result<ExitCo
         context.ui.out(readable(&report, context.ui))?;
     }
     Ok(ExitCode::from(u8::from(report.situation == Situation::None)))
+}
+
+/// Whether programs can run in Pyodide.
+fn pyodide_layer(settings: &Settings) -> Layer {
+    match install::found(settings) {
+        Ok([deno, pyodide]) => Layer::ok("pyodide", format!("{} in {}", pyodide.display(), deno.display())),
+        Err(error) => Layer {
+            fix: Some(error.hint().to_owned()),
+            ..Layer::info("pyodide", error.to_string())
+        },
+    }
 }
 
 /// The directories that Ringfence keeps things in.

@@ -32,6 +32,7 @@ const LAYERS: &[&str] = &[
     "docker",
     "podman",
     "gvisor",
+    "pyodide",
     "state directory",
     "runtime directory",
 ];
@@ -100,6 +101,21 @@ fn a_container_engine_is_found_where_runs_find_it() {
 }
 
 /// What a run of Python in the same world says that it was held by.
+#[test]
+fn pyodide_is_told_of_where_runs_look_for_it() {
+    let world = World::here();
+    let missing = layer(&report(&world), "pyodide").clone();
+    assert_eq!(missing["status"], "info", "{missing}");
+    assert_eq!(missing["fix"], "run `ringfence setup deno`");
+    let config = format!(
+        "[skills.sandbox]\ndirectory = '{}'\n",
+        crate::pyodide::installed().display()
+    );
+    world.dir.write("config/ringfence/ringfence.toml", config);
+    let found = layer(&report(&world), "pyodide").clone();
+    assert_eq!(found["status"], "ok", "{found}");
+}
+
 fn isolation(world: &World) -> Value {
     world.json(["-c", "print(1)"]).result["meta"]["isolation"].clone()
 }

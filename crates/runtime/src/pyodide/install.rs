@@ -318,20 +318,28 @@ async fn on_host(
     }
 }
 
-/// What is installed, with a snapshot, which is made if it is not there.
-pub(super) async fn prepared(settings: &Settings, local: &Arc<Local>) -> Result<Installed, RunError> {
+/// Deno and Pyodide, where they are installed.
+///
+/// # Errors
+/// If one of them is not there.
+pub fn found(settings: &Settings) -> Result<[PathBuf; 2], RunError> {
     let directory = &settings.directory;
     let deno = match (&settings.deno, DENO) {
         (Some(path), _) => path.clone(),
         (None, Some(package)) => directory.join(package.directory()).join("deno"),
         (None, None) => directory.join("deno"),
     };
-    let pyodide = directory.join(PYODIDE.directory());
-    for path in [&deno, &pyodide] {
-        if !path.exists() {
-            return Err(RunError::NotInstalled(path.clone()));
-        }
+    let found = [deno, directory.join(PYODIDE.directory())];
+    match found.iter().find(|path| !path.exists()) {
+        Some(missing) => Err(RunError::NotInstalled(missing.clone())),
+        None => Ok(found),
     }
+}
+
+/// What is installed, with a snapshot, which is made if it is not there.
+pub(super) async fn prepared(settings: &Settings, local: &Arc<Local>) -> Result<Installed, RunError> {
+    let directory = &settings.directory;
+    let [deno, pyodide] = found(settings)?;
     let key = key(&deno);
     let own = |name: &str| directory.join(format!("{key}-{name}"));
     let packages = settings.packages.as_deref();
