@@ -40,6 +40,15 @@ impl Server {
         self.heard.lock().unwrap().len()
     }
 
+    /// Everything that it heard first, as text.
+    pub(crate) fn text(&self) -> String {
+        let heard = self.heard.lock().unwrap();
+        heard
+            .iter()
+            .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+            .collect()
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}/page", self.port)
     }

@@ -7,6 +7,7 @@ mod pyodide;
 mod reach;
 mod servers;
 
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
@@ -118,6 +119,48 @@ fn files_are_loaded_anew_when_they_change() {
         run(&world, &[], code).stdout(),
         format!("2 ['One', 'Two', {names}]\n")
     );
+    world.close();
+}
+
+#[test]
+fn a_program_that_runs_sees_no_change_of_a_file() {
+    let world = World::here();
+    let one = |number: u8| format!("class One:\n    def get(self) -> int:\n        return {number}\n");
+    put(&world.dir, "one.py", &one(1));
+    let code =
+        "print(device.One.get(), flush=True); input(); print(device.One.get(), hasattr(device, 'Two'))";
+    let options = [
+        "run",
+        "--skills",
+        "skills",
+        "--timeout",
+        "60s",
+        "--stdin",
+        "-",
+        "-c",
+        code,
+    ];
+    let mut running = world
+        .command(&[], options)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    world.watch(running.id());
+    let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
+    let mut next = || lines.next().unwrap().unwrap();
+    assert_eq!(next(), "1");
+    put(&world.dir, "one.py", &one(2));
+    put(
+        &world.dir,
+        "two.py",
+        "class Two:\n    def get(self) -> int:\n        return 2\n",
+    );
+    running.stdin.take().unwrap().write_all(b"go on\n").unwrap();
+    assert_eq!(next(), "1 False");
+    running.wait().unwrap();
+    let after = run(&world, &[], "print(device.One.get(), device.Two.get())");
+    assert_eq!(after.stdout(), "2 2\n", "{after:#?}");
     world.close();
 }
 

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Dir, Output};
-use crate::tools::Tools;
+use crate::mcp::Client;
+use crate::network::Server;
+use crate::support::{Dir, Output, finish};
 use crate::world::{Run, World, everywhere};
 
 const SERVER: &str = include_str!("server.py");
@@ -112,21 +113,24 @@ asyncio.run(main())
 
 #[test]
 fn a_server_says_when_its_tools_change() {
-    let tools = Tools::new("");
-    configure(&tools.dir, "", &[entry("s", "", "")]);
-    let has_grown = |tools: &Tools| {
-        let found = tools.ask("search_skills", json!({"query": "grown"}));
-        found["functions"]
-            .as_array()
-            .is_some_and(|found| !found.is_empty())
+    let world = World::here();
+    configure(&world.dir, "", &[entry("s", "", "")]);
+    let mut client = Client::greeted(&world, &[]);
+    let found = |client: &mut Client| {
+        let found = client.call("search_skills", &json!({"query": "grown"}));
+        found["structuredContent"]["functions"].as_array().unwrap().len()
     };
-    assert!(!has_grown(&tools));
-    let code = "
-print(device.s.grow(), 's.grown' in str(device.search_skills('grown')))
-";
-    let ran = tools.ask("run_code", json!({"code": code}));
+    assert_eq!(found(&mut client), 0);
+    let code = "print(device.s.grow(), 's.grown' in str(device.search_skills('grown')))";
     // What a program sees does not change while it runs.
-    assert_eq!(ran["stdout"], "grown False\n", "{ran:#}");
+    let told = client.python(code);
+    assert_eq!(told.lines().next(), Some("grown False"), "{told}");
+    assert_eq!(found(&mut client), 1);
+    // It is the same process still.
+    let told = client.python("print(device.s.count())");
+    assert_eq!(told.lines().next(), Some("2"), "{told}");
+    client.leave().well();
+    world.close();
 }
 
 #[test]
@@ -243,6 +247,36 @@ fn a_mute_server_takes_no_skill_along() {
     let warnings = run.get("meta.warnings").to_string();
     assert!(warnings.contains("mute: it did not say within"), "{warnings}");
     world.close();
+}
+
+#[test]
+fn a_server_over_http_is_shown_its_credential_and_nobody_else() {
+    let dir = Dir::new();
+    let server = Server::new();
+    let header = "{ header = 'Authorization', prefix = 'Bearer ', value_env = 'TOKEN' }";
+    let web = format!(
+        "[skills.servers.web]\nurl = '{}'\nheaders = [{header}]\n",
+        server.url()
+    );
+    configure(&dir, "", &[web]);
+    let mut listing = dir.command(["skills", "ls"]);
+    let listed = finish(listing.env("TOKEN", "secret-token"), b"");
+    // It answers, and speaks no MCP.
+    assert!(
+        listed.stderr.contains("web: its answer is no message"),
+        "{listed:?}"
+    );
+    let heard = server.text();
+    assert!(heard.starts_with("POST /page HTTP/1.1"), "{heard}");
+    assert!(heard.contains("authorization: Bearer secret-token"), "{heard}");
+    assert!(!format!("{listed:?}").contains("secret-token"), "{listed:?}");
+    // Without the variable nothing is asked.
+    let missing = dir.run(["skills", "ls"]);
+    assert!(
+        missing.stderr.contains("the variable `TOKEN` is not set"),
+        "{missing:?}"
+    );
+    assert_eq!(server.visits(), 1);
 }
 
 #[test]

@@ -328,3 +328,28 @@ async fn a_program_that_hangs_up_is_let_go() {
     world.program.shutdown().await.unwrap();
     assert_eq!(world.over().await, [""; 0]);
 }
+
+/// The clock goes on only while everybody waits for it, so that it shows the pace and nothing else.
+#[tokio::test(start_paused = true)]
+async fn calls_beyond_a_seconds_worth_wait_for_their_turn() {
+    let number = |number| std::num::NonZeroU32::new(number).unwrap();
+    let mut world = World::new(Rules {
+        max_calls: number(100),
+        calls_per_second: number(10),
+        ..Rules::of_tests()
+    });
+    let since = tokio::time::Instant::now();
+    let mut waited = Vec::new();
+    for count in 1..=31 {
+        world.call(&count.to_string(), "Notes.find", "a").await;
+        world.heard().await;
+        if [11, 21, 31].contains(&count) {
+            waited.push(since.elapsed().as_millis());
+        }
+    }
+    // A second's worth goes through at once; then each tenth of a second lets one call through.
+    let expected = [0, 1000, 2000];
+    for (waited, expected) in waited.iter().zip(expected) {
+        assert!(waited.abs_diff(expected) <= 50, "{waited} {expected}");
+    }
+}

@@ -174,6 +174,9 @@ impl Job {
     }
 }
 
+/// A request, and the credentials in it.
+type Message = (Request<Full<Bytes>>, Vec<String>);
+
 /// What sends messages, and hears what is answered.
 struct Post<'a> {
     site: &'a Site,
@@ -206,22 +209,24 @@ impl Post<'_> {
         let Site {
             url, guard, trust, ..
         } = self.site;
+        // Without its credentials nothing is begun.
+        let message = self.message(job).await?;
         let deadline = Instant::now() + PATIENCE;
         let log = AttemptLog::default();
         let stream = guard.connect(&url.host, url.port, deadline, &log).await;
         let stream = stream.map_err(|error| format!("{error} ({})", error.hint()))?;
         match url.scheme {
-            Scheme::Http => self.speak(stream, job).await,
+            Scheme::Http => self.speak(stream, message, job).await,
             Scheme::Https => {
                 let secured = timeout(PATIENCE, secure(stream, url, trust)).await;
                 let secured = secured.map_err(|_| "it did not answer in time".to_owned())?;
                 let stream = secured.map_err(|fault| fault.to_string())?;
-                self.speak(stream, job).await
+                self.speak(stream, message, job).await
             }
         }
     }
 
-    async fn speak<S>(&self, stream: S, job: &Job) -> Result<(), String>
+    async fn speak<S>(&self, stream: S, (message, secrets): Message, job: &Job) -> Result<(), String>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -230,7 +235,6 @@ impl Post<'_> {
         builder.max_buf_size(MAX_BUFFER);
         let handshake = builder.handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(broken)?;
-        let (message, secrets) = self.message(job).await?;
         let answer = async {
             let response = sender.send_request(message).await.map_err(broken)?;
             self.hear(response, job, &secrets).await
@@ -244,7 +248,7 @@ impl Post<'_> {
     }
 
     /// The message, and the credentials in it.
-    async fn message(&self, job: &Job) -> Result<(Request<Full<Bytes>>, Vec<String>), String> {
+    async fn message(&self, job: &Job) -> Result<Message, String> {
         let site = self.site;
         let mut message = Request::new(Full::new(Bytes::from(job.body.clone())));
         *message.method_mut() = job.method.clone();
