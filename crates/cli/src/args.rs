@@ -230,12 +230,12 @@ pub(crate) struct RunArgs {
     #[arg(
         long,
         value_name = "DIR",
-        conflicts_with_all = ["session", "unfenced"],
+        conflicts_with = "unfenced",
         help_heading = "Access"
     )]
     pub(crate) skills: Option<PathBuf>,
     /// Let the Python program call the tools of the configured MCP servers, as `device.Server.tool()`.
-    #[arg(long, conflicts_with_all = ["session", "unfenced"], help_heading = "Access")]
+    #[arg(long, conflicts_with = "unfenced", help_heading = "Access")]
     pub(crate) servers: bool,
     /// Refuse the run if a layer of the fence is missing (required), or report it (best-effort).
     #[arg(

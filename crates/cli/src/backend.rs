@@ -31,11 +31,8 @@ impl Backend for Nearby {
         Box::pin(async move {
             let mut connection = connection;
             let session = request.session.is_some();
-            // What answers on a bridge is in this process, and an engine does not carry it here.
-            let engine = connection.bridge.is_none();
-            if engine
-                && let (Some(mut client), Some(mut run)) =
-                    (connect(self.socket.as_deref()).await, self.wire(request, fence))
+            if let (Some(mut client), Some(mut run)) =
+                (connect(self.socket.as_deref()).await, self.wire(request, fence))
             {
                 run.output_directory.clone_from(&output_directory);
                 match client.run(run, connection).await {

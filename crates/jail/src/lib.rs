@@ -39,4 +39,4 @@ pub use agent::agent_main;
 pub use client::{Launcher, StartError};
 pub use landlock::abi as landlock_abi;
 pub use launcher::launcher_main;
-pub use pipes::{code_file, control_pair, hand_over, output_pipe};
+pub use pipes::{code_file, control_pair, hand_over, output_pipe, take_over};

@@ -32,6 +32,19 @@ pub fn hand_over(channel: BorrowedFd<'_>, descriptor: BorrowedFd<'_>) -> io::Res
     sys::send_message(channel, &[0], &[descriptor])
 }
 
+/// Takes over a descriptor that comes beside one byte on a channel.
+///
+/// # Errors
+/// If none comes, or, without blocking, not yet.
+pub fn take_over(channel: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let (_, descriptors) = sys::receive_message(channel, &mut [0])?;
+    let mut descriptors = descriptors.into_iter();
+    match (descriptors.next(), descriptors.next()) {
+        (Some(descriptor), None) => Ok(descriptor),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
 /// An anonymous file that holds `bytes`, to be handed to a launcher.
 ///
 /// # Errors

@@ -264,7 +264,13 @@ class Bridge:
             if not settled.done():
                 settled.set_result(None)
 
-        answer = self.begin(path, args, kwargs, lambda: loop.call_soon_threadsafe(wake))
+        def settle():
+            try:
+                loop.call_soon_threadsafe(wake)
+            except RuntimeError:
+                pass  # The loop is closed: nobody waits there any more.
+
+        answer = self.begin(path, args, kwargs, settle)
         self.listen(loop)
         try:
             await settled
@@ -287,17 +293,17 @@ class Bridge:
             self.channel.ignore(loop)
 
 
-def bridged(bridge, entry):
+def bridged(device, entry):
     """The function that stands for one of the host's."""
     import inspect
 
     path = entry["path"]
 
     def function(*args, **kwargs):
-        return bridge.call(path, args, kwargs)
+        return device._bridge().call(path, args, kwargs)
 
     async def aio(*args, **kwargs):
-        return await bridge.call_at_once(path, args, kwargs)
+        return await device._bridge().call_at_once(path, args, kwargs)
 
     def parameter(given):
         kind = getattr(inspect.Parameter, given["kind"].upper())
@@ -340,19 +346,29 @@ class Device:
     """
 
     def __init__(self, descriptor):
+        import _thread
+
+        self._opening = _thread.RLock()
+        self._process = posix.getpid()
         self._descriptor = descriptor
         self._open = None
 
     def _bridge(self):
-        if self._open is None:
-            self._open = Bridge(Channel(self._descriptor))
-        return self._open
+        with self._opening:
+            if self._open is None:
+                if posix.getpid() != self._process:
+                    raise RuntimeError("`device` belongs to the process that the program began in")
+                self._open = Bridge(self._channel())
+            return self._open
+
+    def _channel(self):
+        return Channel(self._descriptor)
 
     def _skills(self):
-        bridge, found = self._bridge(), {}
-        for entry in bridge.call("device.catalogue"):
+        found = {}
+        for entry in self._bridge().call("device.catalogue"):
             skill, _, name = entry["path"].partition(".")
-            found.setdefault(skill, {})[name] = bridged(bridge, entry)
+            found.setdefault(skill, {})[name] = bridged(self, entry)
         return {name: Skill(name, functions) for name, functions in found.items()}
 
     def __getattr__(self, name):

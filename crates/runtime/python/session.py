@@ -1,8 +1,8 @@
 """A session: one interpreter that evaluates pieces of code, each told on descriptor 3 and answered there.
 
 A message has its length in four bytes, then what is to be done in one.
-E, to evaluate: a number, the most bytes of a value that are wanted, whether a descriptor for standard input follows,
-and a job as worker.py reads it. The answer repeats the number, says the status, and how long the last expression's
+E, to evaluate: a number, the most bytes of a value that are wanted, which descriptors follow (1: standard input, 2: a
+bridge, see bridge.py), and a job as worker.py reads it. The answer repeats the number, says the status, and how long the last expression's
 value is as a text (all ones where there is none); the text, as far as it is wanted, follows its own length.
 F, to be forked, as the launcher has said or will say: a number. Answered the same way, but by the fork not at all.
 """
@@ -50,22 +50,64 @@ def number(data):
     return int.from_bytes(data, "little")
 
 
+def close(descriptor):
+    try:
+        posix.close(descriptor)
+    except OSError:
+        pass  # The code has done that itself.
+
+
+class Passing(Channel):
+    """A channel that goes with the last who uses it."""
+
+    def __del__(self):
+        close(self.descriptor)
+
+
+class Lasting(Device):
+    __doc__ = Device.__doc__
+
+    def _begin(self, descriptor):
+        """Calls go over this channel from here on. What the host offers is asked for anew."""
+        for name in [name for name in self.__dict__ if not name.startswith("_")]:
+            del self.__dict__[name]
+        self._process = posix.getpid()
+        self._descriptor = descriptor
+
+    def _channel(self):
+        if self._descriptor is None:
+            raise ConnectionError("functions of the host can be called only while an evaluation runs that has them")
+        descriptor, self._descriptor = self._descriptor, None
+        return Passing(descriptor)
+
+    def _end(self):
+        """Whoever still waits for an answer is told that none will come."""
+        with self._opening:
+            bridge, self._open = self._open, None
+            descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            close(descriptor)
+        if bridge is not None:
+            bridge.channel.close("the bridge to the host is closed: the evaluation has ended")
+            bridge.lose_all()
+
+
 def connect_stdin(descriptor):
     posix.dup2(descriptor, 0)
     posix.close(descriptor)
     sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
 
 
-def receive_stdin():
-    """Takes over the pipe that comes beside one byte on the channel."""
+def receive():
+    """Takes over the descriptor that comes beside one byte on the channel."""
     import _socket
 
     channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, 3)
     try:
-        descriptor = channel.recvmsg(1, _socket.CMSG_SPACE(4))[1][0][2]
+        descriptor = channel.recvmsg(1, _socket.CMSG_SPACE(4), _socket.MSG_CMSG_CLOEXEC)[1][0][2]
     finally:
         channel.detach()
-    connect_stdin(int.from_bytes(descriptor[:4], sys.byteorder))
+    return int.from_bytes(descriptor[:4], sys.byteorder)
 
 
 class Session:
@@ -79,6 +121,7 @@ class Session:
         self.mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, SIGNALS)
         self.flags = 0
         self.names = []
+        self.device = Lasting(None)
         self.main = type(sys)("__main__")
         self.main.__builtins__ = builtins
         sys.modules["__main__"] = self.main
@@ -125,12 +168,17 @@ class Session:
             return (130 if isinstance(error, KeyboardInterrupt) else 1), None
 
     def evaluate(self, message):
-        evaluation, wanted, stdin = message[:4], number(message[4:8]), message[8]
+        evaluation, wanted = message[:4], number(message[4:8])
+        stdin, bridge = message[8] & 1, message[8] & 2
         name, code, arguments, variables = parse_job(message[9:])
         status, text = 1, None
         try:
             if stdin:
-                receive_stdin()
+                connect_stdin(receive())
+            if bridge:
+                self.device._begin(receive())
+                # Who has a variable of that name keeps it.
+                self.main.__dict__.setdefault("device", self.device)
             set_variables(variables)
             sys.argv[:] = [name, *arguments]
             self.let_signals_in()
@@ -141,10 +189,17 @@ class Session:
         if posix.getpid() != self.process:
             # A child that the code forked, and that came back here: the session is its parent's.
             finish(status)
+        self.end_bridge()
         flush()
         if stdin:
             connect_stdin(posix.open("/dev/null", posix.O_RDONLY))
         self.answer(evaluation, status, text, wanted)
+
+    def end_bridge(self):
+        try:
+            self.device._end()
+        except BaseException as error:
+            complain(error)
 
     def let_signals_in(self):
         """What the handlers of those that have waited raise is no part of this evaluation."""

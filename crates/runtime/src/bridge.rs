@@ -5,6 +5,7 @@
 
 mod lines;
 mod message;
+mod passage;
 
 pub use lines::Lines;
 pub(crate) use message::check_shape;
@@ -39,6 +40,18 @@ pub struct Line {
 /// What says something on a bridge.
 #[derive(Debug, Clone)]
 pub struct Speaker(mpsc::Sender<Vec<u8>>);
+
+/// Two ends of which each says what the other hears: for who carries a bridge on.
+fn passage() -> (Duct, Duct) {
+    let (there, arrived) = mpsc::channel(IN_FLIGHT);
+    let (returned, back) = mpsc::channel(IN_FLIGHT);
+    let near = Duct { out: there, back };
+    let far = Duct {
+        out: returned,
+        back: arrived,
+    };
+    (near, far)
+}
 
 /// Both ends of a bridge.
 pub fn bridge() -> (Line, Duct) {
@@ -102,10 +115,12 @@ impl Duct {
         let backwards = async {
             while let Some(bytes) = back.recv().await {
                 if writer.write_all(&bytes).await.is_err() {
-                    break;
+                    back.close();
+                    // Who hears no more may have said something before, which is still to be read.
+                    return out.closed().await;
                 }
             }
-            // The program sees the end of it.
+            // The other side sees the end of it.
             let _ = writer.shutdown().await;
         };
         tokio::select! {

@@ -57,6 +57,7 @@ impl Client {
     pub async fn run(&mut self, mut run: Run, connection: Connection) -> Result<ExecutionResult, Error> {
         run.stream = connection.output.is_some();
         run.stdin = connection.stdin.is_some();
+        run.bridge = connection.bridge.is_some();
         let request = serde_json::to_vec(&run).map_err(Error::Answer)?;
         frame::send(&mut self.sender, Kind::Run, &request)
             .await
@@ -77,14 +78,26 @@ impl Client {
             stdin,
             output,
             cancelled,
-            bridge: _,
+            bridge,
         } = connection;
-        let talking = talk(&mut self.sender, stdin, cancelled);
+        let carrying = match bridge {
+            Some(bridge) => {
+                let handed = bridge.hand_over(self.sender.as_ref()).await;
+                Some(handed.map_err(Error::Broken)?)
+            }
+            None => None,
+        };
+        let carrying = async {
+            if let Some(carrying) = carrying {
+                carrying.await;
+            }
+        };
+        let talking = async { tokio::join!(talk(&mut self.sender, stdin, cancelled), carrying) };
         let listening = listen(&mut self.receiver, output);
         tokio::pin!(talking, listening);
         tokio::select! {
             result = &mut listening => result,
-            () = &mut talking => listening.await,
+            _ = &mut talking => listening.await,
         }
     }
 }

@@ -3,6 +3,8 @@
 use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedReadHalf;
 
 /// The longest payload. A request holds a program of up to 8 MiB, written as JSON.
 pub const MAX_PAYLOAD: usize = 64 * 1024 * 1024;
@@ -142,6 +144,13 @@ impl<R: AsyncRead + Unpin> Receiver<R> {
                 };
             }
         }
+    }
+}
+
+impl Receiver<OwnedReadHalf> {
+    /// What does not come as messages comes here. `None`: a part of it has been taken in with messages.
+    pub fn stream(&self) -> Option<&UnixStream> {
+        self.buffer.is_empty().then(|| self.stream.as_ref())
     }
 }
 

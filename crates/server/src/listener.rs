@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ringfence_policy::{ExecutionResult, Scope};
 use ringfence_runtime::backend::{Backend, InContainers as _, Running};
+use ringfence_runtime::bridge::Duct;
 use ringfence_runtime::container::Sandboxes;
 use ringfence_runtime::local::{Chunk, Connection, Error, Fence, Local, SessionInfo, Stream};
 use ringfence_runtime::pyodide::Pyodide;
@@ -161,11 +162,19 @@ async fn execute(
         bridge: None,
     };
     let (fence, output_directory) = (Fence::from(run.fence), run.output_directory.clone());
-    let (container, pyodide) = (run.container.clone(), run.pyodide.is_some());
+    let container = run.container.clone();
+    let (pyodide, bridged) = (run.pyodide.is_some(), run.bridge);
     let request = run.request()?;
     if frame::send(sender, Kind::Accepted, &[]).await.is_err() {
         return Err(Refusal::gone());
     }
+    let (bridge, carrying) = match bridged {
+        true => bridge(receiver)
+            .await
+            .map(|(end, carrying)| (Some(end), Some(carrying)))?,
+        false => (None, None),
+    };
+    let connection = Connection { bridge, ..connection };
     let containers = places.sandboxes.containers();
     let running: Running<'_> = match &container {
         Some(InContainer {
@@ -181,20 +190,35 @@ async fn execute(
     };
     let forwarding = forward(chunks, sender);
     let hearing = hear(receiver, stdin_sender, cancel);
-    tokio::pin!(running, forwarding, hearing);
-    // All three are looked after at once: a client that does not read must not stop the clock of its run.
-    let (mut result, mut forwarded, mut heard) = (None, false, false);
+    let carrying = async {
+        if let Some(carrying) = carrying {
+            carrying.await;
+        }
+    };
+    tokio::pin!(running, forwarding, hearing, carrying);
+    // All of them are looked after at once: a client that does not read must not stop the clock of its run.
+    let (mut result, mut forwarded, mut heard, mut carried) = (None, false, false, false);
     loop {
         tokio::select! {
             biased;
             finished = &mut running, if result.is_none() => result = Some(finished),
             () = &mut forwarding, if !forwarded => forwarded = true,
             () = &mut hearing, if !heard => heard = true,
+            () = &mut carrying, if !carried => carried = true,
         }
         if forwarded && let Some(result) = result.take() {
             return result.map_err(Refusal::from);
         }
     }
+}
+
+/// The end of a client's bridge that a program gets, and what carries it there and back.
+async fn bridge(
+    receiver: &Receiver<OwnedReadHalf>,
+) -> Result<(Duct, impl Future<Output = ()> + use<>), Refusal> {
+    let stream = receiver.stream().ok_or_else(Refusal::gone)?;
+    let taken = tokio::time::timeout(PATIENCE, Duct::take_over(stream)).await;
+    taken.ok().and_then(Result::ok).ok_or_else(Refusal::gone)
 }
 
 /// A client that would use another interpreter gets the same result by doing the work itself.

@@ -57,6 +57,8 @@ pub struct Run {
     pub stream: bool,
     /// Whether standard input follows.
     pub stdin: bool,
+    /// Whether a socket follows, beside one byte, that its bridge is to be carried over.
+    pub bridge: bool,
 }
 
 /// [`EgressPolicy`] on the wire.
@@ -331,6 +333,7 @@ impl Run {
             output_directory: None,
             stream: false,
             stdin: false,
+            bridge: false,
         })
     }
 

@@ -82,8 +82,9 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
             },
         );
         drop((listener, gateways));
-        let Places { pyodide, .. } = places;
-        pyodide::close(pyodide).await;
+        // What is closed must be nobody else's any more.
+        drop((places.local, places.sandboxes));
+        pyodide::close(places.pyodide).await;
         if let Some(sandboxes) = Arc::into_inner(sandboxes) {
             sandboxes.close().await;
         }

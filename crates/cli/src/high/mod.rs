@@ -178,13 +178,13 @@ fn check_bridge(language: Language, runtime: RuntimeKind) -> Result<(), Failure>
             "leave --skills and --servers out, or write Python",
         ));
     }
-    if !matches!(runtime, RuntimeKind::Local | RuntimeKind::Pyodide) {
-        return Err(Failure::refused(
+    match runtime {
+        RuntimeKind::Local | RuntimeKind::Docker | RuntimeKind::Podman | RuntimeKind::Pyodide => Ok(()),
+        RuntimeKind::E2b => Err(Failure::refused(
             format!("skills are not available in the runtime {runtime} yet"),
-            "pass `--runtime local` or `--runtime pyodide`",
-        ));
+            "use the local runtime: pass `--runtime local`",
+        )),
     }
-    Ok(())
 }
 
 /// The settings of the local runtime, of a command line or, without one, of an engine.

@@ -89,8 +89,8 @@ fn what_cannot_be_is_refused_and_not_ignored() {
     );
     refused(&["-l", "bash", "-c", "1", "--skills", "d"], "called from Python");
     refused(
-        &["-r", "docker", "-c", "1", "--skills", "d"],
-        "not available in the runtime docker",
+        &["-r", "e2b", "-c", "1", "--skills", "d"],
+        "not available in the runtime e2b",
     );
     refused(&["-c", "1", "--allow-host", "a"], "no effect without");
 }

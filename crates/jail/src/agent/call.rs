@@ -1,7 +1,7 @@
 //! One call: its guest, what it reads and prints, and when it is over.
 
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use super::channel::Channel;
@@ -31,6 +31,8 @@ pub(super) struct Call {
     worker: Option<Worker>,
     warm: bool,
     job: Pending,
+    /// Whether what it reads its job from is to be its bridge.
+    wants_bridge: bool,
     input: Pending,
     input_ends: bool,
     credit: u64,
@@ -66,6 +68,7 @@ impl Call {
             since: now,
             deadline: now.checked_add(start.timeout),
             input_ends: !start.input,
+            wants_bridge: start.bridge,
             start: Some(start),
             worker: None,
             warm: false,
@@ -233,10 +236,19 @@ impl Call {
         }
     }
 
+    /// Its bridge, as soon as it has taken all of its job from there.
+    pub(super) fn bridge(&mut self) -> Option<OwnedFd> {
+        let worker = self.worker.as_mut()?;
+        let given = worker
+            .control
+            .take_if(|_| self.wants_bridge && self.job.is_empty());
+        given.map(OwnedFd::from)
+    }
+
     fn pour(&mut self) -> u32 {
         let Some(worker) = &mut self.worker else { return 0 };
         if let Some(control) = &worker.control
-            && (self.job.pour(control).is_err() || self.job.is_empty())
+            && (self.job.pour(control).is_err() || self.job.is_empty() && !self.wants_bridge)
         {
             worker.control = None;
             self.job = Pending::default();

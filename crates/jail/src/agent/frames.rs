@@ -12,7 +12,7 @@ pub use read::FrameReader;
 pub(crate) use write::write_output;
 
 /// The version of the protocol. Both ends come from one build, so any other is a mistake.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The bytes before a frame's payload.
 pub const HEADER: usize = 9;
 /// What only the engine and its agent know.
@@ -35,6 +35,8 @@ pub const CONNECTION_WINDOW: u32 = 64 * 1024;
 pub const MAX_CONNECTIONS: usize = 128;
 /// The most of one call.
 pub const MAX_CONNECTIONS_OF_CALL: usize = 32;
+/// The most streams between guests and the engine at once: connections, and the bridge of each call.
+pub const MAX_STREAMS: usize = MAX_CONNECTIONS + MAX_CALLS;
 
 const HELLO: u8 = 0x01;
 const START: u8 = 0x02;
@@ -56,6 +58,7 @@ const CONNECTED: u8 = 0x50;
 const RECEIVED: u8 = 0x51;
 const DELIVERED: u8 = 0x52;
 const DROPPED: u8 = 0x53;
+const BRIDGED: u8 = 0x54;
 
 /// Why bytes are no frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -165,6 +168,8 @@ pub struct Start {
     pub timeout: Duration,
     /// The variables that shall tell it where to connect to, as an HTTP proxy's address. None: it has no network.
     pub proxy: Vec<String>,
+    /// Whether it shall have a bridge. Only a Python can.
+    pub bridge: bool,
 }
 
 /// What a call runs.
@@ -223,6 +228,13 @@ pub enum Report {
         /// Which connection.
         connection: u32,
         /// The call whose network it came over.
+        call: u32,
+    },
+    /// A call has a bridge: from here on it is a connection like others, and counted with them.
+    Bridged {
+        /// Which connection.
+        connection: u32,
+        /// The call that has it.
         call: u32,
     },
     /// What a guest says on a connection.

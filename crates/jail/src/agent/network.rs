@@ -1,11 +1,13 @@
-//! The network of guests: what connects here is carried to the engine, and is not looked into.
+//! The streams between guests and the engine: what is said there is carried, and is not looked into.
 //!
-//! A call with a network has a port of its own, so that the engine knows whose each connection is.
+//! A call with a network has a port of its own, so that the engine knows whose each connection is. A call with a bridge has
+//! one stream more, which it was given and did not open.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::{Ipv4Addr, Shutdown, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use super::call::Interest;
@@ -33,7 +35,10 @@ pub(super) struct Network {
 #[derive(Debug)]
 struct Connection {
     call: u32,
-    stream: TcpStream,
+    /// Whether it is the call's bridge.
+    bridge: bool,
+    /// A socket of either family: what is done with it is the same.
+    stream: UnixStream,
     /// What may still be sent to the engine.
     credit: u32,
     /// Whether the guest has said all, and the engine knows.
@@ -48,6 +53,8 @@ struct Connection {
     ended: bool,
     /// Whether the engine wants to hear no more of it.
     dropped: bool,
+    /// Whether it is over, and kept open all the same.
+    hung_up: bool,
 }
 
 impl Network {
@@ -75,7 +82,8 @@ impl Network {
 
     /// Takes bytes for a guest. What is said of a connection that is gone crossed its end on the way.
     pub(super) fn deliver(&mut self, connection: u32, bytes: &[u8], channel: &mut Channel) {
-        let Some(open) = self.connections.get_mut(&connection) else {
+        let open = self.connections.get_mut(&connection);
+        let Some(open) = open.filter(|open| !open.hung_up) else {
             return;
         };
         open.ends |= bytes.is_empty();
@@ -127,8 +135,22 @@ impl Network {
     }
 
     fn has_room(&self, call: u32) -> bool {
-        let of_call = self.connections.values().filter(|open| open.call == call);
-        self.connections.len() < MAX_CONNECTIONS && of_call.count() < MAX_CONNECTIONS_OF_CALL
+        let all = || self.connections.values().filter(|open| !open.bridge);
+        let of_call = all().filter(|open| open.call == call);
+        all().count() < MAX_CONNECTIONS && of_call.count() < MAX_CONNECTIONS_OF_CALL
+    }
+
+    /// Carries the bridge of a call, and tells the engine of it.
+    pub(super) fn bridge(&mut self, call: u32, stream: OwnedFd, channel: &mut Channel) {
+        let connection = self.add(call, stream, true);
+        channel.say(&Report::Bridged { connection, call });
+    }
+
+    fn add(&mut self, call: u32, stream: OwnedFd, bridge: bool) -> u32 {
+        self.newest += 1;
+        self.connections
+            .insert(self.newest, Connection::new(call, stream.into(), bridge));
+        self.newest
     }
 
     fn accept(&mut self, call: u32) -> io::Result<Option<u32>> {
@@ -148,10 +170,7 @@ impl Network {
         stream.set_nonblocking(true)?;
         // The pieces are as they come, and wait for no others.
         stream.set_nodelay(true)?;
-        self.newest += 1;
-        self.connections
-            .insert(self.newest, Connection::new(call, stream));
-        Ok(Some(self.newest))
+        Ok(Some(self.add(call, stream.into(), false)))
     }
 
     /// When guests are let in again.
@@ -175,9 +194,10 @@ impl Network {
 }
 
 impl Connection {
-    fn new(call: u32, stream: TcpStream) -> Self {
+    fn new(call: u32, stream: UnixStream, bridge: bool) -> Self {
         Self {
             call,
+            bridge,
             stream,
             credit: CONNECTION_WINDOW,
             heard_all: false,
@@ -186,6 +206,7 @@ impl Connection {
             ends: false,
             ended: false,
             dropped: false,
+            hung_up: false,
         }
     }
 
@@ -202,6 +223,9 @@ impl Connection {
 
     /// Passes on what can be passed on at once. `false`: it is over.
     fn tend(&mut self, id: u32, channel: &mut Channel, buffer: &mut [u8; MAX_PIECE]) -> bool {
+        if self.hung_up {
+            return true;
+        }
         let passed = self
             .pass_down(id, channel)
             .and_then(|()| self.pass_up(id, channel, buffer));
@@ -210,7 +234,22 @@ impl Connection {
         }
         // Half of an answer must not look like all of it, so what has no end yet is not waited for.
         let is_over = self.ended && (self.heard_all || self.dropped) || self.dropped && !self.ends;
-        passed.is_ok() && !is_over
+        if passed.is_ok() && !is_over {
+            return true;
+        }
+        self.hang_up();
+        self.hung_up
+    }
+
+    /// Ends a bridge in both directions, and keeps it until its call is over: to close it while something of the guest's
+    /// lies there unread would look to the guest like a fault, in place of an end.
+    fn hang_up(&mut self) {
+        if self.bridge {
+            // What cannot be ended so ends with the guest.
+            let _ = self.stream.shutdown(Shutdown::Both);
+            self.pending = Pending::default();
+            (self.dropped, self.hung_up) = (true, true);
+        }
     }
 
     /// From the engine to the guest.

@@ -101,6 +101,7 @@ impl Agent {
         self.warm.listen();
         self.tend(now);
         self.launch(now);
+        self.open_bridges();
         self.conclude(now);
         self.channel.flush()?;
         self.rest(now);
@@ -320,6 +321,15 @@ impl Agent {
         }
     }
 
+    /// Takes over the bridges of the calls that have begun.
+    fn open_bridges(&mut self) {
+        for call in self.calls.values_mut() {
+            if let Some(bridge) = call.bridge() {
+                self.network.bridge(call.id, bridge, &mut self.channel);
+            }
+        }
+    }
+
     /// Tells of the calls that are over.
     fn conclude(&mut self, now: Instant) {
         let (channel, network, before) = (&mut self.channel, &mut self.network, self.calls.len());
@@ -354,6 +364,9 @@ impl Agent {
     }
 }
 
+/// Comes before the job of a program that keeps the descriptor as its bridge.
+const BRIDGED: [u8; 4] = [0xff; 4];
+
 /// What a Python reads from its control descriptor: its directory behind its length, then the job as
 /// `python/worker.py` reads it.
 fn job(start: &Start) -> Vec<u8> {
@@ -372,9 +385,11 @@ fn job(start: &Start) -> Vec<u8> {
         fields.extend(text.as_bytes());
     }
     let directory = start.directory.as_bytes();
+    let bridged: &[u8] = if start.bridge { &BRIDGED } else { &[] };
     [
         &length(directory.len())[..],
         directory,
+        bridged,
         &length(fields.len()),
         &fields,
     ]

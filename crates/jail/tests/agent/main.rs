@@ -178,6 +178,7 @@ fn start(program: Program) -> Start {
         input: false,
         timeout: Duration::from_secs(60),
         proxy: Vec::new(),
+        bridge: false,
     }
 }
 

@@ -27,6 +27,7 @@ pub use start::{NotForAgents, start};
 /// What runs in the Pythons of a container.
 const PYTHON: &str = concat!(
     include_str!("../../python/forks.py"),
+    include_str!("../../python/bridge.py"),
     include_str!("../../python/worker.py")
 );
 /// How long an agent may take to come up. A container under gVisor starts slowly on a busy machine.

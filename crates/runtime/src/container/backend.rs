@@ -14,8 +14,9 @@ use super::keepalive::Kept;
 use super::manager::Manager;
 use super::outputs::Outputs;
 use super::pins::{self, Pins};
-use super::pool::{self, Pool};
+use super::pool::{self, Pool, Ready};
 use super::spec::{BindError, Image, Network, OciRuntime, ParseImageError, ParseNameError, User};
+use super::warm::is_of_the_agent;
 use super::{ContainerRuntime, Error, Flavor, Surroundings, oneshot};
 use crate::backend;
 use crate::egress::NetworkSettings;
@@ -244,6 +245,13 @@ impl From<RunError> for backend::Error {
     }
 }
 
+/// What is said of a program that was to have a bridge.
+pub(super) fn without_bridge(why: &str) -> String {
+    format!(
+        "the program had no bridge to the skills, and no `device`: that needs our agent in the container, and {why}"
+    )
+}
+
 impl Containers {
     /// Nothing is asked of an engine before it is needed.
     pub fn new(settings: Settings) -> Self {
@@ -283,19 +291,49 @@ impl Containers {
         let manager = self.shared_manager(flavor).await?;
         let frame = Frame::of(self, manager, request)?;
         let (made, destination) = ((&**manager, &frame), destination.as_ref());
-        let ready = match self.pool.take(manager, &frame, request) {
-            None if request.network != policy::Network::None => Some(self.pool.fresh(manager, &frame).await?),
-            waiting => waiting,
-        };
-        match ready {
+        let (ready, warning) = self
+            .ready(manager, &frame, (request, connection.bridge.is_some()))
+            .await?;
+        let mut result = match ready {
             Some(ready) => {
                 let serving = pool::serve(ready, manager, request, destination, connection);
-                self.pool.refilled(serving).await
+                self.pool.refilled(serving).await?
             }
             None => {
                 let serving = oneshot::run(&self.settings, made, request, destination, connection);
-                self.pool.refilled(serving).await
+                self.pool.refilled(serving).await?
             }
+        };
+        result.meta.warnings.extend(warning);
+        Ok(result)
+    }
+
+    /// A container with our agent, if one waits or it takes an agent to serve the request; and what the program has to do
+    /// without.
+    async fn ready(
+        &self,
+        manager: &Arc<Manager>,
+        frame: &Frame,
+        (request, bridged): (&Request, bool),
+    ) -> Result<(Option<Ready>, Option<String>), RunError> {
+        if let Some(waiting) = self.pool.take(manager, frame, request) {
+            return Ok((Some(waiting), None));
+        }
+        let reaches = request.network != policy::Network::None;
+        if !reaches && !bridged {
+            return Ok((None, None));
+        }
+        if !reaches && !frame.filter.lets_fork() {
+            let why = format!("under the filter `{}` it can start nothing", frame.filter.name());
+            return Ok((None, Some(without_bridge(&why))));
+        }
+        match self.pool.fresh(manager, frame).await {
+            Ok(ready) => Ok((Some(ready), None)),
+            Err(RunError::Parted(parted)) if reaches => Err(RunError::NoAgent(parted)),
+            Err(error) if !reaches && is_of_the_agent(&error) => {
+                Ok((None, Some(without_bridge(&error.to_string()))))
+            }
+            Err(error) => Err(error),
         }
     }
 

@@ -40,6 +40,7 @@ mod testing;
 pub mod warm;
 mod wire;
 
+use backend::without_bridge;
 pub use backend::{Containers, RunError};
 pub use endpoint::Surroundings;
 pub use error::Error;

@@ -112,11 +112,8 @@ impl Pool {
             manager: Arc::clone(manager),
             frame: frame.clone(),
         };
-        match self.shelf.make(&key).await {
-            Ok(ready) => Ok(Ready { fresh: true, ..ready }),
-            Err(RunError::Parted(parted)) => Err(RunError::NoAgent(parted)),
-            Err(error) => Err(error),
-        }
+        let ready = self.shelf.make(&key).await?;
+        Ok(Ready { fresh: true, ..ready })
     }
 
     /// Waits for a request that was served, and has the next container made.

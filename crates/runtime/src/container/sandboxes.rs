@@ -339,6 +339,7 @@ impl Reach {
             input: false,
             timeout: timeout.as_duration(),
             proxy: Vec::new(),
+            bridge: false,
         };
         let agent = self.warm.agent();
         let finished = agent

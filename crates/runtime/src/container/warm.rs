@@ -96,6 +96,14 @@ pub async fn start(manager: &Manager, order: Order) -> Result<Warm, RunError> {
     Ok(Warm { agent, sandbox })
 }
 
+/// Whether it may be the agent that cannot run in an image, and not any program.
+pub(super) fn is_of_the_agent(error: &RunError) -> bool {
+    matches!(
+        error,
+        RunError::Parted(_) | RunError::Engine(Error::Said { .. } | Error::Conflict { .. })
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use std::any::Any;

@@ -2,7 +2,6 @@
 
 use ringfence_policy::{ExecutionResult, Language, RuntimeKind};
 
-use super::call::run;
 use super::{Call, ErrorKind, ToolError};
 use crate::backend;
 use crate::execute::Order;
@@ -38,16 +37,16 @@ impl Call<'_> {
         Gatekeeper::new(skills, visitor)
     }
 
-    /// Runs an order where it shall run, with the host's functions at hand where that is possible.
-    pub(super) async fn run(
+    /// Has `run` run the program of an order, with the host's functions at hand where that is possible.
+    pub(super) async fn bridged(
         &self,
         order: &Order,
         connection: Connection,
+        run: impl AsyncFnOnce(Connection) -> Result<ExecutionResult, backend::Error>,
     ) -> Result<ExecutionResult, backend::Error> {
-        let running = async |connection| run(self.kernel, order, connection).await;
         match self.kernel.skills.as_deref().filter(|_| has_bridge(order)) {
-            Some(skills) => bridged(&self.gatekeeper_of(skills), connection, running).await,
-            None => running(connection).await,
+            Some(skills) => bridged(&self.gatekeeper_of(skills), connection, run).await,
+            None => run(connection).await,
         }
     }
 }
@@ -55,6 +54,9 @@ impl Call<'_> {
 /// Whether the program of an order can have a bridge.
 fn has_bridge(order: &Order) -> bool {
     let request = &order.request;
-    let carries = matches!(order.runtime, RuntimeKind::Local | RuntimeKind::Pyodide);
-    carries && request.language == Language::Python && request.session.is_none()
+    let carried = match order.runtime {
+        RuntimeKind::Local | RuntimeKind::Docker | RuntimeKind::Podman | RuntimeKind::Pyodide => true,
+        RuntimeKind::E2b => false,
+    };
+    carried && request.language == Language::Python
 }

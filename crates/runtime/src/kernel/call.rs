@@ -229,8 +229,11 @@ impl Call<'_> {
             let connection = self.connection(stdin, cancelled);
             let result = execute(&kernel.rules, order, async |order: &Order| {
                 let mut result = match wanted {
-                    Some(wanted) => sandbox::run(kernel, order, wanted, connection).await?,
-                    None => self.run(order, connection).await?,
+                    Some(wanted) => self.run_in_sandbox(order, wanted, connection).await?,
+                    None => {
+                        let running = async |connection| run(kernel, order, connection).await;
+                        self.bridged(order, connection, running).await?
+                    }
                 };
                 self.overtime.told(&mut result);
                 Ok::<_, backend::Error>(result)

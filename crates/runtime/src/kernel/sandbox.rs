@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ringfence_policy::{Bytes, ExecutionResult, Language, Limits, Mount, Network, RuntimeKind};
 
-use super::{Call, ErrorKind, Parts, ToolError};
+use super::{Call, ErrorKind, ToolError};
 use crate::backend::{self, InContainers};
 use crate::container::Flavor;
 use crate::container::keepalive::Wanted;
@@ -94,41 +94,46 @@ impl Call<'_> {
         };
         Some((Root::open(&directory, kernel.workspaces.rules().clone()), below))
     }
-}
 
-/// Runs an order in the container that is wanted.
-pub(super) async fn run(
-    kernel: &Parts,
-    order: &Order,
-    wanted: &Wanted,
-    connection: Connection,
-) -> Result<ExecutionResult, backend::Error> {
-    let containers = kernel.containers.as_ref().ok_or_else(|| backend::Error {
-        reason: backend::Reason::Unavailable,
-        message: "there are no containers here".to_owned(),
-        hint: "use `run_code`".to_owned(),
-    })?;
-    let again = Connection {
-        stdin: None,
-        output: connection.output.clone(),
-        cancelled: connection.cancelled.clone(),
-        bridge: None,
-    };
-    let ordered = (&order.request, order.fence);
-    let error = match containers.call_in(wanted, ordered, connection).await {
-        Err(error) if error.reason == backend::Reason::Unavailable => error,
-        ran => return ran,
-    };
-    let settings = kernel.sandbox.as_ref();
-    match settings.map(|settings| (settings.fallback, &settings.outputs)) {
-        Some((Fallback::Local, outputs)) => {
-            let output = outputs.open(&order.request.scope, wanted.session.as_ref()).ok();
-            let ran = kernel.backend.run(&order.request, order.fence, output, again);
-            let mut result = ran.await?;
-            result.meta.warnings.push(instead(&error.message, "fenced"));
-            Ok(result)
+    /// Runs an order in the container that is wanted.
+    pub(super) async fn run_in_sandbox(
+        &self,
+        order: &Order,
+        wanted: &Wanted,
+        connection: Connection,
+    ) -> Result<ExecutionResult, backend::Error> {
+        let kernel = self.kernel;
+        let containers = kernel.containers.as_ref().ok_or_else(|| backend::Error {
+            reason: backend::Reason::Unavailable,
+            message: "there are no containers here".to_owned(),
+            hint: "use `run_code`".to_owned(),
+        })?;
+        let again = Connection {
+            stdin: None,
+            output: connection.output.clone(),
+            cancelled: connection.cancelled.clone(),
+            bridge: None,
+        };
+        let (request, fence) = (&order.request, order.fence);
+        let calling = async |connection| containers.call_in(wanted, (request, fence), connection).await;
+        let error = match self.bridged(order, connection, calling).await {
+            Err(error) if error.reason == backend::Reason::Unavailable => error,
+            ran => return ran,
+        };
+        let settings = kernel.sandbox.as_ref();
+        match settings.map(|settings| (settings.fallback, &settings.outputs)) {
+            Some((Fallback::Local, outputs)) => {
+                let output = outputs.open(&request.scope, wanted.session.as_ref()).ok();
+                let running = async |connection| {
+                    let running = kernel.backend.run(request, fence, output, connection);
+                    running.await
+                };
+                let mut result = self.bridged(order, again, running).await?;
+                result.meta.warnings.push(instead(&error.message, "fenced"));
+                Ok(result)
+            }
+            Some((Fallback::None, _)) | None => Err(error),
         }
-        Some((Fallback::None, _)) | None => Err(error),
     }
 }
 

@@ -2,8 +2,25 @@
 
 use serde_json::Value;
 
-use super::{PROBE, put, run};
-use crate::world::{Run, World};
+use super::places::{Place, in_places};
+use crate::world::Run;
+
+in_places!(
+    [local, engine, session, docker, gvisor, kept],
+    [
+        nonsense_closes_the_bridge_and_is_told,
+        a_flood_is_cut_off,
+        a_hundred_thousand_calls_are_too_many,
+        a_program_that_does_not_listen_holds_up_itself_alone,
+        hanging_up_in_the_middle_harms_nobody,
+        what_a_program_makes_of_its_own_end_is_its_own_business,
+    ]
+);
+// Podman is slow, and its containers differ from Docker's in nothing that a program could use here.
+in_places!(
+    [podman],
+    [a_flood_is_cut_off, a_hundred_thousand_calls_are_too_many]
+);
 
 /// Writes to the channel itself, and reads from it.
 const RAW: &str = "
@@ -15,22 +32,16 @@ def call(id, path='Probe.count', **data): say(json.dumps({'type': 'call', 'id': 
 def hear(stream=os.fdopen(os.dup(fd), 'r')): return stream.readline()
 ";
 
-fn raw(code: &str) -> Run {
-    let world = World::here();
-    put(&world.dir, "probe.py", PROBE);
-    let run = run(&world, &[], &format!("{RAW}\n{code}"));
-    // The host is well: another program is served.
-    let after = super::run(&world, &[], "print(device.Probe.add(1))");
-    assert_eq!(after.stdout(), "2\n", "{after:#?}");
-    world.close();
-    run
+fn raw(place: &Place, code: &str) -> Run {
+    place.run("60s", &format!("{RAW}\n{code}"))
 }
 
 /// What the program was told before its bridge was closed, and that its result says so.
-fn closed(code: &str, why: &str) {
-    let run = raw(&format!(
-        "{code}\nwhile line := hear(): print(line, end='')\nprint('closed')"
-    ));
+fn closed(place: &Place, code: &str, why: &str) {
+    let run = raw(
+        place,
+        &format!("{code}\nwhile line := hear(): print(line, end='')\nprint('closed')"),
+    );
     let last = run.stdout().lines().rev().nth(1).unwrap_or_default();
     let told: Value = serde_json::from_str(last).unwrap_or_default();
     assert_eq!(told["data"]["kind"], "closed", "{run:#?}");
@@ -44,35 +55,34 @@ fn closed(code: &str, why: &str) {
     assert_eq!(run.get("exit_code"), 0, "{run:#?}");
 }
 
-#[test]
-fn nonsense_closes_the_bridge_and_is_told() {
-    closed("say('hello\\n')", "no message");
+fn nonsense_closes_the_bridge_and_is_told(place: &Place) {
+    closed(place, "say('hello\\n')", "no message");
     closed(
+        place,
         "say('{\"type\":\"result\",\"id\":\"1\",\"data\":{\"value\":1}}\\n')",
         "only the host sends",
     );
-    closed("say('[' * 100_000 + '\\n')", "nested deeper");
+    closed(place, "say('[' * 100_000 + '\\n')", "nested deeper");
     closed(
+        place,
         "call('1', 'Pace.nap', args=[60]); call('1', 'Pace.nap', args=[60])",
         "the same id",
     );
-    closed("call('x' * 100)", "an id of 100 bytes");
+    closed(place, "call('x' * 100)", "an id of 100 bytes");
 }
 
-#[test]
-fn a_flood_is_cut_off() {
+fn a_flood_is_cut_off(place: &Place) {
     let code = "
 try:
     for _ in range(100): say('x' * 1_000_000)
 except OSError as error: print(type(error).__name__)
 print(hear())
 ";
-    let run = raw(code);
+    let run = raw(place, code);
     assert!(run.stdout().contains("longer than 1048576 bytes"), "{run:#?}");
 }
 
-#[test]
-fn a_hundred_thousand_calls_are_too_many() {
+fn a_hundred_thousand_calls_are_too_many(place: &Place) {
     let code = "
 import threading
 def all():
@@ -87,7 +97,7 @@ while line := hear():
     kinds[kind] = kinds.get(kind, 0) + 1
 print(kinds)
 ";
-    let run = raw(code);
+    let run = raw(place, code);
     // The order in which the last answers come is not fixed, and those behind the end are not given.
     assert!(
         run.stdout().contains("'limit_exceeded': 1, 'closed': 1"),
@@ -97,40 +107,28 @@ print(kinds)
     assert!(warnings.contains("a run may make 1000 calls"), "{run:#?}");
 }
 
-#[test]
-fn a_program_that_does_not_listen_holds_up_itself_alone() {
+fn a_program_that_does_not_listen_holds_up_itself_alone(place: &Place) {
     let code = "
 import threading
 threading.Thread(target=lambda: [call(str(number), 'Probe.much', args=[900_000]) for number in range(60)], daemon=True).start()
 import time; time.sleep(60)
 ";
-    let world = World::here();
-    put(&world.dir, "probe.py", PROBE);
-    let run = world.json([
-        "--skills",
-        "skills",
-        "--timeout",
-        "2s",
-        "-c",
-        &format!("{RAW}\n{code}"),
-    ]);
-    run.ended("timed_out", -1, 124);
-    world.close();
+    let run = place.run("2s", &format!("{RAW}\n{code}"));
+    assert_eq!(run.get("meta.outcome"), "timed_out", "{run:#?}");
+    place.is_well();
 }
 
-#[test]
-fn hanging_up_in_the_middle_harms_nobody() {
+fn hanging_up_in_the_middle_harms_nobody(place: &Place) {
     let code = "
 call('1', 'Pace.nap', args=[60])
 say('{\"type\":\"call\"')
 os.close(fd)
 print('gone')
 ";
-    assert_eq!(raw(code).stdout(), "gone\n");
+    assert_eq!(raw(place, code).stdout(), "gone\n");
 }
 
-#[test]
-fn what_a_program_makes_of_its_own_end_is_its_own_business() {
+fn what_a_program_makes_of_its_own_end_is_its_own_business(place: &Place) {
     let code = "
 type(device).search_skills = lambda self, query='': ['forged']
 device.Probe.add = lambda a: 'forged'
@@ -143,7 +141,7 @@ print(json.loads(hear())['data']['kind'])
 call('3', '../probe')
 print(json.loads(hear())['data']['kind'])
 ";
-    let run = raw(code);
+    let run = raw(place, code);
     let lines: Vec<&str> = run.stdout().lines().collect();
     assert_eq!(lines[0], "['forged'] forged");
     assert_eq!(lines[1], r#"{"type":"result","id":"1","data":{"value":0}}"#);

@@ -1,8 +1,10 @@
 //! Programs that call functions of the host, and programs that try what they should not.
 
+mod ends;
 mod examples;
 mod hostile;
 mod official;
+mod places;
 mod pyodide;
 mod reach;
 mod servers;

@@ -87,7 +87,7 @@ fn longest_order(kind: u8) -> Result<usize, FrameError> {
 fn longest_report(kind: u8) -> Result<usize, FrameError> {
     match kind {
         STDOUT | STDERR | RECEIVED => Ok(MAX_PIECE),
-        READY | END | TAKEN | BROKEN | CONNECTED | DELIVERED | DROPPED => Ok(MAX_WORD),
+        READY | END | TAKEN | BROKEN | CONNECTED | DELIVERED | DROPPED | BRIDGED => Ok(MAX_WORD),
         other => Err(FrameError::Type(other)),
     }
 }
@@ -166,6 +166,10 @@ fn read_report(kind: u8, number: u32, mut fields: Fields<'_>) -> Result<Report, 
             bytes: fields.u32()?,
         },
         DROPPED => Report::Dropped { connection },
+        BRIDGED => Report::Bridged {
+            connection,
+            call: fields.u32()?,
+        },
         READY | BROKEN => return Err(FrameError::Payload),
         other => return Err(FrameError::Type(other)),
     };
@@ -249,6 +253,7 @@ impl<'a> Fields<'a> {
             input: self.bool()?,
             timeout: Duration::from_millis(self.u64()?),
             proxy: self.texts()?,
+            bridge: self.bool()?,
         })
     }
 

@@ -17,6 +17,7 @@ fn orders() -> Vec<Order> {
             input: true,
             timeout: Duration::from_millis(1500),
             proxy: vec!["http_proxy".to_owned()],
+            bridge: true,
         }),
     };
     let (name, code) = ("main".to_owned(), "ö\n".to_owned());
@@ -94,6 +95,10 @@ fn reports() -> Vec<Report> {
         Report::Broken("why".to_owned()),
         Report::Connected {
             connection: 1,
+            call: 3,
+        },
+        Report::Bridged {
+            connection: 2,
             call: 3,
         },
         Report::Received {

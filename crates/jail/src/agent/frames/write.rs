@@ -81,6 +81,7 @@ impl Start {
         let timeout = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX);
         out.extend(timeout.to_le_bytes());
         put_texts(out, &self.proxy);
+        out.push(self.bridge.into());
     }
 }
 
@@ -103,6 +104,9 @@ impl Report {
             Self::Broken(why) => frame(BROKEN, 0, out, |out| put_text(out, why)),
             Self::Connected { connection, call } => {
                 frame(CONNECTED, *connection, out, |out| out.extend(call.to_le_bytes()));
+            }
+            Self::Bridged { connection, call } => {
+                frame(BRIDGED, *connection, out, |out| out.extend(call.to_le_bytes()));
             }
             Self::Received { connection, bytes } => {
                 frame(RECEIVED, *connection, out, |out| out.extend(bytes))

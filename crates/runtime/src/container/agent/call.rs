@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use super::connection::GuestStream;
 use super::line::{Arrived, Line, Slot};
 use super::{Agent, Parted};
+use crate::bridge::Duct;
 use crate::egress::outlet::{Outlet, address_variables, node_variable};
 use crate::local::{Chunk, Connection, Stream, taken_back};
 use crate::output::{Capture, Captured};
@@ -21,6 +22,8 @@ use crate::output::{Capture, Captured};
 const GRACE: Duration = Duration::from_secs(6);
 /// How long a caller may take to read the last of a program's output.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The connections of a call, and its bridge.
+const MAX_SERVED: usize = MAX_CONNECTIONS_OF_CALL + 1;
 /// The status of a call of which nothing is known: that of a Ringfence that failed, and never a success.
 const UNKNOWN_STATUS: i32 = 125;
 
@@ -104,17 +107,16 @@ impl Agent {
         if outlet.is_some() {
             tell_of_proxy(&mut start);
         }
+        start.bridge = connection.bridge.is_some();
         let deadline = Instant::now() + start.timeout;
         let slot = tokio::select! {
             biased;
             slot = self.line.begin(start, deadline) => slot?,
             () = taken_back(connection.cancelled.clone()) => return Ok(Finished::not_begun(keep)),
         };
-        let mut listener = Listener::new(keep, connection.output);
-        listener.way_out = outlet.map(|outlet| WayOut {
-            outlet: outlet.clone(),
-            line: Arc::clone(&self.line),
-        });
+        let mut listener = Listener::new(keep, connection.output, Arc::clone(&self.line));
+        listener.outlet = outlet.cloned();
+        listener.bridge = connection.bridge;
         let heard = {
             let feeding = feed(&slot, connection.stdin);
             let taken_back = taken_back(connection.cancelled);
@@ -154,27 +156,27 @@ struct Listener {
     pending: VecDeque<Chunk>,
     /// Whether the call shall end: then it does not wait for whoever watches.
     ending: bool,
+    /// Whose its streams are.
+    line: Arc<Line>,
     /// Where its connections lead to, if it has a network.
-    way_out: Option<WayOut>,
-    /// Its connections.
+    outlet: Option<Outlet>,
+    /// Where its bridge leads to, until it is there.
+    bridge: Option<Duct>,
+    /// Its connections, and its bridge.
     serving: JoinSet<()>,
 }
 
-/// What a call's connections need.
-struct WayOut {
-    outlet: Outlet,
-    line: Arc<Line>,
-}
-
 impl Listener {
-    fn new(keep: Bytes, watcher: Option<mpsc::Sender<Chunk>>) -> Self {
+    fn new(keep: Bytes, watcher: Option<mpsc::Sender<Chunk>>, line: Arc<Line>) -> Self {
         Self {
             stdout: Capture::new(keep),
             stderr: Capture::new(keep),
             watcher,
             pending: VecDeque::new(),
             ending: false,
-            way_out: None,
+            line,
+            outlet: None,
+            bridge: None,
             serving: JoinSet::new(),
         }
     }
@@ -226,6 +228,10 @@ impl Listener {
 
     fn take(&mut self, slot: &Slot<'_>, arrived: Arrived) -> Option<Result<End, Parted>> {
         self.serve(&arrived.connected);
+        if let (Some(id), Some(bridge)) = (arrived.bridged, self.bridge.take()) {
+            let stream = GuestStream::new(Arc::clone(&self.line), id);
+            self.serving.spawn(bridge.carry(stream));
+        }
         for chunk in arrived.chunks {
             match chunk.stream {
                 Stream::Stdout => self.stdout.push(&chunk.bytes),
@@ -243,12 +249,12 @@ impl Listener {
 
     /// Lets connections through. Those for which there is no room are given up.
     fn serve(&mut self, connected: &[u32]) {
-        let Some(WayOut { outlet, line }) = &self.way_out else {
+        let Some(outlet) = &self.outlet else {
             return;
         };
         for id in connected {
-            let stream = GuestStream::new(Arc::clone(line), *id);
-            if self.serving.len() < MAX_CONNECTIONS_OF_CALL {
+            let stream = GuestStream::new(Arc::clone(&self.line), *id);
+            if self.serving.len() < MAX_SERVED {
                 self.serving.spawn(outlet.clone().serve(stream));
             }
         }

@@ -6,14 +6,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use ringfence_jail::agent::frames::{CONNECTION_WINDOW, MAX_CONNECTIONS, MAX_PIECE, Order};
+use ringfence_jail::agent::frames::{CONNECTION_WINDOW, MAX_PIECE, MAX_STREAMS, Order};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Parted;
 use super::line::Line;
 
 /// How many are known at once: those that are open, and those that somebody here still reads the last of.
-const MAX_KNOWN: usize = 2 * MAX_CONNECTIONS;
+const MAX_KNOWN: usize = 2 * MAX_STREAMS;
 
 /// The connections of a container.
 #[derive(Debug, Default)]
@@ -52,10 +52,10 @@ pub(super) struct GuestStream {
 }
 
 impl Connections {
-    /// A guest has connected. `false`: there are too many that somebody here has not finished with.
+    /// A guest has connected, or was given its bridge. `false`: there are too many that somebody here has not finished with.
     pub(super) fn connected(&mut self, id: u32, call: u32) -> Result<bool, Parted> {
         let open = self.known.values().filter(|flow| !flow.is_over());
-        if id <= self.newest || open.count() >= MAX_CONNECTIONS {
+        if id <= self.newest || open.count() >= MAX_STREAMS {
             return Err(Parted::Senseless(
                 "a connection that there is no room for".to_owned(),
             ));
@@ -260,7 +260,7 @@ mod tests {
         senseless(flow.delivered(1));
         flow.received(b"").unwrap();
         senseless(flow.received(b""));
-        for id in 6..5 + MAX_CONNECTIONS as u32 {
+        for id in 6..5 + MAX_STREAMS as u32 {
             assert_eq!(all.connected(id, 1), Ok(true));
         }
         senseless(all.connected(1000, 1));

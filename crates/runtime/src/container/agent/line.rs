@@ -58,8 +58,12 @@ struct Inbox {
     ended: bool,
     /// Whether it has a network.
     has_network: bool,
+    /// Whether it shall have a bridge that is not there yet.
+    awaits_bridge: bool,
     /// Connections that nobody has taken yet.
     connected: Vec<u32>,
+    /// Its bridge, likewise.
+    bridged: Option<u32>,
     arrived: Arc<Notify>,
     widened: Arc<Notify>,
 }
@@ -69,6 +73,7 @@ struct Inbox {
 pub(super) struct Arrived {
     pub(super) chunks: VecDeque<Chunk>,
     pub(super) connected: Vec<u32>,
+    pub(super) bridged: Option<u32>,
     pub(super) end: Option<End>,
     pub(super) parted: Option<Parted>,
 }
@@ -114,7 +119,7 @@ impl Line {
             return Err(NotRun::Parted(parted.clone()));
         }
         let id = state.newest + 1;
-        let has_network = !start.proxy.is_empty();
+        let (has_network, awaits_bridge) = (!start.proxy.is_empty(), start.bridge);
         let start = Box::new(start);
         let before = state.outbox.len();
         Order::Start { call: id, start }.write(&mut state.outbox);
@@ -132,7 +137,9 @@ impl Line {
             end: None,
             ended: false,
             has_network,
+            awaits_bridge,
             connected: Vec::new(),
+            bridged: None,
             arrived: Arc::clone(&arrived),
             widened: Arc::clone(&widened),
         };
@@ -190,6 +197,11 @@ impl Line {
             Report::Connected { connection, call } => {
                 let accepted = state.connect(connection, call);
                 // The outbox may have grown.
+                self.to_send.notify_one();
+                accepted
+            }
+            Report::Bridged { connection, call } => {
+                let accepted = state.bridge(connection, call);
                 self.to_send.notify_one();
                 accepted
             }
@@ -286,12 +298,30 @@ impl State {
                 inbox.connected.push(connection);
                 inbox.arrived.notify_one();
             }
-            None => {
-                self.connections.forget(connection);
-                Order::Drop { connection }.write(&mut self.outbox);
-            }
+            None => self.turn_away(connection),
         }
         Ok(())
+    }
+
+    fn bridge(&mut self, connection: u32, call: u32) -> Result<(), Parted> {
+        let inbox = self.calls.get_mut(&call).filter(|inbox| !inbox.ended);
+        if inbox.as_ref().is_some_and(|inbox| !inbox.awaits_bridge) {
+            return Err(Parted::Senseless("a bridge that was not asked for".to_owned()));
+        }
+        let has_room = self.connections.connected(connection, call)?;
+        match inbox.filter(|_| has_room) {
+            Some(inbox) => {
+                (inbox.awaits_bridge, inbox.bridged) = (false, Some(connection));
+                inbox.arrived.notify_one();
+            }
+            None => self.turn_away(connection),
+        }
+        Ok(())
+    }
+
+    fn turn_away(&mut self, connection: u32) {
+        self.connections.forget(connection);
+        Order::Drop { connection }.write(&mut self.outbox);
     }
 
     fn flow(
@@ -354,11 +384,13 @@ impl Slot<'_> {
         let arrived = Arrived {
             chunks: std::mem::take(&mut inbox.chunks),
             connected: std::mem::take(&mut inbox.connected),
+            bridged: inbox.bridged.take(),
             end: inbox.end.take(),
             parted,
         };
         let nothing = arrived.chunks.is_empty() && arrived.connected.is_empty();
-        let nothing = nothing && arrived.end.is_none() && arrived.parted.is_none();
+        let nothing =
+            nothing && arrived.bridged.is_none() && arrived.end.is_none() && arrived.parted.is_none();
         (!nothing).then_some(arrived)
     }
 
@@ -433,8 +465,10 @@ impl Slot<'_> {
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
         let inbox = self.line.state().calls.remove(&self.id);
-        let connected = inbox.as_ref().map(|inbox| inbox.connected.as_slice());
-        self.line.forget(connected.unwrap_or_default());
+        if let Some(inbox) = &inbox {
+            self.line.forget(&inbox.connected);
+            self.line.forget(inbox.bridged.as_slice());
+        }
         if inbox.is_some_and(|inbox| !inbox.ended) {
             self.kill();
             // What it has printed is passed over, and is nothing to wait for.
@@ -465,6 +499,7 @@ mod tests {
             input: false,
             timeout: Duration::from_secs(60),
             proxy: Vec::new(),
+            bridge: false,
         };
         let deadline = Instant::now() + Duration::from_secs(60);
         let slot = line.begin(start, deadline).await.unwrap();

@@ -37,6 +37,7 @@ pub fn start(request: &Request, directory: &str, input: bool) -> Result<Start, N
         input,
         timeout: request.limits.timeout.as_duration(),
         proxy: Vec::new(),
+        bridge: false,
     })
 }
 

@@ -13,7 +13,7 @@ use crate::container::spec::{
     Bind, BindError, Binds, Filter, Image, Init, Log, Name, Network, Resources, Spec, Stdin,
 };
 use crate::container::warm::{self, Warm};
-use crate::container::{Containers, Error, Flavor, RunError, frame, oneshot, places};
+use crate::container::{Containers, Flavor, RunError, frame, oneshot, places};
 use crate::egress::NetworkSettings;
 use crate::exposure::Hidden;
 use crate::local::Workdir;
@@ -94,20 +94,12 @@ pub(super) async fn make_with(
     match maker.with_agent(program).await {
         Err(RunError::Parted(parted)) if key.reach != policy::Network::None => Err(RunError::NoAgent(parted)),
         Err(error) if key.reach != policy::Network::None => Err(error),
-        Err(error) if is_of_the_agent(&error) => {
+        Err(error) if warm::is_of_the_agent(&error) => {
             let made = maker.without_agent(error.to_string()).await;
             made.map_err(|_| error)
         }
         made => made,
     }
-}
-
-/// Whether it may be the agent that cannot run there, and not any program.
-fn is_of_the_agent(error: &RunError) -> bool {
-    matches!(
-        error,
-        RunError::Parted(_) | RunError::Engine(Error::Said { .. } | Error::Conflict { .. })
-    )
 }
 
 impl Maker<'_> {

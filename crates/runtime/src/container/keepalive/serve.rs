@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::exec;
 use super::place::{Container, Runs};
 use crate::container::agent::{self, Finished, NotRun, Parted};
-use crate::container::{Error, RunError, places};
+use crate::container::{Error, RunError, places, without_bridge};
 use crate::egress::Outlet;
 use crate::local::{Connection, harvest, overfull, soon, taken_back, told};
 use crate::output;
@@ -37,6 +37,7 @@ pub(super) async fn serve(
         Network::Allowlist(policy) => Some(Outlet::new(policy, &container.egress)),
     };
     let call = (request, timeout.max(LEAST), outlet.as_ref());
+    let wants_bridge = connection.bridge.is_some();
     let (finished, full) = attend(container, call, connection).await?;
     let end = match (finished.outcome, full) {
         // It was not the caller who wanted that.
@@ -59,6 +60,7 @@ pub(super) async fn serve(
         meta.warnings.push(format!(
             "the container engine starts each program anew, which is slow, for the agent does not run in this image: {why}"
         ));
+        meta.warnings.extend(wants_bridge.then(|| without_bridge(why)));
     }
     let left = harvest::collect_from(
         harvest::open_directory(&container.output),

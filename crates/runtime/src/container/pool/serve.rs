@@ -23,7 +23,7 @@ pub(in crate::container) async fn serve(
     connection: Connection,
 ) -> Result<ExecutionResult, RunError> {
     let since = Instant::now();
-    let call = call(&ready, request, connection.stdin.is_some())?;
+    let call = call(&ready, request, &connection)?;
     let outlet = match &request.network {
         Network::None => None,
         Network::Allowlist(policy) => Some(Outlet::new(policy, &ready.egress)),
@@ -93,10 +93,11 @@ async fn attend(
 }
 
 /// What the agent starts. In a container that was made for the request that is what the container would have started by
-/// itself, the program's text in a file.
-fn call(ready: &Ready, request: &Request, stdin: bool) -> Result<Start, RunError> {
+/// itself, the program's text in a file; but a program has its bridge from the agent's own Python.
+fn call(ready: &Ready, request: &Request, connection: &Connection) -> Result<Start, RunError> {
+    let stdin = connection.stdin.is_some();
     let environment = words(with(ready.environment.clone(), &request.env));
-    if !ready.fresh {
+    if !ready.fresh || connection.bridge.is_some() {
         let directory = ready.places.directory(request)?;
         let call = start(request, &directory, stdin).map_err(|_| NotRun::TooLong)?;
         return Ok(Start { environment, ..call });
@@ -111,6 +112,7 @@ fn call(ready: &Ready, request: &Request, stdin: bool) -> Result<Start, RunError
         input: stdin,
         timeout: request.limits.timeout.as_duration(),
         proxy: Vec::new(),
+        bridge: false,
     })
 }
 

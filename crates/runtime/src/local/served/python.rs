@@ -16,8 +16,8 @@ use crate::interpreter::Python;
 
 /// What runs in a Python guest.
 pub(in super::super) const WORKER: &str = concat!(
-    include_str!("../../../python/session.py"),
     include_str!("../../../python/bridge.py"),
+    include_str!("../../../python/session.py"),
     include_str!("../../../python/worker.py")
 );
 
@@ -46,10 +46,15 @@ impl Served {
             }
             if *self.lane.zygote().borrow() == Zygote::Warm {
                 self.zygote_renewal.count();
-                return self
-                    .start(Origin::Fork, Text::Job(job), Terms::of(request), None)
-                    .await
-                    .map(|guest| (guest, true));
+                let terms = Terms::of(request);
+                let mut guest = self.start(Origin::Fork, Text::Job(job), terms, None).await?;
+                // What it says first is no message of its program's.
+                if bridged && let Err(error) = guest.greeted().await {
+                    // There is nothing of it that could be told beside that it failed.
+                    let _ = guest.close().await;
+                    return Err(error);
+                }
+                return Ok((guest, true));
             }
         }
         let job = job(&[]);

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use ringfence_policy::{Outcome, Request};
 use tokio::io::{AsyncWriteExt, Interest};
+use tokio::net::UnixStream;
 use tokio::net::unix::{WriteHalf, pipe};
 use tokio::sync::mpsc;
 
@@ -14,6 +15,7 @@ use super::super::guest::Guest;
 use super::super::run::{self, Bounds, Connection, Ending, Finished, Interruption};
 use super::ending::Reason;
 use super::words::{self, Evaluation, NoAnswer, Value};
+use crate::bridge::Duct;
 
 /// How long the end of an interpreter may take to be told after its channel was closed. One that lives on has closed
 /// the channel itself.
@@ -45,6 +47,7 @@ pub(super) async fn evaluate(
         number,
         wanted: words::wanted(limits.max_output),
         stdin: stdin.is_some(),
+        bridge: connection.bridge.is_some(),
         name: &request.name,
         code: &request.code,
         arguments: &request.args,
@@ -64,7 +67,7 @@ pub(super) async fn evaluate(
     };
     let (attended, control) = guest.attended();
     let (hearing, saying) = control.split();
-    let feeding = tell(saying, evaluation.message(), stdin, &told);
+    let feeding = tell(saying, evaluation.message(), (stdin, connection.bridge), &told);
     let answer = async {
         match evaluation.answer(hearing).await {
             // An answer to what it has not heard to the end is none.
@@ -114,24 +117,45 @@ impl Stdin {
         let ours = pipe::Sender::from_owned_fd(ours).ok()?;
         Some(Self { theirs, ours, bytes })
     }
+
+    /// Hands the session its end. What comes back pours input in.
+    async fn hand_over(self, channel: &UnixStream) -> std::io::Result<impl Future<Output = ()> + use<>> {
+        let Self { theirs, ours, bytes } = self;
+        let hand_over = || ringfence_jail::hand_over(channel.as_fd(), theirs.as_fd());
+        channel.async_io(Interest::WRITABLE, hand_over).await?;
+        Ok(run::pour(ours, bytes))
+    }
 }
 
-/// Sends the message, then the descriptor and standard input. A guest that does not read is no error of ours.
-async fn tell(mut channel: WriteHalf<'_>, message: Vec<u8>, stdin: Option<Stdin>, told: &AtomicBool) {
-    if channel.write_all(&message).await.is_err() {
-        return;
-    }
-    let Some(Stdin { theirs, ours, bytes }) = stdin else {
-        return told.store(true, Ordering::Relaxed);
+/// Sends the message, then the descriptors, standard input, and what goes over the bridge. A guest that does not read is no
+/// error of ours.
+async fn tell(
+    mut channel: WriteHalf<'_>,
+    message: Vec<u8>,
+    (stdin, bridge): (Option<Stdin>, Option<Duct>),
+    told: &AtomicBool,
+) {
+    let telling = async {
+        channel.write_all(&message).await?;
+        let pouring = match stdin {
+            Some(stdin) => Some(stdin.hand_over(channel.as_ref()).await?),
+            None => None,
+        };
+        let carrying = match bridge {
+            Some(bridge) => Some(bridge.hand_over(channel.as_ref()).await?),
+            None => None,
+        };
+        std::io::Result::Ok((pouring, carrying))
     };
-    let channel = channel.as_ref();
-    let handed = channel.async_io(Interest::WRITABLE, || {
-        ringfence_jail::hand_over(channel.as_fd(), theirs.as_fd())
-    });
-    if handed.await.is_err() {
+    let Ok((pouring, carrying)) = telling.await else {
         return;
-    }
+    };
     told.store(true, Ordering::Relaxed);
-    drop(theirs);
-    run::pour(ours, bytes).await;
+    tokio::join!(if_any(pouring), if_any(carrying));
+}
+
+async fn if_any(work: Option<impl Future<Output = ()>>) {
+    if let Some(work) = work {
+        work.await;
+    }
 }

@@ -24,6 +24,8 @@ pub(super) struct Evaluation<'a> {
     pub(super) wanted: u32,
     /// Whether a descriptor for its standard input follows.
     pub(super) stdin: bool,
+    /// Whether one for its bridge does, behind that.
+    pub(super) bridge: bool,
     pub(super) name: &'a str,
     pub(super) code: &'a str,
     pub(super) arguments: &'a [String],
@@ -45,7 +47,7 @@ impl Evaluation<'_> {
             b"E",
             &self.number.to_le_bytes()[..],
             &self.wanted.to_le_bytes(),
-            &[u8::from(self.stdin)],
+            &[u8::from(self.stdin) | u8::from(self.bridge) << 1],
         ];
         let head = head.concat();
         let length = u32::try_from(head.len() + job.len()).unwrap_or(u32::MAX);
@@ -161,6 +163,7 @@ mod tests {
         number: 7,
         wanted: 4,
         stdin: true,
+        bridge: true,
         name: "a",
         code: "x",
         arguments: &[],
@@ -193,7 +196,7 @@ mod tests {
         let message = ASKED.message();
         let job = job::encode("a", "x", &[], &[]);
         assert_eq!(message[..4], (message.len() as u32 - 4).to_le_bytes());
-        assert_eq!(message[4..14], *b"E\x07\0\0\0\x04\0\0\0\x01");
+        assert_eq!(message[4..14], *b"E\x07\0\0\0\x04\0\0\0\x03");
         assert_eq!(message[14..], job[4..]);
     }
 

@@ -1,0 +1,160 @@
+//! Where programs have a bridge: the same checks are run in each of these places.
+
+use serde_json::{Value, json};
+
+use super::{CONFORMANCE, PROBE, put};
+use crate::containers::engines;
+use crate::support::finish;
+use crate::world::{Run, World};
+
+/// A place with skills, whose programs have a bridge to them.
+pub(super) struct Place {
+    pub(super) world: World,
+    way: Way,
+}
+
+/// What runs the programs.
+#[derive(Clone, Copy)]
+enum Way {
+    /// `ringfence run`.
+    Run(&'static [&'static str]),
+    /// A use of the tool `sandbox_exec`.
+    Kept,
+}
+
+impl Place {
+    fn new(world: World, way: Way, engine: &str) -> Self {
+        let skills = world.dir.path("work/skills");
+        let config = format!(
+            "[codeExecution]\ncontainerRuntime = '{engine}'\nmaxMemory = '1GiB'\n[skills]\npath = '{}'\n",
+            skills.display()
+        );
+        world.dir.write("config/ringfence/ringfence.toml", config);
+        put(&world.dir, "probe.py", PROBE);
+        Self { world, way }
+    }
+
+    /// A program in the local fence.
+    pub(super) fn local() -> Option<Self> {
+        Some(Self::new(World::here(), Way::Run(&[]), "docker"))
+    }
+
+    /// A program in a container of its own.
+    pub(super) fn docker() -> Option<Self> {
+        Self::contained("docker", Way::Run(&["--runtime", "docker"]))
+    }
+
+    /// The same, by Podman.
+    pub(super) fn podman() -> Option<Self> {
+        Self::contained("podman", Way::Run(&["--runtime", "podman"]))
+    }
+
+    /// The same, under gVisor.
+    pub(super) fn gvisor() -> Option<Self> {
+        let place = Self::docker()?;
+        let config = place.world.dir.path("config/ringfence/ringfence.toml");
+        let text = std::fs::read_to_string(&config).unwrap();
+        std::fs::write(config, text + "[sandbox.docker]\noci_runtime = 'runsc'\n").unwrap();
+        Some(place)
+    }
+
+    /// Calls in a container that an engine keeps for them.
+    pub(super) fn kept() -> Option<Self> {
+        Self::contained("docker", Way::Kept).map(Self::with_engine)
+    }
+
+    /// A program in the local fence, which an engine runs.
+    pub(super) fn engine() -> Option<Self> {
+        let world = World::before_engine();
+        Some(Self::new(world, Way::Run(&[]), "docker").with_engine())
+    }
+
+    /// Evaluations in a session.
+    pub(super) fn session() -> Option<Self> {
+        let world = World::before_engine();
+        Some(Self::new(world, Way::Run(&["--session", "s"]), "docker").with_engine())
+    }
+
+    fn with_engine(self) -> Self {
+        self.world.start_engine();
+        self
+    }
+
+    fn contained(engine: &str, way: Way) -> Option<Self> {
+        let is_here = engines().iter().any(|found| found.name == engine);
+        let world = || match way {
+            Way::Run(_) => World::here(),
+            Way::Kept => World::before_engine(),
+        };
+        is_here.then(|| Self::new(world(), way, engine))
+    }
+
+    /// Runs Python there.
+    #[track_caller]
+    pub(super) fn run(&self, timeout: &str, code: &str) -> Run {
+        match self.way {
+            Way::Run(options) => {
+                let own = ["--skills", "skills", "--timeout", timeout, "--memory", "1GiB"];
+                self.world.json([&own, options, &["-c", code]].concat())
+            }
+            Way::Kept => self.exec(&json!({"language": "python", "code": code, "timeout": timeout})),
+        }
+    }
+
+    fn exec(&self, arguments: &Value) -> Run {
+        let mut command = self.world.command(&[], ["tool", "sandbox_exec", "-", "--json"]);
+        let output = finish(&mut command, arguments.to_string().as_bytes());
+        self.world.watch(output.pid);
+        let result = serde_json::from_str(output.ok());
+        Run {
+            result: result.unwrap(),
+            output,
+        }
+    }
+
+    /// That the host is well: another program is served.
+    #[track_caller]
+    pub(super) fn is_well(&self) {
+        let after = self.run("60s", "print(device.Probe.add(1))");
+        assert_eq!(after.stdout(), "2\n", "{after:#?}");
+    }
+}
+
+/// Plays a scenario in a place, and shows that nothing is left of it.
+#[track_caller]
+pub(super) fn play(place: Option<Place>, scenario: impl Fn(&Place)) {
+    let Some(place) = place else { return };
+    scenario(&place);
+    place.world.close();
+}
+
+/// Makes a test of each function in each place.
+macro_rules! in_places {
+    ([$($place:ident),+], $functions:tt) => {
+        $(crate::skills::places::in_place!($place, $functions);)+
+    };
+}
+
+macro_rules! in_place {
+    ($place:ident, [$($name:ident),+ $(,)?]) => {
+        mod $place {
+            use crate::skills::places::{Place, play};
+            $(#[test] fn $name() { play(Place::$place(), super::$name); })+
+        }
+    };
+}
+
+pub(super) use {in_place, in_places};
+
+in_places!(
+    [local, engine, session, docker, podman, gvisor, kept],
+    [a_program_can_rely_on_its_bridge]
+);
+
+fn a_program_can_rely_on_its_bridge(place: &Place) {
+    let run = place.run("60s", CONFORMANCE);
+    assert_eq!(run.get("exit_code"), 0, "{run:#?}");
+    let checks = CONFORMANCE.lines().filter(|line| line.starts_with("def "));
+    let held = run.stdout().lines().filter(|line| line.starts_with("holds: "));
+    assert_eq!(held.count(), checks.count() - 1, "{run:#?}");
+}

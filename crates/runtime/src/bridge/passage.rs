@@ -1,0 +1,81 @@
+//! A bridge between two processes: one of them hands the other a socket for it.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream as StdStream;
+
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+
+use super::{Duct, passage};
+
+impl Duct {
+    /// Hands a socket for the program's end to whoever listens on `channel`, beside one byte. What comes back carries the
+    /// bridge for as long as it is awaited.
+    ///
+    /// # Errors
+    /// If that cannot be done.
+    pub async fn hand_over(self, channel: &UnixStream) -> io::Result<impl Future<Output = ()> + use<>> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let hand_over = || ringfence_jail::hand_over(channel.as_fd(), theirs.as_fd());
+        channel.async_io(Interest::WRITABLE, hand_over).await?;
+        Ok(self.carry(ours))
+    }
+
+    /// Takes over what comes by [`Self::hand_over`]: an end for a program, and what carries the bridge for as long as it is
+    /// awaited.
+    ///
+    /// # Errors
+    /// If nothing of that kind comes.
+    pub async fn take_over(channel: &UnixStream) -> io::Result<(Self, impl Future<Output = ()> + use<>)> {
+        let take_over = || ringfence_jail::take_over(channel.as_fd());
+        let socket = StdStream::from(channel.async_io(Interest::READABLE, take_over).await?);
+        socket.set_nonblocking(true)?;
+        let socket = UnixStream::from_std(socket)?;
+        let (near, far) = passage();
+        Ok((far, near.carry(socket)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::bridge::{Id, Message, bridge};
+
+    #[tokio::test]
+    async fn a_bridge_goes_through_another_process() {
+        let (client, engine) = UnixStream::pair().unwrap();
+        let (mut line, duct) = bridge();
+        let carrying = duct.hand_over(&client).await.unwrap();
+        let (far, relaying) = Duct::take_over(&engine).await.unwrap();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let program = async {
+            let call = b"{\"type\":\"call\",\"id\":\"1\",\"data\":{\"path\":\"A.b\"}}\n";
+            theirs.write_all(call).await.unwrap();
+            let mut heard = Vec::new();
+            theirs.read_to_end(&mut heard).await.unwrap();
+            heard
+        };
+        let host = async {
+            let heard = line.next().await;
+            assert!(matches!(heard, Ok(Some(Message::Call(..)))), "{heard:?}");
+            line.speaker().say(&Message::Result(Id::of(1), json!("é"))).await;
+            drop(line);
+        };
+        let (heard, ..) = tokio::join!(program, host, carrying, relaying, far.carry(ours));
+        let answer = Message::Result(Id::of(1), json!("é")).line();
+        assert_eq!(String::from_utf8(heard), String::from_utf8(answer));
+    }
+
+    #[tokio::test]
+    async fn a_byte_alone_is_no_bridge() {
+        let (client, engine) = UnixStream::pair().unwrap();
+        client.try_write(&[0]).unwrap();
+        assert!(Duct::take_over(&engine).await.is_err());
+        drop(client);
+        assert!(Duct::take_over(&engine).await.is_err());
+    }
+}
