@@ -39,6 +39,17 @@ impl Context {
         self.loaded().map(|loaded| &loaded.config)
     }
 
+    /// Tells what a project's file says that does not count.
+    ///
+    /// # Errors
+    /// If a layer cannot be used; all problems at once.
+    pub(crate) fn tell_passed_over(&self) -> Result<(), Problems> {
+        for sentence in &self.loaded()?.passed_over {
+            self.ui.warn(sentence);
+        }
+        Ok(())
+    }
+
     /// The effective configuration with its provenance.
     ///
     /// # Errors

@@ -43,9 +43,7 @@ pub(crate) fn build(
     context: &Context,
 ) -> anyhow::Result<Kernel> {
     let config = context.config()?;
-    for sentence in &context.loaded()?.passed_over {
-        context.ui.warn(sentence);
-    }
+    context.tell_passed_over()?;
     let settings = high::settings(None, context)?;
     let parts = Parts {
         backend,

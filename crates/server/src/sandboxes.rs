@@ -1,5 +1,7 @@
 //! The engine's answers about sandboxes.
 
+use std::time::Duration;
+
 use ringfence_policy::{Bytes, Scope, Timeout};
 use ringfence_runtime::backend;
 use ringfence_runtime::container::{RunError, RunResult, Sandboxes};
@@ -9,6 +11,9 @@ use crate::wire::{Ran, Refusal, SandboxAction, SandboxAnswer, SandboxRequest};
 
 /// How much of each stream of a command is kept.
 const KEPT: Bytes = Bytes::mib(1);
+
+/// How long an answer waits for something to be told.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Does what a request asks, and answers.
 pub(crate) async fn answer(payload: &[u8], sandboxes: &Sandboxes) -> serde_json::Result<(Kind, Vec<u8>)> {
@@ -45,6 +50,11 @@ async fn see_to(
             return ran
                 .map(|result| SandboxAnswer::Ran(told(result)))
                 .map_err(refused);
+        }
+        SandboxAction::Log { name, after, wait } => {
+            let patience = if wait { PATIENCE } else { Duration::ZERO };
+            let told = sandboxes.printed((scope, &name), after, patience).await;
+            return told.map(SandboxAnswer::Log).map_err(refused);
         }
         SandboxAction::Remove { name } => {
             sandboxes.remove(scope, &name).await.map_err(refused)?;

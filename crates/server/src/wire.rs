@@ -10,7 +10,7 @@ use ringfence_policy::{
 use ringfence_runtime::backend;
 use ringfence_runtime::container::Flavor;
 use ringfence_runtime::container::keepalive::Wanted;
-use ringfence_runtime::container::sandboxes::{NewSandbox, SandboxInfo};
+use ringfence_runtime::container::sandboxes::{NewSandbox, SandboxInfo, SandboxLog};
 use ringfence_runtime::local::{self, Fence};
 use serde::{Deserialize, Serialize};
 
@@ -187,6 +187,15 @@ pub enum SandboxAction {
         /// Milliseconds until the sandbox is ended.
         timeout_ms: u64,
     },
+    /// Tell what its commands have printed.
+    Log {
+        /// Which.
+        name: String,
+        /// The number of the first piece that is wanted.
+        after: u64,
+        /// Whether to wait for it for a while, where it is not there yet.
+        wait: bool,
+    },
     /// End it.
     Remove {
         /// Which.
@@ -202,6 +211,8 @@ pub enum SandboxAnswer {
     Sandboxes(Vec<SandboxInfo>),
     /// What came of a command.
     Ran(Ran),
+    /// What its commands have printed.
+    Log(SandboxLog),
 }
 
 /// What came of a command in a sandbox.

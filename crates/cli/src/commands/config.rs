@@ -68,9 +68,7 @@ fn check(context: &Context) -> anyhow::Result<String> {
     if let Some(sentence) = assessor.as_ref().and_then(high::host::missing_key) {
         context.ui.warn(&sentence);
     }
-    for sentence in &context.loaded()?.passed_over {
-        context.ui.warn(sentence);
-    }
+    context.tell_passed_over()?;
     let files: Vec<_> = context
         .loaded()?
         .files

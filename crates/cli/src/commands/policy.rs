@@ -17,18 +17,15 @@ use crate::ui::visible;
 const MAX_LINE: u64 = 1 << 20;
 
 pub(crate) fn run(command: &PolicyCommand, context: &Context) -> anyhow::Result<ExitCode> {
-    let loaded = context.loaded()?;
-    for sentence in &loaded.passed_over {
-        context.ui.warn(sentence);
-    }
-    let rules = high::host::rules(&loaded.config)?;
+    context.tell_passed_over()?;
+    let rules = high::host::rules(context.config()?)?;
     match command {
         PolicyCommand::Check(args) if args.stdin => check_lines(args, &rules, context)?,
         PolicyCommand::Check(args) => context.ui.out(report(&line(&args.command), &rules, args.json))?,
         PolicyCommand::Explain { command } => {
             let line = line(command);
             let decision = decide(&line, &rules);
-            let review = review(&decision, &rules, &loaded.config);
+            let review = review(&decision, &rules, context.config()?);
             context
                 .ui
                 .out(explanation(&line, &decision) + &review.unwrap_or_default())?;

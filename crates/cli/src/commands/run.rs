@@ -33,6 +33,9 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode>
             .ui
             .warn("running unfenced: the program can do everything that you can do");
     }
+    if Flavor::of(plan.runtime).is_some() {
+        context.tell_passed_over()?;
+    }
     let rules = local::rules(&plan.settings, context);
     let socket = match plan.engine {
         Engine::Use => context.paths.socket_if_ours(),

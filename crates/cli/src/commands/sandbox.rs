@@ -4,10 +4,9 @@ use std::process::ExitCode;
 
 use ringfence_policy::Limits;
 use ringfence_runtime::container::runtime::Id;
-use ringfence_runtime::container::sandboxes::{NewSandbox, SandboxInfo};
+use ringfence_runtime::container::sandboxes::{NewSandbox, Printed, SandboxInfo};
 use ringfence_runtime::container::spec::Name;
 use ringfence_runtime::container::{self as engines, ContainerRuntime, Flavor, Use};
-use ringfence_runtime::local::Stream;
 use ringfence_server::client::{Client, Error};
 use ringfence_server::wire::{SandboxAction, SandboxAnswer, SandboxRequest};
 
@@ -52,6 +51,7 @@ pub(crate) fn run(command: &SandboxCommand, context: &Context) -> anyhow::Result
 }
 
 async fn create(args: &SandboxCreateArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    context.tell_passed_over()?;
     let config = context.config()?;
     let templates = &config.templates.0;
     let template = templates
@@ -155,15 +155,24 @@ async fn execute(args: &SandboxRunArgs, context: &Context) -> anyhow::Result<Exi
 }
 
 async fn logs(args: &SandboxLogsArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let (engine, id) = find(&args.name, &args.options, context).await?;
-    let mut logs = engine.logs(&id, args.follow);
-    while let Some(chunk) = logs.next().await.map_err(failed)? {
-        match chunk.stream {
-            Stream::Stdout => context.ui.out(chunk.bytes)?,
-            Stream::Stderr => context.ui.err(chunk.bytes)?,
+    let (mut after, mut wait) = (0, false);
+    loop {
+        let name = args.name.clone();
+        let action = SandboxAction::Log { name, after, wait };
+        let SandboxAnswer::Log(log) = ask(action, &args.options, context).await? else {
+            return Err(nonsense().into());
+        };
+        for Printed { is_error, text } in &log.printed {
+            match is_error {
+                false => context.ui.out(text)?,
+                true => context.ui.err(text)?,
+            }
         }
+        if !args.follow || log.ended {
+            return Ok(ExitCode::SUCCESS);
+        }
+        (after, wait) = (log.next, true);
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 async fn stats(args: &SandboxStatsArgs, context: &Context) -> anyhow::Result<ExitCode> {
@@ -245,7 +254,7 @@ async fn sandboxes(
 ) -> Result<Vec<SandboxInfo>, Failure> {
     match ask(action, options, context).await? {
         SandboxAnswer::Sandboxes(all) => Ok(all),
-        SandboxAnswer::Ran(_) => Err(nonsense()),
+        SandboxAnswer::Ran(_) | SandboxAnswer::Log(_) => Err(nonsense()),
     }
 }
 

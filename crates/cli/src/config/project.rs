@@ -40,6 +40,7 @@ pub(crate) fn verdict(path: &[String], value: &Value, present: &Value) -> Verdic
         }
         "codeExecution" => kept(&dotted(path), value, present).map_or(Verdict::Holds, Verdict::PassedOver),
         "templates" => template(path, value, present).map_or(Verdict::Holds, Verdict::PassedOver),
+        "sandbox" if dotted(path) == "sandbox.docker.image" => Verdict::PassedOver(IMAGE),
         _ => refusal(path, value, present).map_or(Verdict::Holds, Verdict::Refused),
     }
 }
@@ -52,8 +53,7 @@ fn permission(key: &str, value: &Value, present: &Value) -> Option<&'static str>
             value != "host",
             "it would run commands on this machine itself, without a fence",
         ),
-        // No code acts on them yet.
-        "permissions.shell.container_runtime" | "permissions.shell.container_image" => return None,
+        "permissions.shell.container_runtime" | "permissions.shell.container_image" => (false, IMAGE),
         "permissions.shell.container_fallback" => (
             value == "none" || value == "fenced" && present == "host",
             "it would run commands with less of a fence",
@@ -121,9 +121,7 @@ fn permission(key: &str, value: &Value, present: &Value) -> Option<&'static str>
 /// Why a project's word about the containers of `sandbox_exec` is passed over.
 fn kept(key: &str, value: &Value, present: &Value) -> Option<&'static str> {
     let (allowed, reason) = match key {
-        "codeExecution.dockerImage" | "codeExecution.containerRuntime" => {
-            (false, "it would choose what your containers are made of")
-        }
+        "codeExecution.dockerImage" | "codeExecution.containerRuntime" => (false, IMAGE),
         "codeExecution.fallback" => (value == "none", "it would run programs without a container"),
         "codeExecution.allowNetwork" => (value == false, "it would give programs a network"),
         "codeExecution.volumeMounts" => (
@@ -149,8 +147,8 @@ fn kept(key: &str, value: &Value, present: &Value) -> Option<&'static str> {
 /// Why a project's word about a template is passed over. One that only the project knows is measured by the default.
 fn template(path: &[String], value: &Value, present: &Value) -> Option<&'static str> {
     let (allowed, reason) = match path.last().map_or("", String::as_str) {
-        // Amounts, and what the guest finds inside.
-        "image" | "memory_limit" | "cpu_limit" | "max_pids" | "max_duration" => return None,
+        "image" => (false, IMAGE),
+        "memory_limit" | "cpu_limit" | "max_pids" | "max_duration" => return None,
         "network_mode" => (
             value == "none" || present == "restricted",
             "it would let sandboxes reach a network",
@@ -168,6 +166,9 @@ fn template(path: &[String], value: &Value, present: &Value) -> Option<&'static 
     };
     (!allowed).then_some(reason)
 }
+
+/// Another image of this machine may hold what is not the project's to see.
+const IMAGE: &str = "it would choose what your containers are made of";
 
 /// What the engine chooses may be gVisor.
 const OCI_RUNTIME: &str =
@@ -269,7 +270,7 @@ fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static s
         | "engine.session_lifetime_minutes"
         | "artifacts.store" => return None,
         "engine.console" | "engine.listen" => (false, "it would decide where you are asked"),
-        "sandbox.docker.image" | "sandbox.docker.cpu_limit" | "sandbox.docker.memory_limit" => return None,
+        "sandbox.docker.cpu_limit" | "sandbox.docker.memory_limit" => return None,
         "sandbox.docker.network_enabled" => (value == false, "it would let programs reach a network"),
         "sandbox.docker.fallback" => (value == "none", "it would run programs without a container"),
         "sandbox.docker.oci_runtime" => (value == "runsc", OCI_RUNTIME),
@@ -506,7 +507,16 @@ mod tests {
         assert!(!allowed("sandbox.docker.network_enabled", json!(true)));
         assert!(!allowed(&key("volumeMounts"), json!(["/home:/home"])));
         assert!(allowed_over(json!(["/a:/a"]), &key("volumeMounts"), json!([])));
-        assert!(!allowed(&key("dockerImage"), json!("evil:latest")));
+        for image in [
+            "codeExecution.dockerImage",
+            "sandbox.docker.image",
+            "permissions.shell.container_image",
+            "templates.code-executor.image",
+            "templates.mine.image",
+        ] {
+            let passed = verdict(&path(image), &json!("other:latest"), &Value::Null);
+            assert_eq!(passed, Verdict::PassedOver(IMAGE), "{image}");
+        }
         assert!(!allowed(&key("fallback"), json!("local")));
         assert!(allowed_over(json!("local"), &key("fallback"), json!("none")));
         assert!(allowed(&key("keepAlive"), json!(false)));

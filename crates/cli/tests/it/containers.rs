@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::process::{Child, Stdio};
 use std::sync::mpsc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{Dir, Output, entries, eventually, eventually_none, finish};
 use crate::world::{Mode, Place, World, skip};
@@ -162,13 +162,25 @@ fn every_end_is_told() {
             (&(-11).into(), &"signalled".into())
         );
         let eaten = engine.json(&["--memory", "64MiB", "-c", "x = bytearray(300 << 20)"]);
-        assert_eq!(eaten["exit_code"], -9, "{eaten}");
-        // Podman's monitor does not see why where both versions of control groups are mounted.
-        if engine.name == "docker" {
-            assert_eq!(eaten["meta"]["outcome"], "memory_exceeded", "{eaten}");
-        }
+        assert_eq!(
+            (&eaten["exit_code"], &eaten["meta"]["outcome"]),
+            (&(-9).into(), &"memory_exceeded".into()),
+            "{eaten}"
+        );
+        let status = engine.json(&["-c", "import sys; sys.exit(139)"]);
+        assert_eq!(
+            (&status["exit_code"], &status["meta"]["outcome"]),
+            (&139.into(), &"exited".into())
+        );
         let plenty = engine.json(&["--memory", "512MiB", "-c", "x = bytearray(300 << 20)"]);
         assert_eq!(plenty["exit_code"], 0, "{plenty}");
+        let peak = plenty["meta"]["peak_memory_bytes"].as_u64().unwrap();
+        assert!((300 << 20..512 << 20).contains(&peak), "{plenty}");
+        let spent = "import time\nwhile time.process_time() < 0.2: pass";
+        let spent = engine.json(&["-c", spent])["meta"]["cpu_seconds"]
+            .as_f64()
+            .unwrap();
+        assert!((0.2..30.0).contains(&spent), "{spent}");
     }
 }
 
@@ -222,11 +234,14 @@ fn files_come_and_go_through_the_places_that_are_shown() {
         engine.dir.write("data/fixed", "fixed");
         let mount = format!("{}:/data", data.display());
         let out = engine.dir.path("out").display().to_string();
-        let code = "import os\n\
-                    open('/workspace/new', 'w').write(open('/workspace/in').read())\n\
-                    open('/output/result', 'w').write(open('/data/fixed').read())\n\
-                    for path in ('/data/x', '/workspace/.git/hook', '/code/x'):\n\
-                    \x20   try:\n        open(path, 'w'); print('written', path)\n    except OSError:\n        print('refused')\n";
+        let code = format!(
+            "import os\n\
+             open('/workspace/new', 'w').write(open('/workspace/in').read())\n\
+             open('{out}/result', 'w').write(open('/data/fixed').read())\n\
+             for path in ('/data/x', '/workspace/.git/hook', '/code/x'):\n\
+             \x20   try:\n        open(path, 'w'); print('written', path)\n    except OSError:\n        print('refused')\n\
+             print(os.listdir('/output'))\n"
+        );
         let output = engine.run(&[
             "--workspace",
             &workspace,
@@ -235,9 +250,13 @@ fn files_come_and_go_through_the_places_that_are_shown() {
             "-o",
             &out,
             "-c",
-            code,
+            &code,
         ]);
-        assert_eq!(output.ok(), "refused\nrefused\nrefused\n", "{output:?}");
+        assert_eq!(
+            output.ok(),
+            "refused\nrefused\nrefused\n['result']\n",
+            "{output:?}"
+        );
         assert_eq!(
             fs::read_to_string(engine.dir.path("shared/new")).unwrap(),
             "hello"
@@ -523,6 +542,31 @@ fn a_tool_runs_code_in_a_container() {
         assert_eq!(answer["stdout"], "42\n", "{answer}");
         assert_eq!(answer["meta"]["runtime"], engine.name);
         assert_eq!(engine.left_by(output.pid), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn what_a_tools_program_leaves_is_read_by_either_path() {
+    for engine in engines() {
+        let tool = |name: &str, arguments: Value| {
+            let output = engine
+                .dir
+                .run(["tool", name, &arguments.to_string(), "--no-engine"]);
+            output.ok().to_owned()
+        };
+        let state = engine.dir.path("state").canonicalize().unwrap();
+        let output = state.join("ringfence/output/local");
+        let code = format!(
+            "open('/output/a', 'w').write('by the one')\nopen('{}/b', 'w').write('by the other')",
+            output.display()
+        );
+        tool("run_code", json!({"code": code, "runtime": engine.name}));
+        for (name, expected) in [("a", "by the one"), ("b", "by the other")] {
+            for path in [format!("/output/{name}"), output.join(name).display().to_string()] {
+                let read = tool("file_read", json!({"path": path}));
+                assert_eq!(read.trim_end(), expected, "{path}");
+            }
+        }
     }
 }
 

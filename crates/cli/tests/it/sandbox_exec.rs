@@ -6,12 +6,13 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::containers::{Engine, engines};
 use crate::mcp::{Client, text};
-use crate::support::{Dir, Output, eventually, eventually_none, finish};
+use crate::support::{Dir, Output, eventually, eventually_none, finish, none_within};
 use crate::world::World;
 
 /// Who programs are where root runs them.
@@ -245,12 +246,28 @@ fn without_keep_alive_each_call_has_a_container_of_its_own() {
             "1\n"
         );
         assert_eq!(place.bash("cat /tmp/x 2> /dev/null; cat /output/x"), "2\n");
-        eventually_none("the containers", || place.running());
-        let result = place.result(&[], &json!({"language": "python", "code": "print(1)"}));
-        assert_eq!(
-            (&result["stdout"], &result["meta"]["warm"]),
-            (&"1\n".into(), &false.into())
+        // One waits for the next call like it, and serves that alone.
+        let not_yet = || {
+            let result = place.result(
+                &[],
+                &json!({"language": "python", "code": "print(1); open('/tmp/x', 'x')"}),
+            );
+            assert_eq!(result["stdout"], "1\n", "{result}");
+            (result["meta"]["warm"] != true)
+                .then_some(result)
+                .into_iter()
+                .collect()
+        };
+        none_within(
+            Duration::from_secs(60),
+            "calls that no container waited for",
+            not_yet,
         );
+        let looked = place.exec(
+            &["--session", "talk"],
+            &json!({"language": "bash", "code": "ls /output"}),
+        );
+        assert_eq!(looked.ok(), "\n");
         place.close();
     }
 }
@@ -382,6 +399,46 @@ fn a_container_that_dies_ends_its_calls_as_unknown_and_the_next_gets_another() {
 }
 
 #[test]
+fn a_kept_container_is_measured_and_removed_by_hand_and_nothing_else() {
+    for place in places("") {
+        let sandbox = |args: &[&str]| {
+            let all = ["sandbox"].iter().chain(args);
+            finish(&mut place.world.command(&[], all), b"")
+        };
+        let running = place.start(
+            &["--json"],
+            &json!({"language": "bash", "code": "touch /output/up; sleep 600"}),
+        );
+        let up = place.output(None).join("up");
+        eventually("the call runs", || up.exists());
+        let listed: Value = serde_json::from_str(sandbox(&["ls", "--json"]).ok()).unwrap();
+        let name = listed[0]["name"].as_str().unwrap();
+        let used: Value = serde_json::from_str(sandbox(&["stats", "--json", "--once", name]).ok()).unwrap();
+        assert!(used["memory_bytes"].as_u64() > Some(0), "{used}");
+        for args in [
+            &["pause", name][..],
+            &["resume", name],
+            &["logs", name],
+            &["run", name, "--", "true"],
+        ] {
+            sandbox(args).refused(125, "is kept for calls of `sandbox_exec`");
+        }
+        sandbox(&["rm", "--user", "bob", name]).refused(125, "there is no sandbox");
+        sandbox(&["rm", name]).ok();
+        let result: Value = serde_json::from_str(&printed(running)).unwrap();
+        assert_eq!(result["meta"]["outcome"], "unknown", "{result}");
+        sandbox(&["rm", name]).refused(125, "there is no sandbox");
+        assert_eq!(place.running(), Vec::<String>::new());
+        let again = place.bash("echo again");
+        assert!(
+            again.starts_with("again\n[warning: the container that was kept"),
+            "{again}"
+        );
+        place.close();
+    }
+}
+
+#[test]
 fn memory_is_limited_for_the_container() {
     let hungry = json!({"language": "python", "code": "print(len(bytearray(300 << 20)))"});
     for place in places("maxMemory = '96MiB'") {
@@ -403,10 +460,11 @@ fn memory_is_limited_for_the_container() {
 
 #[test]
 fn a_connection_keeps_its_container_and_takes_it_along() {
-    for engine in engines() {
+    let ways = [&[][..], &["--keep-workspace"]];
+    for (engine, options) in engines().into_iter().zip(ways) {
         let world = World::here();
         configure(&world, engine.name, "");
-        let mut client = Client::greeted(&world, &[]);
+        let mut client = Client::greeted(&world, options);
         let pid = client.pid();
         client.call("file_write", &json!({"path": "in", "content": "hello\n"}));
         let copy =
@@ -420,7 +478,11 @@ fn a_connection_keeps_its_container_and_takes_it_along() {
             assert_eq!(read["structuredContent"]["text"], "hello\n", "{path}: {read}");
         }
         assert_eq!(engine.running(pid).len(), 1);
-        client.leave().well();
+        let left = client.leave();
+        // One that is kept is told.
+        if options.is_empty() {
+            left.well();
+        }
         assert_eq!(engine.left_by(pid), Vec::<String>::new());
     }
 }

@@ -1,5 +1,8 @@
 //! Sandboxes that a person asks an engine for.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Stdio};
+
 use serde_json::{Value, json};
 
 use crate::containers::{Engine, engines};
@@ -11,6 +14,28 @@ use crate::world::World;
 struct Place {
     world: World,
     engine: Engine,
+}
+
+/// Somebody who follows a log.
+struct Following {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Following {
+    /// The next line; empty at the end.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 fn places() -> Vec<Place> {
@@ -55,6 +80,15 @@ impl Place {
         found.map_or_else(String::new, |sandbox| {
             sandbox["state"].as_str().unwrap().to_owned()
         })
+    }
+
+    /// What a sandbox's commands print, from now on too.
+    fn follow(&self, name: &str) -> Following {
+        let mut command = self.world.command(&[], ["sandbox", "logs", "--follow", name]);
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.stdin(Stdio::null()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Following { child, output }
     }
 
     /// The names of the containers with this one's name in the container engine.
@@ -105,14 +139,20 @@ fn a_sandbox_is_made_used_watched_and_removed() {
         let used: Value =
             serde_json::from_str(place.sandbox(&["stats", "--json", "--once", &name]).ok()).unwrap();
         assert!(used["memory_bytes"].as_u64() > Some(0), "{used}");
-        assert_eq!(place.sandbox(&["logs", &name]).ok(), "");
+        let logs = place.sandbox(&["logs", &name]);
+        assert_eq!((logs.ok(), logs.stderr.as_str()), ("kept\n", "bash\n"));
+        let mut following = place.follow(&name);
         place.sandbox(&["pause", &name]).ok();
         assert_eq!(place.state(&name), "paused");
         place.sandbox(&["pause", &name]).refused(125, "cannot be paused");
         place.sandbox(&["resume", &name]).ok();
         assert_eq!(place.state(&name), "running");
         assert_eq!(place.there(&name).len(), 2);
+        place.sandbox(&["run", &name, "--", "echo", "further"]).ok();
+        assert_eq!(following.line(), "kept\n");
+        assert_eq!(following.line(), "further\n");
         place.sandbox(&["rm", &name]).ok();
+        assert_eq!(following.line(), "");
         assert_eq!(place.there(&name), Vec::<String>::new());
         place.sandbox(&["rm", &name]).refused(125, "there is no sandbox");
     }
@@ -268,6 +308,7 @@ fn commands_of_a_restricted_sandbox_reach_its_hosts_alone() {
         let around = format!("exec 3<>/dev/tcp/127.0.0.1/{} || exit 9", server.port);
         assert_eq!(run(&["bash", "-c", &around])["status"], 9);
         assert_eq!(server.visits(), 1);
+        assert_eq!(place.sandbox(&["logs", &name]).ok(), "hello403/workspace\n");
         // A command that takes too long ends alone.
         let late = place.sandbox(&["run", "--timeout", "1s", &name, "--", "sleep", "1000"]);
         assert_eq!(

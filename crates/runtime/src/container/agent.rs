@@ -83,24 +83,38 @@ impl Parted {
         match self {
             Self::Gone | Self::Released | Self::Secret => "try again: the next call starts a new container",
             Self::Senseless(_) | Self::Broken(_) | Self::Silent | Self::Version(_) => {
-                "try again: the next call starts a new container; if that does not help, look at `ringfence sandbox logs`"
+                "try again: the next call starts a new container; if that does not help, look at the log of the container engine"
             }
         }
     }
+}
+
+/// Whether an agent keeps a warm interpreter for the calls to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interpreter {
+    /// Pythons are forked from it.
+    Warm,
+    /// There is none, and it costs nothing; a call names its program.
+    None,
 }
 
 /// Greets the agent behind these streams.
 ///
 /// # Errors
 /// If it does not answer as one.
-pub async fn connect<R, W>(mut reader: R, mut writer: W) -> Result<(Agent, Carrier<R, W>), Parted>
+pub async fn connect<R, W>(
+    mut reader: R,
+    mut writer: W,
+    interpreter: Interpreter,
+) -> Result<(Agent, Carrier<R, W>), Parted>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
     let secret = secret()?;
     let mut frames = FrameReader::of_agent(secret);
-    let greeting = greet(&mut reader, &mut writer, (secret, &mut frames));
+    let hello = hello(secret, interpreter);
+    let greeting = greet((&mut reader, &mut writer), &hello, &mut frames);
     let ready = timeout(PATIENCE, greeting).await.map_err(|_| Parted::Silent)??;
     let line = Arc::new(Line::new());
     let carrier = Carrier {
@@ -121,22 +135,27 @@ fn secret() -> Result<Secret, Parted> {
     }
 }
 
+fn hello(secret: Secret, interpreter: Interpreter) -> Order {
+    let python: &[&str] = match interpreter {
+        Interpreter::Warm => &["-I", "-B", "-X", "utf8", "-c", PYTHON, ""],
+        Interpreter::None => &[],
+    };
+    Order::Hello(Hello {
+        version: VERSION,
+        secret,
+        python: python.iter().map(|&word| word.to_owned()).collect(),
+    })
+}
+
 async fn greet<R, W>(
-    reader: &mut R,
-    writer: &mut W,
-    (secret, frames): (Secret, &mut FrameReader),
+    (reader, writer): (&mut R, &mut W),
+    hello: &Order,
+    frames: &mut FrameReader,
 ) -> Result<Ready, Parted>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    let hello = Order::Hello(Hello {
-        version: VERSION,
-        secret,
-        python: ["-I", "-B", "-X", "utf8", "-c", PYTHON, ""]
-            .map(str::to_owned)
-            .to_vec(),
-    });
     let mut bytes = Vec::new();
     hello.write(&mut bytes);
     writer.write_all(&bytes).await.map_err(|_| Parted::Gone)?;

@@ -7,17 +7,17 @@ use std::sync::Arc;
 use ringfence_policy::{self as policy, ExecutionResult, Request};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
-use super::agent::{self, NotRun, Parted};
-use super::frame::Frame;
-use super::keepalive::Kept;
+use super::agent::{self, Interpreter, NotRun, Parted};
+use super::frame::{Frame, Making};
+use super::keepalive::{Again, Kept};
 use super::manager::Manager;
 use super::outputs::Outputs;
 use super::pins::{self, Pins};
 use super::pool::{self, Pool, Ready};
 use super::spec::{BindError, Image, Network, OciRuntime, ParseImageError, ParseNameError, User};
-use super::warm::is_of_the_agent;
-use super::{ContainerRuntime, Error, Flavor, Surroundings, oneshot};
+use super::{ContainerRuntime, Error, Flavor, Surroundings, oneshot, places};
 use crate::backend;
 use crate::egress::NetworkSettings;
 use crate::exposure::Hidden;
@@ -74,6 +74,9 @@ pub struct Containers {
     pub(super) kept: Kept,
 }
 
+/// What says what containers in an engine are made of.
+pub(super) type Makes<'a> = dyn Fn(&Manager) -> Result<Making<'a>, RunError> + Send + Sync + 'a;
+
 /// Why a request did not run in a container.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -113,6 +116,11 @@ pub enum RunError {
     /// A text that names no image.
     #[error(transparent)]
     Image(ParseImageError),
+    /// A container that serves calls by itself.
+    #[error(
+        "{0} is kept for calls of `sandbox_exec`: it can be listed, measured and removed, and nothing else"
+    )]
+    KeptForCalls(String),
     /// As many as there may be.
     #[error("there are {0} sandboxes already")]
     TooMany(usize),
@@ -178,6 +186,9 @@ impl RunError {
             }
             Self::Name(_) => "choose another name",
             Self::Image(_) => "name an image",
+            Self::KeptForCalls(_) => {
+                "what runs there prints to its caller; `ringfence sandbox rm` ends it, and the next call gets another one"
+            }
             Self::TooMany(_) => "remove one with `ringfence sandbox rm`",
             Self::NoOwner => "mount /proc",
             Self::AgentFile(_) => "make the state directory yours and writable (`ringfence doctor`)",
@@ -195,6 +206,25 @@ impl RunError {
             Self::Outputs(_) => "make that directory yours alone, or remove it",
             Self::LocalOnly(_) => "use the local runtime: set SANDBOX_TYPE=local or pass `--runtime local`",
         }
+    }
+
+    /// The same, told as what it means where the image lacks the program of a language.
+    pub(super) fn of_image(self, request: &Request, image: &Image) -> Self {
+        match (&self, places::interpreter(request.language)) {
+            (Self::NotRun(error), Some(program)) if error.is_missing() => Self::ProgramMissing {
+                image: image.to_string(),
+                program,
+            },
+            _ => self,
+        }
+    }
+
+    /// Whether it may be the agent that cannot run in a container, and not any program.
+    pub(super) fn may_be_of_the_agent(&self) -> bool {
+        matches!(
+            self,
+            Self::Parted(_) | Self::Engine(Error::Said { .. } | Error::Conflict { .. })
+        )
     }
 
     fn reason(&self) -> backend::Reason {
@@ -217,6 +247,7 @@ impl RunError {
             | Self::Name(_)
             | Self::Image(_)
             | Self::Reach(_)
+            | Self::KeptForCalls(_)
             | Self::ReachUnder(_) => R::Invalid,
             Self::TooMany(_) | Self::KeptFull(_) | Self::NotRun(NotRun::Busy) => R::Busy,
             Self::NotRun(NotRun::TooLong) => R::Invalid,
@@ -286,20 +317,72 @@ impl Containers {
         connection: Connection,
     ) -> Result<ExecutionResult, RunError> {
         self.admit(flavor, request, fence).await?;
-        let destination = output_directory.as_deref().map(Destination::open).transpose();
+        let making = |manager: &Manager| {
+            Ok(Making {
+                image: self.image(manager.engine().flavor())?,
+                network: self.settings.network,
+                filter: &self.settings.filter,
+            })
+        };
+        let ran = self.run_once((flavor, &making), request, output_directory, connection);
+        let image = &self.settings.image;
+        ran.await.map_err(|error| error.of_image(request, image))
+    }
+
+    /// Runs a request in a container that serves nothing else: one that waits for its like, or is made for it.
+    pub(super) async fn run_once(
+        &self,
+        (flavor, making): (Flavor, &Makes<'_>),
+        request: &Request,
+        output_directory: Option<PathBuf>,
+        connection: Connection,
+    ) -> Result<ExecutionResult, RunError> {
+        let since = Instant::now();
+        let output = output_directory.as_deref();
+        let taken = output.filter(|output| !self.settings.outputs.holds(output, &request.scope));
+        let destination = taken.map(Destination::open).transpose();
         let destination = destination.map_err(RunError::OutputDirectory)?;
         let manager = self.shared_manager(flavor).await?;
-        let frame = Frame::of(self, manager, request)?;
-        let (made, destination) = ((&**manager, &frame), destination.as_ref());
-        let (ready, warning) = self
-            .ready(manager, &frame, (request, connection.bridge.is_some()))
-            .await?;
+        let frame = Frame::of((self, manager), making(manager)?, (request, output))?;
+        let destination = destination.as_ref();
+        let again = Again::of(&connection);
+        let made = (manager, &frame);
+        let ran = match self.pool.take(manager, &frame, request) {
+            None => self.run_made(made, request, destination, connection).await,
+            Some(ready) => {
+                let serving = pool::serve(ready, manager, request, destination, connection);
+                match (self.pool.refilled(serving).await, again) {
+                    // It ended while it waited, and nobody had noticed.
+                    (Err(RunError::NotRun(NotRun::Parted(_))), Some(again)) => {
+                        let connection = again.connection();
+                        self.run_made(made, request, destination, connection).await
+                    }
+                    (ran, _) => ran,
+                }
+            }
+        };
+        let mut result = ran?;
+        result.duration = since.elapsed().as_secs_f64();
+        Ok(result)
+    }
+
+    /// Runs a request in a container that is made for it.
+    async fn run_made(
+        &self,
+        (manager, frame): (&Arc<Manager>, &Frame),
+        request: &Request,
+        destination: Option<&Destination>,
+        connection: Connection,
+    ) -> Result<ExecutionResult, RunError> {
+        let bridged = connection.bridge.is_some();
+        let (ready, warning) = self.fresh(manager, frame, (request, bridged)).await?;
         let mut result = match ready {
             Some(ready) => {
                 let serving = pool::serve(ready, manager, request, destination, connection);
                 self.pool.refilled(serving).await?
             }
             None => {
+                let made = (&**manager, frame);
                 let serving = oneshot::run(&self.settings, made, request, destination, connection);
                 self.pool.refilled(serving).await?
             }
@@ -308,31 +391,31 @@ impl Containers {
         Ok(result)
     }
 
-    /// A container with our agent, if one waits or it takes an agent to serve the request; and what the program has to do
-    /// without.
-    async fn ready(
+    /// A container that is made for a request, with our agent if that runs there: it tells more of how a program ended. And
+    /// what a program has to do without where it does not.
+    async fn fresh(
         &self,
         manager: &Arc<Manager>,
         frame: &Frame,
         (request, bridged): (&Request, bool),
     ) -> Result<(Option<Ready>, Option<String>), RunError> {
-        if let Some(waiting) = self.pool.take(manager, frame, request) {
-            return Ok((Some(waiting), None));
-        }
-        let reaches = request.network != policy::Network::None;
-        if !reaches && !bridged {
-            return Ok((None, None));
-        }
-        if !reaches && !frame.filter.lets_fork() {
+        let without = |why: &str| (None, bridged.then(|| without_bridge(why)));
+        if !frame.filter.lets_fork() {
             let why = format!("under the filter `{}` it can start nothing", frame.filter.name());
-            return Ok((None, Some(without_bridge(&why))));
+            return Ok(without(&why));
         }
-        match self.pool.fresh(manager, frame).await {
+        // A program has its bridge from the agent's own Python.
+        let interpreter = match bridged {
+            true => Interpreter::Warm,
+            false => Interpreter::None,
+        };
+        match self.pool.fresh(manager, frame, interpreter).await {
             Ok(ready) => Ok((Some(ready), None)),
-            Err(RunError::Parted(parted)) if reaches => Err(RunError::NoAgent(parted)),
-            Err(error) if !reaches && is_of_the_agent(&error) => {
-                Ok((None, Some(without_bridge(&error.to_string()))))
+            Err(error) if request.network == policy::Network::None && error.may_be_of_the_agent() => {
+                Ok(without(&error.to_string()))
             }
+            // Nothing else leads to the hosts.
+            Err(RunError::Parted(parted)) => Err(RunError::NoAgent(parted)),
             Err(error) => Err(error),
         }
     }

@@ -2,14 +2,33 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
-use ringfence_policy::{self as policy, Request};
+use ringfence_policy::{self as policy, Access, Mount, Request};
 
 use super::manager::Manager;
 use super::places;
 use super::spec::{Bind, Filter, Image, Network, OciRuntime, Resources, User};
 use super::{Containers, RunError};
 use crate::filter::STANDARD_TCP;
+
+/// Where a program's files go.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Output {
+    /// They are taken out of a directory of the container's own. It is also seen under this path, where they go on the
+    /// host: so what a program names can be found there.
+    Taken(Option<PathBuf>),
+    /// They stay in this directory of the host, of the conversation, also seen under its own path.
+    Kept(PathBuf),
+}
+
+/// What containers are made of, and what they may reach, unless requests say otherwise.
+#[derive(Debug)]
+pub(super) struct Making<'a> {
+    pub(super) image: Image,
+    pub(super) network: Network,
+    pub(super) filter: &'a str,
+}
 
 /// All of a container that a request decides before it runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,13 +45,14 @@ pub(super) struct Frame {
     /// Which files these are: a container goes on seeing what lay there when it was made.
     identities: Vec<Option<(u64, u64)>>,
     pub(super) has_workspace: bool,
+    pub(super) output: Output,
 }
 
 impl Frame {
     pub(super) fn of(
-        containers: &Containers,
-        manager: &Manager,
-        request: &Request,
+        (containers, manager): (&Containers, &Manager),
+        making: Making<'_>,
+        (request, output): (&Request, Option<&Path>),
     ) -> Result<Self, RunError> {
         let settings = &containers.settings;
         let mut shown = match &request.workspace {
@@ -43,9 +63,10 @@ impl Frame {
             shown.push(Bind::new(mount, &settings.hidden)?);
         }
         let limits = &request.limits;
-        let (network, filter) = reach(&request.network, (settings.network, &settings.filter));
+        let (network, filter) = reach(&request.network, (making.network, making.filter));
+        let kept = output.filter(|output| settings.outputs.holds(output, &request.scope));
         Ok(Self {
-            image: containers.image(manager.engine().flavor())?,
+            image: making.image,
             user: places::user(containers, manager),
             resources: Resources {
                 memory: limits.memory,
@@ -57,7 +78,15 @@ impl Frame {
             filter: Filter::named(filter).map_err(RunError::Filter)?,
             oci_runtime: manager.oci_runtime(settings.oci_runtime)?,
             scope: request.scope.as_str().to_owned(),
-            identities: shown.iter().map(identity).collect(),
+            identities: shown.iter().map(Bind::host).chain(kept).map(identity).collect(),
+            output: match (kept, output) {
+                (Some(kept), _) => Output::Kept(kept.to_path_buf()),
+                (None, output) => Output::Taken(
+                    output
+                        .filter(|output| is_free(output, &shown))
+                        .map(Path::to_path_buf),
+                ),
+            },
             shown,
             has_workspace: request.workspace.is_some(),
         })
@@ -73,8 +102,17 @@ pub(super) fn reach<'a>(wanted: &policy::Network, otherwise: (Network, &'a str))
     }
 }
 
-fn identity(bind: &Bind) -> Option<(u64, u64)> {
-    let found = fs::metadata(bind.host()).ok()?;
+/// Whether nothing of a container lies at a path, above it or below it.
+fn is_free(path: &Path, shown: &[Bind]) -> bool {
+    let own = ["/code", "/output", "/workspace"].map(Path::new);
+    let mut places = own.into_iter().chain(shown.iter().map(Bind::guest));
+    let text = path.to_str().filter(|text| *text != "/tmp");
+    let mountable = text.is_some_and(|text| Mount::new(path.to_path_buf(), text, Access::ReadWrite).is_ok());
+    mountable && !places.any(|place| place.starts_with(path) || path.starts_with(place))
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let found = fs::metadata(path).ok()?;
     Some((found.dev(), found.ino()))
 }
 
@@ -83,21 +121,46 @@ mod tests {
     use super::*;
     use crate::container::testing::open_to_all;
     use crate::exposure::Hidden;
-    use ringfence_policy::Access;
-    use std::path::Path;
 
     #[test]
     fn what_was_replaced_is_another() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("place");
-        let bind = || Bind::at(&place, Path::new("/x"), Access::ReadOnly, &Hidden::default()).unwrap();
         fs::create_dir(&place).unwrap();
-        let first = identity(&bind());
-        assert_eq!(first, identity(&bind()));
+        let first = identity(&place);
+        assert_eq!(first, identity(&place));
         open_to_all(&place);
-        assert_eq!(first, identity(&bind()));
+        assert_eq!(first, identity(&place));
         fs::rename(&place, dir.path().join("old")).unwrap();
         fs::create_dir(&place).unwrap();
-        assert_ne!(first, identity(&bind()));
+        assert_ne!(first, identity(&place));
+    }
+
+    #[test]
+    fn files_are_seen_by_their_path_of_the_host_where_nothing_else_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let shown = [Bind::at(
+            dir.path(),
+            Path::new("/data/in"),
+            Access::ReadOnly,
+            &Hidden::default(),
+        )
+        .unwrap()];
+        let check = |path: &str, expected| assert_eq!(is_free(Path::new(path), &shown), expected, "{path}");
+        check("/home/ann/out", true);
+        check("/tmp/out", true);
+        check("/data/out", true);
+        for taken in [
+            "/",
+            "/tmp",
+            "/usr/out",
+            "/data",
+            "/data/in",
+            "/data/in/out",
+            "/workspace/out",
+            "/output",
+        ] {
+            check(taken, false);
+        }
     }
 }

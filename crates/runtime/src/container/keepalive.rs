@@ -21,9 +21,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::agent::NotRun;
+use super::frame::Making;
 use super::keeper::too_slow;
+use super::manager::Manager;
 use super::sandboxes::SandboxInfo;
-use super::spec::Network;
+use super::spec::{Image, Name, Network};
 use super::{Containers, Error, Flavor, RunError};
 use crate::local::{Chunk, Connection, Fence, taken_back, told};
 use crate::output::Capture;
@@ -94,7 +96,7 @@ struct Slot {
 
 /// What a second try of a call can do without of its connection: input, and a bridge, are used up by a first one.
 #[derive(Debug)]
-struct Again {
+pub(super) struct Again {
     output: Option<mpsc::Sender<Chunk>>,
     cancelled: Option<watch::Receiver<bool>>,
 }
@@ -121,6 +123,9 @@ impl Containers {
         mut connection: Connection,
     ) -> Result<ExecutionResult, RunError> {
         self.admit(wanted.engine, request, fence).await?;
+        if wanted.max_calls == 1 {
+            return self.call_alone(wanted, request, connection).await;
+        }
         let since = Instant::now();
         let again = Again::of(&connection);
         let mut lost = false;
@@ -155,6 +160,28 @@ impl Containers {
         }
     }
 
+    /// Runs a request in a container that serves nothing else.
+    async fn call_alone(
+        &self,
+        wanted: &Wanted,
+        request: &Request,
+        connection: Connection,
+    ) -> Result<ExecutionResult, RunError> {
+        let outputs = &self.settings.outputs;
+        let output = outputs.open(&request.scope, wanted.session.as_ref());
+        let output = output.map_err(RunError::Outputs)?;
+        let image: Image = wanted.image.parse().map_err(RunError::Image)?;
+        let making = |manager: &Manager| {
+            Ok(Making {
+                image: self.pinned(manager.engine().flavor(), &image)?,
+                network: wanted.network,
+                filter: place::filter(wanted.network),
+            })
+        };
+        let ran = self.run_once((wanted.engine, &making), request, Some(output), connection);
+        ran.await.map_err(|error| error.of_image(request, &image))
+    }
+
     /// A seat in a container that is there, and whether it was there before; none if the call is taken back meanwhile.
     async fn seated(
         &self,
@@ -181,6 +208,22 @@ impl Containers {
             place::make(self, manager, &key).await
         };
         seat.slot.container.get_or_try_init(|| make).await
+    }
+
+    /// Whether a container of this name is kept for a scope.
+    pub(super) fn keeps(&self, scope: &Scope, name: &Name) -> bool {
+        self.kept.find(scope, name).is_some()
+    }
+
+    /// Ends a container that is kept for a scope, with the calls that run there; whether there was one of this name. The
+    /// next call is told.
+    pub(super) async fn end_kept(&self, scope: &Scope, name: &Name) -> bool {
+        let slot = self.kept.find(scope, name);
+        let container = slot.as_ref().and_then(|slot| slot.container.get());
+        if let Some(container) = container {
+            container.end().await;
+        }
+        container.is_some()
     }
 
     /// The containers that are kept for a scope.
@@ -262,6 +305,17 @@ impl Kept {
             let shelf = Arc::clone(&self.shelf);
             reaper.spawn(async move { shelf.reap().await });
         }
+    }
+
+    /// The container of this name, if it lives.
+    fn find(&self, scope: &Scope, name: &Name) -> Option<Arc<Slot>> {
+        let is_it = |slot: &Slot| {
+            let container = slot.container.get();
+            container.is_some_and(|container| container.is_alive() && container.sandbox().name() == name)
+        };
+        let state = self.shelf.state();
+        let mut own = state.book.iter().filter(|(key, ..)| key.scope == *scope);
+        own.find_map(|(_, slot, ..)| is_it(slot).then(|| Arc::clone(slot)))
     }
 
     fn list(&self, scope: &Scope) -> Vec<SandboxInfo> {
@@ -349,7 +403,7 @@ impl Drop for Seat {
 
 impl Again {
     /// If a second try is possible at all.
-    fn of(connection: &Connection) -> Option<Self> {
+    pub(super) fn of(connection: &Connection) -> Option<Self> {
         let Connection {
             stdin,
             output,
@@ -362,7 +416,7 @@ impl Again {
         })
     }
 
-    fn connection(&self) -> Connection {
+    pub(super) fn connection(&self) -> Connection {
         Connection {
             output: self.output.clone(),
             cancelled: self.cancelled.clone(),

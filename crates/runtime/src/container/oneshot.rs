@@ -1,6 +1,6 @@
 //! One request in a container of its own, from its first moment to its removal.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, SystemTime};
 
 use ringfence_policy::{ExecutionResult, Isolation, Language, Limits, Outcome, Request};
 use tokio::io::AsyncWriteExt;
@@ -14,15 +14,15 @@ use super::places::Places;
 use super::spec::{Network, OciRuntime, Spec};
 use super::streams::{Attached, Input, Logs};
 use super::{Error, Life, RunError};
-use crate::local::{Chunk, Connection, Destination, Stream, Workdir, overfull, soon, taken_back, told};
-use crate::output::{Capture, Captured};
+use crate::local::{Chunk, Connection, Destination, Stream, taken_back, told};
+use crate::output::{self, Capture, Captured};
 
 /// How long an engine may take to make a container and to take it away, beside the program's own time.
 const ROOM: Duration = Duration::from_secs(120);
 /// How long a caller may take to read the last of a program's output.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What a process that the kernel or an engine killed ends with.
-const KILLED: i64 = 128 + 9;
+pub(super) const KILLED: i64 = 128 + 9;
 /// The status of a run of which nothing is known: that of a Ringfence that failed, and never a success.
 const UNKNOWN_STATUS: i32 = 125;
 
@@ -43,7 +43,7 @@ struct Heard {
     broken: Option<String>,
 }
 
-/// Runs a request in a fresh container.
+/// Runs a request in a fresh container, whose first process it is but for an init.
 pub(super) async fn run(
     settings: &Settings,
     (manager, frame): (&Manager, &Frame),
@@ -51,8 +51,8 @@ pub(super) async fn run(
     destination: Option<&Destination>,
     connection: Connection,
 ) -> Result<ExecutionResult, RunError> {
-    let since = Instant::now();
-    let places = Places::make(settings, frame.user)?;
+    let since = SystemTime::now();
+    let places = Places::make(settings, frame)?;
     let program = places.program(request, connection.stdin.is_some())?;
     let spec = places.spec((settings, frame), program, manager.owner())?;
     let isolation = isolation(manager, &spec);
@@ -64,17 +64,22 @@ pub(super) async fn run(
     };
     let (sandbox, attached) = manager.sandbox(order).await?;
     let attached = attached.ok_or(Error::Closing)?;
-    let bounds = (&request.limits, places.workdir());
+    let bounds = (&request.limits, &places);
     let (heard, interruption) = attend(&sandbox, attached, bounds, connection).await;
     let life = sandbox.ended_or_lost().await;
     let (outcome, exit_code) = conclude(&life, interruption, heard.broken.is_some());
-    let taken = places.harvest(destination, request.limits.disk.0);
+    let taken = places.harvest(since, destination, request.limits.disk.0);
     let runtime = manager.engine().flavor().runtime();
     let mut result = told(
         (runtime, request),
         (heard.stdout, heard.stderr),
         (outcome, exit_code),
     );
+    if interruption == Some(Interruption::DiskFull)
+        && let Some(why) = places.overfilled(request.limits.disk)
+    {
+        output::add(&mut result.stderr, &why);
+    }
     result.meta.isolation = isolation;
     result.meta.warnings.extend(manager.info().warning());
     result.meta.output_files = taken.files;
@@ -85,7 +90,6 @@ pub(super) async fn run(
         .extend(perhaps_missing(settings, request, exit_code));
     result.meta.warnings.extend(taken.warnings);
     result.meta.warnings.extend(life.problems);
-    result.duration = since.elapsed().as_secs_f64();
     Ok(result)
 }
 
@@ -93,7 +97,7 @@ pub(super) async fn run(
 async fn attend(
     sandbox: &Sandbox,
     attached: Attached,
-    (limits, workdir): (&Limits, &Workdir),
+    (limits, places): (&Limits, &Places),
     connection: Connection,
 ) -> (Heard, Option<Interruption>) {
     let Attached { output, input } = attached;
@@ -101,7 +105,7 @@ async fn attend(
     let mut feeding = std::pin::pin!(feed(input, connection.stdin));
     let mut deadline = std::pin::pin!(tokio::time::sleep(limits.timeout.as_duration()));
     let mut taken_back = std::pin::pin!(taken_back(connection.cancelled));
-    let mut overfull = std::pin::pin!(overfull(workdir.path().to_path_buf(), limits.disk.0, soon));
+    let mut overfull = std::pin::pin!(places.overfull(limits.disk.0));
     let mut ended = std::pin::pin!(sandbox.ended());
     let (mut fed, mut over, mut heard) = (false, false, None);
     // A program may close its streams long before it ends, and an engine that goes away cuts them off.

@@ -9,12 +9,15 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use ringfence_policy::{Scope, SessionId};
+use ringfence_policy::{Bytes, Scope, SessionId};
 
+use crate::local::harvest::{self, Harvest};
 use crate::local::remove_tree;
 
 /// How long one is kept without a call.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How far the times of files may lie behind the clock.
+const COARSE: Duration = Duration::from_millis(20);
 /// How many there are at most.
 const MOST: usize = 256;
 
@@ -40,6 +43,15 @@ impl Outputs {
             Some(session) => format!("{scope}+{}", session.as_str()),
             None => scope.to_owned(),
         })
+    }
+
+    /// Whether a path is that of one of a scope's.
+    pub(super) fn holds(&self, path: &Path, scope: &Scope) -> bool {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let conversation = name.and_then(|name| name.strip_prefix(scope.as_str()));
+        let base = self.base.canonicalize();
+        conversation.is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
+            && base.is_ok_and(|base| path.parent() == Some(&base))
     }
 
     /// The same, made if need be, and without links.
@@ -81,6 +93,28 @@ impl Outputs {
             }
         }
     }
+}
+
+/// What programs have left in such a directory since.
+pub(super) fn left(directory: &Path, since: SystemTime, limit: u64) -> Harvest {
+    let mut left = harvest::collect_from(harvest::open_directory(directory), None, limit);
+    left.files
+        .retain(|file| is_new(&directory.join(&file.path), since));
+    left
+}
+
+/// Whether a file was written since. A link tells of itself alone.
+fn is_new(path: &Path, since: SystemTime) -> bool {
+    let modified = fs::symlink_metadata(path).and_then(|found| found.modified());
+    modified.is_ok_and(|modified| modified + COARSE >= since)
+}
+
+/// What is said of a program that was killed because too much lies in such a directory.
+pub(super) fn overfilled(directory: &Path, limit: Bytes) -> String {
+    format!(
+        "killed: more than {limit} lie in {} or in the workspace; delete what is not needed\n",
+        directory.display()
+    )
 }
 
 /// Makes a directory that is ours alone.
@@ -130,6 +164,14 @@ mod tests {
         for (number, path) in all.iter().enumerate() {
             assert!(!all[..number].contains(path), "{}", path.display());
             assert_eq!(fs::metadata(path).unwrap().mode() & 0o777, 0o700);
+        }
+        for (path, own, other) in [
+            (&all[0], &ann, &bob),
+            (&all[1], &ann, &bob),
+            (&all[2], &bob, &ann),
+        ] {
+            assert!(outputs.holds(path, own) && !outputs.holds(path, other));
+            assert!(!outputs.holds(&path.join("below"), own));
         }
         fs::write(all[0].join("x"), "kept").unwrap();
         assert_eq!(outputs.open(&ann, None).unwrap(), outputs.path(&ann, None));

@@ -2,15 +2,17 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
-use ringfence_policy::{Access, EnvName, Language, Request};
+use ringfence_policy::{Access, Bytes, EnvName, Language, Request};
 
 use super::backend::Settings;
-use super::frame::Frame;
+use super::frame::{Frame, Output};
 use super::manager::Manager;
 use super::spec::{Bind, BindError, Binds, Init, Log, Name, Spec, Stdin, User};
-use super::{Containers, RunError};
-use crate::local::{Destination, NOBODY, Workdir, Workspace, harvest};
+use super::{Containers, RunError, outputs};
+use crate::exposure::Hidden;
+use crate::local::{Destination, NOBODY, Workdir, Workspace, harvest, overfull, soon};
 use crate::owner::Owner;
 
 /// Where the program finds things.
@@ -30,6 +32,8 @@ const FIXED: &[(&str, &str)] = &[
 #[derive(Debug)]
 pub(super) struct Places {
     workdir: Workdir,
+    /// Where its files stay, if they do.
+    kept: Option<PathBuf>,
 }
 
 /// What is started in a container.
@@ -43,13 +47,32 @@ pub(super) struct Program {
 
 impl Places {
     /// Makes them, for the user that the program will be.
-    pub(super) fn make(settings: &Settings, user: User) -> Result<Self, RunError> {
-        let workdir = workdir(settings, user).map_err(RunError::Directory)?;
-        Ok(Self { workdir })
+    pub(super) fn make(settings: &Settings, frame: &Frame) -> Result<Self, RunError> {
+        let workdir = workdir(settings, frame.user).map_err(RunError::Directory)?;
+        let kept = match &frame.output {
+            Output::Taken(_) => None,
+            Output::Kept(path) => Some(path.clone()),
+        };
+        Ok(Self { workdir, kept })
     }
 
-    pub(super) fn workdir(&self) -> &Workdir {
-        &self.workdir
+    /// Ends when they hold more than a run may write.
+    pub(super) async fn overfull(&self, limit: u64) {
+        let kept = async {
+            match &self.kept {
+                Some(kept) => overfull(kept.clone(), limit, soon).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = overfull(self.workdir.path().to_path_buf(), limit, soon) => {}
+            () = kept => {}
+        }
+    }
+
+    /// What is said where they did, if there is something to be done about it.
+    pub(super) fn overfilled(&self, limit: Bytes) -> Option<String> {
+        self.kept.as_deref().map(|kept| outputs::overfilled(kept, limit))
     }
 
     /// A request as a container starts it, its text in a file.
@@ -108,8 +131,16 @@ impl Places {
         Ok(Path::new("/workspace").join(below).display().to_string())
     }
 
-    /// What the program has left in its output directory, taken to where it is wanted.
-    pub(super) fn harvest(&self, destination: Option<&Destination>, limit: u64) -> harvest::Harvest {
+    /// What the program has left in its output directory since, taken to where it is wanted.
+    pub(super) fn harvest(
+        &self,
+        since: SystemTime,
+        destination: Option<&Destination>,
+        limit: u64,
+    ) -> harvest::Harvest {
+        if let Some(kept) = &self.kept {
+            return outputs::left(kept, since, limit);
+        }
         let source = harvest::open_directory(&self.workdir.path().join("output"));
         harvest::collect_from(source, destination, limit)
     }
@@ -119,16 +150,29 @@ impl Places {
         let own = |name: &str, guest: &str, access| {
             Bind::at(&self.workdir.path().join(name), Path::new(guest), access, hidden)
         };
-        let mut binds = vec![
-            own("code", "/code", Access::ReadOnly)?,
-            own("output", "/output", Access::ReadWrite)?,
-        ];
+        let mut binds = vec![own("code", "/code", Access::ReadOnly)?];
+        match &frame.output {
+            Output::Taken(path) => {
+                binds.push(own("output", "/output", Access::ReadWrite)?);
+                if let Some(path) = path.as_deref().and_then(Path::to_str) {
+                    binds.push(own("output", path, Access::ReadWrite)?);
+                }
+            }
+            Output::Kept(path) => binds.extend(kept(path)?),
+        }
         if !frame.has_workspace {
             binds.push(own("workspace", "/workspace", Access::ReadWrite)?);
         }
         binds.extend(frame.shown.iter().cloned());
         Binds::new(binds)
     }
+}
+
+/// A directory where files stay, as a container sees it. It lies among our own directories, and is made to be shown; by its
+/// own path as well, so what a program names can be found on the host.
+pub(super) fn kept(directory: &Path) -> Result<[Bind; 2], BindError> {
+    let seen = |guest| Bind::at(directory, guest, Access::ReadWrite, &Hidden::default());
+    Ok([seen(Path::new("/output"))?, seen(directory)?])
 }
 
 /// Directories for what such a user does in a container.
@@ -174,13 +218,23 @@ pub(super) fn user(containers: &Containers, manager: &Manager) -> User {
     }
 }
 
+/// What an image must have to run a language; none for a command, which names its program.
+pub(super) fn interpreter(language: Language) -> Option<&'static str> {
+    match language {
+        Language::Python => Some("python3"),
+        Language::Bash => Some("bash"),
+        Language::Javascript => Some("node"),
+        Language::Command => None,
+    }
+}
+
 /// The name of the program's file, and what runs it; none for a command.
 fn script(request: &Request) -> Option<(String, &'static str)> {
-    let (program, extension) = match request.language {
-        Language::Python => ("python3", "py"),
-        Language::Bash => ("bash", "sh"),
-        Language::Javascript => ("node", "js"),
-        Language::Command => return None,
+    let program = interpreter(request.language)?;
+    let extension = match request.language {
+        Language::Python => "py",
+        Language::Bash | Language::Command => "sh",
+        Language::Javascript => "js",
     };
     let name = Path::new(&request.name)
         .file_name()

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::agent::{self, Interpreter};
 use super::backend::Settings;
 use super::frame::Frame;
 use super::keeper::Order;
@@ -21,7 +22,7 @@ use super::manager::Manager;
 use super::places::{self, Places, Program};
 use super::spec::Stdin;
 use super::warm::{self, Warm};
-use super::{RunError, agent, oneshot};
+use super::{RunError, oneshot};
 use crate::egress::NetworkSettings;
 pub(super) use serve::serve;
 use waiting::{Plan, Waiting};
@@ -70,7 +71,7 @@ pub(super) struct Ready {
     environment: Vec<(EnvName, String)>,
     /// What its way out has in common with others, if it shall have one.
     egress: NetworkSettings,
-    /// Whether it was made for its request, and its interpreter is hardly warm.
+    /// Whether it was made for its request.
     fresh: bool,
 }
 
@@ -106,13 +107,18 @@ impl Pool {
         self.shelf.waiting().take(&key, Instant::now(), Ready::is_alive)
     }
 
-    /// A container for a request that only our agent can serve.
-    pub(super) async fn fresh(&self, manager: &Arc<Manager>, frame: &Frame) -> Result<Ready, RunError> {
+    /// A container that is made for a request.
+    pub(super) async fn fresh(
+        &self,
+        manager: &Arc<Manager>,
+        frame: &Frame,
+        interpreter: Interpreter,
+    ) -> Result<Ready, RunError> {
         let key = Key {
             manager: Arc::clone(manager),
             frame: frame.clone(),
         };
-        let ready = self.shelf.make(&key).await?;
+        let ready = self.shelf.make(&key, interpreter).await?;
         Ok(Ready { fresh: true, ..ready })
     }
 
@@ -162,7 +168,7 @@ impl Shelf {
             let Plan { surplus, make, again } = self.waiting().plan(Instant::now(), Ready::is_alive);
             drop(surplus);
             if let Some(key) = make {
-                let made = self.make(&key).await;
+                let made = self.make(&key, Interpreter::Warm).await;
                 match made {
                     Ok(ready) => self.waiting().made(ready),
                     // Whoever asks next is told what is wrong by the container that is made for them.
@@ -181,10 +187,10 @@ impl Shelf {
         }
     }
 
-    async fn make(&self, Key { manager, frame }: &Key) -> Result<Ready, RunError> {
+    async fn make(&self, Key { manager, frame }: &Key, interpreter: Interpreter) -> Result<Ready, RunError> {
         let program = agent::file(&self.settings.agent).map_err(RunError::AgentFile)?;
         let image = manager.engine().image_environment(&frame.image).await?;
-        let places = Arc::new(Places::make(&self.settings, frame.user)?);
+        let places = Arc::new(Places::make(&self.settings, frame)?);
         let nothing = Program {
             command: Vec::new(),
             environment: places::fixed(),
@@ -194,12 +200,12 @@ impl Shelf {
         let spec = places.spec((&self.settings, frame), nothing, manager.owner())?;
         let isolation = oneshot::isolation(manager, &spec);
         let order = Order {
-            spec: warm::agented(spec, &program, 1)?,
+            spec: warm::agented(spec, &program, (1, interpreter))?,
             max_duration: IDLE + Timeout::MAX + ROOM,
             attach: true,
             belongings: Some(Box::new(Arc::clone(&places))),
         };
-        let warm = warm::start(manager, order).await?;
+        let warm = warm::start(manager, order, interpreter).await?;
         Ok(Ready {
             warm,
             places,
@@ -213,7 +219,7 @@ impl Shelf {
 
 impl Ready {
     fn is_alive(&self) -> bool {
-        self.warm.sandbox().life().state.is_alive()
+        self.warm.agent().is_connected() && self.warm.sandbox().life().state.is_alive()
     }
 }
 

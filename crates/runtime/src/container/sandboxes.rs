@@ -1,5 +1,7 @@
 //! The sandboxes that a person asked for, each in its scope until its time is up.
 
+mod journal;
+
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +11,7 @@ use ringfence_jail::agent::frames::{Program, Start};
 use ringfence_policy::{Bytes, Cpus, EgressPolicy, EnvName, Outcome, Pids, Scope, Timeout};
 use serde::{Deserialize, Serialize};
 
-use super::agent::Parted;
+use super::agent::{Interpreter, Parted};
 use super::backend::{Containers, RunError};
 use super::keeper::Order;
 use super::manager::{Manager, Sandbox};
@@ -21,6 +23,8 @@ use super::{Error, Flavor};
 use crate::egress::Outlet;
 use crate::filter::STANDARD_TCP;
 use crate::local::Connection;
+use journal::Journal;
+pub use journal::{Printed, SandboxLog};
 
 /// How many a scope may have.
 const MAX_SANDBOXES: usize = 64;
@@ -81,10 +85,19 @@ pub struct SandboxInfo {
 struct Entry {
     sandbox: Arc<Sandbox>,
     reach: Option<Arc<Reach>>,
+    journal: Arc<Journal>,
     engine: Flavor,
     template: String,
     since: Instant,
     max_duration: Duration,
+}
+
+/// A sandbox as one asks for it.
+#[derive(Debug)]
+struct Found {
+    sandbox: Arc<Sandbox>,
+    reach: Option<Arc<Reach>>,
+    journal: Arc<Journal>,
 }
 
 /// What runs commands in a sandbox that may reach some hosts, and leads them there.
@@ -177,6 +190,7 @@ impl Sandboxes {
         let entry = Entry {
             sandbox,
             reach,
+            journal: Arc::default(),
             engine: new.engine,
             template: new.template,
             since: Instant::now(),
@@ -198,8 +212,12 @@ impl Sandboxes {
         if spec.filter.name() == "standard" {
             spec.filter = Filter::named(STANDARD_TCP).map_err(RunError::Filter)?;
         }
-        let spec = warm::agented(spec, &self.containers.agent_program()?, COMMANDS)?;
-        match warm::start(manager, Order { spec, ..order }).await {
+        let spec = warm::agented(
+            spec,
+            &self.containers.agent_program()?,
+            (COMMANDS, Interpreter::None),
+        )?;
+        match warm::start(manager, Order { spec, ..order }, Interpreter::None).await {
             Ok(warm) => Ok(Reach {
                 warm,
                 policy,
@@ -224,7 +242,7 @@ impl Sandboxes {
     /// # Errors
     /// If there is none, or it does not run.
     pub async fn pause(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, RunError> {
-        let sandbox = self.find(scope, name)?;
+        let sandbox = self.find(scope, name)?.sandbox;
         sandbox.pause().await?;
         self.info(scope, name)
     }
@@ -234,7 +252,7 @@ impl Sandboxes {
     /// # Errors
     /// If there is none, or it is not paused.
     pub async fn resume(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, RunError> {
-        let sandbox = self.find(scope, name)?;
+        let sandbox = self.find(scope, name)?.sandbox;
         sandbox.resume().await?;
         self.info(scope, name)
     }
@@ -250,13 +268,43 @@ impl Sandboxes {
         timeout: Timeout,
         keep: Bytes,
     ) -> Result<RunResult, RunError> {
-        let (sandbox, reach) = self.find_both(scope, name)?;
-        if let Some(reach) = reach {
-            let outlet = Outlet::new(&reach.policy, &self.containers.settings().egress);
-            return reach.run(command, timeout, keep, &outlet).await;
+        let found = self.find(scope, name)?;
+        let ran = match found.reach {
+            Some(reach) => {
+                let outlet = Outlet::new(&reach.policy, &self.containers.settings().egress);
+                reach.run(command, timeout, keep, &outlet).await?
+            }
+            None => {
+                let deadline = tokio::time::Instant::now() + timeout.as_duration();
+                found.sandbox.run(command, deadline, keep).await?
+            }
+        };
+        found.journal.add(&ran.stdout.text, &ran.stderr.text);
+        Ok(ran)
+    }
+
+    /// What commands have printed in one, from the piece `after` on; if `patience` is given, what they print until then, where
+    /// there is nothing yet.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub async fn printed(
+        &self,
+        (scope, name): (&Scope, &str),
+        after: u64,
+        patience: Duration,
+    ) -> Result<SandboxLog, RunError> {
+        let Found { sandbox, journal, .. } = self.find(scope, name)?;
+        let ended = async { drop(sandbox.ended().await) };
+        tokio::select! {
+            () = journal.longer_than(after) => {}
+            () = ended => {}
+            () = tokio::time::sleep(patience) => {}
         }
-        let deadline = tokio::time::Instant::now() + timeout.as_duration();
-        Ok(sandbox.run(command, deadline, keep).await?)
+        // Looked up first: what is printed last is printed before the end.
+        let ended = !sandbox.life().state.is_alive();
+        let (printed, next) = journal.after(after);
+        Ok(SandboxLog { printed, next, ended })
     }
 
     /// Ends one and waits until nothing is left of it.
@@ -265,8 +313,12 @@ impl Sandboxes {
     /// If there is none.
     pub async fn remove(&self, scope: &Scope, name: &str) -> Result<(), RunError> {
         let key = key(scope, name)?;
-        let entry = self.entries().remove(&key).ok_or_else(|| unknown(name))?;
-        entry.sandbox.stop().await;
+        let entry = self.entries().remove(&key);
+        match entry {
+            Some(entry) => drop(entry.sandbox.stop().await),
+            None if self.containers.end_kept(scope, &key.1).await => {}
+            None => return Err(unknown(name)),
+        }
         Ok(())
     }
 
@@ -290,16 +342,17 @@ impl Sandboxes {
         Ok(())
     }
 
-    fn find(&self, scope: &Scope, name: &str) -> Result<Arc<Sandbox>, RunError> {
-        Ok(self.find_both(scope, name)?.0)
-    }
-
-    fn find_both(&self, scope: &Scope, name: &str) -> Result<(Arc<Sandbox>, Option<Arc<Reach>>), RunError> {
+    fn find(&self, scope: &Scope, name: &str) -> Result<Found, RunError> {
         let key = key(scope, name)?;
-        let all = self.entries();
-        all.get(&key)
-            .map(|entry| (Arc::clone(&entry.sandbox), entry.reach.clone()))
-            .ok_or_else(|| unknown(name))
+        let found = self.entries().get(&key).map(|entry| Found {
+            sandbox: Arc::clone(&entry.sandbox),
+            reach: entry.reach.clone(),
+            journal: Arc::clone(&entry.journal),
+        });
+        found.ok_or_else(|| match self.containers.keeps(scope, &key.1) {
+            true => RunError::KeptForCalls(key.1.to_string()),
+            false => unknown(name),
+        })
     }
 
     fn info(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, RunError> {

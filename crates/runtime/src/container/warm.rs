@@ -5,18 +5,23 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringfence_policy::{Access, Pids};
+use tokio::time::timeout;
 
-use super::agent::{self, Agent, INSIDE};
+use super::agent::{self, Agent, INSIDE, Interpreter, Parted};
 use super::keeper::Order;
 use super::manager::{Manager, Sandbox};
 use super::spec::{Bind, BindError, Binds, Init, Log, Spec, Stdin};
 use super::{Error, RunError};
 use crate::exposure::Hidden;
 
-/// The agent, and the five of a warm interpreter with its guests in wait.
-const AGENT_PROCESSES: u64 = 6;
+/// The processes of a warm interpreter with its guests in wait.
+const WARM_PROCESSES: u64 = 5;
+
+/// How long it may take to find out why a container has ended.
+const FIND_OUT: Duration = Duration::from_secs(2);
 
 /// A container whose first process is our agent. Dropping it ends it; closing its manager waits for that.
 #[derive(Debug)]
@@ -48,15 +53,24 @@ impl Drop for Warm {
     }
 }
 
-/// The same container with `program`, the agent, as its first process, and with room for so many calls at once.
+/// The same container with `program`, the agent, as its first process, with room for so many calls at once, and for the
+/// interpreter if there is one.
 ///
 /// # Errors
 /// If the program cannot be shown there.
-pub fn agented(spec: Spec, program: &Path, calls: u32) -> Result<Spec, BindError> {
+pub fn agented(
+    spec: Spec,
+    program: &Path,
+    (calls, interpreter): (u32, Interpreter),
+) -> Result<Spec, BindError> {
     // It lies in a directory of ours that no program may see otherwise.
     let ours = Bind::at(program, Path::new(INSIDE), Access::ReadOnly, &Hidden::default())?;
     let binds = spec.binds.iter().cloned().chain([ours]).collect();
-    let pids = u64::from(spec.resources.pids.get()) + AGENT_PROCESSES + u64::from(calls);
+    let ours = match interpreter {
+        Interpreter::Warm => 1 + WARM_PROCESSES,
+        Interpreter::None => 1,
+    };
+    let pids = u64::from(spec.resources.pids.get()) + ours + u64::from(calls);
     let mut spec = Spec {
         command: vec![INSIDE.to_owned()],
         init: Init::Program,
@@ -73,14 +87,14 @@ pub fn agented(spec: Spec, program: &Path, calls: u32) -> Result<Spec, BindError
 ///
 /// # Errors
 /// If it cannot be made, or the agent does not answer.
-pub async fn start(manager: &Manager, order: Order) -> Result<Warm, RunError> {
+pub async fn start(manager: &Manager, order: Order, interpreter: Interpreter) -> Result<Warm, RunError> {
     let order = Order {
         attach: true,
         ..order
     };
     let (sandbox, attached) = manager.sandbox(order).await?;
     let (reader, writer) = attached.ok_or(Error::Closing)?.into_bytes();
-    let (agent, carrier) = match agent::connect(reader, writer).await {
+    let (agent, carrier) = match agent::connect(reader, writer, interpreter).await {
         Ok(connected) => connected,
         Err(parted) => {
             sandbox.stop().await;
@@ -90,32 +104,26 @@ pub async fn start(manager: &Manager, order: Order) -> Result<Warm, RunError> {
     let sandbox = Arc::new(sandbox);
     let carried = Arc::clone(&sandbox);
     manager.spawn_task(async move {
-        carrier.carry().await;
+        if carrier.carry().await == Parted::Gone {
+            // Whoever watches the container finds out why, if it has ended.
+            let _ = timeout(FIND_OUT, carried.ended()).await;
+        }
         carried.stop().await;
     });
     Ok(Warm { agent, sandbox })
-}
-
-/// Whether it may be the agent that cannot run in an image, and not any program.
-pub(super) fn is_of_the_agent(error: &RunError) -> bool {
-    matches!(
-        error,
-        RunError::Parted(_) | RunError::Engine(Error::Said { .. } | Error::Conflict { .. })
-    )
 }
 
 #[cfg(test)]
 mod tests {
     use std::any::Any;
     use std::path::PathBuf;
-    use std::time::Duration;
 
     use ringfence_policy::{Bytes, Language, Limits, Network, Outcome, Request, Scope};
     use tokio::sync::mpsc;
 
     use super::*;
     use crate::container::ContainerRuntime;
-    use crate::container::agent::{Finished, Parted, file};
+    use crate::container::agent::{Finished, file};
     use crate::container::state::State;
     use crate::container::testing::{engines, owned, spec};
     use crate::local::Connection;
@@ -139,7 +147,7 @@ mod tests {
             ..spec(&["replaced"])
         };
         Order {
-            spec: agented(spec, program, 2).unwrap(),
+            spec: agented(spec, program, (2, Interpreter::Warm)).unwrap(),
             max_duration: Duration::from_secs(300),
             attach: false,
             belongings,
@@ -180,7 +188,7 @@ mod tests {
         let (_place, program) = program();
         let before = spec(&["python3"]);
         let pids = before.resources.pids.get();
-        let after = agented(before, &program, 8).unwrap();
+        let after = agented(before, &program, (8, Interpreter::Warm)).unwrap();
         assert_eq!(after.resources.pids.get(), pids + 6 + 8);
         assert_eq!(after.command, [INSIDE]);
         assert_eq!(
@@ -192,7 +200,10 @@ mod tests {
             (bind.guest(), bind.access()),
             (Path::new(INSIDE), Access::ReadOnly)
         );
-        let twice = agented(spec(&["x"]), &program, 1).and_then(|spec| agented(spec, &program, 1));
+        let once = |spec| agented(spec, &program, (1, Interpreter::None));
+        let alone = once(spec(&["x"])).unwrap();
+        assert_eq!(alone.resources.pids.get(), pids + 1 + 1);
+        let twice = once(alone);
         assert!(matches!(twice, Err(BindError::Twice(_))));
     }
 
@@ -203,7 +214,7 @@ mod tests {
             let (_place, program) = program();
             let (sender, mut told) = mpsc::unbounded_channel();
             let order = order(&manager, &program, Some(Box::new(Told(sender))));
-            let warm = start(&manager, order).await.unwrap();
+            let warm = start(&manager, order, Interpreter::Warm).await.unwrap();
             let python = run(&warm, Language::Python, "print(6 * 7)", Connection::none()).await;
             assert_eq!(python.stdout.text, "42\n", "{python:?}");
             let bash = run(
@@ -232,7 +243,9 @@ mod tests {
         for engine in engines().await {
             let manager = manager(&engine).await;
             let (_place, program) = program();
-            let warm = start(&manager, order(&manager, &program, None)).await.unwrap();
+            let warm = start(&manager, order(&manager, &program, None), Interpreter::Warm)
+                .await
+                .unwrap();
             let (output, mut heard) = mpsc::channel(1);
             let connection = Connection {
                 output: Some(output),
@@ -267,7 +280,7 @@ mod tests {
                 crate::container::testing::open_to_all(&program);
                 let order = order(&manager, &program, None);
                 let id = super::super::runtime::Id::from(&order.spec.name);
-                start(&manager, order).await.unwrap_err();
+                start(&manager, order, Interpreter::Warm).await.unwrap_err();
                 assert!(
                     matches!(engine.inspect(&id).await, Err(Error::NotFound { .. })),
                     "{name}"

@@ -207,10 +207,10 @@ impl Call<'_> {
         kernel.code.adapt(&mut request, runtime);
         let room = self.room(&request);
         let order = Order {
+            output_directory: self.output_of(runtime),
             request,
             runtime,
             fence: kernel.code.fence,
-            output_directory: None,
         };
         let mut result = self.order((&order, None), room, stdin).await?;
         result.meta.warnings.extend(instead);
@@ -459,7 +459,12 @@ pub(super) async fn run(
         (RuntimeKind::Pyodide, _, Some(pyodide)) => pyodide,
         (runtime, Some(containers), _) if let Some(flavor) = Flavor::of(runtime) => {
             return containers
-                .run_in(flavor, (request, fence), None, connection)
+                .run_in(
+                    flavor,
+                    (request, fence),
+                    order.output_directory.clone(),
+                    connection,
+                )
                 .await;
         }
         (runtime, ..) => {

@@ -1,6 +1,6 @@
 //! How programs of the tool `sandbox_exec` run: in a container that is kept for the caller.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ringfence_policy::{Bytes, ExecutionResult, Language, Limits, Mount, Network, RuntimeKind};
 
@@ -74,6 +74,15 @@ impl Call<'_> {
             output_directory: None,
         };
         self.order((&order, Some(&wanted)), room, None).await
+    }
+
+    /// Where programs in containers of their own leave files, if it can be used: where those of kept ones do.
+    pub(super) fn output_of(&self, runtime: RuntimeKind) -> Option<PathBuf> {
+        Flavor::of(runtime)?;
+        let outputs = &self.kernel.sandbox.as_ref()?.outputs;
+        outputs
+            .open(&self.caller.scope, self.caller.session.as_ref())
+            .ok()
     }
 
     /// The directory that programs leave files in, and the path there, if it is the path of such a file: below `/output`,

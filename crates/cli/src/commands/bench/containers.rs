@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use ringfence_policy::{Bytes, EnvName, Limits};
 use ringfence_runtime::container::agent;
+use ringfence_runtime::container::agent::Interpreter;
 use ringfence_runtime::container::endpoint::Address;
 use ringfence_runtime::container::runtime::Id;
 use ringfence_runtime::container::spec::{
@@ -111,12 +112,12 @@ impl Dock {
     pub(super) async fn warm(&self, oci_runtime: OciRuntime) -> anyhow::Result<Warm> {
         let spec = self.spec(&[], oci_runtime).await?;
         let order = Order {
-            spec: warm::agented(spec, &self.containers.agent_program()?, 1)?,
+            spec: warm::agented(spec, &self.containers.agent_program()?, (1, Interpreter::Warm))?,
             max_duration: Duration::from_secs(600),
             attach: true,
             belongings: None,
         };
-        Ok(warm::start(self.manager().await?, order).await?)
+        Ok(warm::start(self.manager().await?, order, Interpreter::Warm).await?)
     }
 
     /// `docker run --rm` as its API does it, to the end of the container; milliseconds until its output had ended.

@@ -24,6 +24,8 @@ const GRACE: Duration = Duration::from_secs(6);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The connections of a call, and its bridge.
 const MAX_SERVED: usize = MAX_CONNECTIONS_OF_CALL + 1;
+/// Permission denied.
+const EACCES: i32 = rustix::io::Errno::ACCESS.raw_os_error();
 /// The status of a call of which nothing is known: that of a Ringfence that failed, and never a success.
 const UNKNOWN_STATUS: i32 = 125;
 
@@ -71,11 +73,19 @@ pub enum NotRun {
 }
 
 impl NotRun {
+    /// Whether there is no such program in the container.
+    pub(in crate::container) fn is_missing(&self) -> bool {
+        matches!(self, Self::NotStarted { step, .. } if step.starts_with("find "))
+    }
+
     /// What to do about it.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Busy => "wait until some have ended",
             Self::TooLong => "pass long data as a file or on standard input",
+            Self::NotStarted { errno: EACCES, .. } => {
+                "let the program's user in: where root runs it, that is the user 65534, not the owner of your files (`chmod -R o+rwX DIR`)"
+            }
             Self::NotStarted { .. } => {
                 "look whether the image has the program, and whether the directory exists there"
             }

@@ -62,7 +62,7 @@ impl Container {
             .unwrap();
         ours.set_nonblocking(true).unwrap();
         let (reader, writer) = UnixStream::from_std(ours).unwrap().into_split();
-        let (agent, carrier) = connect(reader, writer).await.unwrap();
+        let (agent, carrier) = connect(reader, writer, Interpreter::Warm).await.unwrap();
         let mut carriers = JoinSet::new();
         carriers.spawn(carrier.carry());
         Self {
@@ -480,7 +480,7 @@ impl Impostor {
             stream.write_all(&bytes).await.unwrap();
             hello.secret
         };
-        let (connected, secret) = tokio::join!(connect(reader, writer), answering);
+        let (connected, secret) = tokio::join!(connect(reader, writer, Interpreter::Warm), answering);
         let mut carriers = JoinSet::new();
         let agent = connected.map(|(agent, carrier)| {
             carriers.spawn(carrier.carry());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ringfence_policy::{self as policy, Access, EnvName, Isolation};
 
 use super::Key;
-use crate::container::agent::AT_ONCE;
+use crate::container::agent::{AT_ONCE, Interpreter};
 use crate::container::keeper::Order;
 use crate::container::manager::{Manager, Sandbox};
 use crate::container::spec::{
@@ -15,7 +15,6 @@ use crate::container::spec::{
 use crate::container::warm::{self, Warm};
 use crate::container::{Containers, Flavor, RunError, frame, oneshot, places};
 use crate::egress::NetworkSettings;
-use crate::exposure::Hidden;
 use crate::local::Workdir;
 
 /// Longer than anybody keeps one: it goes when its calls have ended.
@@ -94,7 +93,7 @@ pub(super) async fn make_with(
     match maker.with_agent(program).await {
         Err(RunError::Parted(parted)) if key.reach != policy::Network::None => Err(RunError::NoAgent(parted)),
         Err(error) if key.reach != policy::Network::None => Err(error),
-        Err(error) if warm::is_of_the_agent(&error) => {
+        Err(error) if error.may_be_of_the_agent() => {
             let made = maker.without_agent(error.to_string()).await;
             made.map_err(|_| error)
         }
@@ -105,9 +104,9 @@ pub(super) async fn make_with(
 impl Maker<'_> {
     async fn with_agent(&self, program: &Path) -> Result<Container, RunError> {
         let (spec, own) = self.specify()?;
-        let spec = warm::agented(spec, program, self.calls())?;
+        let spec = warm::agented(spec, program, (self.calls(), Interpreter::Warm))?;
         let facts = self.facts(&spec, own.as_ref());
-        let warm = warm::start(self.manager, order(spec, own)).await?;
+        let warm = warm::start(self.manager, order(spec, own), Interpreter::Warm).await?;
         Ok(facts(Runs::Agent(warm)))
     }
 
@@ -198,16 +197,7 @@ impl Maker<'_> {
                 .map(|own| Bind::at(own, Path::new("/workspace"), Access::ReadWrite, &settings.hidden))
                 .collect::<Result<_, _>>()?,
         };
-        // It lies among our own directories, and is made to be shown. By its own path as well: so what a program names
-        // can be found on the host.
-        for place in [Path::new("/output"), &self.output] {
-            binds.push(Bind::at(
-                &self.output,
-                place,
-                Access::ReadWrite,
-                &Hidden::default(),
-            )?);
-        }
+        binds.extend(places::kept(&self.output)?);
         let mounts = self.key.mounts.iter();
         let mounts = mounts.map(|mount| Bind::new(mount, &settings.hidden));
         binds.extend(mounts.collect::<Result<Vec<_>, _>>()?);
@@ -216,7 +206,7 @@ impl Maker<'_> {
 }
 
 /// The filter of system calls for what a container may reach.
-fn filter(network: Network) -> &'static str {
+pub(super) fn filter(network: Network) -> &'static str {
     match network {
         Network::None => "standard",
         Network::Bridge => "standard-net",

@@ -1,7 +1,5 @@
 //! One call in a kept container, from its start to its result.
 
-use std::fs;
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use ringfence_jail::agent::frames::{Ready, Start};
@@ -11,17 +9,15 @@ use tokio::sync::watch;
 use super::exec;
 use super::place::{Container, Runs};
 use crate::container::agent::{self, Finished, NotRun, Parted};
-use crate::container::{Error, RunError, places, without_bridge};
+use crate::container::{Error, RunError, outputs, places, without_bridge};
 use crate::egress::Outlet;
-use crate::local::{Connection, harvest, overfull, soon, taken_back, told};
+use crate::local::{Connection, overfull, soon, taken_back, told};
 use crate::output;
 
 /// The least time that a call has, however late it is.
 const LEAST: Duration = Duration::from_millis(1);
 /// The agent starts bash with its script as an argument, which the kernel bounds.
 const MAX_SCRIPT: usize = 128 * 1024 - 1;
-/// How far the times of files may lie behind the clock.
-const COARSE: Duration = Duration::from_millis(20);
 
 /// Runs a request in a container. `late` is what is gone of its time already.
 pub(super) async fn serve(
@@ -47,7 +43,10 @@ pub(super) async fn serve(
     let streams = (finished.stdout, finished.stderr);
     let mut result = told((container.engine.runtime(), request), streams, end);
     if full {
-        output::add(&mut result.stderr, &overfilled(container, request));
+        output::add(
+            &mut result.stderr,
+            &outputs::overfilled(&container.output, request.limits.disk),
+        );
     }
     let meta = &mut result.meta;
     meta.isolation = container.isolation.clone();
@@ -62,14 +61,8 @@ pub(super) async fn serve(
         ));
         meta.warnings.extend(wants_bridge.then(|| without_bridge(why)));
     }
-    let left = harvest::collect_from(
-        harvest::open_directory(&container.output),
-        None,
-        request.limits.disk.0,
-    );
+    let left = outputs::left(&container.output, since, request.limits.disk.0);
     meta.output_files = left.files;
-    meta.output_files
-        .retain(|file| is_new(&container.output.join(&file.path), since));
     meta.warnings.extend(left.warnings);
     Ok(result)
 }
@@ -177,20 +170,6 @@ fn has_program(ready: &Ready, language: Language, image: &str) -> Result<(), Run
         image: image.to_owned(),
         program,
     })
-}
-
-fn overfilled(container: &Container, request: &Request) -> String {
-    format!(
-        "killed: more than {} lie in {} or in the workspace; delete what is not needed\n",
-        request.limits.disk,
-        container.output.display()
-    )
-}
-
-/// Whether a file was written since. A link tells of itself alone.
-fn is_new(path: &Path, since: SystemTime) -> bool {
-    let modified = fs::symlink_metadata(path).and_then(|found| found.modified());
-    modified.is_ok_and(|modified| modified + COARSE >= since)
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ impl Agented {
         let attached = engine.attach(&id).await.unwrap();
         engine.start(&id).await.unwrap();
         let (reader, writer) = attached.into_bytes();
-        let (agent, carrier) = connect(reader, writer).await.unwrap();
+        let (agent, carrier) = connect(reader, writer, Interpreter::Warm).await.unwrap();
         let mut carriers = JoinSet::new();
         carriers.spawn(carrier.carry());
         Self {

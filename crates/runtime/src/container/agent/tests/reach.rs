@@ -44,13 +44,13 @@ impl Reaching {
         // gVisor's own threads count.
         spec.resources.pids = Pids::try_from(500).unwrap();
         let order = Order {
-            spec: warm::agented(spec, &program, 1).unwrap(),
+            spec: warm::agented(spec, &program, (1, Interpreter::Warm)).unwrap(),
             max_duration: Duration::from_secs(300),
             attach: true,
             belongings: None,
         };
         Self {
-            warm: warm::start(&manager, order).await.unwrap(),
+            warm: warm::start(&manager, order, Interpreter::Warm).await.unwrap(),
             manager,
             _place: place,
         }
