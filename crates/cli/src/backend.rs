@@ -151,11 +151,8 @@ impl Backend for NearbyPyodide {
     ) -> Running<'a> {
         Box::pin(async move {
             let mut connection = connection;
-            // What answers on a bridge is in this process, and an engine does not carry it here.
-            let engine = connection.bridge.is_none();
-            if engine
-                && let (Some(mut client), Some(mut run)) =
-                    (connect(self.socket.as_deref()).await, Run::of(request, fence))
+            if let (Some(mut client), Some(mut run)) =
+                (connect(self.socket.as_deref()).await, Run::of(request, fence))
             {
                 run.output_directory.clone_from(&output_directory);
                 run.pyodide = Some(self.own.mark());

@@ -25,7 +25,10 @@ def hear():
 
 /// A world with skills whose programs run in Pyodide and may import anything.
 fn world() -> World {
-    let world = World::here();
+    world_of(World::here())
+}
+
+fn world_of(world: World) -> World {
     put(&world.dir, "probe.py", PROBE);
     let config = format!(
         "[skills.sandbox]\nblocked_imports = []\ndirectory = '{}'\n",
@@ -77,6 +80,20 @@ fn a_program_can_rely_on_its_bridge() {
         - 1;
     let held = run.stdout().lines().filter(|line| line.starts_with("holds: "));
     assert_eq!(held.count(), checks, "{run:#?}");
+    world.close();
+}
+
+/// The program is in the engine, and what it calls answers from the process that asked for it.
+#[test]
+fn an_engine_runs_programs_that_call_functions() {
+    let world = world_of(World::before_engine());
+    world.start_engine();
+    let ready = (0..20).any(|_| {
+        let run = run(&world, &["--timeout", "60s"], "print(device.Probe.add(1))");
+        assert_eq!(run.stdout(), "2\n", "{run:#?}");
+        run.get("meta.warm") == true
+    });
+    assert!(ready, "never warm");
     world.close();
 }
 
