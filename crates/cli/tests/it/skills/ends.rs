@@ -97,7 +97,7 @@ fn a_call_under_way_is_told_as_such_when_its_container_dies() {
         let name = container[0].split(' ').next().unwrap();
         finish(engine.dir.program("docker").args(["kill", name]), b"").ok();
         let result = result(&mut running);
-        assert_eq!(result["meta"]["outcome"], "unknown", "{result:#}");
+        assert_eq!(result["meta"]["outcome"], "signalled", "{result:#}");
         let audit = std::fs::read_to_string(world.dir.path("state/ringfence/audit/audit.jsonl")).unwrap();
         let record = audit.lines().find(|line| line.contains("device.Probe.add"));
         assert!(
