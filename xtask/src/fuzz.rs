@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::process::cargo;
 
 /// Long enough to find what a careless parser does, short enough for every push.
-pub(crate) const SECONDS_IN_CI: u64 = 10;
+pub(crate) const SECONDS_IN_CI: u64 = 5;
 
 /// The fuzz crate is outside the workspace and builds in a folder of its own.
 pub(crate) fn target_directory(root: &Path) -> String {
