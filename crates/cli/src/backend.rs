@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ringfence_policy::{Language, Request};
+use ringfence_policy::{ExecutionResult, Language, Request};
 use ringfence_runtime::backend::{Backend, Error, InContainers, Missing, Reason, Running};
 use ringfence_runtime::container::keepalive::Wanted;
 use ringfence_runtime::container::{Containers, Flavor};
@@ -85,21 +85,18 @@ impl InContainers for NearbyContainers {
         connection: Connection,
     ) -> Running<'a> {
         Box::pin(async move {
-            let mut connection = connection;
-            if let (Some(mut client), Some(mut run)) =
-                (connect(self.socket.as_deref()).await, Run::of(request, fence))
-            {
+            let asked = in_engine(self.socket.as_deref(), (request, fence), connection, |run| {
                 run.output_directory.clone_from(&output_directory);
                 run.container = Some(InContainer {
                     engine: flavor,
                     settings: self.own.settings().mark(),
                     kept: None,
                 });
-                match client.run(run, connection).await {
-                    Err(client::Error::Declined(back)) => connection = back,
-                    result => return result.map_err(told),
-                }
-            }
+            });
+            let connection = match asked.await {
+                Ok(result) => return result,
+                Err(connection) => connection,
+            };
             self.own
                 .run_in(flavor, (request, fence), output_directory, connection)
                 .await
@@ -113,20 +110,17 @@ impl InContainers for NearbyContainers {
         connection: Connection,
     ) -> Running<'a> {
         Box::pin(async move {
-            let mut connection = connection;
-            if let (Some(mut client), Some(mut run)) =
-                (connect(self.socket.as_deref()).await, Run::of(request, fence))
-            {
+            let asked = in_engine(self.socket.as_deref(), (request, fence), connection, |run| {
                 run.container = Some(InContainer {
                     engine: wanted.engine,
                     settings: self.own.settings().mark(),
                     kept: Some(wanted.clone()),
                 });
-                match client.run(run, connection).await {
-                    Err(client::Error::Declined(back)) => connection = back,
-                    result => return result.map_err(told),
-                }
-            }
+            });
+            let connection = match asked.await {
+                Ok(result) => return result,
+                Err(connection) => connection,
+            };
             self.own.call_in(wanted, (request, fence), connection).await
         })
     }
@@ -150,20 +144,35 @@ impl Backend for NearbyPyodide {
         connection: Connection,
     ) -> Running<'a> {
         Box::pin(async move {
-            let mut connection = connection;
-            if let (Some(mut client), Some(mut run)) =
-                (connect(self.socket.as_deref()).await, Run::of(request, fence))
-            {
+            let asked = in_engine(self.socket.as_deref(), (request, fence), connection, |run| {
                 run.output_directory.clone_from(&output_directory);
                 run.pyodide = Some(self.own.mark());
-                match client.run(run, connection).await {
-                    Err(client::Error::Declined(back)) => connection = back,
-                    result => return result.map_err(told),
-                }
-            }
+            });
+            let connection = match asked.await {
+                Ok(result) => return result,
+                Err(connection) => connection,
+            };
             let order = (request, fence);
             Ok(self.own.run(order, output_directory, connection).await?)
         })
+    }
+}
+
+/// Has the engine do a run; `place` says where in it. The connection comes back where there is no engine, or one that is set up
+/// otherwise: then the run is to be done here.
+async fn in_engine(
+    socket: Option<&Path>,
+    (request, fence): (&Request, Fence),
+    connection: Connection,
+    place: impl FnOnce(&mut Run),
+) -> Result<Result<ExecutionResult, Error>, Connection> {
+    let (Some(mut client), Some(mut run)) = (connect(socket).await, Run::of(request, fence)) else {
+        return Err(connection);
+    };
+    place(&mut run);
+    match client.run(run, connection).await {
+        Err(client::Error::Declined(connection)) => Err(connection),
+        result => Ok(result.map_err(told)),
     }
 }
 

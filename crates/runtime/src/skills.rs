@@ -9,6 +9,7 @@ mod files;
 mod function;
 mod gatekeeper;
 mod needs;
+mod process;
 mod rules;
 mod servers;
 mod table;

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_policy::{Bytes, ExecutionResult, Language, Limits, Mount, Network, Request, Scope, Timeout};
+use ringfence_policy::{Language, Mount, Network, Request};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::super::{Declared, Fault, Function};
+use super::super::{Declared, Fault, Function, process};
 use super::HostLimits;
 use super::manifest::Manifest;
 use crate::bridge::{Call, Id, Line, Message, Speaker, bridge};
@@ -33,9 +33,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// How long it may go on with one.
 const GRACE: Duration = Duration::from_secs(1);
-
-/// The scope of processes of skills. They share nothing warm with anybody in any case.
-const SCOPE: &str = "ringfence-skills";
 
 /// What a process serves, and for how much.
 #[derive(Debug)]
@@ -107,7 +104,7 @@ pub(super) fn prepare(local: &Arc<Local>, place: Place<'_>) -> (Coming, impl Fut
             }
         };
         if let Some(offer) = offer {
-            let how = result.map_or_else(|error| error.explain(), |result| words(&result));
+            let how = result.map_or_else(|error| error.explain(), |result| process::words(&result));
             let _ = offer.send(Err(how));
         }
     };
@@ -181,29 +178,7 @@ fn request(place: Place<'_>) -> Request {
         code: PROGRAM.to_owned(),
         name: "skills.py".to_owned(),
         language: Language::Python,
-        args: Vec::new(),
-        env: Vec::new(),
-        limits: Limits {
-            timeout: Timeout::seconds(Timeout::MAX.as_secs()),
-            max_output: Bytes::kib(8),
-            memory: place.limits.memory,
-            ..Limits::DEFAULT
-        },
-        network: place.network,
-        mounts: place.mounts,
-        workspace: None,
-        working_directory: None,
-        scope: SCOPE.parse().unwrap_or_else(|_| Scope::local()),
-        session: None,
-    }
-}
-
-/// How the process ended.
-fn words(result: &ExecutionResult) -> String {
-    let last = result.stderr.lines().rfind(|line| !line.trim().is_empty());
-    match last {
-        Some(last) => format!("its process ended: {last}"),
-        None => format!("its process ended ({:?})", result.meta.outcome),
+        ..process::request(place.limits.memory, place.network, place.mounts)
     }
 }
 

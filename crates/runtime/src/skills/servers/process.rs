@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_policy::{
-    Bytes, EnvName, ExecutionResult, Language, Limits, Mount, Network, Request, Scope, Timeout,
-};
+use ringfence_policy::{Bytes, EnvName, Mount, Network, Request};
 use tokio::sync::{mpsc, watch};
 
+use super::super::process;
 use super::journal::Journal;
 use super::wire::{Carried, Incoming, MAX_MESSAGE, Outgoing, read, too_long};
 use crate::local::{Chunk, Connection, Fence, Local, Stream};
@@ -20,9 +19,6 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// Lines that are no messages: some servers greet. They are passed over.
 const MAX_STRAY: usize = 1000;
-
-/// The scope of such processes. They share nothing warm with anybody in any case.
-const SCOPE: &str = "ringfence-skills";
 
 /// What is started, and what it may do.
 #[derive(Debug, Clone)]
@@ -79,7 +75,7 @@ pub(super) async fn carry(local: Arc<Local>, start: Start, carried: Carried, jou
             }
         }
     };
-    let how = result.map_or_else(|error| error.explain(), |result| words(&result));
+    let how = result.map_or_else(|error| error.explain(), |result| process::words(&result));
     let _ = back.send(Incoming::Ended(how)).await;
 }
 
@@ -145,31 +141,9 @@ impl Hearing {
 
 fn request(start: Start) -> Request {
     Request {
-        code: String::new(),
         name: start.command.first().cloned().unwrap_or_default(),
-        language: Language::Command,
         args: start.command,
         env: start.env,
-        limits: Limits {
-            timeout: Timeout::seconds(Timeout::MAX.as_secs()),
-            max_output: Bytes::kib(8),
-            memory: start.memory,
-            ..Limits::DEFAULT
-        },
-        network: start.network,
-        mounts: start.mounts,
-        workspace: None,
-        working_directory: None,
-        scope: SCOPE.parse().unwrap_or_else(|_| Scope::local()),
-        session: None,
-    }
-}
-
-/// How the process ended.
-fn words(result: &ExecutionResult) -> String {
-    let last = result.stderr.lines().rfind(|line| !line.trim().is_empty());
-    match last {
-        Some(last) => format!("its process ended: {last}"),
-        None => format!("its process ended ({:?})", result.meta.outcome),
+        ..process::request(start.memory, start.network, start.mounts)
     }
 }
