@@ -1,6 +1,6 @@
 """Runs a program in Pyodide and tells how it ended. What it prints takes the way of everything that is printed.
 
-bridge.py and port.py are put before this file.
+bridge.py, port.py and wheels.py are put before this file.
 """
 import ast
 import base64
@@ -12,6 +12,7 @@ import os
 import posix
 import random
 import secrets
+import stat
 import sys
 import threading
 import traceback
@@ -24,9 +25,9 @@ MAX_OUTPUT = 32 * 1024 * 1024
 HIDDEN = ("js", "pyodide_js", "pyodide._package_loader", "pyodide.code", "pyodide.http", "pyodide.ffi.wrappers")
 
 
-def settle(wheels):
+def settle():
     """Once in each worker: what all have from the same snapshot and must not share, and packages, which it does not hold."""
-    sys.path += json.loads(wheels)
+    sys.path.append("/packages")
     random.seed(secrets.token_bytes(32))
     for name in list(sys.modules):
         if name in HIDDEN or name.startswith("pyodide_js."):

@@ -1,8 +1,10 @@
 // Hosts Pyodide in Deno for one program. The engine and it speak JSON lines over standard input and output.
 //
 // `worker.js snapshot PYODIDE GUEST` prints the memory of a Pyodide that has loaded what programs need;
-// `worker.js cold PYODIDE SNAPSHOT PACKAGES MIB` serves one program; `worker.js warm …` has run one of ours before. A program that reaches JavaScript finds nothing there: texts are never code, Deno
-// grants nothing, and around it all there is the fence.
+// `worker.js unpack PYODIDE SNAPSHOT WHEELS MIB` prints the files of wheels;
+// `worker.js cold PYODIDE SNAPSHOT FILES MIB` serves one program; `worker.js warm …` has run one of ours before.
+// A program that reaches JavaScript finds nothing there: texts are never code, Deno grants nothing, and around it all there
+// is the fence.
 
 const [mode, folder, file, packages, mebibytes] = Deno.args;
 const { exit, permissions, readDirSync, readFileSync, stdin, stdout } = Deno;
@@ -122,22 +124,56 @@ async function snapshot() {
   write(pyodide.makeMemorySnapshot());
 }
 
-/** Copies wheels to where Python finds them. */
-function wheels(pyodide) {
-  if (packages === "") return [];
-  const names = [...readDirSync(packages)].map(({ name }) => name).filter((name) => name.endsWith(".whl")).sort();
-  pyodide.FS.mkdirTree("/packages");
-  return names.map((name) => {
-    pyodide.FS.writeFile(`/packages/${name}`, readFileSync(`${packages}/${name}`));
-    return `/packages/${name}`;
+/** Prints the files of wheels one behind the other: a line with path and length, and the bytes. */
+async function unpack() {
+  limitMemory(Number(mebibytes) * 1024 * 1024);
+  const pyodide = await load({ _loadSnapshot: readFileSync(file) });
+  const names = [...readDirSync(packages)].map(({ name }) => name).sort();
+  pyodide.FS.mkdir("/wheels");
+  const wheels = names.map((name) => {
+    pyodide.FS.writeFile(`/wheels/${name}`, readFileSync(`${packages}/${name}`), { canOwn: true });
+    return `/wheels/${name}`;
   });
+  pyodide.setStderr({ batched: console.error });
+  exit(pyodide.pyimport("ringfence_guest").unpack(stringify(wheels), (path, content) => {
+    const bytes = content.toJs();
+    content.destroy();
+    if (/\.so(\.|$)/.test(path)) checkLibrary(path, bytes);
+    write(encoder.encode(stringify([path, bytes.length]) + "\n"));
+    write(bytes);
+  }));
+}
+
+/** A library of WebAssembly must bring no texts that become code. */
+function checkLibrary(path, bytes) {
+  const wasm = [0, 0x61, 0x73, 0x6d].every((byte, at) => bytes[at] === byte);
+  const exported = wasm ? WebAssembly.Module.exports(new WebAssembly.Module(bytes)) : [];
+  if (exported.some(({ name }) => name === "__start_em_asm" || name.startsWith("__em_js__"))) {
+    throw new Error(`its library ${path} holds JavaScript, which is not run here`);
+  }
+}
+
+/** Puts the files of packages where Python finds them. All are parts of one buffer, which nobody else has. */
+function install(pyodide, files) {
+  const decoder = new TextDecoder();
+  let last;
+  for (let at = 0; at < files.length;) {
+    const start = files.indexOf(10, at) + 1;
+    const [path, length] = parse(decoder.decode(files.subarray(at, start)));
+    at = start + length;
+    const directory = `/packages/${path}`.replace(/\/[^/]*$/, "");
+    if (directory !== last) pyodide.FS.mkdirTree(last = directory);
+    pyodide.FS.writeFile(`/packages/${path}`, files.subarray(start, at), { canOwn: true });
+  }
 }
 
 async function serve() {
-  limitMemory(Number(mebibytes) * 1024 * 1024);
+  const files = packages === "" ? new Uint8Array() : readFileSync(packages);
+  limitMemory(Number(mebibytes) * 1024 * 1024 - files.length);
   const pyodide = await load({ _loadSnapshot: readFileSync(file) });
+  install(pyodide, files);
   const guest = pyodide.pyimport("ringfence_guest");
-  guest.settle(stringify(wheels(pyodide)));
+  guest.settle();
   pyodide.unregisterJsModule("pyodide_js");
   await permissions.revoke({ name: "read" });
   delete globalThis.Deno;
@@ -159,5 +195,5 @@ async function serve() {
   end(await guest.run(stringify(program), bridge, end));
 }
 
-await (mode === "snapshot" ? snapshot() : serve());
+await ({ snapshot, unpack }[mode] ?? serve)();
 exit(0);

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use super::{is_there, stamp};
 use crate::process::program;
 use crate::report;
 
@@ -89,13 +90,4 @@ fn node(root: &Path) -> Result<()> {
 
 fn list(root: &Path, name: &str) -> Result<String> {
     fs::read_to_string(root.join(LISTS).join(name)).with_context(|| format!("read {LISTS}/{name}"))
-}
-
-fn is_there(root: &Path, place: &str, wanted: &str) -> bool {
-    fs::read_to_string(root.join(place).join("installed.txt")).is_ok_and(|installed| installed == wanted)
-}
-
-/// The list that was installed is kept beside what it brought.
-fn stamp(root: &Path, place: &str, wanted: &str) -> Result<()> {
-    Ok(fs::write(root.join(place).join("installed.txt"), wanted)?)
 }

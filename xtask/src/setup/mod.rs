@@ -137,8 +137,7 @@ fn venv(root: &Path) -> Result<()> {
 fn environment(root: &Path, what: &str, place: &str, list: &str) -> Result<()> {
     let list = root.join(list);
     let wanted = fs::read_to_string(&list).with_context(|| format!("read {}", list.display()))?;
-    let stamp = root.join(place).join("installed.txt");
-    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+    if is_there(root, place, &wanted) {
         report::line(&format!("{what}: there"));
         return Ok(());
     }
@@ -154,5 +153,14 @@ fn environment(root: &Path, what: &str, place: &str, list: &str) -> Result<()> {
         &list,
     ];
     program(root, &pip.to_string_lossy(), &arguments).run()?;
-    Ok(fs::write(stamp, wanted)?)
+    stamp(root, place, &wanted)
+}
+
+fn is_there(root: &Path, place: &str, wanted: &str) -> bool {
+    fs::read_to_string(root.join(place).join("installed.txt")).is_ok_and(|installed| installed == wanted)
+}
+
+/// The list that was installed is kept beside what it brought.
+fn stamp(root: &Path, place: &str, wanted: &str) -> Result<()> {
+    Ok(fs::write(root.join(place).join("installed.txt"), wanted)?)
 }

@@ -1,10 +1,16 @@
-//! Deno and Pyodide, installed by the product itself.
+//! Deno and Pyodide, installed by the product itself, and the wheels that the tests have programs import there.
 
+use std::fs;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
-use crate::process::cargo;
+use super::{VENV, is_there, stamp};
+use crate::process::{cargo, program};
+use crate::report;
+
+const WHEELS: &str = "target/pyodide-wheels";
+const LIST: &str = "xtask/pyodide-wheels.txt";
 
 /// Installs what is missing.
 pub(super) fn setup(root: &Path) -> Result<()> {
@@ -14,5 +20,33 @@ pub(super) fn setup(root: &Path) -> Result<()> {
         // What is set up for the tests is none of the person's own state.
         .env("XDG_STATE_HOME", &target("setup-state"))
         .env("RINGFENCE_SKILLS_SANDBOX_DIRECTORY", &target("pyodide"))
-        .run()
+        .run()?;
+    wheels(root).context("fetch wheels for Pyodide")
+}
+
+/// Wheels for Pyodide's platform, by their digests. They are not installed here.
+fn wheels(root: &Path) -> Result<()> {
+    let wanted = fs::read_to_string(root.join(LIST)).with_context(|| format!("read {LIST}"))?;
+    if is_there(root, WHEELS, &wanted) {
+        report::line("wheels for Pyodide: there");
+        return Ok(());
+    }
+    report::line("wheels for Pyodide: fetching");
+    let python = root.join(VENV).join("bin/python");
+    let mut arguments = vec!["-m", "pip", "download", "--quiet", "--disable-pip-version-check"];
+    arguments.extend(["--dest", WHEELS, "--no-deps", "--only-binary=:all:"]);
+    arguments.extend([
+        "--implementation=cp",
+        "--python-version=3.14",
+        "--abi=cp314",
+        "--abi=none",
+    ]);
+    arguments.extend([
+        "--platform=pyemscripten_2026_0_wasm32",
+        "--require-hashes",
+        "--requirement",
+        LIST,
+    ]);
+    program(root, &python.to_string_lossy(), &arguments).run()?;
+    stamp(root, WHEELS, &wanted)
 }

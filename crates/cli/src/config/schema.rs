@@ -513,8 +513,8 @@ pub(crate) struct SkillSandbox {
     pub(crate) blocked_imports: Vec<String>,
     /// Where `ringfence setup deno` puts Deno and Pyodide (default: in the state directory).
     pub(crate) directory: Option<PathBuf>,
-    /// A directory of wheels that programs can import: those of Pyodide's distribution, checked by their digests, and other
-    /// pure Python ones.
+    /// A directory of wheels that programs can import: pure Python ones, and compiled ones for this Pyodide. Those of its
+    /// distribution are checked by their digests.
     pub(crate) packages: Option<PathBuf>,
     /// Interpreters that wait for the next program in an engine, or for the next of an MCP client, for ten minutes after one. Each
     /// takes about 200 MiB.

@@ -34,6 +34,7 @@ mod policy;
 mod proofs;
 mod providers;
 mod pyodide;
+mod pyodide_packages;
 mod python;
 mod rootless;
 mod sandbox_exec;

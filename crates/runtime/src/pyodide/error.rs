@@ -37,12 +37,22 @@ pub enum RunError {
         source: io::Error,
     },
     /// A package cannot be loaded.
-    #[error("cannot use {} as a package: {source}", .path.display())]
+    #[error("cannot use {} for packages: {source}", .path.display())]
     Packages {
         /// Which, or the directory of all.
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// Packages leave a program too little.
+    #[error(
+        "the packages take {packages} bytes of the program's memory of {memory}, which leaves too little"
+    )]
+    NoRoom {
+        /// What they take.
+        packages: u64,
+        /// What there is.
+        memory: u64,
     },
     /// More than is copied.
     #[error("the files to be copied into Pyodide's memory hold more than {0} bytes")]
@@ -71,7 +81,10 @@ impl RunError {
             }
             Self::File { .. } | Self::TooMuch(_) => "mount less, or use the local runtime",
             Self::Packages { .. } => {
-                "keep wheels of Pyodide's own distribution there, or pure Python ones (`skills.sandbox.packages`)"
+                "keep wheels there that are for this Pyodide, or pure Python (`skills.sandbox.packages`)"
+            }
+            Self::NoRoom { .. } => {
+                "give more (`--memory`, `skills.sandbox.memory_limit_mb`), or keep fewer wheels (`skills.sandbox.packages`)"
             }
             Self::NotWritten { .. } => {
                 "check that the directory can be written (`skills.sandbox.directory`) and its disk is not full"
@@ -88,9 +101,11 @@ impl From<RunError> for backend::Error {
         let reason = match &error {
             RunError::Local(error) => return Self::from(error),
             RunError::NotInstalled(_) => R::Unavailable,
-            RunError::Language(_) | RunError::Elsewhere(_) | RunError::File { .. } | RunError::TooMuch(_) => {
-                R::Invalid
-            }
+            RunError::Language(_)
+            | RunError::Elsewhere(_)
+            | RunError::File { .. }
+            | RunError::NoRoom { .. }
+            | RunError::TooMuch(_) => R::Invalid,
             RunError::Snapshot(_)
             | RunError::NotReady(_)
             | RunError::NotWritten { .. }

@@ -11,13 +11,15 @@ use base64::engine::general_purpose::STANDARD;
 use ringfence_policy::{EnvName, Limits, Outcome, Request, Timeout};
 use sha2::{Digest, Sha256, Sha512};
 
-use super::{RunError, Settings, packages, worker};
+use super::packages::Wheels;
+use super::{RunError, Settings, worker};
 use crate::local::{Connection, Fence, Local, PrivateDirectory};
 
 const WORKER: &str = include_str!("../../pyodide/worker.js");
 const GUEST: &str = concat!(
     include_str!("../../python/bridge.py"),
     include_str!("../../pyodide/port.py"),
+    include_str!("../../pyodide/wheels.py"),
     include_str!("../../pyodide/guest.py"),
 );
 
@@ -85,7 +87,14 @@ pub(super) struct Installed {
     pub(super) worker: PathBuf,
     pub(super) guest: PathBuf,
     pub(super) snapshot: PathBuf,
-    pub(super) packages: Option<PathBuf>,
+    pub(super) packages: Option<Packages>,
+}
+
+/// The files of all wheels, one behind the other.
+#[derive(Debug, Clone)]
+pub(super) struct Packages {
+    pub(super) path: PathBuf,
+    pub(super) bytes: u64,
 }
 
 /// Why it could not be installed.
@@ -288,9 +297,8 @@ async fn unpack(local: &Local, package: Package, archive: &Path, place: &Path) -
         package: package.id(),
         why,
     })?;
-    // It is a guest's to read; the directory that it lay in is nobody's.
-    let open: fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    fs::set_permissions(scratch.path(), open).map_err(|source| at(scratch.path(), source))?;
+    // The directory that it lay in is nobody's.
+    open_to_guests(scratch.path()).map_err(|source| at(scratch.path(), source))?;
     fs::rename(scratch.path(), place).map_err(|source| at(place, source))
 }
 
@@ -342,10 +350,8 @@ pub(super) async fn prepared(settings: &Settings, local: &Arc<Local>) -> Result<
     let [deno, pyodide] = found(settings)?;
     let key = key(&deno);
     let own = |name: &str| directory.join(format!("{key}-{name}"));
-    let packages = settings.packages.as_deref();
-    let packages = packages.map(|packages| packages::copied(packages, &pyodide, directory));
-    let installed = Installed {
-        packages: packages.transpose()?,
+    let mut installed = Installed {
+        packages: None,
         worker: own("worker.js"),
         guest: own("guest.py"),
         snapshot: own("snapshot"),
@@ -358,7 +364,48 @@ pub(super) async fn prepared(settings: &Settings, local: &Arc<Local>) -> Result<
         let snapshot = worker::snapshot(&installed, local).await?;
         put(&installed.snapshot, &snapshot)?;
     }
+    if let Some(wheels) = &settings.packages {
+        installed.packages = Some(unpacked(wheels, &installed, (directory, local)).await?);
+    }
     Ok(installed)
+}
+
+/// The wheels of a directory, unpacked once by a Pyodide of their own: nobody else has to trust what is in them.
+async fn unpacked(
+    wheels: &Path,
+    installed: &Installed,
+    (directory, local): (&Path, &Arc<Local>),
+) -> Result<Packages, RunError> {
+    let found = Wheels::of(wheels, &installed.pyodide)?;
+    let path = directory.join(format!("{}-packages-{}", key(&installed.deno), found.mark()));
+    if !path.exists() {
+        let copies = PrivateDirectory::create(directory).map_err(|source| not_written(directory, source))?;
+        found.write(copies.path())?;
+        open_to_guests(copies.path()).map_err(|source| not_written(copies.path(), source))?;
+        let unpacked = worker::unpacked(&copies.path().to_path_buf(), installed, local).await?;
+        let unpacked = unpacked.map_err(|complaint| RunError::Packages {
+            path: wheels.to_path_buf(),
+            source: io::Error::other(complaint),
+        })?;
+        put(&path, &unpacked)?;
+    }
+    let bytes = fs::metadata(&path)
+        .map_err(|source| not_written(&path, source))?
+        .len();
+    Ok(Packages { path, bytes })
+}
+
+/// A guest reads what lies there.
+fn open_to_guests(directory: &Path) -> io::Result<()> {
+    let open: fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(directory, open)
+}
+
+fn not_written(path: &Path, source: io::Error) -> RunError {
+    RunError::NotWritten {
+        path: path.to_path_buf(),
+        source,
+    }
 }
 
 /// Names what belongs together: our own texts, Pyodide's version, and this Deno.
@@ -381,15 +428,11 @@ pub(super) fn put(path: &Path, content: &[u8]) -> Result<(), RunError> {
     if path.exists() {
         return Ok(());
     }
-    let failed = |source| RunError::NotWritten {
-        path: path.to_path_buf(),
-        source,
-    };
     let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
     fs::write(&temporary, content)
         .and_then(|()| fs::rename(&temporary, path))
         .inspect_err(|_| drop(fs::remove_file(&temporary)))
-        .map_err(failed)
+        .map_err(|source| not_written(path, source))
 }
 
 fn at(path: &Path, source: io::Error) -> InstallError {

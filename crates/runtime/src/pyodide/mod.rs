@@ -1,6 +1,7 @@
 //! Pyodide in Deno: CPython as WebAssembly, in a process that is granted nothing and stands in the local fence.
 //!
-//! - [`install`]: what it takes, pinned; [`packages`]: what programs can import beside; [`message`]: the lines between a worker and us.
+//! - [`install`]: what it takes, pinned; [`packages`]: what programs can import beside, by [`tag`]; [`message`]: the lines
+//!   between a worker and us.
 //! - [`worker`]: a Deno process that is ready for one program; [`spares`]: those that wait.
 //! - [`run`]: one program from its request to its result; [`carrier`]: its bridge; [`files`]: what it finds and leaves in its
 //!   memory.
@@ -13,6 +14,7 @@ mod message;
 mod packages;
 mod run;
 mod spares;
+mod tag;
 mod worker;
 
 use std::path::PathBuf;

@@ -1,5 +1,6 @@
 //! Wheels from a directory of this machine that programs can import.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -8,20 +9,30 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::RunError;
+use super::tag::{Target, WheelName};
 
-/// The most bytes of all wheels: each interpreter holds them.
-const MAX_BYTES: u64 = 32 * 1024 * 1024;
+/// The most bytes of all wheels.
+const MAX_BYTES: u64 = 64 * 1024 * 1024;
 /// The most wheels.
 const MAX_WHEELS: usize = 256;
-/// How the name of a wheel ends that holds Python and nothing compiled.
-const PURE: &str = "-none-any.whl";
-/// The longest list of Pyodide's packages.
+/// The longest list of digests.
 const MAX_LIST: u64 = 16 * 1024 * 1024;
+/// Where the person vouches for wheels, as `sha256sum` writes it.
+const SUMS: &str = "SHA256SUMS";
 
 /// Pyodide's own list of its packages.
 #[derive(Debug, Deserialize)]
 struct Distribution {
-    packages: std::collections::BTreeMap<String, Listed>,
+    info: Info,
+    packages: BTreeMap<String, Listed>,
+}
+
+/// What Pyodide is.
+#[derive(Debug, Deserialize)]
+struct Info {
+    python: String,
+    abi_version: String,
+    arch: String,
 }
 
 /// A package of the list.
@@ -31,80 +42,158 @@ struct Listed {
     sha256: String,
 }
 
-/// A wheel that can be loaded.
+/// What a wheel has to be.
+struct Expected {
+    target: Target,
+    /// Digests by file name, of Pyodide's list.
+    listed: BTreeMap<String, String>,
+    /// Digests by file name, of the person's own list.
+    vouched: BTreeMap<String, String>,
+}
+
+/// A wheel that can be unpacked.
 struct Wheel {
     name: String,
+    project: String,
     sha256: String,
     bytes: Vec<u8>,
 }
 
-/// A directory below `own` that holds copies of the wheels in `directory`: what was looked at is what is loaded.
-pub(super) fn copied(directory: &Path, pyodide: &Path, own: &Path) -> Result<PathBuf, RunError> {
-    let list = pyodide.join("pyodide-lock.json");
-    let distribution: Distribution = read(&list, MAX_LIST)
-        .and_then(|text| serde_json::from_slice(&text).map_err(io::Error::other))
-        .map_err(|source| RunError::File { path: list, source })?;
-    let wheels = wheels(directory, &distribution)?;
-    let mut mark = Sha256::new();
-    for wheel in &wheels {
-        mark.update(format!("{} {}\n", wheel.name, wheel.sha256));
+/// Wheels that were looked at, in memory: what was looked at is what is unpacked.
+pub(super) struct Wheels(Vec<Wheel>);
+
+impl Wheels {
+    /// Those of a directory.
+    pub(super) fn of(directory: &Path, pyodide: &Path) -> Result<Self, RunError> {
+        let expected = Expected::of(directory, pyodide)?;
+        let mut room = MAX_BYTES;
+        let mut wheels = Vec::<Wheel>::new();
+        for path in paths(directory).map_err(at(directory))? {
+            let wheel = wheel(&path, room, &expected).map_err(at(&path))?;
+            if let Some(other) = wheels.iter().find(|other| other.project == wheel.project) {
+                let told = format!("{} is another wheel of the same package", other.name);
+                return Err(at(&path)(io::Error::other(told)));
+            }
+            room -= wheel.bytes.len() as u64;
+            wheels.push(wheel);
+        }
+        Ok(Self(wheels))
     }
-    let copies = own.join(format!("packages-{}", &hex(&mark.finalize())[..12]));
-    let not_written = |source| RunError::NotWritten {
-        path: copies.clone(),
-        source,
-    };
-    fs::create_dir_all(&copies).map_err(not_written)?;
-    for wheel in wheels {
-        super::install::put(&copies.join(&wheel.name), &wheel.bytes)?;
+
+    /// Names exactly these.
+    pub(super) fn mark(&self) -> String {
+        let mut mark = Sha256::new();
+        for wheel in &self.0 {
+            mark.update(format!("{} {}\n", wheel.name, wheel.sha256));
+        }
+        hex(&mark.finalize())[..12].to_owned()
     }
-    Ok(copies)
+
+    /// Writes them into a directory.
+    pub(super) fn write(&self, directory: &Path) -> Result<(), RunError> {
+        let written = |wheel: &Wheel| super::install::put(&directory.join(&wheel.name), &wheel.bytes);
+        self.0.iter().try_for_each(written)
+    }
 }
 
-fn wheels(directory: &Path, distribution: &Distribution) -> Result<Vec<Wheel>, RunError> {
-    let failed = |source| RunError::Packages {
-        path: directory.to_path_buf(),
-        source,
-    };
+impl Expected {
+    fn of(directory: &Path, pyodide: &Path) -> Result<Self, RunError> {
+        let list = pyodide.join("pyodide-lock.json");
+        let distribution = distribution(&list).map_err(|source| RunError::File { path: list, source })?;
+        let sums = directory.join(SUMS);
+        let vouched = match sums.exists() {
+            true => vouched(&sums).map_err(at(&sums))?,
+            false => BTreeMap::new(),
+        };
+        let (target, listed) = distribution;
+        Ok(Self {
+            target,
+            listed,
+            vouched,
+        })
+    }
+
+    /// Whether a wheel is what it is said to be.
+    fn check(&self, name: &str, sha256: &str) -> io::Result<()> {
+        let told = match (self.vouched.get(name), self.listed.get(name)) {
+            (Some(digest), _) if digest != sha256 => {
+                format!("it is not the wheel that {SUMS} names: its digest is {sha256}")
+            }
+            (None, Some(digest)) if digest != sha256 => format!(
+                "it is not the wheel of this name that belongs to Pyodide, but may be another build: its digest is \
+                 {sha256}; a line of `sha256sum` in {SUMS} beside it vouches for it"
+            ),
+            _ => return Ok(()),
+        };
+        Err(io::Error::other(told))
+    }
+}
+
+fn distribution(list: &Path) -> io::Result<(Target, BTreeMap<String, String>)> {
+    let Distribution { info, packages } =
+        serde_json::from_slice(&read(list, MAX_LIST)?).map_err(io::Error::other)?;
+    let target = Target::new(&info.python, &info.abi_version, &info.arch)
+        .ok_or_else(|| io::Error::other("it names no version of Python"))?;
+    let packages = packages.into_values();
+    Ok((
+        target,
+        packages.map(|listed| (listed.file_name, listed.sha256)).collect(),
+    ))
+}
+
+/// Digests by file name.
+fn vouched(sums: &Path) -> io::Result<BTreeMap<String, String>> {
+    let text = String::from_utf8(read(sums, MAX_LIST)?).map_err(io::Error::other)?;
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    let parsed = lines.map(|line| {
+        let (digest, name) = line.split_once(' ').unwrap_or_default();
+        let name = name.trim_start().trim_start_matches('*');
+        let whole = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+        match whole && !name.is_empty() {
+            true => Ok((name.to_owned(), digest.to_ascii_lowercase())),
+            false => Err(io::Error::other(format!(
+                "it has a line that is no digest with a name: {line}"
+            ))),
+        }
+    });
+    parsed.collect()
+}
+
+fn paths(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
-    for entry in fs::read_dir(directory).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "whl") {
             paths.push(path);
         }
-    }
-    if paths.len() > MAX_WHEELS {
-        return Err(failed(io::Error::other(format!(
-            "it holds more than {MAX_WHEELS} wheels"
-        ))));
+        if paths.len() > MAX_WHEELS {
+            let told = format!("it holds more than {MAX_WHEELS} wheels");
+            return Err(io::Error::other(told));
+        }
     }
     paths.sort();
-    let mut room = MAX_BYTES;
-    let mut wheels = Vec::new();
-    for path in paths {
-        let wheel = wheel(&path, room, distribution).map_err(|source| RunError::Packages { path, source })?;
-        room -= wheel.bytes.len() as u64;
-        wheels.push(wheel);
-    }
-    Ok(wheels)
+    Ok(paths)
 }
 
-fn wheel(path: &Path, room: u64, distribution: &Distribution) -> io::Result<Wheel> {
-    let name = path.file_name().and_then(|name| name.to_str());
-    let name = name
-        .filter(|name| name.ends_with(PURE))
-        .ok_or_else(|| io::Error::other("it holds compiled code, which is not loaded here"))?;
+fn wheel(path: &Path, room: u64, expected: &Expected) -> io::Result<Wheel> {
+    let name = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
+    let parsed = WheelName::parse(name).ok_or_else(|| {
+        io::Error::other("it is not named as wheels are: name-version-python-abi-platform.whl")
+    })?;
+    let target = &expected.target;
+    if !target.takes(&parsed) {
+        let told = format!("it is for {parsed}, and this Pyodide is {target}");
+        return Err(io::Error::other(told));
+    }
     let bytes = read(path, room)?;
     let sha256 = hex(&Sha256::digest(&bytes));
-    let mut listed = distribution.packages.values();
-    let listed = listed.find(|listed| listed.file_name == name);
-    if listed.is_some_and(|listed| listed.sha256 != sha256) {
-        return Err(io::Error::other(format!(
-            "it is not the wheel of this name that belongs to Pyodide: its digest is {sha256}"
-        )));
-    }
+    expected.check(name, &sha256)?;
     Ok(Wheel {
         name: name.to_owned(),
+        project: parsed.project(),
         sha256,
         bytes,
     })
@@ -119,10 +208,13 @@ fn read(path: &Path, room: u64) -> io::Result<Vec<u8>> {
     fs::File::open(path)?.take(room + 1).read_to_end(&mut bytes)?;
     match bytes.len() as u64 <= room {
         true => Ok(bytes),
-        false => Err(io::Error::other(format!(
-            "there is more than {MAX_BYTES} bytes of packages"
-        ))),
+        false => Err(io::Error::other(format!("there are more than {MAX_BYTES} bytes"))),
     }
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> RunError {
+    let path = path.to_path_buf();
+    move |source| RunError::Packages { path, source }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -134,40 +226,83 @@ mod tests {
     use super::*;
 
     const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    const ABD: &str = "a52d159f262b2c6ddb724a61840befc36eb30c88877a4030b65cbe86298449c9";
+
+    struct Place(tempfile::TempDir);
+
+    impl Place {
+        /// `a` is of the distribution, as `abc`.
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            for name in ["pyodide", "wheels"] {
+                fs::create_dir(dir.path().join(name)).unwrap();
+            }
+            let list = format!(
+                r#"{{"info":{{"python":"3.14.2","abi_version":"2026_0","arch":"wasm32"}},
+                "packages":{{"a":{{"name":"a","file_name":"a-1-py3-none-any.whl","sha256":"{ABC}"}}}}}}"#
+            );
+            fs::write(dir.path().join("pyodide/pyodide-lock.json"), list).unwrap();
+            Self(dir)
+        }
+
+        fn put(&self, name: &str, content: &str) {
+            fs::write(self.0.path().join("wheels").join(name), content).unwrap();
+        }
+
+        fn wheels(&self) -> Result<Vec<String>, String> {
+            let wheels = Wheels::of(&self.0.path().join("wheels"), &self.0.path().join("pyodide"));
+            let names = |wheels: Wheels| wheels.0.into_iter().map(|wheel| wheel.name).collect();
+            wheels.map(names).map_err(|error| error.to_string())
+        }
+
+        fn refused(&self, why: &str) {
+            let error = self.wheels().unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+    }
 
     #[test]
     fn wheels_are_those_of_the_list_or_of_no_list() {
-        let dir = tempfile::tempdir().unwrap();
-        let place = |name: &str| dir.path().join(name);
-        for name in ["pyodide", "own", "wheels"] {
-            fs::create_dir(place(name)).unwrap();
-        }
-        let list = format!(
-            r#"{{"info":{{}},"packages":{{"a":{{"name":"a","file_name":"a-1-py3-none-any.whl","sha256":"{ABC}"}}}}}}"#
-        );
-        fs::write(place("pyodide/pyodide-lock.json"), list).unwrap();
-        let copy = || copied(&place("wheels"), &place("pyodide"), &place("own"));
-        fs::write(place("wheels/a-1-py3-none-any.whl"), "abc").unwrap();
-        fs::write(place("wheels/b-1-py3-none-any.whl"), "mine").unwrap();
-        fs::write(place("wheels/README"), "no wheel").unwrap();
-        let copies = copy().unwrap();
-        assert_eq!(
-            fs::read_to_string(copies.join("a-1-py3-none-any.whl")).unwrap(),
-            "abc"
-        );
-        assert_eq!(fs::read_dir(&copies).unwrap().count(), 2);
+        let place = Place::new();
+        place.put("a-1-py3-none-any.whl", "abc");
+        place.put("b-1-cp314-cp314-pyemscripten_2026_0_wasm32.whl", "mine");
+        place.put("README", "no wheel");
+        assert_eq!(place.wheels().unwrap().len(), 2);
+        place.put("a-1-py3-none-any.whl", "abd");
+        place.refused("not the wheel of this name that belongs to Pyodide");
+    }
 
-        let refused = |why: &str| {
-            let error = copy().unwrap_err().to_string();
-            assert!(error.contains(why), "{error}");
+    #[test]
+    fn a_person_can_vouch_for_another_build() {
+        let place = Place::new();
+        place.put("a-1-py3-none-any.whl", "abd");
+        place.put(SUMS, &format!("{ABD}  a-1-py3-none-any.whl\n{ABD} *gone.whl\n"));
+        place.wheels().unwrap();
+        place.put("a-1-py3-none-any.whl", "abe");
+        place.refused("not the wheel that SHA256SUMS names");
+        place.put(SUMS, "nonsense");
+        place.refused("no digest with a name: nonsense");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_the_reason() {
+        let refused = |name: &str, why: &str| {
+            let place = Place::new();
+            place.put(name, "");
+            place.refused(why);
         };
-        fs::write(place("wheels/a-1-py3-none-any.whl"), "abd").unwrap();
-        refused("not the wheel of this name");
-        fs::remove_file(place("wheels/a-1-py3-none-any.whl")).unwrap();
-        fs::write(place("wheels/c-1-cp314-cp314-pyemscripten_2026_0_wasm32.whl"), "").unwrap();
-        refused("compiled code");
-        fs::remove_file(place("wheels/c-1-cp314-cp314-pyemscripten_2026_0_wasm32.whl")).unwrap();
-        std::os::unix::fs::symlink("/etc/passwd", place("wheels/d-1-py3-none-any.whl")).unwrap();
-        refused("it is no file");
+        refused(
+            "c-1-cp314-cp314-manylinux_2_28_x86_64.whl",
+            "it is for cp314-cp314-manylinux_2_28_x86_64, and this Pyodide is cp314-pyemscripten_2026_0_wasm32",
+        );
+        refused("c.whl", "not named as wheels are");
+        let twice = Place::new();
+        twice.put("D.x-1-py3-none-any.whl", "");
+        twice.put("d_x-2-py3-none-any.whl", "");
+        twice.refused("another wheel of the same package");
+        let link = Place::new();
+        let path = link.0.path().join("wheels/d-1-py3-none-any.whl");
+        std::os::unix::fs::symlink("/etc/passwd", path).unwrap();
+        link.refused("it is no file");
     }
 }

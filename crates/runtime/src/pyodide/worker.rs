@@ -1,6 +1,7 @@
 //! A Deno process in the fence that holds one Pyodide, for one program.
 
 use std::future;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,12 +44,18 @@ const V8: &str = "--v8-flags=--disallow-code-generation-from-strings,--max-old-s
 
 /// What Deno and V8 take beside the memory of the program.
 const OVERHEAD: u64 = 320 * 1024 * 1024;
+/// The least memory beside packages: an interpreter takes 30 MiB before it has done anything.
+const LEAST: u64 = 48 * 1024 * 1024;
 /// How long a worker may take to come up, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a worker may live, with its waiting.
 const LIFETIME: Timeout = Timeout::seconds(24 * 3600);
 /// How much of Deno's own complaints is told.
 const COMPLAINT: usize = 500;
+/// The largest snapshot: as much memory as there is while it is made.
+const MAX_SNAPSHOT: usize = 256 * 1024 * 1024;
+/// The most that wheels hold once they are unpacked, with a line for each file (`wheels.py`).
+const MAX_UNPACKED: usize = 272 * 1024 * 1024;
 /// Messages under way.
 const QUEUE: usize = 4;
 
@@ -94,7 +101,15 @@ impl Worker {
             Start::Cold => "cold",
             Start::Warm => "warm",
         };
-        let packages = installed.packages.as_ref().map(|packages| (packages, PACKAGES));
+        let packages = installed.packages.as_ref();
+        let taken = packages.map_or(0, |packages| packages.bytes);
+        if taken > 0 && memory.0 < taken.saturating_add(LEAST) {
+            return Err(RunError::NoRoom {
+                packages: taken,
+                memory: memory.0,
+            });
+        }
+        let packages = packages.map(|packages| (&packages.path, PACKAGES));
         let named = packages.map_or("", |(_, named)| named);
         let arguments = [mode, PYODIDE, SNAPSHOT, named, &mebibytes];
         let files: Vec<_> = [(&installed.snapshot, SNAPSHOT)]
@@ -228,14 +243,41 @@ impl End {
 /// The memory of a Pyodide that was started once and has run nothing.
 pub(super) async fn snapshot(installed: &Installed, local: &Arc<Local>) -> Result<Vec<u8>, RunError> {
     let files = [(&installed.guest, GUEST)];
-    let memory = Bytes::mib(256);
-    let request = request(installed, &["snapshot", PYODIDE, GUEST], &files, memory).map_err(unusable)?;
+    let made = made(
+        (installed, local),
+        &["snapshot", PYODIDE, GUEST],
+        &files,
+        MAX_SNAPSHOT,
+    );
+    made.await?.map_err(RunError::Snapshot)
+}
+
+/// The files of wheels, one behind the other, as a worker takes them. What is wrong with them is the inner error.
+pub(super) async fn unpacked(
+    wheels: &PathBuf,
+    installed: &Installed,
+    local: &Arc<Local>,
+) -> Result<Result<Vec<u8>, String>, RunError> {
+    let files = [(&installed.snapshot, SNAPSHOT), (wheels, PACKAGES)];
+    let arguments = ["unpack", PYODIDE, SNAPSHOT, PACKAGES, "256"];
+    made((installed, local), &arguments, &files, MAX_UNPACKED).await
+}
+
+/// What a Deno of ours prints, which ends then; or why it did not.
+async fn made(
+    (installed, local): (&Installed, &Arc<Local>),
+    arguments: &[&str],
+    files: &[(&PathBuf, &str)],
+    most: usize,
+) -> Result<Result<Vec<u8>, String>, RunError> {
+    let request = request(installed, arguments, files, Bytes::mib(256)).map_err(unusable)?;
     let mut tasks = JoinSet::new();
     let mut worker = Worker::spawn(request, Fence::Default, local, &mut tasks);
     let mut taken = Vec::new();
     let listening = async {
         while let Some(chunk) = worker.from.recv().await {
             match chunk.stream {
+                Stream::Stdout if taken.len() + chunk.bytes.len() > most => break,
                 Stream::Stdout => taken.extend_from_slice(&chunk.bytes),
                 Stream::Stderr => worker.complain(&chunk.bytes),
             }
@@ -245,8 +287,8 @@ pub(super) async fn snapshot(installed: &Installed, local: &Arc<Local>) -> Resul
     let end = worker.end().await;
     tasks.shutdown().await;
     match end.result? {
-        result if result.meta.outcome == Outcome::Exited && result.exit_code == 0 => Ok(taken),
-        _ => Err(RunError::Snapshot(end.complaint)),
+        result if result.meta.outcome == Outcome::Exited && result.exit_code == 0 => Ok(Ok(taken)),
+        _ => Ok(Err(end.complaint)),
     }
 }
 
@@ -254,7 +296,7 @@ pub(super) async fn snapshot(installed: &Installed, local: &Arc<Local>) -> Resul
 fn request(
     installed: &Installed,
     arguments: &[&str],
-    files: &[(&std::path::PathBuf, &str)],
+    files: &[(&PathBuf, &str)],
     memory: Bytes,
 ) -> Result<Request, ParseMountError> {
     let shown = [
