@@ -1,14 +1,17 @@
 // Hosts Pyodide in Deno for one program. The engine and it speak JSON lines over standard input and output.
 //
-// `worker.js snapshot PYODIDE GUEST` prints the memory of a Pyodide that has loaded what programs need;
+// `worker.js snapshot PYODIDE GUEST` prints what the others start from;
 // `worker.js unpack PYODIDE SNAPSHOT WHEELS MIB` prints the files of wheels;
 // `worker.js cold PYODIDE SNAPSHOT FILES MIB` serves one program; `worker.js warm …` has run one of ours before.
 // A program that reaches JavaScript finds nothing there: texts are never code, Deno grants nothing, and around it all there
 // is the fence.
 
+import { Script } from "node:vm";
+
 const [mode, folder, file, packages, mebibytes] = Deno.args;
-const { exit, permissions, readDirSync, readFileSync, stdin, stdout } = Deno;
+const { exit, openSync, permissions, readDirSync, readFileSync, SeekMode, stdin, stdout } = Deno;
 const encoder = new TextEncoder();
+const decode = (bytes) => new TextDecoder().decode(bytes);
 const stringify = JSON.stringify, parse = JSON.parse;
 
 // What is said here is no message.
@@ -31,10 +34,53 @@ function limitMemory(limit) {
   };
 }
 
-async function load(options) {
-  const { loadPyodide } = await import(`file://${folder}/pyodide.mjs`);
+/** Pyodide's two modules as scripts: Deno would parse a module before V8 does, and keeps nothing of what V8 has compiled. */
+function texts() {
+  const text = (name, end, value) => {
+    const module = decode(readFileSync(`${folder}/${name}`));
+    if (!module.includes(end)) throw new Error(`${name} does not export what it should`);
+    const script = module.replace(end, `;return ${value}`).replaceAll("import.meta.url", stringify(`file://${folder}/${name}`));
+    return `(function(){"use strict";${script}\n})()`;
+  };
+  return [
+    text("pyodide.mjs", "export{dt as loadPyodide,U as version};", "dt"),
+    text("pyodide.asm.mjs", "export default _createPyodideModule;", "_createPyodideModule"),
+  ];
+}
+
+/** Pyodide, of the WebAssembly that `compiled` promises, told of the first instance of it. */
+async function load(scripts, compiled, options, tell) {
+  const { setImmediate, setTimeout } = globalThis;
+  const instantiate = WebAssembly.instantiate;
   const env = { HOME: "/workspace", LANG: "C.UTF-8", USER: "guest", RINGFENCE_OUTPUT: "/output" };
-  return await loadPyodide({ indexURL: folder, jsglobals: Object.create(null), env, ...options });
+  const lockFileContents = parse(decode(readFileSync(`${folder}/pyodide-lock.json`)));
+  // Pyodide is to take this for a shell that knows how to read files: Node's modules take longer to load, and can do more.
+  delete globalThis.process;
+  globalThis.WorkerGlobalScope = class {};
+  globalThis.read = globalThis.load = () => {};
+  globalThis.readbuffer = (path) => path.endsWith(".wasm") ? new ArrayBuffer(0) : readFileSync(path).buffer;
+  globalThis.setTimeout = (call, delay, ...rest) => delay ? setTimeout(call, delay, ...rest) : setImmediate(call, ...rest);
+  WebAssembly.instantiate = async (code, imports) => {
+    if (code instanceof WebAssembly.Module) return await instantiate(code, imports);
+    const module = await compiled;
+    const { exports } = await instantiate(module, imports);
+    tell(exports, imports, module);
+    const own = Object.entries(exports).filter(([name]) => !name.startsWith(SHARED));
+    return { module, instance: { exports: Object.fromEntries(own) } };
+  };
+  const [loadPyodide, createPyodideModule] = scripts.map((script) => script.runInThisContext());
+  const pyodide = await loadPyodide({ indexURL: folder, jsglobals: Object.create(null), createPyodideModule, env, lockFileContents, ...options });
+  WebAssembly.instantiate = instantiate;
+  return pyodide;
+}
+
+/** The head of a snapshot, which Pyodide believes to be all of it. `fill` is called when the memory is to be filled. */
+function head(bytes, fill) {
+  bytes.subarray = function (begin, end) {
+    if (end === undefined) fill();
+    return Uint8Array.prototype.subarray.call(this, begin, end);
+  };
+  return bytes;
 }
 
 /** What comes on standard input, line by line; null at its end. Whoever waits for the next line waits alone. */
@@ -117,17 +163,58 @@ function connect(pyodide, print, input) {
   });
 }
 
-async function snapshot() {
-  const pyodide = await load({ _makeSnapshot: true });
-  pyodide.FS.writeFile("/lib/ringfence_guest.py", readFileSync(file));
-  pyodide.runPython("import sys; sys.path.append('/lib'); import ringfence_guest");
-  write(pyodide.makeMemorySnapshot());
+/** The file that snapshot.js has made: its index, and `part`, which reads what that tells the place of. */
+function opened(path) {
+  const disk = openSync(path);
+  const read = (bytes) => {
+    for (let at = 0; at < bytes.length;) {
+      const count = disk.readSync(bytes.subarray(at));
+      if (count === null) throw new Error("the snapshot has been cut off");
+      at += count;
+    }
+    return bytes;
+  };
+  const [length] = new Uint32Array(read(new Uint8Array(4)).buffer);
+  const index = parse(decode(read(new Uint8Array(length))));
+  const part = ([at, size], bytes = new Uint8Array(size)) => {
+    disk.seekSync(4 + length + at, SeekMode.Start);
+    return read(bytes);
+  };
+  return { ...index, part };
+}
+
+/** A function of ours as one of WebAssembly. */
+function callable(call) {
+  const code = [0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, 4, 1, 0x60, 0, 0, 2, 5, 1, 0, 0, 0, 0, 7, 5, 1, 1, 0x66, 0, 0];
+  return new WebAssembly.Instance(new WebAssembly.Module(Uint8Array.from(code)), { "": { "": call } }).exports.f;
+}
+
+/** Pyodide from the snapshot, and what loads the rest of its WebAssembly, which otherwise comes when it is first needed. */
+async function restored({ codes, first, head: beginning, loaded, pages, part, rest, table }) {
+  const compiled = WebAssembly.compile(part(first));
+  const scripts = [0, 2].map((at) => new Script(decode(part(codes[at])), { cachedData: part(codes[at + 1]) }));
+  let own, complete;
+  const start = head(part(beginning), () => {
+    for (const [at, place] of pages) part(place, new Uint8Array(own.memory.buffer, at, place[1]));
+  });
+  const pyodide = await load(scripts, compiled, { _loadSnapshot: start }, (exports, imports, module) => {
+    own = exports;
+    const given = { [SHARED]: exports };
+    for (const { module: from, name } of WebAssembly.Module.imports(module)) (given[from] ??= {})[name] = imports[from][name];
+    complete = () => {
+      if (own[loaded].value) return;
+      new WebAssembly.Instance(new WebAssembly.Module(part(rest)), given);
+      own[loaded].value = 1;
+    };
+    own[table].set(0, callable(complete));
+  });
+  return { pyodide, complete };
 }
 
 /** Prints the files of wheels one behind the other: a line with path and length, and the bytes. */
 async function unpack() {
   limitMemory(Number(mebibytes) * 1024 * 1024);
-  const pyodide = await load({ _loadSnapshot: readFileSync(file) });
+  const { pyodide } = await restored(opened(file));
   const names = [...readDirSync(packages)].map(({ name }) => name).sort();
   pyodide.FS.mkdir("/wheels");
   const wheels = names.map((name) => {
@@ -170,7 +257,7 @@ function install(pyodide, files) {
 async function serve() {
   const files = packages === "" ? new Uint8Array() : readFileSync(packages);
   limitMemory(Number(mebibytes) * 1024 * 1024 - files.length);
-  const pyodide = await load({ _loadSnapshot: readFileSync(file) });
+  const { pyodide, complete } = await restored(opened(file));
   install(pyodide, files);
   const guest = pyodide.pyimport("ringfence_guest");
   guest.settle();
@@ -178,6 +265,7 @@ async function serve() {
   await permissions.revoke({ name: "read" });
   delete globalThis.Deno;
   if (mode === "warm") {
+    complete();
     connect(pyodide, stringify, new Uint8Array());
     for (let time = 0; time < 3; time++) await guest.warm_up();
   }

@@ -164,6 +164,22 @@ fn the_event_loop_works() {
     assert_eq!(pyodide.run(&["-c", code]).ok(), "slept\nslept\n");
 }
 
+/// A start loads a part of Pyodide's WebAssembly; these programs call into the rest, from each kind of place.
+#[test]
+fn what_few_programs_need_is_there_too() {
+    let pyodide = Pyodide::new();
+    let code = "import decimal, hashlib, lzma, sqlite3\ndb = sqlite3.connect(':memory:')\n\
+                db.create_function('twice', 1, lambda x: int(decimal.Decimal(x) * 2))\n\
+                print(db.execute('select twice(21)').fetchone(), hashlib.sha3_256(b'x').hexdigest()[:8])\n\
+                try:\n    db.execute('nonsense')\nexcept sqlite3.OperationalError as error:\n    print(error)\n\
+                async def packed():\n    return len(lzma.decompress(lzma.compress(b'x' * 100_000)))\nprint(await packed())";
+    let expected = "(42,) 741efa31\nnear \"nonsense\": syntax error\n100000\n";
+    assert_eq!(pyodide.run(&["-c", code]).ok(), expected);
+    let full = "import sqlite3\nx = []\nwhile True: x.append(bytearray(1 << 20))";
+    let refused = pyodide.run(&["-c", full]);
+    assert!(refused.stderr.ends_with("MemoryError\n"), "{refused:?}");
+}
+
 #[test]
 fn an_endless_loop_is_killed_at_its_limit() {
     let pyodide = Pyodide::new();

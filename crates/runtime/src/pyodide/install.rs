@@ -15,7 +15,11 @@ use super::packages::Wheels;
 use super::{RunError, Settings, worker};
 use crate::local::{Connection, Fence, Local, PrivateDirectory};
 
-const WORKER: &str = include_str!("../../pyodide/worker.js");
+const WORKER: &str = concat!(
+    include_str!("../../pyodide/split.js"),
+    include_str!("../../pyodide/snapshot.js"),
+    include_str!("../../pyodide/worker.js"),
+);
 const GUEST: &str = concat!(
     include_str!("../../python/bridge.py"),
     include_str!("../../pyodide/port.py"),

@@ -35,6 +35,7 @@ const FLAGS: &[&str] = &[
     "--no-config",
     "--no-lock",
     "--cached-only",
+    "--no-code-cache",
     V8,
 ];
 
