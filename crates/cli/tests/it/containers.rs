@@ -412,7 +412,8 @@ fn what_is_missing_is_told_with_the_fix() {
     }
 }
 
-/// A service that answers every request on a socket with the same, and tells what it was asked for.
+/// A service that tells its versions as Docker and as Podman do, answers every other request on a socket with the same,
+/// and tells what it was asked for.
 fn answering(dir: &Dir, versions: &'static str, other: &'static str) -> (String, mpsc::Receiver<String>) {
     let path = dir.path("fake.sock");
     let listener = UnixListener::bind(&path).unwrap();
@@ -423,12 +424,13 @@ fn answering(dir: &Dir, versions: &'static str, other: &'static str) -> (String,
             let mut line = String::new();
             let mut reader = BufReader::new(stream.try_clone().unwrap());
             reader.read_line(&mut line).unwrap();
-            let body = if line.starts_with("GET /version ") {
-                versions
+            let (status, body) = if line.starts_with("GET /version ") {
+                ("200 OK".to_owned(), versions)
+            } else if line.starts_with("GET /_ping ") {
+                (format!("200 OK\r\nApi-Version: {versions}"), "OK")
             } else {
-                other
+                ("500 No".to_owned(), other)
             };
-            let status = if body == other { "500 No" } else { "200 OK" };
             let length = body.len();
             // Whoever only looks whether somebody listens is gone by now.
             let _ = write!(
@@ -445,23 +447,29 @@ fn answering(dir: &Dir, versions: &'static str, other: &'static str) -> (String,
 
 #[test]
 fn an_engine_is_spoken_to_in_a_version_that_it_knows() {
-    let check = |versions: &'static str, expected: &str| {
+    let check = |runtime: &str, versions: &'static str, expected: &str| {
         let dir = Dir::new();
         let (address, asked) = answering(&dir, versions, r#"{"message": "that far"}"#);
-        let mut command = dir.command(["run", "--runtime", "docker", "-c", "1"]);
-        let refused = finish(command.env("DOCKER_HOST", address), b"");
-        refused.refused(125, expected);
+        let mut command = dir.command(["run", "--runtime", runtime, "-c", "1"]);
+        command
+            .env("DOCKER_HOST", &address)
+            .env("CONTAINER_HOST", &address);
+        finish(&mut command, b"").refused(125, expected);
         asked.try_iter().last().unwrap()
     };
     let old = r#"{"Version": "19.03.15", "ApiVersion": "1.40", "MinAPIVersion": "1.12"}"#;
-    check(
-        old,
-        "the API of Docker daemon is too old: it is version 1.40, and 1.41 is needed",
-    );
+    for (runtime, versions, name) in [
+        ("docker", old, "Docker daemon"),
+        ("podman", "1.40", "Podman service"),
+    ] {
+        let expected = format!("the API of {name} is too old: it is version 1.40, and 1.41 is needed");
+        check(runtime, versions, &expected);
+    }
     let ours = r#"{"Version": "20.10.24", "ApiVersion": "1.41", "MinAPIVersion": "1.12"}"#;
     let later = r#"{"Version": "29.0.0", "ApiVersion": "1.52", "MinAPIVersion": "1.44"}"#;
-    assert!(check(ours, "that far").starts_with("GET /v1.41/info "));
-    assert!(check(later, "that far").starts_with("GET /v1.44/info "));
+    assert!(check("docker", ours, "that far").starts_with("GET /v1.41/info "));
+    assert!(check("docker", later, "that far").starts_with("GET /v1.44/info "));
+    assert!(check("podman", "1.41", "that far").starts_with("GET /v1.41/info "));
 }
 
 #[test]

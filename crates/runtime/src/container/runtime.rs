@@ -154,7 +154,7 @@ impl ContainerRuntime {
             what: "engine",
         };
         wire.probe().await.map_err(|error| asked(&address).io(error))?;
-        let versions = within(QUICK, asked(&address), answers::versions(&wire)).await?;
+        let versions = within(QUICK, asked(&address), answers::versions(&wire, flavor)).await?;
         let wire = wire.speaking(info::spoken(flavor, &versions)?);
         let version = ClientVersion {
             major_version: API_VERSION.0 as usize,

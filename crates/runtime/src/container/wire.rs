@@ -44,9 +44,9 @@ impl Wire {
         self
     }
 
-    /// Asks the engine which versions it speaks; in none of them, for it would refuse one that it does not speak.
-    pub(super) async fn versions(&self) -> Result<Response<Incoming>, Error> {
-        let request = Request::get("/version").header(HOST, HeaderValue::from_static("engine"));
+    /// Asks in no version of the API: an engine would refuse one that it does not speak.
+    pub(super) async fn ask(&self, path: &'static str) -> Result<Response<Incoming>, Error> {
+        let request = Request::get(path).header(HOST, HeaderValue::from_static("engine"));
         self.send(request.body(Either::Left(Full::default()))?).await
     }
 
