@@ -22,7 +22,9 @@ pub(crate) fn run(args: &DoctorArgs, context: &Context) -> anyhow::Result<ExitCo
     let image = container::image("sandbox.docker.image", &context.config()?.sandbox.docker.image)?;
     let surroundings = container::surroundings(context);
     let mut report = runtime.block_on(probe::examine(&settings, &surroundings, &image));
-    report.layers.push(pyodide_layer(&pyodide::settings(0, context)?));
+    let pyodide = pyodide::settings(0, context)?;
+    report.layers.push(pyodide_layer(&pyodide));
+    report.layers.push(wheels_layer(&pyodide));
     report.layers.extend(directories(context));
     if args.json {
         context.ui.out(serde_json::to_string_pretty(&report)? + "\n")?;
@@ -40,6 +42,16 @@ fn pyodide_layer(settings: &Settings) -> Layer {
             fix: Some(error.hint().to_owned()),
             ..Layer::info("pyodide", error.to_string())
         },
+    }
+}
+
+/// Whether the wheels of a directory can be imported there.
+fn wheels_layer(settings: &Settings) -> Layer {
+    const NAME: &str = "pyodide wheels";
+    match (install::wheels(settings), &settings.packages) {
+        (Some(Ok(count)), Some(directory)) => Layer::ok(NAME, format!("{count} in {}", directory.display())),
+        (Some(Err(error)), _) => Layer::missing(NAME, error.to_string(), error.hint()),
+        _ => Layer::info(NAME, "no directory is named (`skills.sandbox.packages`)"),
     }
 }
 

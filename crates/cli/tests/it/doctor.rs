@@ -33,6 +33,7 @@ const LAYERS: &[&str] = &[
     "podman",
     "gvisor",
     "pyodide",
+    "pyodide wheels",
     "state directory",
     "runtime directory",
 ];
@@ -111,9 +112,23 @@ fn pyodide_is_told_of_where_runs_look_for_it() {
         "[skills.sandbox]\ndirectory = '{}'\n",
         crate::pyodide::installed().display()
     );
-    world.dir.write("config/ringfence/ringfence.toml", config);
+    world.dir.write("config/ringfence/ringfence.toml", &config);
     let found = layer(&report(&world), "pyodide").clone();
     assert_eq!(found["status"], "ok", "{found}");
+
+    let wheels = world.dir.path("work/wheels");
+    std::fs::create_dir(&wheels).unwrap();
+    std::fs::write(wheels.join("a-1-py3-none-any.whl"), "").unwrap();
+    world.dir.write(
+        "config/ringfence/ringfence.toml",
+        config + "packages = 'wheels'\n",
+    );
+    let usable = layer(&report(&world), "pyodide wheels").clone();
+    assert_eq!(usable["status"], "ok", "{usable}");
+    std::fs::write(wheels.join("b-1-cp313-cp313-win_amd64.whl"), "").unwrap();
+    let refused = layer(&report(&world), "pyodide wheels").clone();
+    let detail = refused["detail"].as_str().unwrap();
+    assert!(detail.contains("it is for cp313-cp313-win_amd64"), "{refused}");
 }
 
 fn isolation(world: &World) -> Value {

@@ -83,6 +83,7 @@ fn packages_of_a_directory_can_be_imported() {
         ],
         ["greet/word", "hello"],
         ["greet-1.0.data/purelib/more.py", "x = 'more'\n"],
+        ["greet/broken.py", "no Python ("],
         ["greet-1.0.data/scripts/greet", "not installed"],
         [
             "greet-1.0.dist-info/METADATA",
@@ -91,11 +92,15 @@ fn packages_of_a_directory_can_be_imported() {
     ]);
     packages.wheel("greet-1.0-py3-none-any.whl", &members);
     let code = "import greet, more, os\nfrom importlib.metadata import version\n\
-                print(greet.hello(), more.x, version('greet'), sorted(os.listdir('/packages')))";
+                print(greet.hello(), more.x, version('greet'), sorted(os.listdir('/packages')))\n\
+                print(os.listdir('/packages/greet/__pycache__'), more.__cached__)\nimport greet.broken";
     let without = packages.0.run(&["-c", "import greet"]);
     assert!(without.stderr.contains("No module named 'greet'"), "{without:?}");
-    let expected = "hello more 1.0 ['greet', 'greet-1.0.dist-info', 'more.py']\n";
-    assert_eq!(packages.run(&["-c", code]).ok(), expected);
+    let ran = packages.run(&["-c", code]);
+    let expected = "hello more 1.0 ['__pycache__', 'greet', 'greet-1.0.dist-info', 'more.py']\n\
+                    ['__init__.cpython-314.pyc'] /packages/__pycache__/more.cpython-314.pyc\n";
+    assert_eq!(ran.stdout, expected, "{ran:?}");
+    assert!(ran.stderr.contains("SyntaxError"), "{ran:?}");
 }
 
 /// pydantic, whose core is written in Rust, and msgpack, as they are on the index of packages.

@@ -348,6 +348,16 @@ pub fn found(settings: &Settings) -> Result<[PathBuf; 2], RunError> {
     }
 }
 
+/// How many wheels there are for programs to import, where a directory of them is named. They are not unpacked for that.
+pub fn wheels(settings: &Settings) -> Option<Result<usize, RunError>> {
+    let directory = settings.packages.as_deref()?;
+    let looked_at = || {
+        let [_, pyodide] = found(settings)?;
+        Wheels::of(directory, &pyodide).map(|wheels| wheels.count())
+    };
+    Some(looked_at())
+}
+
 /// What is installed, with a snapshot, which is made if it is not there.
 pub(super) async fn prepared(settings: &Settings, local: &Arc<Local>) -> Result<Installed, RunError> {
     let directory = &settings.directory;

@@ -80,6 +80,10 @@ impl Wheels {
         Ok(Self(wheels))
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// Names exactly these.
     pub(super) fn mark(&self) -> String {
         let mut mark = Sha256::new();

@@ -49,6 +49,8 @@ const OVERHEAD: u64 = 320 * 1024 * 1024;
 const LEAST: u64 = 48 * 1024 * 1024;
 /// How long a worker may take to come up, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a snapshot may take, or wheels to be unpacked: each is made once.
+const MAKING: Duration = Duration::from_secs(300);
 /// How long a worker may live, with its waiting.
 const LIFETIME: Timeout = Timeout::seconds(24 * 3600);
 /// How much of Deno's own complaints is told.
@@ -284,7 +286,7 @@ async fn made(
             }
         }
     };
-    let _ = tokio::time::timeout(PATIENCE, listening).await;
+    let _ = tokio::time::timeout(MAKING, listening).await;
     let end = worker.end().await;
     tasks.shutdown().await;
     match end.result? {
