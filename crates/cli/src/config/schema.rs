@@ -517,7 +517,7 @@ pub(crate) struct SkillSandbox {
     /// distribution are checked by their digests.
     pub(crate) packages: Option<PathBuf>,
     /// Interpreters that wait for the next program in an engine, or for the next of an MCP client, for ten minutes after one. Each
-    /// takes about 200 MiB.
+    /// takes about 130 MiB.
     pub(crate) pool_size: u32,
 }
 

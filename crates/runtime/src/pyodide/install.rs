@@ -422,11 +422,14 @@ fn not_written(path: &Path, source: io::Error) -> RunError {
     }
 }
 
-/// Names what belongs together: our own texts, Pyodide's version, and this Deno.
+/// Names what belongs together: our own texts, Pyodide's version, and this Deno with its flags.
 fn key(deno: &Path) -> String {
     let mut hasher = Sha256::new();
     let texts = [WORKER, GUEST, PYODIDE.sha512];
-    texts.iter().for_each(|text| hasher.update(text));
+    texts
+        .iter()
+        .chain(worker::FLAGS)
+        .for_each(|text| hasher.update(text));
     hasher.update(deno.as_os_str().as_encoded_bytes());
     if let Ok(found) = fs::metadata(deno) {
         hasher.update(found.len().to_le_bytes());

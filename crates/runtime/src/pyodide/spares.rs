@@ -13,7 +13,7 @@ use super::install::Installed;
 use super::worker::{Start, Worker};
 use crate::local::{Fence, Local};
 
-/// How long a worker waits for a program. It holds about 200 MiB.
+/// How long a worker waits for a program. It holds about 130 MiB.
 const IDLE: Duration = Duration::from_secs(600);
 
 /// What a worker is started for.

@@ -26,7 +26,7 @@ const SNAPSHOT: &str = "/opt/snapshot";
 const PACKAGES: &str = "/opt/packages";
 
 /// What Deno is started with. It may read these files, and that ends before there is a program.
-const FLAGS: &[&str] = &[
+pub(super) const FLAGS: &[&str] = &[
     "run",
     "--quiet",
     "--no-prompt",
@@ -39,9 +39,13 @@ const FLAGS: &[&str] = &[
     V8,
 ];
 
-/// Texts never become code. What runs for long is compiled well, but not before it has run for some 100 ms: most programs
-/// end earlier, and would wait for the compiler.
-const V8: &str = "--v8-flags=--disallow-code-generation-from-strings,--max-old-space-size=128,--wasm-tiering-budget=100000000";
+/// Texts never become code. What runs for long is compiled well, but not before it has run for some 100 ms, or some 10,000
+/// times: most programs end earlier, and would wait for the compiler.
+const V8: &str = concat!(
+    "--v8-flags=--disallow-code-generation-from-strings,--max-old-space-size=128,--wasm-tiering-budget=100000000",
+    ",--invocation-count-for-maglev=20000,--invocation-count-for-maglev-osr=5000",
+    ",--invocation-count-for-osr=20000,--invocation-count-for-turbofan=100000"
+);
 
 /// What Deno and V8 take beside the memory of the program.
 const OVERHEAD: u64 = 320 * 1024 * 1024;
