@@ -1,12 +1,13 @@
 //! Where runs and the code of tools run: in the engine if one is running for us, else in this process.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ringfence_policy::{ExecutionResult, Language, Request};
 use ringfence_runtime::backend::{Backend, Error, InContainers, Missing, Reason, Running};
 use ringfence_runtime::container::keepalive::Wanted;
 use ringfence_runtime::container::{Containers, Flavor};
-use ringfence_runtime::local::{self, Connection, Fence, Local, Settings};
+use ringfence_runtime::local::{self, Connection, Fence, Launcher, Local, Settings};
 use ringfence_runtime::pyodide::Pyodide;
 use ringfence_server::client::{self, Client};
 use ringfence_server::wire::{self, InContainer, Run};
@@ -18,6 +19,43 @@ pub(crate) struct Nearby {
     pub(crate) socket: Option<PathBuf>,
     /// What the work takes where it is done here.
     pub(crate) settings: Settings,
+    /// What the first fence is begun with, if it was started beforehand.
+    pub(crate) spare: Spare,
+}
+
+/// A launcher that was started beforehand, until it is used.
+#[derive(Debug, Default)]
+pub(crate) struct Spare(Mutex<Option<Launcher>>);
+
+impl Spare {
+    fn take(&self) -> Option<Launcher> {
+        self.lock().take()
+    }
+
+    /// Lets it end: it is not going to be used.
+    fn dismiss(&self) {
+        if let Some(launcher) = &*self.lock() {
+            launcher.end();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Launcher>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        if let Some(launcher) = self.take() {
+            let _ = launcher.close();
+        }
+    }
+}
+
+impl From<Option<Launcher>> for Spare {
+    fn from(launcher: Option<Launcher>) -> Self {
+        Self(Mutex::new(launcher))
+    }
 }
 
 impl Backend for Nearby {
@@ -34,16 +72,20 @@ impl Backend for Nearby {
             if let (Some(mut client), Some(mut run)) =
                 (connect(self.socket.as_deref()).await, self.wire(request, fence))
             {
+                self.spare.dismiss();
                 run.output_directory.clone_from(&output_directory);
                 match client.run(run, connection).await {
-                    Err(client::Error::Declined(back)) if !session => connection = back,
+                    Err(client::Error::Declined(back)) if !session => {
+                        drop(self.spare.take());
+                        connection = back;
+                    }
                     result => return result.map_err(told),
                 }
             }
             if session {
                 return Err(no_engine());
             }
-            let local = Local::new(self.settings.clone());
+            let local = Local::new(self.settings.clone()).beginning_with(self.spare.take());
             let result = local.run(request, fence, output_directory, connection).await;
             let closed = local.close().await;
             result

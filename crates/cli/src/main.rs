@@ -17,24 +17,28 @@ mod pyodide;
 mod skills;
 mod ui;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
+use ringfence_runtime::local::{Launcher, launcher_main};
 
 use crate::args::{Cli, Command};
+use crate::backend::Spare;
 use crate::commands as command;
 use crate::context::Context;
 use crate::env::Environment;
 
 fn main() -> ExitCode {
-    // The launcher re-enters this binary; it must fork, so nothing else may have run before it.
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|argument| argument == "__jail")
-    {
-        ringfence_runtime::local::launcher_main();
-    }
-    let cli = match Cli::try_parse() {
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    // A launcher must fork, so nothing else may have run before it; one that is a copy of us must have seen nothing else.
+    let spare = match arguments.get(1).and_then(|command| command.to_str()) {
+        Some("__jail") => launcher_main(),
+        // Where there is no process to be had now, one is asked for again, and the reason told.
+        Some("run") => Spare::from(Launcher::fork(&mut arguments).ok()),
+        _ => Spare::default(),
+    };
+    let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version come this way too, with status 0.
@@ -44,12 +48,12 @@ fn main() -> ExitCode {
     };
     let Cli { global, command } = cli;
     let context = Context::new(Environment::of_process(), global);
-    dispatch(&command, &context).unwrap_or_else(|error| exit::report(context.ui, &error))
+    dispatch(&command, spare, &context).unwrap_or_else(|error| exit::report(context.ui, &error))
 }
 
-fn dispatch(command: &Command, context: &Context) -> anyhow::Result<ExitCode> {
+fn dispatch(command: &Command, spare: Spare, context: &Context) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Run(args) => command::run::run(args, context),
+        Command::Run(args) => command::run::run(args, spare, context),
         Command::Tool(args) => command::tool::run(args, context),
         Command::Mcp(args) => command::mcp::run(args, context),
         Command::Skills(args) => command::skills::run(args, context),

@@ -3,19 +3,36 @@
 //! It is the first process of an outer pid namespace, so that the kernel kills everything below it when it
 //! ends, and it ends when the engine's end of its socket closes.
 
-use std::ffi::CString;
-use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::ffi::{CString, OsString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use crate::protocol::{GUEST_ID, LauncherSpec, MAX_MESSAGE, Template};
 use crate::serve::{CellGround, Launcher, failure, send};
 use crate::steps::{Step, StepError};
-use crate::{cell, probe, sys, template};
+use crate::{cell, probe, seccomp, sys, template};
 
 /// The entry of the launcher process: standard input is the engine's socket.
 pub fn launcher_main() -> ! {
-    let status = match take_socket() {
+    serve_on(take_socket(std::io::stdin().as_fd()))
+}
+
+/// Makes a launcher of a copy of an engine that has only just begun. What that was given must not be found in the first
+/// processes of cells, which are copies of the launcher.
+pub(crate) fn become_launcher(socket: OwnedFd, arguments: &mut [OsString]) -> ! {
+    for argument in arguments {
+        sys::blank(&mut std::mem::take(argument).into_encoded_bytes());
+    }
+    let alone = sys::blank_start()
+        .and_then(|()| sys::unblock_signals())
+        .and_then(|()| sys::replace_by_null(std::io::stdout().as_fd()))
+        .and_then(|()| take_socket(socket.as_fd()));
+    drop(socket);
+    serve_on(alone)
+}
+
+fn serve_on(socket: std::io::Result<OwnedFd>) -> ! {
+    let status = match socket {
         Ok(socket) => match run(&socket) {
             Ok(()) => 0,
             Err(error) => {
@@ -28,16 +45,16 @@ pub fn launcher_main() -> ! {
     sys::exit_now(status)
 }
 
-/// Moves the socket away from descriptor 0, where guests' descriptors will be laid out.
-fn take_socket() -> std::io::Result<OwnedFd> {
-    let socket = sys::dup_above(std::io::stdin().as_fd(), 16)?;
-    let null = File::open("/dev/null")?;
-    sys::dup2(null.as_fd(), 0)?;
+/// Moves the socket to where no guest's descriptors will be laid out.
+fn take_socket(socket: BorrowedFd<'_>) -> std::io::Result<OwnedFd> {
+    let socket = sys::dup_above(socket, 16)?;
+    sys::replace_by_null(std::io::stdin().as_fd())?;
     Ok(socket)
 }
 
 fn run(socket: &OwnedFd) -> Result<(), StepError> {
     const STEP: &str = "receive the specification";
+    seccomp::read_ahead();
     let mut buffer = vec![0; MAX_MESSAGE];
     let (length, _) = sys::receive_message(socket.as_fd(), &mut buffer).step(STEP)?;
     let spec: LauncherSpec = serde_json::from_slice(&buffer[..length])

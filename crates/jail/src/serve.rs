@@ -10,7 +10,7 @@ use crate::cell::{self, Cell, CellSpec, Tenant, setup_result};
 use crate::guest::{self, Start, Starting};
 use crate::protocol::{Applied, Command, Event, Guest, MAX_MESSAGE, Program, Spawn};
 use crate::seccomp::Forks;
-use crate::steps::{Step, StepError, read_report};
+use crate::steps::{Step, StepError, prepare, read_report};
 use crate::zygote::{Order, Zygote};
 use crate::{flat, sys};
 
@@ -212,6 +212,10 @@ impl<'a> Launcher<'a> {
                 Guest::Exec(_) | Guest::Fork | Guest::ForkOf { .. } => Tenant::Guest,
             },
         })?;
+        if matches!(spawn.guest, Guest::Exec(_)) {
+            // While the cell is being set up.
+            prepare(&spawn.confinement);
+        }
         Ok(Running::Founding {
             founding,
             spawn,
@@ -417,6 +421,7 @@ impl<'a> Launcher<'a> {
             descriptors,
             groups: &groups,
         };
+        prepare(&spawn.confinement);
         let (supervisor, applied) = flat::start(spawn.id, self.engine, start)?;
         send(
             self.engine,

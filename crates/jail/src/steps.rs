@@ -37,6 +37,14 @@ impl<T> Step<T> for io::Result<T> {
     }
 }
 
+/// Compiles the filter before the fork, so that the child finds it and its memory stays shared. What is wrong with it is
+/// the child's to tell.
+pub(crate) fn prepare(confinement: &Confinement) {
+    if confinement.landlock.is_some() {
+        let _ = build_filter(confinement);
+    }
+}
+
 /// Confines the calling process, for good. It keeps descriptors up to `last`: 0, 1, 2, 3 and those that close on exec.
 pub(crate) fn confine(confinement: &Confinement, last: RawFd) -> Result<Applied, StepError> {
     let Some(rules) = &confinement.landlock else {

@@ -11,7 +11,7 @@ use crate::cell::{Cell, joined_namespaces};
 use crate::guest::{self, Starting};
 use crate::protocol::{Confinement, MAX_MESSAGE, Program};
 use crate::steps::{
-    GuestDescriptors, SESSION_FD, STATUS_FD, Step, StepError, confine, join_control_groups, report,
+    GuestDescriptors, SESSION_FD, STATUS_FD, Step, StepError, confine, join_control_groups, prepare, report,
 };
 use crate::sys;
 
@@ -180,6 +180,7 @@ fn fork_guest(hooks: sys::ForkHooks, fds: Vec<OwnedFd>, request: &ForkRequest) -
         session: if request.session { Some(next()?) } else { None },
     };
     let groups: Vec<OwnedFd> = fds.collect();
+    prepare(&request.confinement);
     sys::setns(init.as_fd(), libc::CLONE_NEWPID)?;
     hooks.before();
     match sys::clone3(0, sys::Parentage::Sibling) {

@@ -14,7 +14,7 @@ use ringfence_runtime::skills::{Gatekeeper, Skills, bridged};
 use tokio::sync::{mpsc, watch};
 
 use crate::args::RunArgs;
-use crate::backend::{Nearby, NearbyContainers, NearbyPyodide};
+use crate::backend::{Nearby, NearbyContainers, NearbyPyodide, Spare};
 use crate::container;
 use crate::context::Context;
 use crate::exit::{self, Failure};
@@ -26,7 +26,7 @@ use crate::{local, pyodide};
 /// Chunks of output or input under way at once.
 const IN_FLIGHT: usize = 16;
 
-pub(crate) fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &RunArgs, spare: Spare, context: &Context) -> anyhow::Result<ExitCode> {
     let plan = high::plan(args, context)?;
     if plan.fence == high::Fence::Unfenced {
         context
@@ -52,6 +52,7 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode>
     let backend = Arc::new(Nearby {
         socket,
         settings: local::settings(&plan.settings, Warmth::Cold, context)?,
+        spare,
     });
     let in_pyodide = pyodide::or_local(pyodide.clone(), backend.clone(), context)?;
     let runtime = tokio::runtime::Builder::new_current_thread()

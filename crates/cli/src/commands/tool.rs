@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::args::ToolArgs;
-use crate::backend::{Nearby, NearbyContainers, NearbyPyodide};
+use crate::backend::{Nearby, NearbyContainers, NearbyPyodide, Spare};
 use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::exit::{self, Failure};
@@ -38,7 +38,11 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
         socket: socket.clone(),
         own: pyodide::once(context)?,
     });
-    let backend = Arc::new(Nearby { socket, settings });
+    let backend = Arc::new(Nearby {
+        socket,
+        settings,
+        spare: Spare::default(),
+    });
     let workspaces = kernel::workspaces(args.workspace.as_deref(), context)?;
     let skills = skills::all(None, context)?.map(Arc::new);
     let in_pyodide = pyodide::or_local(pyodide.clone(), backend.clone(), context)?;

@@ -150,6 +150,12 @@ pub(crate) fn replace_by_null(fd: BorrowedFd<'_>) -> io::Result<()> {
     dup2(std::os::fd::AsFd::as_fd(&null), fd.as_raw_fd())
 }
 
+/// Ends a socket in both directions, whoever else holds it.
+pub(crate) fn hang_up(socket: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: a plain call on an open descriptor.
+    check_int(unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) }).map(drop)
+}
+
 /// Marks the control descriptor of a guest, number 3, to be closed on exec.
 pub(crate) fn close_control() -> io::Result<()> {
     // SAFETY: a plain call; the guest's set-up has put the control descriptor under this number.

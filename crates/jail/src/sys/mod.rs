@@ -11,6 +11,7 @@ mod mounts;
 mod network;
 mod process;
 mod python;
+mod start;
 
 pub(crate) use confine::*;
 pub(crate) use files::*;
@@ -19,6 +20,7 @@ pub(crate) use mounts::*;
 pub(crate) use network::*;
 pub(crate) use process::*;
 pub(crate) use python::*;
+pub(crate) use start::*;
 
 use std::io;
 

@@ -118,6 +118,18 @@ pub(crate) fn fork() -> io::Result<Option<libc::pid_t>> {
     Ok((pid != 0).then_some(pid))
 }
 
+/// Waits for the end of one child, and reaps it.
+pub(crate) fn await_child(pid: libc::pid_t) -> io::Result<()> {
+    loop {
+        // SAFETY: the status is not asked for.
+        match check_int(unsafe { libc::waitpid(pid, ptr::null_mut(), 0) }) {
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// Joins the namespaces in `kinds` of the process behind a pidfd, or the one namespace behind its own handle.
 pub(crate) fn setns(handle: BorrowedFd<'_>, kinds: libc::c_int) -> io::Result<()> {
     // SAFETY: a plain call on an open descriptor.
@@ -230,12 +242,17 @@ pub(crate) fn signalfd(signals: &[libc::c_int]) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Gives the calling process the signal state of a new program: nothing blocked, nothing ignored.
-pub(crate) fn reset_signals() -> io::Result<()> {
+/// Lets every signal through.
+pub(crate) fn unblock_signals() -> io::Result<()> {
     // SAFETY: a signal set is plain numbers, for which all zeroes is a valid, empty value.
     let set: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: `set` is a live set; the old mask is not asked for.
-    check_int(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &set, ptr::null_mut()) })?;
+    check_int(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &set, ptr::null_mut()) }).map(drop)
+}
+
+/// Gives the calling process the signal state of a new program: nothing blocked, nothing ignored.
+pub(crate) fn reset_signals() -> io::Result<()> {
+    unblock_signals()?;
     // SAFETY: restores default dispositions, which run no code of ours. Rust ignores SIGPIPE at start.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     Ok(())

@@ -28,6 +28,8 @@ pub(super) struct Plan {
     pub(super) code: Option<(String, String)>,
     pub(super) confinement: Confinement,
     pub(super) limits: Limits,
+    /// Its control group, where that is there already.
+    pub(super) group: Option<Group>,
     /// The port on its cell's loopback where we listen.
     pub(super) listen: Option<u16>,
     /// The host directory with its places, where it has no cell.
@@ -135,7 +137,8 @@ impl Groups {
         self.hierarchy.sweep(&|other| other == owner);
     }
 
-    fn create(&self, limits: &Limits) -> Result<Group, Error> {
+    /// Makes the group of a guest.
+    pub(super) fn create(&self, limits: &Limits) -> Result<Group, Error> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}/{number}", self.owner);
         self.hierarchy
@@ -175,7 +178,10 @@ pub(super) async fn start(lane: &Arc<Lane>, groups: Option<&Groups>, plan: Plan)
 
 /// Asks the launcher for a guest.
 pub(super) async fn begin(lane: &Arc<Lane>, groups: Option<&Groups>, plan: Plan) -> Result<Begun, Error> {
-    let group = groups.map(|groups| groups.create(&plan.limits)).transpose()?;
+    let group = match (plan.group, groups) {
+        (None, Some(groups)) => Some(groups.create(&plan.limits)?),
+        (group, _) => group,
+    };
     let (stdin_read, stdin_write) = ringfence_jail::output_pipe().map_err(Error::Pipes)?;
     let (stdout_read, stdout_write) = ringfence_jail::output_pipe().map_err(Error::Pipes)?;
     let (stderr_read, stderr_write) = ringfence_jail::output_pipe().map_err(Error::Pipes)?;

@@ -182,6 +182,11 @@ impl Lane {
         self.zygote.subscribe()
     }
 
+    /// Lets the launcher and all guests end. What waits for them is [`Lane::close`].
+    pub(super) fn end(&self) {
+        self.launcher.end();
+    }
+
     /// Ends the launcher and all guests, and waits for it.
     pub(super) fn close(self) -> io::Result<()> {
         let Self { launcher, socket, .. } = self;

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ringfence_jail::Launcher;
 use ringfence_jail::protocol::{LauncherSpec, Missing};
-use ringfence_policy::{Access, Mount, Request, Scope};
+use ringfence_policy::{Access, Limits, Mount, Request, Scope};
 
 use super::found::libraries;
 use super::guest::{Grouping, Groups};
@@ -32,6 +32,8 @@ pub(super) struct Lanes {
     /// The shared ones, with the time of their last use as a count.
     shared: tokio::sync::Mutex<HashMap<Key, (u64, Arc<Served>)>>,
     uses: AtomicU64,
+    /// A launcher that waits to be told what to be.
+    pub(super) spare: Mutex<Option<Launcher>>,
     /// Why namespaces cannot be made here, once that is known.
     forbidden: OnceLock<Failure>,
 }
@@ -71,7 +73,10 @@ impl Lanes {
             workspace: workspace(key.1.as_deref(), settings),
             ..libraries(settings, None)
         };
-        let served = Arc::new(self.open_with(extra, Fence::Default, groups).await?);
+        let served = Arc::new(
+            self.open_with(extra, (Fence::Default, None), (settings, groups))
+                .await?,
+        );
         served.keep_warm(settings)?;
         if shared.len() >= MAX_SCOPES
             && let Some(oldest) = shared
@@ -106,22 +111,30 @@ impl Lanes {
             extra.workspace = workspace(request.workspace.as_deref(), settings);
             extra
         };
-        self.open_with(extra, fence, groups).await
+        self.open_with(extra, (fence, Some(&request.limits)), (settings, groups))
+            .await
     }
 
-    /// Opens a lane. What its guests need beyond the system's directories is worked out while its launcher starts.
+    /// Opens a lane. What its guests need beyond the system's directories is worked out while its launcher starts, and the
+    /// control group of the first is made for these limits while it comes up.
     async fn open_with(
         &self,
         extra: impl FnOnce() -> Extra,
-        fence: Fence,
-        groups: &Grouping,
+        (fence, first): (Fence, Option<&Limits>),
+        (settings, groups): (&Settings, &Grouping),
     ) -> Result<Served, Error> {
         let namespaced = !fence.is_none() && self.forbidden.get().is_none();
-        let launcher = namespaced.then(spawn_launcher).transpose()?;
+        let launcher = namespaced.then(|| self.launcher()).transpose()?;
         let extra = extra();
+        if launcher.is_none() {
+            settings.sweep_cold();
+        }
         match fence {
-            Fence::Unfenced => return open_flat(extra, Strength::Limits, groups.get().cloned(), None).await,
-            Fence::Host => return open_flat(extra, Strength::Nothing, None, None).await,
+            Fence::Unfenced => {
+                let groups = groups.get().cloned();
+                return self.open_flat(extra, Strength::Limits, groups, None).await;
+            }
+            Fence::Host => return self.open_flat(extra, Strength::Nothing, None, None).await,
             Fence::Default | Fence::Required | Fence::BestEffort => {}
         }
         let missing = if fence == Fence::BestEffort {
@@ -132,10 +145,22 @@ impl Lanes {
         let strength = Strength::Full(missing);
         if let Some(launcher) = launcher {
             let spec = LauncherSpec::Namespaced(layout::template(&extra));
-            // While the launcher comes up there is time to look for control groups.
-            let (opened, groups) = tokio::join!(Lane::open(launcher, &spec), async { groups.get().cloned() });
+            // While the launcher comes up there is time to look around.
+            let looking = async {
+                settings.sweep_cold();
+                let groups = groups.get().cloned();
+                let made = groups.as_ref().zip(first).map(|(groups, limits)| {
+                    let group = groups.create(limits);
+                    group.map(|group| (*limits, group))
+                });
+                (groups, made)
+            };
+            let (opened, (groups, made)) = tokio::join!(Lane::open(launcher, &spec), looking);
             match opened {
-                Ok(lane) => return Ok(Served::new(lane, Places::Cell, extra, strength, groups)),
+                Ok(lane) => {
+                    let served = Served::new(lane, Places::Cell, extra, strength, groups);
+                    return Ok(served.beginning_with(made.transpose()?));
+                }
                 Err(OpenError::Failed(failure)) if forbids_namespaces(&failure) => {
                     let _ = self.forbidden.set(failure);
                 }
@@ -152,7 +177,52 @@ impl Lanes {
                 errno: failure.errno,
             });
         }
-        open_flat(extra, strength, groups.get().cloned(), Some(&failure)).await
+        self.open_flat(extra, strength, groups.get().cloned(), Some(&failure))
+            .await
+    }
+
+    async fn open_flat(
+        &self,
+        mut extra: Extra,
+        strength: Strength,
+        groups: Option<Arc<Groups>>,
+        why: Option<&Failure>,
+    ) -> Result<Served, Error> {
+        // What was to stand at /workspace is the workspace here, wherever it is.
+        let here =
+            |mount: &mut Mount| mount.guest() == Path::new(WORKSPACE) && mount.access == Access::ReadWrite;
+        if let Some(mount) = extra.mounts.extract_if(.., here).next() {
+            extra.workspace = Some(Workspace {
+                path: mount.host,
+                protected: Vec::new(),
+            });
+        }
+        if extra.mounts.iter().any(|mount| mount.guest() != mount.host) {
+            return Err(Error::NeedsNamespaces {
+                what: "a mount at another path than the host's",
+            });
+        }
+        let lane = Lane::open(self.launcher()?, &LauncherSpec::Flat)
+            .await
+            .map_err(Error::from_open)?;
+        let mut served = Served::new(lane, Places::Directory(PathBuf::new()), extra, strength, groups);
+        served.warn(why.map(|failure| {
+            format!(
+                "this machine does not let us make namespaces ({}: {}); the run was held by the other layers",
+                failure.step,
+                std::io::Error::from_raw_os_error(failure.errno)
+            )
+        }));
+        Ok(served)
+    }
+
+    /// A launcher to be told what to be.
+    fn launcher(&self) -> Result<Launcher, Error> {
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match spare {
+            Some(launcher) => Ok(launcher),
+            None => Launcher::spawn().map_err(|error| Error::from_open(OpenError::Start(error))),
+        }
     }
 
     /// Opens a lane before the first request needs it.
@@ -197,41 +267,4 @@ fn forbids_namespaces(failure: &Failure) -> bool {
     let by_request = failure.step.contains("host path");
     let refusals = [1, 13, 22, 28, 38, 87]; // EPERM, EACCES, EINVAL, ENOSPC, ENOSYS, EUSERS
     !by_request && refusals.contains(&failure.errno)
-}
-
-fn spawn_launcher() -> Result<Launcher, Error> {
-    Launcher::spawn().map_err(|error| Error::from_open(OpenError::Start(error)))
-}
-
-async fn open_flat(
-    mut extra: Extra,
-    strength: Strength,
-    groups: Option<Arc<Groups>>,
-    why: Option<&Failure>,
-) -> Result<Served, Error> {
-    // What was to stand at /workspace is the workspace here, wherever it is.
-    let here = |mount: &mut Mount| mount.guest() == Path::new(WORKSPACE) && mount.access == Access::ReadWrite;
-    if let Some(mount) = extra.mounts.extract_if(.., here).next() {
-        extra.workspace = Some(Workspace {
-            path: mount.host,
-            protected: Vec::new(),
-        });
-    }
-    if extra.mounts.iter().any(|mount| mount.guest() != mount.host) {
-        return Err(Error::NeedsNamespaces {
-            what: "a mount at another path than the host's",
-        });
-    }
-    let lane = Lane::open(spawn_launcher()?, &LauncherSpec::Flat)
-        .await
-        .map_err(Error::from_open)?;
-    let mut served = Served::new(lane, Places::Directory(PathBuf::new()), extra, strength, groups);
-    served.warn(why.map(|failure| {
-        format!(
-            "this machine does not let us make namespaces ({}: {}); the run was held by the other layers",
-            failure.step,
-            std::io::Error::from_raw_os_error(failure.errno)
-        )
-    }));
-    Ok(served)
 }

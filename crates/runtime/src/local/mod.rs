@@ -43,7 +43,7 @@ pub use found::{Found, interpreter};
 pub use layout::NOBODY;
 pub use notice::{notice, session_ended};
 pub(crate) use result::told;
-pub use ringfence_jail::launcher_main;
+pub use ringfence_jail::{Launcher, launcher_main};
 pub(crate) use run::taken_back;
 pub use run::{Chunk, Connection, Stream};
 pub use sessions::{Error as SessionError, SessionInfo, SessionSettings};
@@ -115,6 +115,15 @@ pub struct Settings {
     pub network: NetworkSettings,
 }
 
+impl Settings {
+    /// Removes what killed processes left, for a single run. An engine has done that at its start.
+    fn sweep_cold(&self) {
+        if self.warmth == Warmth::Cold {
+            workdir::Workdir::sweep(&self.scratch);
+        }
+    }
+}
+
 /// Whether processes are started beforehand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Warmth {
@@ -147,7 +156,10 @@ pub struct Local {
 impl Local {
     /// Sets the backend up. Nothing is started before the first request.
     pub fn new(settings: Settings) -> Self {
-        workdir::Workdir::sweep(&settings.scratch);
+        // For a single run that is done while its launcher comes up.
+        if settings.warmth != Warmth::Cold {
+            workdir::Workdir::sweep(&settings.scratch);
+        }
         let gate = Arc::new(Semaphore::new(settings.max_concurrent));
         let sessions = Arc::new(Sessions::new(settings.sessions));
         Self {
@@ -159,6 +171,13 @@ impl Local {
             queued: AtomicUsize::new(0),
             cleaners: Mutex::default(),
         }
+    }
+
+    /// Gives a launcher that was started beforehand to the first lane.
+    #[must_use]
+    pub fn beginning_with(mut self, launcher: Option<Launcher>) -> Self {
+        self.lanes.spare = Mutex::new(launcher);
+        self
     }
 
     /// Runs a request and says what came of it. Files that the program left for its caller are copied to
@@ -228,6 +247,10 @@ impl Local {
         };
         let finished = run::attend(&mut guest, &request.limits, since, connection, over).await;
         let turn = finished.lives.then_some(turn);
+        if Arc::strong_count(&served) == 1 {
+            // Nobody else uses the lane: the kernel takes it apart while the result is put together.
+            served.end();
+        }
         let harvest = collect(&guest.output, destination.as_ref(), request.limits.disk.0);
         let mut result = assemble(request, &guest, finished, warm, since);
         result.meta.isolation.cgroup = guest

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use ringfence_jail::cgroup::Group;
 use ringfence_jail::protocol::{Guest as Origin, Program};
 use ringfence_policy::{Language, Limits, Network, Request};
 use tokio::sync::Notify;
@@ -39,6 +40,8 @@ pub(super) struct Served {
     extra: Extra,
     strength: Strength,
     groups: Option<Arc<Groups>>,
+    /// The control group of its first guest, and the limits that it was made for.
+    first: Mutex<Option<(Limits, Group)>>,
     pool: OnceLock<Arc<Pool>>,
     zygote_renewal: Arc<Renewal>,
     warnings: Vec<String>,
@@ -81,10 +84,17 @@ impl Served {
             extra,
             strength,
             groups,
+            first: Mutex::default(),
             pool: OnceLock::new(),
             zygote_renewal: Arc::default(),
             warnings: Vec::new(),
         }
+    }
+
+    /// Gives it the control group of its first guest.
+    pub(super) fn beginning_with(mut self, group: Option<(Limits, Group)>) -> Self {
+        self.first = Mutex::new(group);
+        self
     }
 
     /// Whether its launcher still lives.
@@ -102,6 +112,11 @@ impl Served {
         if let Some(pool) = self.pool.get() {
             pool.filled().await;
         }
+    }
+
+    /// Lets everything in the lane end.
+    pub(super) fn end(&self) {
+        self.lane.end();
     }
 
     /// Lets the pool make up for the worker that a run took.
@@ -290,10 +305,17 @@ impl Served {
             code,
             confinement,
             limits: *terms.limits,
+            group: self.first_group(terms.limits),
             listen: terms.has_network.then_some(layout::PROXY_PORT),
             directory,
             job,
         }
+    }
+
+    fn first_group(&self, limits: &Limits) -> Option<Group> {
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, group) = first.take_if(|(made_for, _)| made_for == limits)?;
+        Some(group)
     }
 
     fn confinement(&self, limits: &Limits, places: &Places) -> ringfence_jail::protocol::Confinement {
@@ -391,6 +413,7 @@ impl Keeper {
             code: None,
             confinement: self.confinement.clone(),
             limits: self.limits,
+            group: None,
             listen: None,
             directory: None,
             job: Vec::new(),

@@ -19,6 +19,7 @@ mod exhaustion;
 mod host_disk;
 mod host_files;
 mod kernel;
+mod launcher;
 mod mounts;
 mod namespaces;
 mod ordinary_user;
