@@ -5,7 +5,8 @@ MAX_COMPILED = 16 * 1024 * 1024
 
 
 def unpack(wheels, emit):
-    """Hands over the files of wheels, as they lie beside each other once they are installed. The status to end with."""
+    """Hands over the files of wheels, as they lie beside each other once they are installed, and libraries where they are looked
+    for. The status to end with."""
     import warnings
     import zipfile
 
@@ -15,7 +16,7 @@ def unpack(wheels, emit):
         try:
             with zipfile.ZipFile(wheel) as archive:
                 # Of two that have one place, the first stays.
-                members = {path: member for member in reversed(archive.infolist()) if (path := place(member)) not in files}
+                members = {path: member for member in reversed(archive.infolist()) if (path := place(member, wheel)) not in files}
                 members.pop(None, None)
                 files.update(members)
                 directories.update(path[:at] for path in members for at, letter in enumerate(path) if letter == "/")
@@ -42,7 +43,7 @@ def keep_compiled(path, source, room, emit):
     import marshal
 
     try:
-        code = compile(source, f"/packages/{path}", "exec", dont_inherit=True)
+        code = compile(source, path, "exec", dont_inherit=True)
     except Exception:
         # Python would tell whoever imports it.
         return 0
@@ -54,8 +55,8 @@ def keep_compiled(path, source, room, emit):
     return len(compiled)
 
 
-def place(member):
-    """Where a member of a wheel goes below the directory of packages; None if it goes elsewhere or is a directory."""
+def place(member, archive):
+    """Where a member of an archive goes; None if it is not installed, or a directory."""
     parts = member.filename.split("/")
     if member.is_dir():
         parts.pop()
@@ -65,10 +66,12 @@ def place(member):
         raise ValueError(f"its member {member.filename!r} is neither a file nor a directory")
     if member.is_dir():
         return None
+    if archive.endswith(".zip"):
+        return "/".join(("/usr/lib", *parts))
     if parts[0].endswith(".data") and len(parts) > 2:
         scheme, *parts = parts[1:]
         if scheme not in ("purelib", "platlib"):
             return None
-    return "/".join(parts)
+    return "/".join(("/packages", *parts))
 
 

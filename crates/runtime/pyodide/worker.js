@@ -248,9 +248,9 @@ function install(pyodide, files) {
     const start = files.indexOf(10, at) + 1;
     const [path, length] = parse(decoder.decode(files.subarray(at, start)));
     at = start + length;
-    const directory = `/packages/${path}`.replace(/\/[^/]*$/, "");
+    const directory = path.replace(/\/[^/]*$/, "");
     if (directory !== last) pyodide.FS.mkdirTree(last = directory);
-    pyodide.FS.writeFile(`/packages/${path}`, files.subarray(start, at), { canOwn: true });
+    pyodide.FS.writeFile(path, files.subarray(start, at), { canOwn: true });
   }
 }
 

@@ -1,10 +1,12 @@
 //! Wheels that programs in Pyodide import.
 
 use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::pyodide::{Pyodide, UNCHECKED};
+use crate::pyodide::{Pyodide, UNCHECKED, installed};
 use crate::support::{Output, finish};
 use crate::world::repository;
 
@@ -65,10 +67,36 @@ impl Packages {
         .ok();
     }
 
-    fn run(&self, args: &[&str]) -> Output {
+    /// A place where Pyodide's list has an archive of the wheels' directory too.
+    fn pyodide_that_lists(&self, archive: &str) -> PathBuf {
+        let dir = &self.0.0;
+        let own = dir.path("own/pyodide-314.0.7");
+        fs::create_dir_all(&own).unwrap();
+        let files = fs::read_dir(installed().join("pyodide-314.0.7")).unwrap();
+        for entry in files.flatten() {
+            fs::copy(entry.path(), own.join(entry.file_name())).unwrap();
+        }
+        let digest = finish(dir.program("sha256sum").arg(format!("wheels/{archive}")), b"");
+        let list = own.join("pyodide-lock.json");
+        let mut lock: Value = serde_json::from_slice(&fs::read(&list).unwrap()).unwrap();
+        let mut listed = lock["packages"]["libopenblas"].clone();
+        listed["name"] = json!("listed");
+        listed["file_name"] = json!(archive);
+        listed["sha256"] = json!(digest.ok().split(' ').next());
+        lock["packages"]["listed"] = listed;
+        fs::write(&list, lock.to_string()).unwrap();
+        dir.path("own")
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
         let mut command = self.0.command(args);
         command.env("RINGFENCE_SKILLS_SANDBOX_PACKAGES", "wheels");
-        finish(command.env(UNCHECKED.0, UNCHECKED.1), b"")
+        command.env(UNCHECKED.0, UNCHECKED.1);
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        finish(&mut self.command(args), b"")
     }
 }
 
@@ -192,6 +220,44 @@ fn libraries_that_bring_javascript_are_refused() {
     refused.refused(125, "fast.so holds JavaScript");
     packages.wheel(wheel, &json!([["fast.so", library("PyInit_fast")]]));
     assert_eq!(packages.run(&["-c", "print('ran')"]).ok(), "ran\n");
+}
+
+/// Two libraries of WebAssembly by hand: one answers 42, the other asks it.
+const ANSWER: &str = "0061736d01000000000f0864796c696e6b2e300104000000000105016000017f0302010007\
+                      0a0106616e7377657200000a06010400412a0b";
+const ASK: &str = "0061736d01000000001f0864796c696e6b2e30010400000000020e010c6c6962616e737765722e736f0105016000017f\
+                   020e0103656e7606616e737765720000030201000707010361736b00010a0601040010000b";
+
+/// Wheels of Pyodide's distribution share libraries that come as archives of their own.
+#[test]
+fn libraries_that_wheels_share_are_found() {
+    let packages = Packages::new();
+    packages.wheel("libanswer-1.0.zip", &json!([["libanswer.so", {"hex": ANSWER}]]));
+    let wheel = "ask-1.0-cp314-cp314-pyemscripten_2026_0_wasm32.whl";
+    let init = "from ctypes import CDLL\nfrom pathlib import Path\n\
+                print(CDLL(str(Path(__file__).with_name('ask.so'))).ask())";
+    packages.wheel(
+        wheel,
+        &json!([["ask/__init__.py", init], ["ask/ask.so", {"hex": ASK}]]),
+    );
+    packages
+        .run(&["-c", "import ask"])
+        .refused(125, "no archive of libraries of Pyodide's distribution");
+
+    let own = packages.pyodide_that_lists("libanswer-1.0.zip");
+    let run = || {
+        let mut command = packages.command(&["-c", "import ask"]);
+        let deno = installed().join("deno-linux-x64-glibc-2.9.6/deno");
+        let chosen = [("DENO_PATH", &deno), ("DIRECTORY", &own)];
+        let chosen = chosen.map(|(name, value)| (format!("RINGFENCE_SKILLS_SANDBOX_{name}"), value));
+        finish(command.envs(chosen), b"")
+    };
+    assert_eq!(run().ok(), "42\n");
+    packages.wheel("libanswer-1.0.zip", &json!([["another.so", {"hex": ANSWER}]]));
+    run().refused(125, "not the wheel of this name that belongs to Pyodide");
+    fs::remove_file(packages.0.0.path("work/wheels/libanswer-1.0.zip")).unwrap();
+    let without = run();
+    assert!(without.stderr.contains("libanswer.so"), "{without:?}");
 }
 
 #[test]

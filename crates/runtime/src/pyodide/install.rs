@@ -46,7 +46,7 @@ const PYODIDE: Package = Package {
     sha512: "0YvXxEhfEdpLfb/XkM2BFAeMROq0iMUX2bzzH9pOttyMcWkwq+HbE5uyuGD82LN7y2q+SNvi/6V5JEsOlD2R1A==",
 };
 
-/// Deno for this machine, where there is a pinned one. Only that for x86_64 Linux has been tried.
+/// Deno for this machine, where there is a pinned one. All were fetched and compared; those for macOS have not been run.
 const DENO: Option<Package> = if cfg!(all(
     target_os = "linux",
     target_arch = "x86_64",

@@ -17,6 +17,8 @@ const MAX_BYTES: u64 = 64 * 1024 * 1024;
 const MAX_WHEELS: usize = 256;
 /// The longest list of digests.
 const MAX_LIST: u64 = 16 * 1024 * 1024;
+/// How the name of an archive of libraries ends.
+const ARCHIVE: &str = "zip";
 /// Where the person vouches for wheels, as `sha256sum` writes it.
 const SUMS: &str = "SHA256SUMS";
 
@@ -51,10 +53,10 @@ struct Expected {
     vouched: BTreeMap<String, String>,
 }
 
-/// A wheel that can be unpacked.
+/// A wheel that can be unpacked, or an archive of libraries.
 struct Wheel {
     name: String,
-    project: String,
+    package: String,
     sha256: String,
     bytes: Vec<u8>,
 }
@@ -70,7 +72,7 @@ impl Wheels {
         let mut wheels = Vec::<Wheel>::new();
         for path in paths(directory).map_err(at(directory))? {
             let wheel = wheel(&path, room, &expected).map_err(at(&path))?;
-            if let Some(other) = wheels.iter().find(|other| other.project == wheel.project) {
+            if let Some(other) = wheels.iter().find(|other| other.package == wheel.package) {
                 let told = format!("{} is another wheel of the same package", other.name);
                 return Err(at(&path)(io::Error::other(told)));
             }
@@ -115,6 +117,29 @@ impl Expected {
             listed,
             vouched,
         })
+    }
+
+    /// The package of a wheel that fits.
+    fn package(&self, name: &str) -> io::Result<String> {
+        let told = "it is not named as wheels are: name-version-python-abi-platform.whl";
+        let parsed = WheelName::parse(name).ok_or_else(|| io::Error::other(told))?;
+        match self.target.takes(&parsed) {
+            true => Ok(parsed.project()),
+            false => {
+                let told = format!("it is for {parsed}, and this Pyodide is {}", self.target);
+                Err(io::Error::other(told))
+            }
+        }
+    }
+
+    /// An archive of libraries that wheels of Pyodide's distribution share has no tag: it must be one of the list.
+    fn library(&self, name: &str) -> io::Result<String> {
+        match self.listed.contains_key(name) {
+            true => Ok(name.to_owned()),
+            false => Err(io::Error::other(
+                "it is no archive of libraries of Pyodide's distribution",
+            )),
+        }
     }
 
     /// Whether a wheel is what it is said to be.
@@ -167,7 +192,7 @@ fn paths(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "whl") {
+        if path.extension().is_some_and(|end| end == "whl" || end == ARCHIVE) {
             paths.push(path);
         }
         if paths.len() > MAX_WHEELS {
@@ -184,20 +209,16 @@ fn wheel(path: &Path, room: u64, expected: &Expected) -> io::Result<Wheel> {
         .file_name()
         .and_then(|name| name.to_str())
         .unwrap_or_default();
-    let parsed = WheelName::parse(name).ok_or_else(|| {
-        io::Error::other("it is not named as wheels are: name-version-python-abi-platform.whl")
-    })?;
-    let target = &expected.target;
-    if !target.takes(&parsed) {
-        let told = format!("it is for {parsed}, and this Pyodide is {target}");
-        return Err(io::Error::other(told));
-    }
+    let package = match path.extension().is_some_and(|end| end == ARCHIVE) {
+        true => expected.library(name)?,
+        false => expected.package(name)?,
+    };
     let bytes = read(path, room)?;
     let sha256 = hex(&Sha256::digest(&bytes));
     expected.check(name, &sha256)?;
     Ok(Wheel {
         name: name.to_owned(),
-        project: parsed.project(),
+        package,
         sha256,
         bytes,
     })
@@ -300,6 +321,7 @@ mod tests {
             "it is for cp314-cp314-manylinux_2_28_x86_64, and this Pyodide is cp314-pyemscripten_2026_0_wasm32",
         );
         refused("c.whl", "not named as wheels are");
+        refused("libc-1.zip", "no archive of libraries of Pyodide's distribution");
         let twice = Place::new();
         twice.put("D.x-1-py3-none-any.whl", "");
         twice.put("d_x-2-py3-none-any.whl", "");
