@@ -11,7 +11,11 @@ pub use lines::Lines;
 pub(crate) use message::check_shape;
 pub use message::{Call, Fault, Id, MAX_DEPTH, MAX_LINE, Malformed, Message};
 
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
 /// Pieces under way at once, each way.
@@ -96,6 +100,17 @@ impl Speaker {
 }
 
 impl Duct {
+    /// Carries bytes over a socket of the program's, and then ends it in both directions: a program that writes on must not
+    /// wait for a reader. The socket is to be kept until the program has ended: closed with something unread in it, it would
+    /// look to the program like a fault, in place of an end.
+    pub(crate) async fn carry_over(self, socket: &mut UnixStream) {
+        self.carry(&mut *socket).await;
+        // What cannot be ended so ends with the program.
+        if let Ok(socket) = socket.as_fd().try_clone_to_owned() {
+            let _ = std::os::unix::net::UnixStream::from(socket).shutdown(Shutdown::Both);
+        }
+    }
+
     /// Carries bytes both ways, until one side has closed its end.
     pub(crate) async fn carry(self, stream: impl AsyncRead + AsyncWrite) {
         let Self { out, mut back } = self;

@@ -11,15 +11,18 @@ use super::{Duct, passage};
 
 impl Duct {
     /// Hands a socket for the program's end to whoever listens on `channel`, beside one byte. What comes back carries the
-    /// bridge for as long as it is awaited.
+    /// bridge and keeps the socket for as long as it is awaited; it does not end by itself.
     ///
     /// # Errors
     /// If that cannot be done.
     pub async fn hand_over(self, channel: &UnixStream) -> io::Result<impl Future<Output = ()> + use<>> {
-        let (ours, theirs) = UnixStream::pair()?;
+        let (mut ours, theirs) = UnixStream::pair()?;
         let hand_over = || ringfence_jail::hand_over(channel.as_fd(), theirs.as_fd());
         channel.async_io(Interest::WRITABLE, hand_over).await?;
-        Ok(self.carry(ours))
+        Ok(async move {
+            self.carry_over(&mut ours).await;
+            std::future::pending().await
+        })
     }
 
     /// Takes over what comes by [`Self::hand_over`]: an end for a program, and what carries the bridge for as long as it is
@@ -65,9 +68,39 @@ mod tests {
             line.speaker().say(&Message::Result(Id::of(1), json!("é"))).await;
             drop(line);
         };
-        let (heard, ..) = tokio::join!(program, host, carrying, relaying, far.carry(ours));
+        let passing = async { tokio::join!(carrying, relaying, far.carry(ours)) };
+        let heard = tokio::select! {
+            (heard, ()) = async { tokio::join!(program, host) } => heard,
+            _ = passing => panic!("the bridge was given up"),
+        };
         let answer = Message::Result(Id::of(1), json!("é")).line();
         assert_eq!(String::from_utf8(heard), String::from_utf8(answer));
+    }
+
+    #[tokio::test]
+    async fn what_nobody_reads_is_no_fault_of_the_bridge() {
+        let (host, interpreter) = UnixStream::pair().unwrap();
+        let (line, duct) = bridge();
+        line.speaker().say(&Message::Result(Id::of(1), json!(7))).await;
+        let carrying = duct.hand_over(&host).await.unwrap();
+        let theirs = ringfence_jail::take_over(interpreter.as_fd()).unwrap();
+        let mut theirs = StdStream::from(theirs);
+        std::io::Write::write_all(&mut theirs, b"unheard\n").unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let mut theirs = UnixStream::from_std(theirs).unwrap();
+        drop(line);
+        let program = async {
+            let mut heard = Vec::new();
+            theirs.read_to_end(&mut heard).await.unwrap();
+            let refused = theirs.write_all(b"unheard\n").await.unwrap_err();
+            (heard, refused.kind())
+        };
+        let (heard, refused) = tokio::select! {
+            told = program => told,
+            () = carrying => panic!("the bridge was given up"),
+        };
+        assert_eq!(heard, Message::Result(Id::of(1), json!(7)).line());
+        assert_eq!(refused, io::ErrorKind::BrokenPipe);
     }
 
     #[tokio::test]

@@ -1,7 +1,5 @@
 //! One run from its start to its result: feeds it, listens to it, ends it in time, says what came of it.
 
-use std::net::Shutdown;
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use ringfence_jail::cgroup::{Group, Usage};
@@ -238,19 +236,10 @@ async fn feed(
     };
     let carrying = async {
         if let Some(bridge) = bridge {
-            bridge.carry(&mut *control).await;
-            hang_up(control);
+            bridge.carry_over(control).await;
         }
     };
     tokio::join!(pouring, carrying);
-}
-
-/// Ends a channel in both directions: a guest that writes on must not wait for a reader.
-fn hang_up(channel: &tokio::net::UnixStream) {
-    // What cannot be ended so ends with the guest.
-    if let Ok(channel) = channel.as_fd().try_clone_to_owned() {
-        let _ = std::os::unix::net::UnixStream::from(channel).shutdown(Shutdown::Both);
-    }
 }
 
 /// Passes standard input on, to its end.
