@@ -30,6 +30,8 @@ pub const MAX_PENDING_PER_SCOPE: usize = 32;
 pub const MAX_PENDING: usize = 256;
 /// Requests that are kept once they are answered.
 pub const MAX_HISTORY: usize = 1_000;
+/// How many more calls of a function a person is offered to allow at once.
+pub const BATCH: u32 = 10;
 /// The most uses that one answer gives.
 pub const MAX_USES: u32 = 1_000;
 

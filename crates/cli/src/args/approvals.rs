@@ -7,8 +7,9 @@ const TERMINAL_HELP: &str = "\
 Answers, each ended with Enter:
   a, a 2    approve the only question, or question 2, once
   s, s 2    approve it for the rest of the session
+  m, m 2    approve a call of a function, and 10 more calls of it
   d, d 2    deny it
-  approve ID, deny ID, session ID, always ID    by its id, for scripts";
+  approve ID, deny ID, session ID, more ID, always ID    by its id, for scripts";
 
 /// `ringfence approvals`.
 #[derive(Debug, Subcommand)]
@@ -36,7 +37,7 @@ pub(crate) struct ApproveArgs {
     /// Approve the same for the rest of the session.
     #[arg(long, conflicts_with_all = ["always", "uses"])]
     pub(crate) session: bool,
-    /// Approve the same so many more times in the session.
+    /// Approve the same so many more times in the session; of a function, calls with any arguments.
     #[arg(long, value_name = "NUMBER", conflicts_with = "always")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_USES)))]
     pub(crate) uses: Option<u32>,

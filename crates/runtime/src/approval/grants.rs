@@ -37,7 +37,7 @@ pub(super) fn give(
         params![
             request.scope,
             conversation(request.session.as_deref(), &request.asker),
-            request.kind.subject(&request.text),
+            request.kind.subject(remember, &request.text),
             remaining,
             now.saturating_add(u64::try_from(LIFETIME.as_millis()).unwrap_or(u64::MAX)),
         ],
@@ -73,8 +73,15 @@ impl Store {
     pub(super) fn spend(&mut self, question: &Question, now: u64) -> Result<bool, Error> {
         let session = question.session.as_ref().map(|session| session.as_str());
         let conversation = conversation(session, &owner_name());
-        let subject = question.kind.subject(&question.text);
-        let key = (question.scope.as_str(), conversation.as_str(), subject.as_str());
+        for subject in question.kind.subjects(&question.text) {
+            if self.spend_on((question.scope.as_str(), &conversation, &subject), now)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn spend_on(&mut self, key: (&str, &str, &str), now: u64) -> Result<bool, Error> {
         // Mostly there is none, and then nobody has to wait.
         if left(&self.connection, key, now)?.is_none() {
             return Ok(false);

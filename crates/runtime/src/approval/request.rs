@@ -122,7 +122,7 @@ pub enum Kind {
     },
     /// Whether a program may call a function of the host. The function and its arguments are the request's text.
     Skill {
-        /// Which, such as `Notes.add`. A remembered answer holds for it, whatever its arguments.
+        /// Which, such as `Notes.add`.
         path: String,
     },
 }
@@ -159,7 +159,7 @@ pub enum Remember {
     Once,
     /// For the same in this session.
     Session,
-    /// For so many more of the same in this session.
+    /// For so many more of the same in this session; of a function, for calls with any arguments.
     Uses(u32),
     /// For the same text from now on, in a file that the person can read, edit and revoke.
     Always,
@@ -198,13 +198,39 @@ impl Kind {
             Self::Command { reasons, .. } => reasons.clone(),
             Self::SoftTimeout { .. } => Vec::new(),
             Self::Skill { path } => vec![format!(
-                "an answer that is remembered holds for every call of {path}, whatever its arguments"
+                "an approval for the session holds for exactly this call; one for more calls holds for {path} with any \
+                 arguments"
             )],
         }
     }
 
-    /// What a remembered answer is about: the same subject is the same question.
-    pub(super) fn subject(&self, text: &str) -> String {
+    /// The approvals that a person is offered, and what protocols call them.
+    pub fn offers(&self) -> impl Iterator<Item = (Remember, &'static str)> {
+        let further = matches!(self, Self::Skill { .. });
+        let offers = [
+            (Remember::Once, "once"),
+            (Remember::Session, "session"),
+            (Remember::Uses(super::BATCH), "uses"),
+            (Remember::Always, "always"),
+        ];
+        let offered = move |remember: Remember| {
+            self.allows(remember) && (further || !matches!(remember, Remember::Uses(_)))
+        };
+        offers.into_iter().filter(move |(remember, _)| offered(*remember))
+    }
+
+    /// The subjects under which an answer to the same question may have been remembered, the closest first.
+    pub(super) fn subjects(&self, text: &str) -> Vec<String> {
+        let mut subjects = vec![
+            self.subject(Remember::Session, text),
+            self.subject(Remember::Uses(1), text),
+        ];
+        subjects.dedup();
+        subjects
+    }
+
+    /// What an answer is about that is remembered so: the same subject is the same question.
+    pub(super) fn subject(&self, remember: Remember, text: &str) -> String {
         match self {
             Self::Command { place, .. } => {
                 let directory = Digest::of(place.directory.as_bytes());
@@ -212,7 +238,9 @@ impl Kind {
                 format!("command:{}:{directory}:{files}", Digest::of(text.as_bytes()))
             }
             Self::SoftTimeout { tool, .. } => format!("soft_timeout:{tool}"),
-            Self::Skill { path } => format!("skill:{path}"),
+            // A budget is for a loop, in which each call is another.
+            Self::Skill { path } if matches!(remember, Remember::Uses(_)) => format!("calls:{path}"),
+            Self::Skill { path } => format!("call:{path}:{}", Digest::of(text.as_bytes())),
         }
     }
 }
@@ -332,6 +360,20 @@ mod tests {
             "telegram_-100:7".parse::<Chat>().unwrap().as_str(),
             "telegram_-100:7"
         );
+    }
+
+    #[test]
+    fn a_person_is_offered_a_budget_for_the_calls_of_a_function_alone() {
+        let names = |kind: &Kind| kind.offers().map(|(_, name)| name).collect::<Vec<_>>();
+        let path = "Notes.drop".to_owned();
+        assert_eq!(names(&Kind::Skill { path }), ["once", "session", "uses"]);
+        let command = Kind::Command {
+            reasons: Vec::new(),
+            risk: None,
+            lasting: Lasting::Offered,
+            place: Place::default(),
+        };
+        assert_eq!(names(&command), ["once", "session", "always"]);
     }
 
     #[test]

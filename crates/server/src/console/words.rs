@@ -1,6 +1,6 @@
 //! Questions and records as the page is told them.
 
-use ringfence_runtime::approval::{Kind, Remember, Request, State};
+use ringfence_runtime::approval::{Kind, Request, State};
 use ringfence_runtime::audit::Digest;
 use serde::Serialize;
 use serde_json::Value;
@@ -41,11 +41,6 @@ impl From<&Request> for Question {
             Kind::SoftTimeout { .. } => ("soft_timeout", None),
             Kind::Skill { .. } => ("skill", None),
         };
-        let offers = [
-            (Remember::Once, "once"),
-            (Remember::Session, "session"),
-            (Remember::Always, "always"),
-        ];
         // The asker's taking it is of no interest to a person.
         let state = match request.state {
             State::Consumed => State::Approved,
@@ -63,11 +58,7 @@ impl From<&Request> for Question {
                 .iter()
                 .map(|reason| visible(reason))
                 .collect(),
-            remember: offers
-                .iter()
-                .filter(|(remember, _)| request.kind.allows(*remember))
-                .map(|(_, name)| *name)
-                .collect(),
+            remember: request.kind.offers().map(|(_, name)| name).collect(),
             digest: request.digest(),
             scope: visible(&request.scope),
             session: request.session.as_deref().map(visible),

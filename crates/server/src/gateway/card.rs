@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ringfence_runtime::approval::Remember;
+use ringfence_runtime::approval::{BATCH, Remember};
 
 use super::{FromGateway, RequestWords, foreign, lines, remaining, visible};
 
@@ -66,6 +66,8 @@ pub enum Choice {
     Approve,
     /// Yes, for the same in the session.
     Session,
+    /// Yes, for so many more calls of the same function.
+    More,
     /// Yes, for the same text from now on.
     Always,
     /// No.
@@ -73,13 +75,14 @@ pub enum Choice {
 }
 
 impl Choice {
-    const ALL: [Self; 4] = [Self::Approve, Self::Deny, Self::Session, Self::Always];
+    const ALL: [Self; 5] = [Self::Approve, Self::Deny, Self::Session, Self::More, Self::Always];
 
     /// What stands on the button.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Approve => "Approve",
             Self::Session => "Approve for the session",
+            Self::More => "Approve this and 10 more calls",
             Self::Always => "Always approve this text",
             Self::Deny => "Reject",
         }
@@ -89,6 +92,7 @@ impl Choice {
         match self {
             Self::Approve => 'a',
             Self::Session => 's',
+            Self::More => 'm',
             Self::Always => 'w',
             Self::Deny => 'd',
         }
@@ -98,6 +102,7 @@ impl Choice {
         match self {
             Self::Approve | Self::Deny => Remember::Once,
             Self::Session => Remember::Session,
+            Self::More => Remember::Uses(BATCH),
             Self::Always => Remember::Always,
         }
     }
@@ -210,6 +215,7 @@ impl Card {
             Choice::Deny => true,
             Choice::Approve => self.whole,
             Choice::Session => self.whole && offered("session"),
+            Choice::More => self.whole && offered("uses"),
             Choice::Always => self.whole && offered("always"),
         };
         Choice::ALL.into_iter().filter(fits).collect()

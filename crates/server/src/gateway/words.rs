@@ -213,11 +213,6 @@ impl RequestWords {
             Kind::SoftTimeout { .. } => ("soft_timeout", None),
             Kind::Skill { .. } => ("skill", None),
         };
-        let offers = [
-            (Remember::Once, "once"),
-            (Remember::Session, "session"),
-            (Remember::Always, "always"),
-        ];
         Self {
             id: request.id.as_str().to_owned(),
             chat_id: request.chat.as_str().to_owned(),
@@ -226,11 +221,7 @@ impl RequestWords {
             timeout: request.expires.saturating_sub(now).div_ceil(1000),
             kind: kind.to_owned(),
             reasons: request.kind.reasons(),
-            remember: offers
-                .into_iter()
-                .filter(|(remember, _)| request.kind.allows(*remember))
-                .map(|(_, name)| name.to_owned())
-                .collect(),
+            remember: request.kind.offers().map(|(_, name)| name.to_owned()).collect(),
             digest: request.digest(),
             scope: request.scope.clone(),
             session: request.session.clone(),

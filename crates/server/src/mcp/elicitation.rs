@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ringfence_runtime::approval::{Asked, Remember, Request, Verdict};
+use ringfence_runtime::approval::{Asked, BATCH, Remember, Request, Verdict};
 use rmcp::RoleServer;
 use rmcp::model::{
     ClientResult, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,
@@ -22,10 +22,15 @@ pub(super) const QUESTION: &str = "approval";
 const DECISION: &str = "decision";
 
 /// What can be chosen, and what it means. A no is first: clients preselect the first, and a person presses Enter.
-const CHOICES: [(&str, Verdict, Remember); 4] = [
+const CHOICES: [(&str, Verdict, Remember); 5] = [
     ("reject", Verdict::Reject, Remember::Once),
     ("approve once", Verdict::Approve, Remember::Once),
     ("approve for the session", Verdict::Approve, Remember::Session),
+    (
+        "approve this and 10 more calls with any arguments",
+        Verdict::Approve,
+        Remember::Uses(BATCH),
+    ),
     ("always approve exactly this", Verdict::Approve, Remember::Always),
 ];
 
@@ -144,7 +149,8 @@ fn message(words: &RequestWords) -> String {
 }
 
 fn offered(request: &Request) -> impl Iterator<Item = (&'static str, Verdict, Remember)> {
+    let is_offered = |remember| request.kind.offers().any(|(offered, _)| offered == remember);
     CHOICES
         .into_iter()
-        .filter(|(_, _, remember)| request.kind.allows(*remember))
+        .filter(move |(_, _, remember)| is_offered(*remember))
 }

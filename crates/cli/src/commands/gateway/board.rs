@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use ringfence_runtime::approval::Remember;
+use ringfence_runtime::approval::{BATCH, Remember};
 use ringfence_server::gateway::{FromEngine, FromGateway, RequestWords, framed, remaining};
 
 use crate::ui::{decidable, visible};
@@ -109,7 +109,8 @@ impl Board {
         text
     }
 
-    /// What a line means: `a`, `s` or `d`, alone or with a number; `approve`, `session`, `always` or `deny` with an id.
+    /// What a line means: `a`, `s`, `m` or `d`, alone or with a number; `approve`, `session`, `more`, `always` or
+    /// `deny` with an id.
     pub(super) fn hear(&self, line: &str, now: Instant) -> Option<Said> {
         let words: Vec<&str> = line.split_whitespace().collect();
         Some(match words[..] {
@@ -175,6 +176,7 @@ fn meaning(word: &str) -> Option<(bool, Remember)> {
     Some(match word {
         "a" | "approve" => (true, Remember::Once),
         "s" | "session" => (true, Remember::Session),
+        "m" | "more" => (true, Remember::Uses(BATCH)),
         "always" => (true, Remember::Always),
         "d" | "deny" => (false, Remember::Once),
         _ => return None,
@@ -215,14 +217,15 @@ fn shown(number: u32, words: &RequestWords) -> String {
     for reason in &words.reasons {
         text.push_str(&format!("    - {}\n", decidable(reason).join(" ")));
     }
-    let session = words.remember.iter().any(|remember| remember == "session");
-    let session = if session {
-        format!("s {number} for the session, ")
-    } else {
-        String::new()
-    };
+    let offered =
+        |name: &str, words_of_it: String| match words.remember.iter().any(|remember| remember == name) {
+            true => words_of_it,
+            false => String::new(),
+        };
+    let session = offered("session", format!("s {number} for the session, "));
+    let more = offered("uses", format!("m {number} for this and {BATCH} more calls, "));
     text.push_str(&format!(
-        "    expires in {left}: a {number} to approve, {session}d {number} to deny\n"
+        "    expires in {left}: a {number} to approve, {session}{more}d {number} to deny\n"
     ));
     text
 }

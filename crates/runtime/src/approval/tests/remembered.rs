@@ -185,6 +185,30 @@ async fn a_remembered_answer_holds_in_its_directory_and_for_its_files_alone() {
 }
 
 #[tokio::test]
+async fn a_yes_to_a_call_holds_for_its_arguments_and_a_budget_for_any() {
+    let call = |path: &str, arguments: &str| Question {
+        kind: Kind::Skill {
+            path: path.to_owned(),
+        },
+        ..command(&format!("{path} {arguments}"))
+    };
+    let pair = Pair::new();
+    let mut store = pair.store();
+    let mut holds = |path, arguments| store.spend(&call(path, arguments), now()).unwrap();
+    pair.granted(call("Notes.drop", "{1}"), Remember::Once).await;
+    assert!(!holds("Notes.drop", "{1}"));
+    pair.granted(call("Notes.drop", "{1}"), Remember::Session).await;
+    assert!(holds("Notes.drop", "{1}") && holds("Notes.drop", "{1}"));
+    assert!(!holds("Notes.drop", "{2}") && !holds("Notes.add", "{1}"));
+    pair.granted(call("Notes.drop", "{2}"), Remember::Uses(2)).await;
+    // What holds for exactly this call costs nothing of the budget.
+    assert!(holds("Notes.drop", "{1}") && holds("Notes.drop", "{3}"));
+    assert!(!holds("Notes.add", "{3}"));
+    assert!(holds("Notes.drop", "{4}") && !holds("Notes.drop", "{5}"));
+    assert!(holds("Notes.drop", "{1}"));
+}
+
+#[tokio::test]
 async fn what_may_not_be_remembered_is_not_taken_at_all() {
     let pair = Pair::new();
     let kind = Kind::Command {

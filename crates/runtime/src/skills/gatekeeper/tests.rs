@@ -225,7 +225,10 @@ async fn what_is_not_allowed_is_refused_and_recorded() {
 
 #[tokio::test]
 async fn a_person_is_asked_and_may_allow_several_at_once() {
-    let mut world = World::new(Rules::of_tests());
+    let mut world = World::new(Rules {
+        max_calls: std::num::NonZeroU32::MAX,
+        ..Rules::of_tests()
+    });
     let answer = async |world: &mut World, verdict, remember| {
         let mut changes = world.service.changes();
         let request = loop {
@@ -254,7 +257,16 @@ async fn a_person_is_asked_and_may_allow_several_at_once() {
     // One more, whatever its arguments, without a question.
     world.call("3", "Notes.asked", "z").await;
     assert_eq!(world.heard().await["data"]["value"], json!(["z"]));
-    assert_eq!(world.notes.calls.load(Ordering::Relaxed), 2);
+    world.call("4", "Notes.asked", "y").await;
+    answer(&mut world, Verdict::Approve, Remember::Session).await;
+    assert_eq!(world.heard().await["data"]["value"], json!(["y"]));
+    // Exactly this once more, without a question; with other arguments, not.
+    world.call("5", "Notes.asked", "y").await;
+    assert_eq!(world.heard().await["data"]["value"], json!(["y"]));
+    world.call("6", "Notes.asked", "z").await;
+    answer(&mut world, Verdict::Reject, Remember::Once).await;
+    assert_eq!(world.refused().await.0, "rejected");
+    assert_eq!(world.notes.calls.load(Ordering::Relaxed), 4);
 }
 
 #[tokio::test]

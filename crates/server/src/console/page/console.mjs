@@ -16,6 +16,7 @@ const ENDS = { approved: "Approved", rejected: "Rejected", expired: "Expired", a
 const CHOICES = {
   once: { label: "Approve", key: "a" },
   session: { label: "Approve for the session", key: "s" },
+  uses: { label: "Approve this and 10 more calls", key: "m", said: { uses: 10 } },
   always: { label: "Always approve this text", key: "" },
 };
 
@@ -232,7 +233,7 @@ class Card {
     this.trouble.textContent = "";
     this.update();
     try {
-      const body = { approved, remember, digest: this.question.digest };
+      const body = { approved, remember: CHOICES[remember].said ?? remember, digest: this.question.digest };
       const response = await post(`/api/approvals/${this.question.id}`, body);
       if (!response.ok) this.trouble.textContent = await complaint(response);
       await approvals();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ringfence_runtime::approval::Remember;
+use ringfence_runtime::approval::{BATCH, Remember};
 use ringfence_runtime::audit::Digest;
 
 use super::*;
@@ -303,6 +303,23 @@ fn a_question_is_shown_in_full_or_cannot_be_approved() {
         );
         assert_eq!(choices, [Choice::Deny], "{text}");
     }
+}
+
+#[test]
+fn more_calls_of_a_function_are_allowed_at_once_where_that_is_offered() {
+    let mut chats = Chats::new();
+    let remember = ["once", "session", "uses"].map(str::to_owned).to_vec();
+    let words = RequestWords {
+        kind: "skill".to_owned(),
+        remember,
+        ..words("apr_1", "Notes.drop {}")
+    };
+    chats.says(FromEngine::ApprovalRequest(words), 0);
+    let card = chats.desk.cards.values().last().unwrap();
+    let expected = [Choice::Approve, Choice::Deny, Choice::Session, Choice::More];
+    assert_eq!(card.choices(), expected);
+    let said = format!("and {BATCH} more calls");
+    assert!(Choice::More.label().contains(&said));
 }
 
 #[test]

@@ -176,7 +176,7 @@ fn row(buttons: impl Iterator<Item = Component>) -> Component {
 fn button(choice: Choice, data: String) -> Component {
     let style = match choice {
         Choice::Approve => ButtonStyle::Success,
-        Choice::Session | Choice::Always => ButtonStyle::Secondary,
+        Choice::Session | Choice::More | Choice::Always => ButtonStyle::Secondary,
         Choice::Deny => ButtonStyle::Danger,
     };
     Component::Button(Button {
