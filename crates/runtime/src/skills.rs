@@ -28,7 +28,9 @@ pub use files::{HostLimits, SkillFiles};
 pub use function::{Declared, Function, Parameter, ParameterKind, Wrong};
 pub use gatekeeper::{Gatekeeper, Visitor};
 pub use rules::{ParsePathError, PathPattern, Policy, Rules};
-pub use servers::{Credential, Reach, ServerPlan, ServerProcess, Servers, Surroundings, skill_name};
+pub use servers::{
+    Credential, Events, Reach, ServerPlan, ServerProcess, Servers, Surroundings, read_message, skill_name,
+};
 pub use table::{Found, Table};
 
 /// What a skill promises, once awaited.

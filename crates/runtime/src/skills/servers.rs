@@ -2,6 +2,7 @@
 
 mod answer;
 mod conversation;
+mod echo;
 mod events;
 mod http;
 mod journal;
@@ -26,11 +27,13 @@ use crate::exposure::Hidden;
 use crate::fetch::Url;
 use crate::local::{Fence, Local};
 use conversation::{Client, conversation};
+pub use events::Events;
 pub use http::Credential;
 use http::Site;
 use journal::Journal;
 use process::Start;
 use tools::Tools;
+pub use wire::read as read_message;
 use wire::{Carried, wire};
 
 /// Pages of a list of tools.

@@ -141,4 +141,6 @@ if MODE == "liar":
     for id in (0, -1, "1", None, 10**30):
         say({"id": id, "result": {"tools": "a lie"}})
 for line in sys.stdin:
+    if MODE == "deaf" and '"tools/call"' in line:
+        threading.Event().wait()
     threading.Thread(target=attend, args=(json.loads(line),), daemon=True).start()

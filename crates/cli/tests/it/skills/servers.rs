@@ -250,6 +250,24 @@ fn a_mute_server_takes_no_skill_along() {
 }
 
 #[test]
+fn a_server_that_stops_reading_holds_up_no_end() {
+    let world = World::here();
+    configure(&world.dir, "call_timeout = '1s'", &[entry("s", "deaf", "")]);
+    let code = "
+import asyncio
+
+async def main():
+    calls = [device.s.echo.aio('x' * 900_000) for _ in range(16)]
+    print(*{type(told).__name__ for told in await asyncio.gather(*calls, return_exceptions=True)})
+
+asyncio.run(main())
+";
+    let run = run(&world, code);
+    assert_eq!(run.stdout(), "TimeoutError\n", "{run:#?}");
+    world.close();
+}
+
+#[test]
 fn a_server_over_http_is_shown_its_credential_and_nobody_else() {
     let dir = Dir::new();
     let server = Server::new();

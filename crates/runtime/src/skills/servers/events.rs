@@ -1,21 +1,45 @@
 //! Takes the data out of a stream of server-sent events.
 
+use std::time::Duration;
+
 use super::wire::{MAX_MESSAGE, too_long};
 
-/// What has come of an event that has not ended yet.
+/// How long to wait before a stream is opened again, unless the server says; it may not say less or more than these.
+const PAUSE: Duration = Duration::from_secs(1);
+const SHORTEST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// The longest id of an event that is told to the server again.
+const MAX_ID: usize = 1024;
+
+/// A stream of a server's events: what has come of the one that has not ended yet, and where another stream goes on.
 #[derive(Debug, Default)]
-pub(super) struct Events {
+pub struct Events {
     line: Vec<u8>,
     data: Vec<u8>,
     has_data: bool,
+    /// Of this event, and of the last one that ended.
+    id: Option<Vec<u8>>,
+    last: Option<Vec<u8>>,
+    retry: Option<Duration>,
 }
 
 impl Events {
+    /// The id of the last event that has one: behind it, another stream goes on.
+    pub fn last(&self) -> Option<&[u8]> {
+        self.last.as_deref()
+    }
+
+    /// How long to wait before another stream is opened.
+    pub fn pause(&self) -> Duration {
+        self.retry.map_or(PAUSE, |retry| retry.clamp(SHORTEST, LONGEST))
+    }
+
     /// The data of the events that end in these bytes.
     ///
     /// # Errors
     /// If an event is too long.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+    pub fn take(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, String> {
         let mut ended = Vec::new();
         for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
             if self.line.len() + self.data.len() + piece.len() > MAX_MESSAGE {
@@ -32,19 +56,30 @@ impl Events {
 
     fn end(&mut self, line: &[u8]) -> Option<Vec<u8>> {
         if line.is_empty() {
+            self.last = self.id.take().or_else(|| self.last.take());
             let data = std::mem::take(&mut self.data);
             let whole = std::mem::take(&mut self.has_data) && !data.is_empty();
             return whole.then_some(data);
         }
-        if let Some(data) = line.strip_prefix(b"data:") {
+        if let Some(data) = field(line, b"data:") {
             if std::mem::replace(&mut self.has_data, true) {
                 self.data.push(b'\n');
             }
-            self.data
-                .extend_from_slice(data.strip_prefix(b" ").unwrap_or(data));
+            self.data.extend_from_slice(data);
+        } else if let Some(id) = field(line, b"id:").filter(|id| id.len() <= MAX_ID) {
+            self.id = Some(id.to_vec());
+        } else if let Some(retry) = field(line, b"retry:") {
+            let millis = std::str::from_utf8(retry).ok().and_then(|text| text.parse().ok());
+            self.retry = millis.map(Duration::from_millis).or(self.retry);
         }
         None
     }
+}
+
+/// What stands in a line with this name.
+fn field<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let value = line.strip_prefix(name)?;
+    Some(value.strip_prefix(b" ").unwrap_or(value))
 }
 
 #[cfg(test)]
@@ -62,6 +97,22 @@ mod tests {
                 .collect();
             assert_eq!(taken, [b"{\"a\":\n1}".to_vec(), b"two".to_vec()], "{size}");
         }
+    }
+
+    #[test]
+    fn a_stream_says_where_and_when_another_goes_on() {
+        let mut events = Events::default();
+        assert_eq!((events.last(), events.pause()), (None, PAUSE));
+        events
+            .take(b"id: 7\ndata:\n\nretry: 500\nretry: soon\ndata: x\n\nid: 8\ndata: cut")
+            .unwrap();
+        let half = Duration::from_millis(500);
+        assert_eq!((events.last(), events.pause()), (Some(b"7".as_slice()), half));
+        let long = [b"id: ".as_slice(), &[b'x'; MAX_ID + 1], b"\n\nretry: 0\n"].concat();
+        events.take(&[b"\n\n", long.as_slice()].concat()).unwrap();
+        assert_eq!((events.last(), events.pause()), (Some(b"8".as_slice()), SHORTEST));
+        events.take(b"retry: 18446744073709551615\n").unwrap();
+        assert_eq!(events.pause(), LONGEST);
     }
 
     #[test]

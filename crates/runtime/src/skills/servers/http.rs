@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
+use super::echo::hide;
 use super::events::Events;
 use super::wire::{Carried, Incoming, MAX_MESSAGE, Outgoing, read, too_long};
 use crate::assessor::Key;
@@ -35,11 +36,16 @@ const AT_ONCE: usize = 32;
 /// How much is buffered of the head of an answer.
 const MAX_BUFFER: usize = 64 * 1024;
 
-/// The shortest credential that is looked for in answers: shorter ones are found by chance.
-const MIN_ECHO: usize = 8;
+/// The longest name of a session, and of a version, that is sent back to a server.
+const MAX_SESSION: usize = 4 * 1024;
+const MAX_VERSION: usize = 32;
+
+/// How often a stream is opened again on which nothing comes.
+const MAX_IN_VAIN: u32 = 32;
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("ringfence/", env!("CARGO_PKG_VERSION")));
 const EITHER: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -54,6 +60,7 @@ const OURS: &[&str] = &[
     "expect",
     "host",
     "keep-alive",
+    "last-event-id",
     "mcp-protocol-version",
     "mcp-session-id",
     "te",
@@ -98,9 +105,20 @@ struct Agreed {
 
 /// One message on its way.
 struct Job {
+    /// Of the request to which an answer is waited for.
     id: Option<u64>,
     method: Method,
     body: Vec<u8>,
+    /// The event behind which a stream is to go on.
+    last: Option<HeaderValue>,
+}
+
+/// A stream of events that ended, and may be gone on with.
+struct Interrupted {
+    last: Option<HeaderValue>,
+    pause: Duration,
+    /// Whether anything came.
+    said: bool,
 }
 
 /// Carries messages until there are no more.
@@ -117,6 +135,8 @@ pub(super) async fn carry(site: Arc<Site>, carried: Carried) {
     let mut is_open = false;
     loop {
         let next = tokio::select! {
+            // Whatever the server still lets us wait for.
+            () = post.back.closed() => break,
             Some(done) = under_way.next(), if !under_way.is_empty() => {
                 let done: Option<u64> = done;
                 done.map(|id| open.remove(&id));
@@ -135,7 +155,10 @@ pub(super) async fn carry(site: Arc<Site>, carried: Carried) {
             // Nothing may overtake the word that opens a session.
             Some(Outgoing::Notice(body)) if !is_open => {
                 is_open = true;
-                post.attend(Job::post(None, body), None).await;
+                tokio::select! {
+                    _ = post.attend(Job::post(None, body), None) => {}
+                    () = post.back.closed() => break,
+                }
                 under_way.push(post.attend(Job::listen(), Some(forgotten)));
                 open.insert(0, forget);
             }
@@ -154,6 +177,7 @@ impl Job {
             id,
             method: Method::POST,
             body,
+            last: None,
         }
     }
 
@@ -163,7 +187,22 @@ impl Job {
             id: None,
             method: Method::GET,
             body: Vec::new(),
+            last: None,
         }
+    }
+
+    /// For what follows on a stream that was interrupted.
+    fn resume(id: Option<u64>, last: Option<HeaderValue>) -> Self {
+        Self {
+            id,
+            last,
+            ..Self::listen()
+        }
+    }
+
+    /// Whether it is for nothing but what the server says by itself.
+    fn is_listening(&self) -> bool {
+        self.id.is_none() && self.method == Method::GET
     }
 
     fn leave() -> Self {
@@ -194,7 +233,7 @@ impl Post<'_> {
             }
         };
         let done = tokio::select! {
-            done = self.exchange(&job) => done,
+            done = self.converse(&job) => done,
             () = until => Ok(()),
         };
         if let Some(id) = job.id {
@@ -205,7 +244,28 @@ impl Post<'_> {
         job.id
     }
 
-    async fn exchange(&self, job: &Job) -> Result<(), String> {
+    /// Sends a message, and goes on with a stream of answers that ends too soon.
+    async fn converse(&self, job: &Job) -> Result<(), String> {
+        let mut interrupted = self.exchange(job).await?;
+        let (mut last, mut in_vain) = (None, 0);
+        while let Some(Interrupted {
+            last: newer,
+            pause,
+            said,
+        }) = interrupted
+        {
+            in_vain = if said { 0 } else { in_vain + 1 };
+            if in_vain > MAX_IN_VAIN {
+                break;
+            }
+            last = newer.or(last);
+            tokio::time::sleep(pause).await;
+            interrupted = self.exchange(&Job::resume(job.id, last.clone())).await?;
+        }
+        Ok(())
+    }
+
+    async fn exchange(&self, job: &Job) -> Result<Option<Interrupted>, String> {
         let Site {
             url, guard, trust, ..
         } = self.site;
@@ -226,7 +286,12 @@ impl Post<'_> {
         }
     }
 
-    async fn speak<S>(&self, stream: S, (message, secrets): Message, job: &Job) -> Result<(), String>
+    async fn speak<S>(
+        &self,
+        stream: S,
+        (message, secrets): Message,
+        job: &Job,
+    ) -> Result<Option<Interrupted>, String>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -279,38 +344,45 @@ impl Post<'_> {
             secrets.push(secret);
         }
         let agreed = self.agreed.lock().unwrap_or_else(PoisonError::into_inner);
-        agreed
-            .session
-            .clone()
-            .map(|session| headers.insert(SESSION, session));
-        agreed
-            .version
-            .clone()
-            .map(|version| headers.insert(VERSION, version));
+        for (name, value) in [
+            (SESSION, &agreed.session),
+            (VERSION, &agreed.version),
+            (LAST_EVENT, &job.last),
+        ] {
+            value.clone().map(|value| headers.insert(name, value));
+        }
         Ok((message, secrets))
     }
 
-    async fn hear(&self, response: Response<Body>, job: &Job, secrets: &[String]) -> Result<(), String> {
+    async fn hear(
+        &self,
+        response: Response<Body>,
+        job: &Job,
+        secrets: &[String],
+    ) -> Result<Option<Interrupted>, String> {
         let (head, body) = response.into_parts();
         match head.status {
             StatusCode::OK => {}
-            StatusCode::ACCEPTED | StatusCode::NO_CONTENT => return Ok(()),
+            StatusCode::ACCEPTED | StatusCode::NO_CONTENT => return Ok(None),
             StatusCode::NOT_FOUND if job.method == Method::POST && self.session().is_some() => {
                 let ended = Incoming::Ended("it knows nothing of our session any more".to_owned());
                 let _ = self.back.send(ended).await;
-                return Ok(());
+                return Ok(None);
             }
             status => return Err(format!("it answers with the status {}", status.as_u16())),
         }
         if let Some(session) = head.headers.get(SESSION)
             && job.method == Method::POST
         {
+            if !is_name(session) {
+                return Err("its name for our session cannot be sent back".to_owned());
+            }
             let mut agreed = self.agreed.lock().unwrap_or_else(PoisonError::into_inner);
             agreed.session.get_or_insert_with(|| session.clone());
         }
         match is_stream(&head.headers) {
-            true => self.events(body, secrets).await,
-            false => self.whole(body, secrets).await,
+            true => self.events(body, job, secrets).await,
+            false => self.whole(body, secrets).await.map(|()| None),
         }
     }
 
@@ -322,31 +394,58 @@ impl Post<'_> {
             }
             kept.extend_from_slice(&data);
         }
-        self.said(&kept, secrets).await
+        self.said(&kept, secrets).await.map(drop)
     }
 
-    async fn events(&self, mut body: Body, secrets: &[String]) -> Result<(), String> {
-        let mut events = Events::default();
-        while let Some(data) = data(&mut body).await? {
+    /// Hears events until the answer has come: what a server leaves open behind it would be kept open for ever.
+    async fn events(
+        &self,
+        mut body: Body,
+        job: &Job,
+        secrets: &[String],
+    ) -> Result<Option<Interrupted>, String> {
+        let (mut events, mut said) = (Events::default(), false);
+        let ended = loop {
+            let data = match data(&mut body).await {
+                Ok(Some(data)) => data,
+                Ok(None) => break Ok(None),
+                Err(why) => break Err(why),
+            };
             for event in events.take(&data)? {
-                self.said(&event, secrets).await?;
+                said = true;
+                if self.said(&event, secrets).await? == job.id && job.id.is_some() {
+                    return Ok(None);
+                }
             }
+        };
+        let last = events.last().and_then(|last| HeaderValue::from_bytes(last).ok());
+        let resumable = job.is_listening() || last.is_some() || job.last.is_some();
+        let pause = events.pause();
+        match resumable {
+            true => Ok(Some(Interrupted { last, pause, said })),
+            false => ended,
         }
-        Ok(())
     }
 
-    async fn said(&self, message: &[u8], secrets: &[String]) -> Result<(), String> {
+    /// Passes a message on; gives the id of the request that it answers, if it answers one.
+    async fn said(&self, message: &[u8], secrets: &[String]) -> Result<Option<u64>, String> {
         let Some(mut message) = read(message)? else {
             return Err("its answer is no message".to_owned());
         };
         hide(&mut message, secrets);
         let version = message.pointer("/result/protocolVersion").and_then(Value::as_str);
-        if let Some(Ok(version)) = version.map(HeaderValue::from_str) {
+        if let Some(version) = version.filter(|version| version.len() <= MAX_VERSION)
+            && let Ok(version) = HeaderValue::from_str(version)
+        {
             let mut agreed = self.agreed.lock().unwrap_or_else(PoisonError::into_inner);
             agreed.version.get_or_insert(version);
         }
+        let answered = match message.get("method") {
+            None => message.get("id").and_then(Value::as_u64),
+            Some(_) => None,
+        };
         let _ = self.back.send(Incoming::Said(message)).await;
-        Ok(())
+        Ok(answered)
     }
 
     fn session(&self) -> Option<HeaderValue> {
@@ -365,40 +464,15 @@ async fn data(body: &mut Body) -> Result<Option<Bytes>, String> {
     Ok(None)
 }
 
+/// Whether a server may name a session so: of visible characters, and not endless.
+fn is_name(session: &HeaderValue) -> bool {
+    session.len() <= MAX_SESSION && session.as_bytes().iter().all(u8::is_ascii_graphic)
+}
+
 fn is_stream(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE);
     let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     kind.trim_start()
         .to_ascii_lowercase()
         .starts_with("text/event-stream")
-}
-
-/// Takes credentials out of what a server sends back: they are none of a program's business.
-fn hide(value: &mut Value, secrets: &[String]) {
-    match value {
-        Value::String(text) => {
-            for secret in secrets.iter().filter(|secret| secret.len() >= MIN_ECHO) {
-                if text.contains(secret.as_str()) {
-                    *text = text.replace(secret.as_str(), "[REDACTED]");
-                }
-            }
-        }
-        Value::Array(values) => values.iter_mut().for_each(|value| hide(value, secrets)),
-        Value::Object(members) => members.values_mut().for_each(|value| hide(value, secrets)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn credentials_are_not_sent_back() {
-        let secrets = ["secret-token".to_owned(), "a".to_owned()];
-        let mut value = json!({"a": ["it was secret-token!", 1], "b": "a"});
-        hide(&mut value, &secrets);
-        assert_eq!(value, json!({"a": ["it was [REDACTED]!", 1], "b": "a"}));
-    }
 }

@@ -55,6 +55,8 @@ pub(super) async fn carry(local: Arc<Local>, start: Start, carried: Carried, jou
     let talking = async {
         tokio::select! {
             () = tell(out, stdin) => None,
+            // A server that does not read must not keep whoever has done with it.
+            () = back.closed() => None,
             heard = hearing.hear(output) => heard.err(),
         }
     };

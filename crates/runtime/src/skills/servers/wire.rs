@@ -61,11 +61,11 @@ pub(super) fn wire() -> (Wire, Carried) {
     (Wire { out, back }, carried)
 }
 
-/// What a message says; `None` for what is no JSON at all, as programs print it by mistake.
+/// What a server's message says; `None` for what is no JSON at all, as programs print it by mistake.
 ///
 /// # Errors
 /// If it is too much to be read.
-pub(super) fn read(message: &[u8]) -> Result<Option<Value>, String> {
+pub fn read(message: &[u8]) -> Result<Option<Value>, String> {
     if message.len() > MAX_MESSAGE {
         return Err(too_long());
     }
