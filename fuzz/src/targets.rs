@@ -15,6 +15,7 @@ use ringfence_runtime::bridge::{Lines, Message};
 use ringfence_runtime::fetch::Url;
 use ringfence_runtime::files::{Entry, Root, Rules};
 use ringfence_runtime::output::{self, Capture};
+use ringfence_runtime::skills::{Events, read_message};
 use ringfence_runtime::{approval, imports, redact::Redactor};
 use ringfence_server::{gateway, mcp};
 
@@ -131,6 +132,18 @@ pub(crate) const TARGETS: &[Target] = &[
             b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x42\x01\0\0\0\x03\0\0\0abc",
             b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x44\x01\0\0\0\x1d\0\0\0\0\xf7\xff\xff\xff\0\0\0\0\x01\0\x01\0\x05\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0",
             b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x41\0\0\0\0\x0e\0\0\0\x01\0\0\0\x01\x04\0\0\0/bin\0",
+        ],
+    },
+    Target {
+        name: "server_messages",
+        run: server_messages,
+        seeds: &[
+            b"\x07: hi\r\nevent: message\r\nid: 1\r\nretry: 500\r\ndata: {\"jsonrpc\":\"2.0\",\r\ndata: \"id\":1}\r\n\r\ndata:two\n\n",
+            b"\x01id: 7\ndata:\n\nid: 8\ndata: cut",
+            b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"tools\":[],\"nextCursor\":\"a\"}}",
+            b"{\"method\":\"notifications/tools/list_changed\"}",
+            b"{\"id\":-1,\"error\":{\"code\":-32602,\"message\":\"\\ud800\"}}",
+            b"[[[[[[[[1e400,18446744073709551616,-0.0]]]]]]]]",
         ],
     },
     Target {
@@ -440,6 +453,31 @@ fn bridge_lines(input: &[u8]) {
     assert_eq!(whole, heard(usize::from(*chunk).max(1)));
     for message in whole.0 {
         assert!(Message::parse(&message.line()).is_ok(), "{message:?}");
+    }
+}
+
+/// The first byte is the size of the chunks. However the stream is cut up, the same events are in it; what is read can be
+/// written and read again.
+fn server_messages(input: &[u8]) {
+    let [chunk, stream @ ..] = input else { return };
+    let heard = |size: usize| {
+        let mut events = Events::default();
+        let chunks = stream.chunks(size);
+        let taken: Result<Vec<_>, _> = chunks.map(|chunk| events.take(chunk)).collect();
+        (
+            taken.map(|taken| taken.concat()),
+            events.last().map(<[u8]>::to_vec),
+            events.pause(),
+        )
+    };
+    let whole = heard(stream.len().max(1));
+    assert_eq!(whole, heard(usize::from(*chunk).max(1)));
+    let events = whole.0.unwrap_or_default();
+    for message in events.iter().map(Vec::as_slice).chain([stream, input]) {
+        if let Ok(Some(value)) = read_message(message) {
+            let again = read_message(value.to_string().as_bytes());
+            assert!(matches!(again, Ok(Some(_))), "{value}");
+        }
     }
 }
 
