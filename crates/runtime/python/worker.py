@@ -247,20 +247,24 @@ def main():
     sys.stdout.reconfigure(line_buffering=True)
     add_site_names()
     enter_environment()
-    library = None
+    library, settle = None, lambda bridge: None
     if modules[:1] == ["zygote"]:
         preload(modules[1:])
         library = serve_as_zygote()
     elif modules:
-        opened = fork_for_calls() if modules == ["forks"] else lambda: None
+        if modules == ["forks"]:
+            reopen = fork_for_calls()
+            settle = lambda bridge: bridge or reopen()
+        else:
+            settle = lambda bridge: bridge and hide()
         enter_directory()
-        opened()
     length = int.from_bytes(read_exactly(4), "little")
     if length == 0:
         serve_session(library)
     bridge = length == 0xFFFFFFFF
     if bridge:
         length = int.from_bytes(read_exactly(4), "little")
+    settle(bridge)
     name, code, arguments, variables = parse_job(read_exactly(length))
     device = open_device(3) if bridge else posix.close(3)
     set_variables(variables)

@@ -107,7 +107,47 @@ fn a_call_under_way_is_told_as_such_when_its_container_dies() {
     });
 }
 
-fn questions(world: &World) -> usize {
+/// What holds the bridge of one program is closed to others of the container; it could be taken otherwise.
+#[test]
+fn the_bridge_of_another_program_in_the_container_cannot_be_taken() {
+    // Of each other process: its name, if its descriptors can be opened.
+    let look = "
+import os
+for pid in os.listdir('/proc'):
+    if pid.isdigit() and int(pid) != os.getpid():
+        try:
+            os.stat(f'/proc/{pid}/fd/0')
+            print(open(f'/proc/{pid}/comm').read().strip())
+        except OSError:
+            pass
+";
+    play(Place::kept(), |place| {
+        let world = &place.world;
+        let open = || -> Vec<String> {
+            place
+                .run("60s", look)
+                .stdout()
+                .lines()
+                .map(str::to_owned)
+                .collect()
+        };
+        let mut without = place.begin_in("bash", "300s", "exec sleep 300");
+        eventually("a program without a bridge can be looked into", || {
+            open() == ["sleep"]
+        });
+        put(&world.dir, "probe.toml", "[policy]\n'Probe.add' = 'ask'\n");
+        let mut with = place.begin("300s", "device.Probe.add(41)");
+        eventually("the question is there", || questions(world) == 1);
+        assert_eq!(open(), ["sleep"]);
+        for program in [&mut without, &mut with] {
+            program.kill().unwrap();
+            program.wait().unwrap();
+        }
+    });
+}
+
+/// How many questions wait.
+pub(super) fn questions(world: &World) -> usize {
     let listed = finish(&mut world.command(&[], ["approvals", "ls", "--json"]), b"");
     let listed: Value = serde_json::from_str(listed.ok()).unwrap();
     listed.as_array().map_or(0, Vec::len)

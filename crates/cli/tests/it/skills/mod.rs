@@ -3,11 +3,13 @@
 mod ends;
 mod examples;
 mod hostile;
+mod kills;
 mod official;
 mod places;
 mod pyodide;
 mod reach;
 mod servers;
+mod web;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;

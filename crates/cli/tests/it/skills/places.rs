@@ -1,11 +1,15 @@
 //! Where programs have a bridge: the same checks are run in each of these places.
 
-use serde_json::{Value, json};
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::json;
 
 use super::{CONFORMANCE, PROBE, put};
 use crate::containers::engines;
+use crate::pyodide::installed;
 use crate::support::finish;
-use crate::world::{Run, World};
+use crate::world::{Mode, Run, World};
 
 /// A place with skills, whose programs have a bridge to them.
 pub(super) struct Place {
@@ -26,7 +30,7 @@ impl Place {
     fn new(world: World, way: Way, engine: &str) -> Self {
         let skills = world.dir.path("work/skills");
         let config = format!(
-            "[codeExecution]\ncontainerRuntime = '{engine}'\nmaxMemory = '1GiB'\n[skills]\npath = '{}'\n",
+            "[codeExecution]\ncontainerRuntime = '{engine}'\nmaxMemory = '1GiB'\ntimeout = '120s'\n[skills]\npath = '{}'\n",
             skills.display()
         );
         world.dir.write("config/ringfence/ringfence.toml", config);
@@ -52,9 +56,7 @@ impl Place {
     /// The same, under gVisor.
     pub(super) fn gvisor() -> Option<Self> {
         let place = Self::docker()?;
-        let config = place.world.dir.path("config/ringfence/ringfence.toml");
-        let text = std::fs::read_to_string(&config).unwrap();
-        std::fs::write(config, text + "[sandbox.docker]\noci_runtime = 'runsc'\n").unwrap();
+        place.configure("[sandbox.docker]\noci_runtime = 'runsc'\n");
         Some(place)
     }
 
@@ -75,6 +77,27 @@ impl Place {
         Some(Self::new(world, Way::Run(&["--session", "s"]), "docker").with_engine())
     }
 
+    /// A program in Pyodide, which an engine runs.
+    pub(super) fn pyodide() -> Option<Self> {
+        let place = Self::new(
+            World::before_engine(),
+            Way::Run(&["--runtime", "pyodide"]),
+            "docker",
+        );
+        place.configure(&format!(
+            "[skills.sandbox]\ndirectory = '{}'\n",
+            installed().display()
+        ));
+        Some(place.with_engine())
+    }
+
+    /// Adds to the configuration.
+    fn configure(&self, more: &str) {
+        let config = self.world.dir.path("config/ringfence/ringfence.toml");
+        let text = std::fs::read_to_string(&config).unwrap();
+        std::fs::write(config, text + more).unwrap();
+    }
+
     fn with_engine(self) -> Self {
         self.world.start_engine();
         self
@@ -92,23 +115,53 @@ impl Place {
     /// Runs Python there.
     #[track_caller]
     pub(super) fn run(&self, timeout: &str, code: &str) -> Run {
-        match self.way {
-            Way::Run(options) => {
-                let own = ["--skills", "skills", "--timeout", timeout, "--memory", "1GiB"];
-                self.world.json([&own, options, &["-c", code]].concat())
-            }
-            Way::Kept => self.exec(&json!({"language": "python", "code": code, "timeout": timeout})),
-        }
-    }
-
-    fn exec(&self, arguments: &Value) -> Run {
-        let mut command = self.world.command(&[], ["tool", "sandbox_exec", "-", "--json"]);
-        let output = finish(&mut command, arguments.to_string().as_bytes());
+        let (mut command, stdin) = self.command("python", timeout, code);
+        let output = finish(&mut command, stdin.as_bytes());
         self.world.watch(output.pid);
-        let result = serde_json::from_str(output.ok());
+        let result = serde_json::from_str(&output.stdout);
+        assert!(result.is_ok(), "no result: {output:?}");
         Run {
             result: result.unwrap(),
             output,
+        }
+    }
+
+    /// Begins to run Python there; what it prints is kept in the child.
+    pub(super) fn begin(&self, timeout: &str, code: &str) -> Child {
+        self.begin_in("python", timeout, code)
+    }
+
+    /// Begins to run another language there.
+    pub(super) fn begin_in(&self, language: &str, timeout: &str, code: &str) -> Child {
+        let (mut command, stdin) = self.command(language, timeout, code);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        self.world.watch(child.id());
+        child.stdin.take().unwrap().write_all(stdin.as_bytes()).unwrap();
+        child
+    }
+
+    /// The command that runs code there and prints a result, and its standard input.
+    fn command(&self, language: &str, timeout: &str, code: &str) -> (Command, String) {
+        match self.way {
+            Way::Run(options) => {
+                let mut args = vec!["run", "--json", "--skills", "skills", "--memory", "1GiB"];
+                if self.world.mode == Mode::OneShot {
+                    args.push("--no-engine");
+                }
+                args.extend(["--timeout", timeout, "--language", language]);
+                let args = [&args, options, &["-c", code]].concat();
+                (self.world.command(&[], args), String::new())
+            }
+            Way::Kept => {
+                let arguments = json!({"language": language, "code": code, "timeout": timeout});
+                let args = ["tool", "sandbox_exec", "-", "--json"];
+                (self.world.command(&[], args), arguments.to_string())
+            }
         }
     }
 
