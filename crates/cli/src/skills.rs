@@ -1,5 +1,6 @@
 //! The host's functions, set up from the configuration.
 
+mod person;
 mod servers;
 
 use std::path::Path;
@@ -17,25 +18,31 @@ use crate::config::schema;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::{high, kernel, local};
+use person::Ears;
+pub(crate) use person::{Person, attended};
 
 /// What calls from the command line are recorded with, and asked about.
 pub(crate) struct Keeper {
     audit: Log,
     redactor: Redactor,
     approvals: Approvals,
+    ears: Ears,
 }
 
 impl Keeper {
-    /// Of this user.
+    /// Of this user, who is told of calls.
     ///
     /// # Errors
     /// If the configuration, or the state directory, cannot be used.
-    pub(crate) fn new(context: &Context) -> anyhow::Result<Self> {
-        Ok(Self {
+    pub(crate) fn new(context: &Context) -> anyhow::Result<(Self, Person)> {
+        let (ears, person) = Person::new();
+        let keeper = Self {
             audit: kernel::audit_log(context)?,
             redactor: Redactor::from_environment(context.environment.lossy_pairs()),
             approvals: kernel::asked(context)?,
-        })
+            ears,
+        };
+        Ok((keeper, person))
     }
 
     /// A caller from the command line.
@@ -45,8 +52,8 @@ impl Keeper {
             audit: Some(&self.audit),
             redactor: &self.redactor,
             approvals: Some(&self.approvals),
-            questions: None,
-            notices: None,
+            questions: Some(&self.ears.questions),
+            notices: Some(&self.ears.notices),
         }
     }
 }
@@ -80,6 +87,7 @@ pub(crate) fn skills(
         let limits = HostLimits {
             memory: config.skills.memory,
             fence: high::default_fence(config).into(),
+            patience: config.skills.start_timeout,
             private_networks: high::egress::policy(&config.egress)?.private_networks,
         };
         let files = SkillFiles::new(directory, local(context)?, limits, high::hidden(context)?);

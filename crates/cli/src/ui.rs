@@ -79,6 +79,11 @@ impl Ui {
         self.labelled("warning", YELLOW, message);
     }
 
+    /// `note: …`
+    pub(crate) fn note(self, message: &str) {
+        self.labelled("note", CYAN, message);
+    }
+
     /// `hint: …`
     pub(crate) fn hint(self, message: &str) {
         self.labelled("hint", CYAN, message);

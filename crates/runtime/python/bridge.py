@@ -28,6 +28,8 @@ class Channel:
         kind = type(value)
         if kind is str and len(value) >= self.MAX_LINE:
             raise self.too_long(len(value))
+        if kind is float and not -float("inf") < value < float("inf"):
+            raise ValueError("what is no number, or infinite, cannot go over the bridge")
         left = [self.MAX_VALUES] if left is None else left
         if value is None or kind in (str, bool, float):
             return
@@ -320,7 +322,17 @@ def bridged(device, entry):
 
 
 class Skill:
-    """A skill of the host."""
+    # A property gives each object a text of its own, which is what `help` shows.
+    @property
+    def __doc__(self):
+        import inspect
+
+        told = ["Functions of the host:"]
+        for name in sorted(name for name in self.__dict__ if not name.startswith("_")):
+            function = self.__dict__[name]
+            doc = function.__doc__.strip().replace("\n", "\n    ")
+            told.append(f"{function.__qualname__}{inspect.signature(function)}" + (f"\n    {doc}" if doc else ""))
+        return "\n\n".join(told)
 
     def __init__(self, name, functions):
         self.__dict__.update(functions)
@@ -340,10 +352,16 @@ class Skill:
 
 
 class Device:
-    """The host's functions: `device.<Skill>.<function>(...)`, or `await device.<Skill>.<function>.aio(...)`.
+    @property
+    def __doc__(self):
+        return (
+            "The host's functions: `device.<Skill>.<function>(...)`, or `await device.<Skill>.<function>.aio(...)`.\n\n"
+            "`device.search_skills(query)` finds functions, `device.describe_function(path)` describes one,\n"
+            f"`help(device.<Skill>)` those of a skill. There is {self._names()}."
+        )
 
-    `device.search_skills(query)` finds functions, `device.describe_function(path)` describes one.
-    """
+    def __repr__(self):
+        return "<device: functions of the host; help(device) tells of them>"
 
     def __init__(self, descriptor):
         import _thread
@@ -377,11 +395,18 @@ class Device:
         self.__dict__.update(self._skills())
         if name in self.__dict__:
             return self.__dict__[name]
-        known = ", ".join(name for name in dir(self) if name not in ("search_skills", "describe_function"))
-        raise AttributeError(f"not found: there is no skill `{name}`; there is {known or 'none at all'}")
+        raise AttributeError(f"not found: there is no skill `{name}`; there is {self._names()}")
+
+    def _names(self):
+        return ", ".join(name for name in dir(self) if name not in ("search_skills", "describe_function")) or "none at all"
 
     def __dir__(self):
         names = [name for name in self.__dict__ if not name.startswith("_")]
+        if not names:
+            try:
+                names = list(self._skills())
+            except (OSError, RuntimeError):
+                pass  # Without a bridge there is nothing else.
         return sorted(names) + ["describe_function", "search_skills"]
 
     def search_skills(self, query=""):

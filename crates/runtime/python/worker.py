@@ -64,7 +64,19 @@ def show_exception(kind, value, trace, name, code):
     import traceback
 
     linecache.cache[name] = (len(code), None, code.splitlines(True), name)
-    traceback.print_exception(kind, value, trace)
+    traceback.print_exception(kind, value, without_ours(trace))
+
+
+def without_ours(trace):
+    """A traceback without the frames of what is not the program's, such as `device`."""
+    kept = []
+    while trace is not None:
+        if trace.tb_frame.f_globals is not globals():
+            kept.append(trace)
+        trace = trace.tb_next
+    for one, next_one in zip(kept, kept[1:] + [None]):
+        one.tb_next = next_one
+    return kept[0] if kept else None
 
 
 def exit_status(request):

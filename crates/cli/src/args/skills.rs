@@ -59,7 +59,7 @@ pub(crate) struct SkillsCallArgs {
     /// The function, such as `Notes.add`.
     #[arg(value_name = "PATH")]
     pub(crate) path: String,
-    /// Its arguments: a JSON object by name, or an array by position (default: none).
+    /// Its arguments: a JSON object by name, or an array by position; `-` reads them from standard input (default: none).
     #[arg(value_name = "JSON")]
     pub(crate) arguments: Option<String>,
     #[command(flatten)]

@@ -19,7 +19,7 @@ use crate::container;
 use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::high::{self, Engine, Report, RunPlan, StdinSource};
-use crate::skills::{self, Keeper};
+use crate::skills::{self, Keeper, Person, attended};
 use crate::ui::Ui;
 use crate::{local, pyodide};
 
@@ -66,9 +66,9 @@ pub(crate) fn run(args: &RunArgs, spare: Spare, context: &Context) -> anyhow::Re
         fence: plan.fence.into(),
         output_directory: plan.output_dir.clone(),
     };
-    let bridge = Bridge::of(&plan, context)?;
+    let (bridge, person) = Bridge::of(&plan, context)?.unzip();
     let places = (&*backend, &containers, &*in_pyodide);
-    let result = runtime.block_on(execute(&rules, &order, async |order: &Order| {
+    let executing = execute(&rules, &order, async |order: &Order| {
         let running = async |connection| run_at(order, places, connection).await;
         match &bridge {
             Some(bridge) => {
@@ -78,7 +78,8 @@ pub(crate) fn run(args: &RunArgs, spare: Spare, context: &Context) -> anyhow::Re
             }
             None => attend(&plan, running).await,
         }
-    }));
+    });
+    let result = runtime.block_on(attended(person, context.ui, executing));
     runtime.block_on(async {
         containers.own.close().await;
         drop(in_pyodide);
@@ -104,8 +105,8 @@ struct Bridge {
 }
 
 impl Bridge {
-    /// `None` where it calls none.
-    fn of(plan: &RunPlan, context: &Context) -> anyhow::Result<Option<Self>> {
+    /// Together with whom is told of its calls; `None` where it calls none.
+    fn of(plan: &RunPlan, context: &Context) -> anyhow::Result<Option<(Self, Person)>> {
         if plan.skills.is_none() && !plan.servers {
             return Ok(None);
         }
@@ -116,16 +117,19 @@ impl Bridge {
                 "name them in `skills.servers` of your own configuration",
             )
         })?;
-        Ok(Some(Self {
+        let (keeper, person) = Keeper::new(context)?;
+        let caller = Caller {
+            scope: plan.request.scope.clone(),
+            session: None,
+            surface: Surface::CommandLine,
+            client: None,
+        };
+        let bridge = Self {
             skills,
-            keeper: Keeper::new(context)?,
-            caller: Caller {
-                scope: plan.request.scope.clone(),
-                session: None,
-                surface: Surface::CommandLine,
-                client: None,
-            },
-        }))
+            keeper,
+            caller,
+        };
+        Ok(Some((bridge, person)))
     }
 }
 

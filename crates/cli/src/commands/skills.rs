@@ -8,10 +8,12 @@ use ringfence_runtime::kernel::{Caller, Surface};
 use ringfence_runtime::skills::{Fault, Function, Gatekeeper, Policy, Table};
 use serde_json::{Map, Value, json};
 
+use super::tool::read;
 use crate::args::{SkillsCallArgs, SkillsCommand, SkillsOptions};
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::skills::{self, Keeper};
+use crate::skills::{self, Keeper, attended};
+use crate::ui::visible;
 
 pub(crate) fn run(command: &SkillsCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let options = match command {
@@ -19,7 +21,7 @@ pub(crate) fn run(command: &SkillsCommand, context: &Context) -> anyhow::Result<
         SkillsCommand::Call(args) => &args.options,
     };
     let skills = skills::all(options.skills.as_deref(), context)?.ok_or_else(none)?;
-    let keeper = Keeper::new(context)?;
+    let (keeper, person) = Keeper::new(context)?;
     let caller = Caller {
         scope: options.user.clone().unwrap_or_else(Scope::local),
         session: None,
@@ -31,7 +33,8 @@ pub(crate) fn run(command: &SkillsCommand, context: &Context) -> anyhow::Result<
         .build()?;
     let done = runtime.block_on(async {
         let gatekeeper = Gatekeeper::new(&skills, keeper.visitor(&caller));
-        let done = perform(command, &gatekeeper, context).await;
+        let performing = perform(command, &gatekeeper, context);
+        let done = attended(Some(person), context.ui, performing).await;
         skills.close().await;
         done
     });
@@ -51,7 +54,14 @@ async fn perform(
             for problem in &table.problems {
                 context.ui.warn(problem);
             }
-            Ok(listed(table, &words.join(" "), options)?)
+            let functions = table.ranked(&words.join(" "));
+            if functions.is_empty() {
+                context.ui.note(match table.functions().next() {
+                    Some(_) => "no function fits",
+                    None => "there are no functions: a skill is a public class with public methods",
+                });
+            }
+            Ok(listed(&functions, options)?)
         }
         SkillsCommand::Describe { path, options } => described(gatekeeper.table().await, path, options),
         SkillsCommand::Call(args) => {
@@ -68,21 +78,16 @@ fn none() -> Failure {
     )
 }
 
-fn listed(table: &Table, query: &str, options: &SkillsOptions) -> serde_json::Result<String> {
-    let found = table.search(query);
-    let functions = found.iter().filter_map(|found| {
-        table
-            .functions()
-            .find(|(function, _)| function.path() == found.path)
-    });
+fn listed(functions: &[(&Function, Policy)], options: &SkillsOptions) -> serde_json::Result<String> {
     if options.json {
-        let all: Vec<Value> = functions
-            .map(|(function, policy)| whole(function, policy))
-            .collect();
-        return Ok(serde_json::to_string_pretty(&all)? + "\n");
+        let all = functions
+            .iter()
+            .map(|(function, policy)| whole(function, *policy));
+        return Ok(serde_json::to_string_pretty(&all.collect::<Vec<_>>())? + "\n");
     }
     Ok(functions
-        .map(|(function, policy)| line(function, policy))
+        .iter()
+        .map(|(function, policy)| line(function, *policy))
         .collect())
 }
 
@@ -91,12 +96,12 @@ fn line(function: &Function, policy: Policy) -> String {
         Policy::Allow => String::new(),
         Policy::Notify | Policy::Ask => format!("  [{}]", policy.as_str()),
     };
-    format!(
-        "{}.{}{policy}\n    {}\n",
-        function.skill(),
-        function.signature(),
-        function.summary()
-    )
+    let summary = match function.summary() {
+        "" => String::new(),
+        summary => format!("    {}\n", visible(summary)),
+    };
+    let signature = function.signature();
+    format!("{}.{}{policy}\n{summary}", function.skill(), visible(&signature))
 }
 
 fn whole(function: &Function, policy: Policy) -> Value {
@@ -121,7 +126,12 @@ fn described(table: &Table, path: &str, options: &SkillsOptions) -> anyhow::Resu
     })?;
     Ok(match options.json {
         true => serde_json::to_string_pretty(&whole(function, policy))? + "\n",
-        false => function.description() + "\n",
+        // Whoever wrote it may have meant the terminal.
+        false => function
+            .description()
+            .lines()
+            .map(|line| visible(line).to_string() + "\n")
+            .collect(),
     })
 }
 
@@ -132,8 +142,12 @@ fn call(args: &SkillsCallArgs) -> anyhow::Result<Call> {
             "write a JSON object of arguments by name, or an array of them by position",
         )
     };
-    let given = args.arguments.as_deref().unwrap_or("{}");
-    let given: Value = serde_json::from_str(given).map_err(|error| wrong(error.to_string()))?;
+    let given = match args.arguments.as_deref() {
+        None => "{}".to_owned(),
+        Some("-") => read(std::io::stdin().lock())?,
+        Some(text) => text.to_owned(),
+    };
+    let given: Value = serde_json::from_str(&given).map_err(|error| wrong(error.to_string()))?;
     let (by_position, by_name) = match given {
         Value::Object(by_name) => (Vec::new(), by_name),
         Value::Array(by_position) => (by_position, Map::new()),
@@ -153,5 +167,9 @@ fn failed(fault: Fault) -> Failure {
         "rejected" | "approval_timeout" | "permission_denied" => "you, or your rules, decide about it",
         _ => "correct the skill, or its manifest",
     };
-    Failure::refused(format!("{}: {}", fault.kind, fault.message), hint)
+    let told = match fault.kind.as_str() {
+        "not_found" => fault.message,
+        kind => format!("{kind}: {}", fault.message),
+    };
+    Failure::refused(told, hint)
 }

@@ -127,7 +127,11 @@ fn arguments(given: Option<&str>) -> anyhow::Result<Value> {
     })?)
 }
 
-fn read(from: impl Read) -> anyhow::Result<String> {
+/// All of it, as far as arguments of a tool may be long.
+///
+/// # Errors
+/// If they are longer, or no text.
+pub(super) fn read(from: impl Read) -> anyhow::Result<String> {
     let mut bytes = Vec::new();
     from.take(MAX_ARGUMENTS + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_ARGUMENTS {

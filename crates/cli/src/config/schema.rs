@@ -424,7 +424,7 @@ pub(crate) struct Skills {
     pub(crate) ask_timeout: Timeout,
     /// MCP servers whose tools can be called, by name: `get-day` of the server `calendar` is `calendar.get_day`.
     pub(crate) servers: BTreeMap<String, Server>,
-    /// How long an MCP server may take until it has said what it offers.
+    /// How long a file of skills may take until it is loaded, or an MCP server until it has said what it offers.
     #[serde(serialize_with = "values::shown")]
     #[schemars(with = "values::Duration")]
     pub(crate) start_timeout: Timeout,

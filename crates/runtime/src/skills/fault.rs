@@ -10,10 +10,15 @@ const MAX_MESSAGE: usize = 500;
 /// How much of a message is looked at.
 const MAX_READ: usize = 8 * 1024;
 
+/// As much of a message as is looked at.
+pub(super) fn read_of(message: &str) -> &str {
+    let end = message.floor_char_boundary(MAX_READ);
+    message.get(..end).unwrap_or_default()
+}
+
 /// A skill's message without frames of its program, paths of its machine and control characters; short.
 pub(super) fn sanitised(message: &str) -> String {
-    let end = message.floor_char_boundary(MAX_READ);
-    let message = message.get(..end).unwrap_or_default();
+    let message = read_of(message);
     // A traceback's last line says what happened; the rest is where.
     let told = match message.contains("Traceback (most recent call last)") {
         true => message

@@ -3,22 +3,23 @@
 mod host;
 mod manifest;
 mod stamp;
+mod text;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use ringfence_policy::{Bytes, Cidr};
+use ringfence_policy::{Bytes, Cidr, Timeout};
 use serde_json::{Map, Value};
-use tokio::sync::Semaphore;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::{Asked, Fault, Function, Offer, Skill};
 use crate::exposure::Hidden;
 use crate::local::{Fence, Local};
-use host::{Host, Place};
+use host::{Called, Coming, Host, Place};
 use manifest::Manifest;
 use stamp::Stamp;
 
@@ -28,6 +29,12 @@ const MAX_FILES: usize = 32;
 /// The longest file: escaped as JSON, it must fit into a line.
 const MAX_LENGTH: u64 = 128 * 1024;
 
+/// How long it is believed that a file is not loaded in time: who uses it waits for that.
+const BELIEVED: Duration = Duration::from_secs(60);
+
+/// How often a call is given to a process that ends before it has begun with it.
+const MAX_STARTS: usize = 3;
+
 /// What a process of skills may use.
 #[derive(Debug, Clone)]
 pub struct HostLimits {
@@ -35,6 +42,8 @@ pub struct HostLimits {
     pub memory: Bytes,
     /// How strongly it is fenced.
     pub fence: Fence,
+    /// How long it may take until its file is loaded.
+    pub patience: Timeout,
     /// Ranges of addresses that are not public, and which hosts of a manifest may have all the same.
     pub private_networks: Vec<Cidr>,
 }
@@ -49,17 +58,40 @@ pub struct SkillFiles {
     /// Until they are closed.
     local: Mutex<Option<Arc<Local>>>,
     hosts: Mutex<BTreeMap<String, Served>>,
-    /// Whoever changes the hosts does so alone.
-    turn: Semaphore,
     tasks: Mutex<JoinSet<()>>,
 }
 
 /// A file, with what serves it.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Served {
     stamp: Stamp,
-    /// Or why there is nothing.
-    host: Result<Arc<Host>, String>,
+    started: Started,
+}
+
+/// What became of a start; nothing while it is under way, which it is until nobody knows of it any more.
+type Started = watch::Receiver<Option<Result<Arc<Host>, Unloaded>>>;
+
+/// Why there is nothing that serves a file.
+#[derive(Debug, Clone)]
+struct Unloaded {
+    why: String,
+    /// How long it makes no sense to try again.
+    until: Instant,
+}
+
+impl Served {
+    /// Whether it serves its file, or may do so shortly, or there is no point in another start.
+    fn stands(&self) -> bool {
+        match &*self.started.borrow() {
+            None => true,
+            Some(Ok(host)) => host.is_up(),
+            Some(Err(unloaded)) => Instant::now() < unloaded.until,
+        }
+    }
+
+    fn host(&self) -> Option<Arc<Host>> {
+        self.started.borrow().as_ref()?.as_ref().ok().cloned()
+    }
 }
 
 impl SkillFiles {
@@ -72,18 +104,17 @@ impl SkillFiles {
             limits,
             local: Mutex::new(Some(Arc::new(local))),
             hosts: Mutex::default(),
-            turn: Semaphore::new(1),
             tasks: Mutex::default(),
         }
     }
 
     /// What serves each file at this moment, once that is up.
-    async fn hosts(&self) -> Result<Vec<Served>, String> {
-        let _turn = self.turn.acquire().await;
+    async fn hosts(&self) -> Result<Vec<Result<Arc<Host>, String>>, String> {
         let files = self.files()?;
         self.keep_only(&files);
-        let up = files.iter().map(|(file, stamp)| self.ensure(file, stamp));
-        Ok(futures_util::future::join_all(up).await)
+        let started = files.iter().map(|(file, stamp)| self.ensure(file, stamp));
+        let started: Vec<Started> = started.collect();
+        Ok(futures_util::future::join_all(started.into_iter().map(up)).await)
     }
 
     /// The files of skills, as they are at this moment.
@@ -114,62 +145,67 @@ impl SkillFiles {
     }
 
     /// What serves a file, started if it is not there, or is that of an older version.
-    async fn ensure(&self, file: &str, stamp: &Stamp) -> Served {
-        let known = self.lock().get(file).cloned();
-        if let Some(served) = known
+    fn ensure(&self, file: &str, stamp: &Stamp) -> Started {
+        let mut hosts = self.lock();
+        if let Some(served) = hosts.get(file)
             && served.stamp == *stamp
-            && served.host.as_ref().is_ok_and(|host| host.is_up())
+            && served.stands()
         {
-            return served;
+            return served.started.clone();
         }
+        let started = self.start(file).unwrap_or_else(|why| {
+            let until = Instant::now();
+            watch::channel(Some(Err(Unloaded { why, until }))).1
+        });
         let served = Served {
             stamp: stamp.clone(),
-            host: self.start(file).await,
+            started: started.clone(),
         };
-        self.lock().insert(file.to_owned(), served.clone());
-        served
+        hosts.insert(file.to_owned(), served);
+        started
     }
 
-    async fn start(&self, file: &str) -> Result<Arc<Host>, String> {
+    fn start(&self, file: &str) -> Result<Started, String> {
         let told = |why: String| format!("{file}: {why}");
         let manifest = Manifest::read(&self.directory, file).map_err(told)?;
         let mounts = manifest.mounts(&self.directory, &self.hidden).map_err(told)?;
         let network = manifest.network(&self.limits.private_networks).map_err(told)?;
+        let path = self.directory.join(file);
+        let code =
+            text::of(&path, MAX_LENGTH).map_err(|error| told(format!("it cannot be read: {error}")))?;
         let place = Place {
             file,
-            code: text(&self.directory.join(file)).map_err(told)?,
+            code,
             mounts,
             network,
             limits: self.limits.clone(),
         };
         let local = self.local().clone();
         let local = local.ok_or_else(|| told("the skills are closed".to_owned()))?;
-        let (host, task) = host::prepare(&local, place);
-        {
-            let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-            while tasks.try_join_next().is_some() {}
-            tasks.spawn(task);
-        }
-        host.up(&manifest).await.map(Arc::new).map_err(told)
+        let (coming, task) = host::prepare(&local, place);
+        let (tell, started) = watch::channel(None);
+        let bringing = bring_up((file.to_owned(), manifest), coming, self.limits.patience, tell);
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
+        tasks.spawn(bringing);
+        Ok(started)
     }
 
     /// What serves the file that a function is in; started anew if it has died.
     async fn host_of(&self, path: &str) -> Option<Arc<Host>> {
-        if let Some((.., host)) = self.serving(path, Host::is_up) {
-            return Some(host);
+        let served = {
+            let hosts = self.lock();
+            hosts.iter().find_map(|(file, served)| {
+                let host = served.host()?;
+                let offers = host.offers(path);
+                offers.then(|| (file.clone(), served.stamp.clone(), host))
+            })
+        };
+        match served? {
+            (.., host) if host.is_up() => Some(host),
+            (file, stamp, _) => up(self.ensure(&file, &stamp)).await.ok(),
         }
-        let (file, stamp, _) = self.serving(path, |_| true)?;
-        let _turn = self.turn.acquire().await;
-        self.ensure(&file, &stamp).await.host.ok()
-    }
-
-    /// The file that a function is in, with what serves it, if that is `wanted`.
-    fn serving(&self, path: &str, wanted: impl Fn(&Host) -> bool) -> Option<(String, Stamp, Arc<Host>)> {
-        self.lock().iter().find_map(|(file, served)| {
-            let host = served.host.as_ref().ok()?;
-            let fits = host.offers(path) && wanted(host);
-            fits.then(|| (file.clone(), served.stamp.clone(), Arc::clone(host)))
-        })
     }
 
     fn local(&self) -> MutexGuard<'_, Option<Arc<Local>>> {
@@ -181,15 +217,34 @@ impl SkillFiles {
     }
 }
 
-/// A file of skills, which has to go over a bridge.
-fn text(path: &Path) -> Result<String, String> {
-    let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_LENGTH + 1).read_to_string(&mut text));
-    read.map_err(|error| format!("it cannot be read: {error}"))?;
-    match text.len() as u64 <= MAX_LENGTH {
-        true => Ok(text),
-        false => Err(format!("it is longer than {MAX_LENGTH} bytes")),
-    }
+/// Waits for a process to be up, unless nobody knows of it any more: that ends it.
+async fn bring_up(
+    (file, manifest): (String, Manifest),
+    coming: Coming,
+    patience: Timeout,
+    tell: watch::Sender<Option<Result<Arc<Host>, Unloaded>>>,
+) {
+    let begun = Instant::now();
+    let up = tokio::select! {
+        up = coming.up((&file, &manifest), patience) => up,
+        () = tell.closed() => return,
+    };
+    let is_slow = begun.elapsed() >= patience.as_duration();
+    let unloaded = |why: String| Unloaded {
+        why: format!("{file}: {why}"),
+        until: Instant::now() + if is_slow { BELIEVED } else { Duration::ZERO },
+    };
+    tell.send_replace(Some(up.map(Arc::new).map_err(unloaded)));
+}
+
+/// The process of a file, once it is up.
+async fn up(mut started: Started) -> Result<Arc<Host>, String> {
+    let ended = || "a process of skills was ended".to_owned();
+    let told = started.wait_for(Option::is_some).await.map_err(|_| ended())?;
+    let host = told.as_ref().ok_or_else(ended)?;
+    host.as_ref()
+        .map(Arc::clone)
+        .map_err(|unloaded| unloaded.why.clone())
 }
 
 /// Whether a name is that of a file of skills: not hidden, and not what other files import.
@@ -214,7 +269,7 @@ impl Skill for SkillFiles {
                 }
             };
             let mut offer = Offer::default();
-            for Served { host, .. } in hosts {
+            for host in hosts {
                 match host {
                     Ok(host) => {
                         offer.functions.extend(host.functions());
@@ -233,9 +288,16 @@ impl Skill for SkillFiles {
         arguments: Map<String, Value>,
     ) -> Asked<'a, Result<Value, Fault>> {
         Box::pin(async move {
-            let host = self.host_of(function.path()).await;
             let gone = || Fault::new("unavailable", "the process of its skill cannot be started");
-            host.ok_or_else(gone)?.call(function.path(), arguments).await
+            let mut arguments = arguments;
+            for _ in 0..MAX_STARTS {
+                let host = self.host_of(function.path()).await.ok_or_else(gone)?;
+                match host.call(function.path(), arguments).await {
+                    Called::Answered(answer) => return answer,
+                    Called::NotBegun(given) => arguments = given,
+                }
+            }
+            Err(gone())
         })
     }
 

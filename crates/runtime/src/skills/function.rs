@@ -140,9 +140,9 @@ impl Function {
         &self.declared.doc
     }
 
-    /// What it does, in a line.
+    /// What it does, in a line. Without one, what is said of its types follows in others.
     pub fn summary(&self) -> &str {
-        self.doc().trim_start().lines().next().unwrap_or_default()
+        self.doc().lines().next().unwrap_or_default()
     }
 
     /// The JSON Schema of its arguments by name.

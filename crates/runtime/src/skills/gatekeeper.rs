@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::{OnceCell, mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::fault::sanitised;
+use super::fault::{read_of, sanitised};
 use super::table::Entry;
 use super::{Fault, Function, Skills, Table};
 use crate::approval::Asked;
@@ -228,7 +228,7 @@ impl<'a> Gatekeeper<'a> {
             let path = function.path();
             Fault::new("timeout", format!("`{path}` gave no result within {limit}"))
         })?;
-        let result = called.map_err(|fault| told(function, fault))?;
+        let result = called.map_err(|fault| told(function, fault, self.visitor.redactor))?;
         function.check_result(&result).map_err(|why| {
             let path = function.path();
             let told = format!("`{path}` gave what it does not promise: {why}");
@@ -272,13 +272,15 @@ fn answer(id: Id, called: Result<Value, Fault>) -> Message {
     }
 }
 
-/// A skill's own failure, as a program is told of it. The kinds that the gatekeeper itself uses are not the skill's to use.
-fn told(function: &Function, fault: Fault) -> Fault {
+/// A skill's own failure, as a program is told of it, without credentials. The kinds that the gatekeeper itself uses are not the
+/// skill's to use.
+fn told(function: &Function, fault: Fault, redactor: &Redactor) -> Fault {
     let kind = match fault.kind.as_str() {
         "unavailable" | "invalid_arguments" | "not_found" => &fault.kind,
         _ => "failed",
     };
-    let message = sanitised(&fault.message);
+    let message = redactor.redact(read_of(&fault.message));
+    let message = sanitised(&message);
     Fault::new(kind, sanitised(&format!("{}: {message}", function.path())))
 }
 

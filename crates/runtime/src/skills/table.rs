@@ -115,18 +115,23 @@ impl Table {
     }
 
     /// Functions in whose names and words those of `query` are found, the best first. All for an empty one.
-    pub fn search(&self, query: &str) -> Vec<Found> {
+    pub fn ranked(&self, query: &str) -> Vec<(&Function, Policy)> {
         let words: Vec<String> = query.split_whitespace().map(str::to_lowercase).collect();
-        let mut found: Vec<(usize, &Function)> = self
+        let mut found: Vec<(usize, (&Function, Policy))> = self
             .functions()
-            .map(|(function, _)| (score(function, &words), function))
+            .map(|(function, policy)| (score(function, &words), (function, policy)))
             .filter(|(score, _)| *score > 0 || words.is_empty())
             .collect();
         // By path where the score is the same: the sort is stable.
         found.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
-        let found = found.into_iter().take(MAX_FOUND);
+        found.into_iter().map(|(_, function)| function).collect()
+    }
+
+    /// The first of these, for who can use so many.
+    pub fn search(&self, query: &str) -> Vec<Found> {
+        let found = self.ranked(query).into_iter().take(MAX_FOUND);
         found
-            .map(|(_, function)| Found {
+            .map(|(function, _)| Found {
                 path: function.path().to_owned(),
                 signature: function.signature(),
                 summary: function.summary().to_owned(),

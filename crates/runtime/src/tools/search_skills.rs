@@ -34,14 +34,19 @@ impl Tool for SearchSkills {
 
     async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
         let gatekeeper = call.gatekeeper()?;
-        let functions = gatekeeper.table().await.search(&arguments.query);
-        let lines: Vec<String> = functions
+        let table = gatekeeper.table().await;
+        let functions = table.search(&arguments.query);
+        let more = table.ranked(&arguments.query).len() - functions.len();
+        let mut lines: Vec<String> = functions
             .iter()
             .map(|found| {
                 let skill = found.path.split('.').next().unwrap_or_default();
                 format!("device.{skill}.{}: {}", found.signature, found.summary)
             })
             .collect();
+        if more > 0 {
+            lines.push(format!("and {more} more: search for words of what you need"));
+        }
         let text = match lines.is_empty() {
             true => "no function fits".to_owned(),
             false => lines.join("\n"),

@@ -2,6 +2,7 @@
 
 mod ends;
 mod examples;
+mod files;
 mod hostile;
 mod kills;
 mod official;
@@ -77,14 +78,14 @@ for act in (device.Probe.die, device.Probe.hang):
         print(error)
     while True:
         try:
-            print(device.Probe.count())
+            print(device.Probe.count() < 3)
             break
-        except (RuntimeError, TimeoutError):
-            pass
+        except TimeoutError:
+            pass  # On a busy machine another process may take so long.
 ";
     let run = run(world, &[], code);
     let expected =
-        "Probe.die: the process of its skill has ended\n1\n`Probe.hang` gave no result within 5s\n1\n";
+        "Probe.die: the process of its skill has ended\nTrue\n`Probe.hang` gave no result within 5s\nTrue\n";
     assert_eq!(run.stdout(), expected, "{run:#?}");
 }
 
@@ -190,9 +191,9 @@ fn a_file_that_cannot_be_loaded_takes_no_other_along() {
     assert_eq!(run.stdout(), "2 False\n", "{run:#?}");
     let warnings = run.get("meta.warnings").to_string();
     for told in [
-        "torn.py: it could not be loaded: File",
+        "torn.py: it could not be loaded: SyntaxError",
         "gone.py: it could not be loaded: its process ended",
-        "mute.py: it could not be loaded: TypeError",
+        "`Mute` is not offered: it cannot be made: TypeError",
         "greedy.py: refusing to show",
         "`Probe.any_number` is not offered",
     ] {
@@ -246,7 +247,7 @@ fn the_commands_list_describe_and_call() {
         "0\n"
     );
     skills(&["call", "Probe.add"]).refused(125, "it needs `a`");
-    skills(&["call", "Probe.nope"]).refused(125, "not found");
+    skills(&["call", "Probe.nope"]).refused(125, "error: not found");
     skills(&["call", "Probe.add", "7"]).refused(2, "neither an object nor an array");
     dir.run(["skills", "ls"]).refused(2, "there are no skills");
     dir.run(["skills", "ls", "--skills", "none"])
@@ -311,11 +312,16 @@ fn tools_find_functions_and_code_calls_them() {
 fn a_person_decides_about_a_call() {
     let world = World::here();
     put(&world.dir, "probe.py", PROBE);
-    put(&world.dir, "probe.toml", "[policy]\n'Probe.add' = 'ask'\n");
-    let mut running = world
+    put(
+        &world.dir,
+        "probe.toml",
+        "[policy]\n'Probe.add' = 'ask'\n'Probe.count' = 'notify'\n",
+    );
+    let running = world
         .command(&[], ["run", "--skills", "skills", "--timeout", "60s", "-c"])
-        .arg("print(device.Probe.add(41))")
+        .arg("device.Probe.count(); print(device.Probe.add(41))")
         .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
     world.watch(running.id());
@@ -331,21 +337,14 @@ fn a_person_decides_about_a_call() {
         !id.is_empty()
     });
     finish(&mut world.command(&[], ["approvals", "approve", &id]), b"").ok();
-    let output = running.wait_with_output_of();
-    assert_eq!(output, "42\n");
+    let output = running.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "42\n");
+    let told = format!(
+        "note: local calls Probe.count: {{}}\nnote: Probe.add {{ \"a\": 41 }} waits for your answer: \
+         `ringfence approvals approve {id}`, or `ringfence approvals deny {id}`\n"
+    );
+    // Beside warnings of functions that are not offered.
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.starts_with(&told), "{stderr}");
     world.close();
-}
-
-/// What a child printed.
-trait Printed {
-    fn wait_with_output_of(&mut self) -> String;
-}
-
-impl Printed for std::process::Child {
-    fn wait_with_output_of(&mut self) -> String {
-        let mut text = String::new();
-        std::io::Read::read_to_string(self.stdout.as_mut().unwrap(), &mut text).unwrap();
-        self.wait().unwrap();
-        text
-    }
 }

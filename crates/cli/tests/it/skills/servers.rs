@@ -314,7 +314,14 @@ fn rules_hold_for_servers_and_commands_show_them() {
     assert_eq!(whole["arguments"]["required"], json!(["a", "b"]));
     assert_eq!(skills(&["call", "s.add_numbers", "[1, 2]"]).ok(), "3\n");
     skills(&["call", "s.count", "--user", "bob"]).refused(125, "not found");
-    skills(&["call", "s.fail"]).refused(125, "approval_timeout");
+    let unanswered = skills(&["call", "s.fail"]);
+    let told: Vec<&str> = unanswered.stderr.lines().collect();
+    assert_eq!(unanswered.status, 125, "{unanswered:?}");
+    assert!(
+        told[0].starts_with("note: s.fail {} waits for your answer"),
+        "{told:?}"
+    );
+    assert!(told[1].starts_with("error: approval_timeout"), "{told:?}");
     let audit = std::fs::read_to_string(dir.path("state/ringfence/audit/audit.jsonl")).unwrap();
     assert!(audit.contains("\"tool\":\"device.s.add_numbers\""), "{audit}");
     configure(&dir, "", &[]);

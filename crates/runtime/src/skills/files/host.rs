@@ -1,10 +1,10 @@
 //! The process that serves one file of skills.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ringfence_policy::{Language, Mount, Network, Request};
+use ringfence_policy::{ExecutionResult, Language, Mount, Network, Outcome, Request, Timeout};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -19,10 +19,7 @@ use crate::local::{Connection, Local};
 /// What runs in it.
 const PROGRAM: &str = include_str!("../../../python/skills.py");
 
-/// How long it may take to come up.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Calls that it is given at once. What is said to it then always finds room on the line.
+/// Calls that it is given at once, if it can do that. What is said to it then always finds room on the line.
 const AT_ONCE: usize = 8;
 
 /// Calls that wait for their turn.
@@ -31,7 +28,7 @@ const MAX_WAITING: usize = 64;
 /// How often calls are looked for that nobody waits for any more.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How long it may go on with one.
+/// How long it may go on with one, or without a bridge.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// What a process serves, and for how much.
@@ -51,13 +48,18 @@ pub(super) struct Host {
     orders: mpsc::Sender<Order>,
     functions: BTreeMap<String, Arc<Function>>,
     problems: Vec<String>,
+    ended: Ended,
 }
+
+/// How its process ended, in words, as soon as that is known.
+type Ended = Arc<OnceLock<&'static str>>;
 
 /// A process that is coming up.
 #[derive(Debug)]
 pub(super) struct Coming {
     orders: mpsc::Sender<Order>,
-    offered: oneshot::Receiver<Result<Value, String>>,
+    offered: oneshot::Receiver<Result<Offered, String>>,
+    ended: Ended,
 }
 
 /// A call for the process.
@@ -65,15 +67,26 @@ pub(super) struct Coming {
 struct Order {
     call: Call,
     /// Closed when nobody waits for it any more.
-    reply: oneshot::Sender<Result<Value, Fault>>,
+    reply: oneshot::Sender<Called>,
+}
+
+/// What became of a call.
+#[derive(Debug)]
+pub(super) enum Called {
+    /// It was answered.
+    Answered(Result<Value, Fault>),
+    /// The process ended before it was given the call, with these arguments.
+    NotBegun(Map<String, Value>),
 }
 
 /// What a process says of its file.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Offered {
     functions: Vec<Declared>,
     left_out: Vec<String>,
+    /// Whether it begins with a call before it has answered the one before.
+    at_once: bool,
 }
 
 /// A process for a file, and what runs it: it ends when the process does, and has it end when nobody needs it.
@@ -83,6 +96,12 @@ pub(super) fn prepare(local: &Arc<Local>, place: Place<'_>) -> (Coming, impl Fut
     let request = request(place);
     let (orders, ordered) = mpsc::channel(MAX_WAITING);
     let (offer, offered) = oneshot::channel();
+    let ended = Ended::default();
+    let coming = Coming {
+        orders,
+        offered,
+        ended: Arc::clone(&ended),
+    };
     let local = Arc::clone(local);
     let task = async move {
         let (line, duct) = bridge();
@@ -92,40 +111,75 @@ pub(super) fn prepare(local: &Arc<Local>, place: Place<'_>) -> (Coming, impl Fut
             cancelled: Some(cancelled),
             ..Connection::none()
         };
-        let running = local.run(&request, fence, None, connection);
         let mut offer = Some(offer);
-        let talking = talk((line, begin), &mut offer, ordered);
-        tokio::pin!(running);
-        let result = tokio::select! {
-            result = &mut running => result,
-            () = talking => {
-                cancel.send_replace(true);
-                running.await
-            }
+        let result = {
+            let running = local.run(&request, fence, None, connection);
+            let talking = talk((line, begin), &mut offer, ordered);
+            tokio::pin!(running, talking);
+            let (result, open) = tokio::select! {
+                result = &mut running => (Some(result), talking.await),
+                open = &mut talking => (None, open),
+            };
+            let grace = if open.is_some() { GRACE } else { Duration::ZERO };
+            let result = match result {
+                Some(result) => result,
+                None => match tokio::time::timeout(grace, &mut running).await {
+                    Ok(result) => result,
+                    Err(_) => {
+                        cancel.send_replace(true);
+                        running.await
+                    }
+                },
+            };
+            // Before those hear of the end who wait for an answer.
+            let _ = ended.set(result.as_ref().map_or(ENDED, how));
+            drop(open);
+            result
         };
         if let Some(offer) = offer {
             let how = result.map_or_else(|error| error.explain(), |result| process::words(&result));
-            let _ = offer.send(Err(how));
+            let _ = offer.send(Err(format!("it could not be loaded: {how}")));
         }
     };
-    (Coming { orders, offered }, task)
+    (coming, task)
+}
+
+/// What is told of an end.
+const ENDED: &str = "the process of its skill has ended";
+
+fn how(result: &ExecutionResult) -> &'static str {
+    match result.meta.outcome {
+        Outcome::MemoryExceeded => "the process of its skill took more memory than `skills.memory`",
+        _ => ENDED,
+    }
 }
 
 impl Coming {
     /// The process, once it serves its file.
-    pub(super) async fn up(self, manifest: &Manifest) -> Result<Host, String> {
-        let Self { orders, offered } = self;
-        let Ok(answered) = tokio::time::timeout(PATIENCE, offered).await else {
-            return Err(format!("it was not loaded within {} seconds", PATIENCE.as_secs()));
+    pub(super) async fn up(
+        self,
+        (file, manifest): (&str, &Manifest),
+        patience: Timeout,
+    ) -> Result<Host, String> {
+        let Self {
+            orders,
+            offered,
+            ended,
+        } = self;
+        let Ok(answered) = tokio::time::timeout(patience.as_duration(), offered).await else {
+            return Err(format!(
+                "it was not loaded within {patience} (`skills.start_timeout`)"
+            ));
         };
         let answered = answered.unwrap_or_else(|_| Err("its process was ended".to_owned()));
-        let offered = answered.map_err(|why| format!("it could not be loaded: {why}"))?;
-        let Offered { functions, left_out } = serde_json::from_value(offered)
-            .map_err(|error| format!("what it offers makes no sense: {error}"))?;
+        let Offered {
+            functions, left_out, ..
+        } = answered?;
         let mut host = Host {
             orders,
             functions: BTreeMap::new(),
             problems: left_out,
+            ended,
         };
         for declared in functions {
             let policy = manifest.policy(&declared.path);
@@ -137,6 +191,10 @@ impl Coming {
                 Err(wrong) => host.problems.push(wrong.to_string()),
             }
         }
+        let paths: Vec<&str> = host.functions.keys().map(String::as_str).collect();
+        let idle = manifest.idle(&paths);
+        host.problems
+            .extend(idle.iter().map(|rule| format!("{file}: {rule}")));
         Ok(host)
     }
 }
@@ -159,17 +217,20 @@ impl Host {
     }
 
     /// Has a function called. To drop the call takes it back.
-    pub(super) async fn call(&self, path: &str, arguments: Map<String, Value>) -> Result<Value, Fault> {
+    pub(super) async fn call(&self, path: &str, arguments: Map<String, Value>) -> Called {
         let (reply, replied) = oneshot::channel();
         let call = Call {
             path: path.to_owned(),
             args: Vec::new(),
             kwargs: arguments,
         };
-        let ended = || Fault::new("unavailable", "the process of its skill has ended");
-        let order = Order { call, reply };
-        self.orders.send(order).await.map_err(|_| ended())?;
-        replied.await.map_err(|_| ended())?
+        if let Err(mpsc::error::SendError(order)) = self.orders.send(Order { call, reply }).await {
+            return Called::NotBegun(order.call.kwargs);
+        }
+        replied.await.unwrap_or_else(|_| {
+            let why = self.ended.get().copied().unwrap_or(ENDED);
+            Called::Answered(Err(Fault::new("unavailable", why)))
+        })
     }
 }
 
@@ -183,26 +244,74 @@ fn request(place: Place<'_>) -> Request {
 }
 
 /// Has the file loaded, then has functions called, until nobody needs the process or it does not answer as it should.
+/// Gives what it has not answered if it was the process that closed the line.
 async fn talk(
     (mut line, begin): (Line, Value),
-    offer: &mut Option<oneshot::Sender<Result<Value, String>>>,
+    offer: &mut Option<oneshot::Sender<Result<Offered, String>>>,
     orders: mpsc::Receiver<Order>,
-) {
+) -> Option<Calls> {
     let speaker = line.speaker();
     speaker.say(&Message::Execute(Id::whole(), begin)).await;
-    let offered = match line.next().await {
-        Ok(Some(Message::Complete(_, offered))) => Ok(offered),
-        Ok(Some(Message::Error(_, fault))) => Err(fault.message),
-        // The end of the process says why.
-        Ok(None) => return std::future::pending().await,
+    let loaded = tokio::select! {
+        loaded = loaded(&mut line) => loaded,
+        () = forgotten(offer) => return None,
+    };
+    // Without a word, the end of the process says why.
+    let Some(loaded) = loaded else {
+        return Some(Calls::default());
+    };
+    let at_once = loaded.as_ref().ok().map(|offered| offered.at_once);
+    let is_heard = offer.take()?.send(loaded).is_ok();
+    let calls = Calls {
+        room: if at_once? { AT_ONCE } else { 1 },
+        ..Calls::default()
+    };
+    let mut waiting = Waiting { orders, held: None };
+    let open = match is_heard {
+        true => calls.attend(line, speaker, &mut waiting).await,
+        false => None,
+    };
+    waiting.give_back();
+    open
+}
+
+/// The calls that the process has not been given yet.
+#[derive(Debug)]
+struct Waiting {
+    orders: mpsc::Receiver<Order>,
+    /// The first of them.
+    held: Option<Order>,
+}
+
+impl Waiting {
+    /// What the process was not given, another one can do.
+    fn give_back(mut self) {
+        self.orders.close();
+        let rest = std::iter::from_fn(|| self.orders.try_recv().ok());
+        for Order { call, reply } in self.held.take().into_iter().chain(rest) {
+            let _ = reply.send(Called::NotBegun(call.kwargs));
+        }
+    }
+}
+
+/// What the process says of its file, if anything.
+async fn loaded(line: &mut Line) -> Option<Result<Offered, String>> {
+    Some(match line.next().await {
+        Ok(Some(Message::Complete(_, offered))) => {
+            serde_json::from_value(offered).map_err(|error| format!("what it offers makes no sense: {error}"))
+        }
+        Ok(Some(Message::Error(_, fault))) => Err(format!("it could not be loaded: {}", fault.message)),
+        Ok(None) => return None,
         Ok(Some(_)) => Err("it answered what makes no sense".to_owned()),
         Err(malformed) => Err(malformed.to_string()),
-    };
-    let is_up = offered.is_ok();
-    let offer = offer.take();
-    if offer.is_some_and(|offer| offer.send(offered).is_ok()) && is_up {
-        let calls = Calls::default();
-        calls.attend(line, speaker, orders).await;
+    })
+}
+
+/// Returns once nobody waits for the process any more.
+async fn forgotten(offer: &mut Option<oneshot::Sender<Result<Offered, String>>>) {
+    match offer {
+        Some(offer) => offer.closed().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -211,35 +320,43 @@ async fn talk(
 struct Calls {
     last: u64,
     open: BTreeMap<u64, Open>,
+    /// How many it may be given.
+    room: usize,
 }
 
 #[derive(Debug)]
 struct Open {
-    reply: oneshot::Sender<Result<Value, Fault>>,
+    reply: oneshot::Sender<Called>,
     /// Since when the process knows that nobody waits for it.
     taken_back: Option<Instant>,
 }
 
 impl Calls {
-    async fn attend(mut self, mut line: Line, speaker: Speaker, mut orders: mpsc::Receiver<Order>) {
+    /// Gives itself back if it was the process that closed the line.
+    async fn attend(mut self, mut line: Line, speaker: Speaker, waiting: &mut Waiting) -> Option<Self> {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            if self.has_room()
+                && let Some(order) = waiting.held.take()
+            {
+                self.begin(order, &speaker).await;
+            }
             tokio::select! {
                 message = line.next() => match message {
                     Ok(Some(Message::Result(id, value))) => self.answered(&id, Ok(value)),
                     Ok(Some(Message::Error(id, fault))) => self.answered(&id, Err(fault)),
-                    // The end of the process closes the line; what it says instead of an answer makes no sense.
-                    Ok(_) | Err(_) => return,
+                    Ok(None) => return Some(self),
+                    // What it says instead of an answer makes no sense.
+                    Ok(_) | Err(_) => return None,
                 },
-                order = orders.recv(), if self.open.len() < AT_ONCE => match order {
-                    Some(order) => self.begin(order, &speaker).await,
-                    None => return,
-                },
+                order = waiting.orders.recv(), if waiting.held.is_none() => {
+                    waiting.held = Some(order?);
+                }
                 _ = looks.tick(), if !self.open.is_empty() => {
                     self.take_back(&speaker).await;
                     if self.is_stuck() {
-                        return;
+                        return None;
                     }
                 }
             }
@@ -266,7 +383,7 @@ impl Calls {
         // An answer to no call is nobody's.
         let id = self.open.keys().copied().find(|open| Id::of(*open) == *id);
         if let Some(open) = id.and_then(|id| self.open.remove(&id)) {
-            let _ = open.reply.send(answer);
+            let _ = open.reply.send(Called::Answered(answer));
         }
     }
 
@@ -279,6 +396,16 @@ impl Calls {
                 speaker.say(&Message::Error(Id::of(*id), fault)).await;
             }
         }
+    }
+
+    /// Whether the process can be given another call: none that would end with one that hangs.
+    fn has_room(&self) -> bool {
+        let is_oldest_awaited = self
+            .open
+            .values()
+            .next()
+            .is_none_or(|open| !open.reply.is_closed());
+        self.open.len() < self.room && is_oldest_awaited
     }
 
     /// Whether the process goes on with what nobody waits for. Calls that are not coroutines are answered in order: the

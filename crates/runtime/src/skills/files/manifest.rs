@@ -1,14 +1,13 @@
 //! What a file of skills asks for, in a TOML file beside it: paths of the host, and rules for its functions.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use ringfence_policy::{Cidr, HostPattern, Mount, Network};
 use serde::Deserialize;
 
 use super::super::{PathPattern, Policy, needs};
+use super::text;
 use crate::exposure::Hidden;
 
 /// The longest manifest.
@@ -36,18 +35,11 @@ impl Manifest {
     pub(super) fn read(directory: &Path, file: &str) -> Result<Self, String> {
         let path = path(directory, file);
         let told = |why: String| format!("its manifest cannot be used: {why}");
-        let mut text = String::new();
-        match File::open(path) {
-            Ok(file) => file
-                .take(MAX_LENGTH + 1)
-                .read_to_string(&mut text)
-                .map_err(|error| told(error.to_string()))?,
+        let text = match text::of(&path, MAX_LENGTH) {
+            Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(told(error.to_string())),
         };
-        if text.len() as u64 > MAX_LENGTH {
-            return Err(told(format!("it is longer than {MAX_LENGTH} bytes")));
-        }
         let manifest: Self = toml::from_str(&text).map_err(|error| told(error.message().to_owned()))?;
         for pattern in manifest.policy.keys() {
             pattern
@@ -64,6 +56,19 @@ impl Manifest {
             pattern.names(path).then_some(*policy)
         });
         policies.max().unwrap_or_default()
+    }
+
+    /// Rules that hold for none of these functions: whoever wrote one meant something else.
+    pub(super) fn idle(&self, paths: &[&str]) -> Vec<String> {
+        let is_idle = |pattern: &&String| {
+            let pattern = pattern.parse::<PathPattern>();
+            pattern.is_ok_and(|pattern| !paths.iter().any(|path| pattern.names(path)))
+        };
+        let idle = self.policy.keys().filter(is_idle);
+        idle.map(|pattern| {
+            format!("its manifest has a rule for `{pattern}`, and it offers nothing of that name")
+        })
+        .collect()
     }
 
     /// What its process sees, resolved.

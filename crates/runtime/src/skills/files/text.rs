@@ -1,0 +1,47 @@
+//! The text of a file that a person keeps in a directory of skills.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+const O_NONBLOCK: i32 = 0o4_000;
+
+/// The text of a file, if it has `max` bytes at most.
+///
+/// # Errors
+/// If it cannot be read, is longer, or no file: to read a pipe could take for ever.
+pub(super) fn of(path: &Path, max: u64) -> io::Result<String> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(O_NONBLOCK).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no file"));
+    }
+    let mut text = String::new();
+    file.take(max + 1).read_to_string(&mut text)?;
+    match text.len() as u64 <= max {
+        true => Ok(text),
+        false => Err(io::Error::other(format!("it is longer than {max} bytes"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    #[test]
+    fn only_short_files_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        std::fs::write(path("a"), "text").unwrap();
+        assert_eq!(of(&path("a"), 4).unwrap(), "text");
+        assert!(of(&path("a"), 3).unwrap_err().to_string().contains("longer"));
+        std::fs::write(path("b"), b"\xff").unwrap();
+        assert!(of(&path("b"), 4).is_err());
+        // To open it for reading would wait for somebody who writes.
+        mknodat(CWD, path("c"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert_eq!(of(&path("c"), 4).unwrap_err().to_string(), "it is no file");
+        assert_eq!(of(&path("d"), 4).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}
