@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::mcp::{Client, text};
 use crate::support::{Dir, Output, finish};
-use crate::world::{World, repository};
+use crate::world::{Mode, Place, World, play, repository};
 
 /// Where `cargo xtask setup` has Deno and Pyodide installed.
 pub(crate) fn installed() -> PathBuf {
@@ -195,6 +196,35 @@ fn an_endless_loop_is_killed_at_its_limit() {
     assert_eq!(output.stdout, "on\n");
     assert_eq!(denos("132"), Vec::<String>::new());
     assert_eq!(fs::read_dir(pyodide.0.path("tmp")).unwrap().count(), 0);
+}
+
+/// Without control groups a resource limit counts what V8 sets aside as if it were used.
+#[test]
+fn an_ordinary_user_has_programs_and_their_limits() {
+    play(World::new(Mode::OneShot, Place::User), |world| {
+        let own = world.dir.path("work/pyodide");
+        fs::create_dir(&own).unwrap();
+        for part in ["deno-linux-x64-glibc-2.9.6", "pyodide-314.0.7"] {
+            let mut copy = world.dir.program("cp");
+            finish(copy.arg("-r").arg(installed().join(part)).arg(&own), b"").ok();
+        }
+        let user = fs::metadata(world.dir.path("work")).unwrap().uid().to_string();
+        finish(world.dir.program("chown").args(["-R", &user]).arg(&own), b"").ok();
+        let run = |code: &str| {
+            let args = ["--runtime", "pyodide", "--timeout", "60s", "-c", code];
+            let call = world.call(args).env("RINGFENCE_SKILLS_SANDBOX_DIRECTORY", &own);
+            call.json()
+        };
+        run("print(6 * 7)").ended("exited", 0, 0);
+        let taken = "print(len(bytearray(64 << 20)) >> 20)";
+        assert_eq!(run(taken).stdout(), "64\n");
+        let too_much = run("bytearray(160 << 20)");
+        assert!(
+            too_much.stderr().ends_with("MemoryError\n"),
+            "{}",
+            too_much.stderr()
+        );
+    });
 }
 
 #[test]

@@ -240,7 +240,8 @@ fn python_answers_with_text_whatever_happens() {
     );
     assert!(ask("def").contains("SyntaxError"));
     assert!(ask("import os").contains("os"));
-    assert!(ask("while True: pass").contains("timed out after 2s"));
+    let timed_out = ask("while True: pass");
+    assert!(timed_out.contains("execution timed out after "), "{timed_out}");
     assert!(ask("import sys; sys.exit(7)").ends_with("[exit code 7]"));
 }
 

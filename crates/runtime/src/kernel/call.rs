@@ -25,6 +25,9 @@ use crate::host::HostSettings;
 use crate::local::{Chunk, Connection, Fence, PrivateDirectory};
 use crate::shell::{self, Contained, Runner, ShellOutput};
 
+/// What is begun so soon after its invocation has all of the time.
+const AT_ONCE: Duration = Duration::from_millis(50);
+
 /// What a tool is handed for one invocation.
 #[derive(Debug)]
 pub struct Call<'a> {
@@ -47,13 +50,15 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// What is left until the deadline; at least the shortest timeout there is.
+    /// What is left until the deadline; at least the shortest timeout there is. It is the whole limit for what begins at
+    /// once, so that whoever reads of a timeout finds the limit that they know.
     pub(crate) fn remaining(&self) -> Timeout {
+        let hard = self.allowance.hard;
         let left = self.deadline.saturating_duration_since(Instant::now());
-        let left = left
-            .max(Duration::from_millis(1))
-            .min(self.allowance.hard.as_duration());
-        Timeout::try_from(left.as_secs_f64()).unwrap_or(self.allowance.hard)
+        if left + AT_ONCE >= hard.as_duration() {
+            return hard;
+        }
+        Timeout::try_from(left.max(Duration::from_millis(1)).as_secs_f64()).unwrap_or(hard)
     }
 
     /// The error that says that the time is up.

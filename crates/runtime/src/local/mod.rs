@@ -180,6 +180,11 @@ impl Local {
         self
     }
 
+    /// Whether control groups hold the limits of programs, and not resource limits of each process.
+    pub(crate) fn has_control_groups(&self) -> bool {
+        self.groups.get().is_some()
+    }
+
     /// Runs a request and says what came of it. Files that the program left for its caller are copied to
     /// `output_directory`, which [`check_output_directory`] must find usable.
     ///

@@ -49,6 +49,8 @@ const V8: &str = concat!(
 
 /// What Deno and V8 take beside the memory of the program.
 const OVERHEAD: u64 = 320 * 1024 * 1024;
+/// Where V8 may put code. A control group counts what is used of it, and a resource limit all of it.
+const CODE_RANGE: u64 = 512 * 1024 * 1024;
 /// The least memory beside packages: an interpreter takes 30 MiB before it has done anything.
 const LEAST: u64 = 48 * 1024 * 1024;
 /// How long a worker may take to come up, on a busy machine.
@@ -123,7 +125,7 @@ impl Worker {
             .into_iter()
             .chain(packages)
             .collect();
-        let request = request(installed, &arguments, &files, memory).map_err(unusable)?;
+        let request = request((installed, local), &arguments, &files, memory).map_err(unusable)?;
         Ok(Self::spawn(request, fence, local, tasks))
     }
 
@@ -277,7 +279,7 @@ async fn made(
     files: &[(&PathBuf, &str)],
     most: usize,
 ) -> Result<Result<Vec<u8>, String>, RunError> {
-    let request = request(installed, arguments, files, Bytes::mib(256)).map_err(unusable)?;
+    let request = request((installed, local), arguments, files, Bytes::mib(256)).map_err(unusable)?;
     let mut tasks = JoinSet::new();
     let mut worker = Worker::spawn(request, Fence::Default, local, &mut tasks);
     let mut taken = Vec::new();
@@ -301,7 +303,7 @@ async fn made(
 
 /// Deno as a request of the local fence.
 fn request(
-    installed: &Installed,
+    (installed, local): (&Installed, &Local),
     arguments: &[&str],
     files: &[(&PathBuf, &str)],
     memory: Bytes,
@@ -323,6 +325,7 @@ fn request(
         .chain(FLAGS.iter().copied())
         .chain([allowed.as_str(), WORKER])
         .chain(arguments.iter().copied());
+    let counted = if local.has_control_groups() { 0 } else { CODE_RANGE };
     Ok(Request {
         env: "NO_COLOR"
             .parse()
@@ -332,7 +335,7 @@ fn request(
         limits: Limits {
             timeout: LIFETIME,
             max_output: Bytes(0),
-            memory: Bytes(memory.0.saturating_add(OVERHEAD)),
+            memory: Bytes(memory.0.saturating_add(OVERHEAD + counted)),
             ..Limits::DEFAULT
         },
         mounts,
