@@ -25,6 +25,12 @@ const IMPURE: &[&str] = &[
     "thread",
 ];
 
+/// Where programs run without help of the system, beside the fence around them.
+const PORTABLE: &str = "crates/runtime/src/pyodide/";
+
+/// What there is on some systems alone.
+const OF_A_SYSTEM: &[&str] = &["std::os", "libc", "ringfence_jail"];
+
 /// Every breach in one file, as `path:line: message`.
 pub(crate) fn check(source: &Source) -> Vec<String> {
     let mut breaches = Vec::new();
@@ -34,6 +40,7 @@ pub(crate) fn check(source: &Source) -> Vec<String> {
     unsafe_at_home(source, &mut breaches);
     no_sleep(source, &mut breaches);
     purity(source, &mut breaches);
+    portability(source, &mut breaches);
     breaches
 }
 
@@ -116,6 +123,21 @@ fn purity(source: &Source, breaches: &mut Vec<String>) {
     }
 }
 
+fn portability(source: &Source, breaches: &mut Vec<String>) {
+    if !source.path.starts_with(PORTABLE) {
+        return;
+    }
+    for (number, line, test) in source.lines() {
+        let found = OF_A_SYSTEM.iter().find(|name| line.contains(**name));
+        if let Some(name) = found.filter(|_| !test) {
+            breaches.push(format!(
+                "{}:{number}: {name} is not everywhere; what knows the system is `crate::local`",
+                source.path
+            ));
+        }
+    }
+}
+
 /// Finds `use std::{a, name, b}` in text without white space.
 fn grouped(dense: &str, name: &str) -> bool {
     dense.split("usestd::{").skip(1).any(|after| {
@@ -178,6 +200,11 @@ mod tests {
             "//! A.\nuse std::{fmt, time::{Duration, Instant}};\n",
             "Instant",
         );
+        check_one(
+            "crates/runtime/src/pyodide/a.rs",
+            "//! A.\nuse std::os::fd::OwnedFd;\n",
+            "std::os is not everywhere",
+        );
     }
 
     #[test]
@@ -191,6 +218,10 @@ mod tests {
             (
                 "crates/policy/src/a.rs",
                 "//! A.\nuse std::{fmt, time::Duration};\n",
+            ),
+            (
+                "crates/runtime/src/pyodide/a.rs",
+                "//! A.\n#[cfg(test)]\nmod tests {\n    use std::os::unix::fs::symlink;\n}\n",
             ),
             (
                 "crates/cli/tests/it/a.rs",

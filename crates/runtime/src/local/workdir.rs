@@ -113,6 +113,11 @@ impl PrivateDirectory {
         })
     }
 
+    /// Lets every guest read what lies there.
+    pub(crate) fn open_to_guests(&self) -> io::Result<()> {
+        fs::set_permissions(&self.path, Permissions::from_mode(0o755))
+    }
+
     /// Removes those below `parent` whose process was killed.
     pub fn sweep(parent: &Path) {
         Workdir::sweep(parent);

@@ -302,7 +302,9 @@ async fn unpack(local: &Local, package: Package, archive: &Path, place: &Path) -
         why,
     })?;
     // The directory that it lay in is nobody's.
-    open_to_guests(scratch.path()).map_err(|source| at(scratch.path(), source))?;
+    scratch
+        .open_to_guests()
+        .map_err(|source| at(scratch.path(), source))?;
     fs::rename(scratch.path(), place).map_err(|source| at(place, source))
 }
 
@@ -395,7 +397,9 @@ async fn unpacked(
     if !path.exists() {
         let copies = PrivateDirectory::create(directory).map_err(|source| not_written(directory, source))?;
         found.write(copies.path())?;
-        open_to_guests(copies.path()).map_err(|source| not_written(copies.path(), source))?;
+        copies
+            .open_to_guests()
+            .map_err(|source| not_written(copies.path(), source))?;
         let unpacked = worker::unpacked(&copies.path().to_path_buf(), installed, local).await?;
         let unpacked = unpacked.map_err(|complaint| RunError::Packages {
             path: wheels.to_path_buf(),
@@ -407,12 +411,6 @@ async fn unpacked(
         .map_err(|source| not_written(&path, source))?
         .len();
     Ok(Packages { path, bytes })
-}
-
-/// A guest reads what lies there.
-fn open_to_guests(directory: &Path) -> io::Result<()> {
-    let open: fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    fs::set_permissions(directory, open)
 }
 
 fn not_written(path: &Path, source: io::Error) -> RunError {
