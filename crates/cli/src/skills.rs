@@ -89,6 +89,8 @@ pub(crate) fn skills(
             fence: high::default_fence(config).into(),
             patience: config.skills.start_timeout,
             private_networks: high::egress::policy(&config.egress)?.private_networks,
+            // To keep what they print is a convenience.
+            journals: context.paths.make_state().ok().map(|state| state.join("skills")),
         };
         let files = SkillFiles::new(directory, local(context)?, limits, high::hidden(context)?);
         sources.push(Arc::new(files));

@@ -324,6 +324,14 @@ def fault(error):
     return {"kind": "failed", "error": told(error)}
 
 
+def journal(error):
+    """Tells the author of the file, who alone reads it, where it went wrong."""
+    try:
+        traceback.print_exception(error)
+    except BaseException:
+        pass  # It is the author's own standard error, or exception, that does not work.
+
+
 def unloaded(error, file):
     """Why a file could not be loaded, and where."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
@@ -356,6 +364,7 @@ class Server:
             return self.say("error", id, {"kind": "cancelled", "error": "taken back"})
         except BaseException as error:
             # Such as SystemExit of a library: it is the call that is over, not the process.
+            journal(error)
             return self.say("error", id, fault(error))
         self.say("result", id, {"value": value})
 
@@ -431,6 +440,7 @@ def main(channel):
         MODULE = "skills." + message["data"]["file"].removesuffix(".py")
         server.functions, left_out = load(message["data"]["file"], message["data"]["code"])
     except BaseException as error:
+        journal(error)
         server.say("error", message["id"], unloaded(error, message["data"]["file"]))
         # The host ends this process once it has heard that; by itself it could end before.
         return first(channel)

@@ -8,6 +8,7 @@ mod fault;
 mod files;
 mod function;
 mod gatekeeper;
+mod journal;
 mod needs;
 mod process;
 mod rules;

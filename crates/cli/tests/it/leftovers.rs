@@ -59,7 +59,7 @@ pub(crate) fn none_in_container(dir: &Dir, container: &str) {
 }
 
 /// What may be in the state directory: artifacts, the audit log, filters that Podman reads, what was found out about interpreters, the
-/// compiled worker, questions and answers, what opens the console.
+/// compiled worker, questions and answers, what opens the console, what skills have said.
 #[track_caller]
 fn files(dir: &Dir) {
     let state = dir.path("state/ringfence");
@@ -85,6 +85,7 @@ fn files(dir: &Dir) {
                 "approvals.db-shm",
                 "console.token",
                 "servers",
+                "skills",
             ]
             .contains(&name.as_str())
     };

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::journal::Journal;
 use super::{Asked, Fault, Function, Offer, Skill};
 use crate::exposure::Hidden;
 use crate::local::{Fence, Local};
@@ -46,6 +47,8 @@ pub struct HostLimits {
     pub patience: Timeout,
     /// Ranges of addresses that are not public, and which hosts of a manifest may have all the same.
     pub private_networks: Vec<Cidr>,
+    /// The directory for what they print, and for the tracebacks of their exceptions; `None`: that is not kept.
+    pub journals: Option<PathBuf>,
 }
 
 /// The Python files of a directory. Each is served by a process of its own, which is started at the first use, when the
@@ -79,6 +82,13 @@ struct Unloaded {
     until: Instant,
 }
 
+/// The files of a directory of skills.
+struct Found {
+    files: Vec<(String, Stamp)>,
+    /// What is told of those that are none because of their names.
+    misnamed: Option<String>,
+}
+
 impl Served {
     /// Whether it serves its file, or may do so shortly, or there is no point in another start.
     fn stands(&self) -> bool {
@@ -110,22 +120,26 @@ impl SkillFiles {
 
     /// What serves each file at this moment, once that is up.
     async fn hosts(&self) -> Result<Vec<Result<Arc<Host>, String>>, String> {
-        let files = self.files()?;
+        let Found { files, misnamed } = self.files()?;
         self.keep_only(&files);
         let started = files.iter().map(|(file, stamp)| self.ensure(file, stamp));
         let started: Vec<Started> = started.collect();
-        Ok(futures_util::future::join_all(started.into_iter().map(up)).await)
+        let hosts = futures_util::future::join_all(started.into_iter().map(up)).await;
+        Ok(hosts.into_iter().chain(misnamed.map(Err)).collect())
     }
 
-    /// The files of skills, as they are at this moment.
-    fn files(&self) -> Result<Vec<(String, Stamp)>, String> {
+    /// What lies in the directory at this moment.
+    fn files(&self) -> Result<Found, String> {
         let unreadable = |error| format!("the directory of skills cannot be read: {error}");
         let entries = std::fs::read_dir(&self.directory).map_err(unreadable)?;
         let mut names: Vec<String> = entries
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-            .filter(|name| is_skill_file(name))
+            .filter(|name| name.ends_with(".py") && !name.starts_with(['_', '.']))
             .collect();
         names.sort();
+        let misnamed = names.extract_if(.., |name| !is_skill_file(name)).min();
+        let misnamed =
+            misnamed.map(|name| format!("{name}: a file of skills has a name of letters, digits and _"));
         if names.len() > MAX_FILES {
             return Err(format!(
                 "there are {} files of skills; {MAX_FILES} is the limit",
@@ -136,7 +150,10 @@ impl SkillFiles {
             let stamp = Stamp::of(&self.directory, &name);
             (name, stamp)
         });
-        Ok(stamped.collect())
+        Ok(Found {
+            files: stamped.collect(),
+            misnamed,
+        })
     }
 
     fn keep_only(&self, files: &[(String, Stamp)]) {
@@ -173,9 +190,11 @@ impl SkillFiles {
         let path = self.directory.join(file);
         let code =
             text::of(&path, MAX_LENGTH).map_err(|error| told(format!("it cannot be read: {error}")))?;
+        let name = file.strip_suffix(".py").unwrap_or(file);
         let place = Place {
             file,
             code,
+            journal: Journal::open(self.limits.journals.as_deref(), name),
             mounts,
             network,
             limits: self.limits.clone(),
@@ -247,7 +266,7 @@ async fn up(mut started: Started) -> Result<Arc<Host>, String> {
         .map_err(|unloaded| unloaded.why.clone())
 }
 
-/// Whether a name is that of a file of skills: not hidden, and not what other files import.
+/// Whether a name is that of a file of skills.
 fn is_skill_file(name: &str) -> bool {
     let stem = name.strip_suffix(".py");
     stem.is_some_and(|stem| {

@@ -252,3 +252,35 @@ fn a_rule_for_nothing_is_told() {
         "{listed:?}"
     );
 }
+
+#[test]
+fn its_author_finds_what_a_skill_printed_and_where_it_failed() {
+    let world = World::here();
+    let skill = "class Talk:\n    def fail(self):\n        print('half way')\n        return {}['missing']\n";
+    put(&world.dir, "talk.py", skill);
+    let code = "try: device.Talk.fail()\nexcept RuntimeError as error: print(error)";
+    let ran = run(&world, &[], code);
+    assert_eq!(ran.stdout(), "Talk.fail: KeyError: 'missing'\n", "{ran:#?}");
+    let kept = || std::fs::read_to_string(world.dir.path("state/ringfence/skills/talk.log")).unwrap();
+    for told in [
+        "half way\n",
+        "line 4, in fail\n    return {}['missing']\n",
+        "KeyError: 'missing'\n",
+    ] {
+        assert!(kept().contains(told), "{told}: {}", kept());
+    }
+    put(&world.dir, "talk.py", "import nothing\n");
+    put(&world.dir, "my-talk.py", skill);
+    let ran = run(&world, &[], "dir(device)");
+    let warnings = ran.get("meta.warnings").to_string();
+    assert!(
+        warnings.contains("my-talk.py: a file of skills has a name of"),
+        "{warnings}"
+    );
+    assert!(
+        kept().contains("line 1, in <module>\n    import nothing\n") && !kept().contains("half way"),
+        "{}",
+        kept()
+    );
+    world.close();
+}

@@ -10,11 +10,12 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
+use super::super::journal::Journal;
 use super::super::{Declared, Fault, Function, process};
 use super::HostLimits;
 use super::manifest::Manifest;
 use crate::bridge::{Call, Id, Line, Message, Speaker, bridge};
-use crate::local::{Connection, Local};
+use crate::local::{Chunk, Connection, Local};
 
 /// What runs in it.
 const PROGRAM: &str = include_str!("../../../python/skills.py");
@@ -31,6 +32,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long it may go on with one, or without a bridge.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// Pieces of what it prints under way at once.
+const CHUNKS: usize = 4;
+
 /// What a process serves, and for how much.
 #[derive(Debug)]
 pub(super) struct Place<'a> {
@@ -40,6 +44,7 @@ pub(super) struct Place<'a> {
     pub(super) mounts: Vec<Mount>,
     pub(super) network: Network,
     pub(super) limits: HostLimits,
+    pub(super) journal: Journal,
 }
 
 /// The process of a file, as those see it who call its functions.
@@ -90,7 +95,11 @@ struct Offered {
 }
 
 /// A process for a file, and what runs it: it ends when the process does, and has it end when nobody needs it.
-pub(super) fn prepare(local: &Arc<Local>, place: Place<'_>) -> (Coming, impl Future<Output = ()> + use<>) {
+pub(super) fn prepare(
+    local: &Arc<Local>,
+    mut place: Place<'_>,
+) -> (Coming, impl Future<Output = ()> + use<>) {
+    let mut journal = std::mem::take(&mut place.journal);
     let fence = place.limits.fence;
     let begin = json!({"file": place.file, "code": place.code});
     let request = request(place);
@@ -106,14 +115,21 @@ pub(super) fn prepare(local: &Arc<Local>, place: Place<'_>) -> (Coming, impl Fut
     let task = async move {
         let (line, duct) = bridge();
         let (cancel, cancelled) = watch::channel(false);
+        let (output, mut said) = mpsc::channel::<Chunk>(CHUNKS);
         let connection = Connection {
+            output: Some(output),
             bridge: Some(duct),
             cancelled: Some(cancelled),
             ..Connection::none()
         };
         let mut offer = Some(offer);
         let result = {
-            let running = local.run(&request, fence, None, connection);
+            let keeping = async {
+                while let Some(chunk) = said.recv().await {
+                    journal.keep(&chunk.bytes);
+                }
+            };
+            let running = async { tokio::join!(local.run(&request, fence, None, connection), keeping).0 };
             let talking = talk((line, begin), &mut offer, ordered);
             tokio::pin!(running, talking);
             let (result, open) = tokio::select! {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use ringfence_policy::{Bytes, EnvName, Mount, Network, Request};
 use tokio::sync::{mpsc, watch};
 
+use super::super::journal::Journal;
 use super::super::process;
-use super::journal::Journal;
 use super::wire::{Carried, Incoming, MAX_MESSAGE, Outgoing, read, too_long};
 use crate::local::{Chunk, Connection, Fence, Local, Stream};
 

@@ -1,4 +1,4 @@
-//! What a server writes to standard error, kept in a file for the person who looks into what is wrong with it.
+//! What a process of skills says beside its answers, kept in a file for the person who looks into what is wrong with it.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,10 +17,10 @@ pub(super) struct Journal {
 
 impl Journal {
     /// One for a new start, in the place of the last one's. Where none can be had, nothing is kept.
-    pub(super) fn open(directory: Option<&Path>, server: &str) -> Self {
+    pub(super) fn open(directory: Option<&Path>, name: &str) -> Self {
         let open = |directory: &Path| {
             std::fs::create_dir_all(directory).ok()?;
-            let path = directory.join(format!("{server}.log"));
+            let path = directory.join(format!("{name}.log"));
             let mut options = File::options();
             options.write(true).create(true).truncate(true).mode(0o600);
             options.open(path).ok()
