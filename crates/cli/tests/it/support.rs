@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A temporary world: `work` is the working directory; `state`, `run` and `config` are the XDG ones.
@@ -77,14 +77,19 @@ impl Dir {
     }
 }
 
-/// Runs a command with `stdin` on standard input, to its end.
-pub(crate) fn finish(command: &mut Command, stdin: &[u8]) -> Output {
-    let mut child = command
+/// Starts a command, with all three streams in the test's hands.
+pub(crate) fn start(command: &mut Command) -> Child {
+    command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .unwrap();
+        .unwrap()
+}
+
+/// Runs a command with `stdin` on standard input, to its end.
+pub(crate) fn finish(command: &mut Command, stdin: &[u8]) -> Output {
+    let mut child = start(command);
     let pid = child.id();
     let mut pipe = child.stdin.take().unwrap();
     let stdin = stdin.to_vec();

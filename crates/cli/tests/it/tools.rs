@@ -241,7 +241,9 @@ fn python_answers_with_text_whatever_happens() {
     assert!(ask("def").contains("SyntaxError"));
     assert!(ask("import os").contains("os"));
     let timed_out = ask("while True: pass");
-    assert!(timed_out.contains("execution timed out after "), "{timed_out}");
+    // Less than was asked for where the program began late.
+    let in_time = ["timed out after 2s", "timed out after 1"];
+    assert!(in_time.iter().any(|told| timed_out.contains(told)), "{timed_out}");
     assert!(ask("import sys; sys.exit(7)").ends_with("[exit code 7]"));
 }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::Value;
 
 use crate::leftovers;
-use crate::support::{Dir, Output, eventually, finish};
+use crate::support::{Dir, Output, eventually, finish, start};
 
 /// How the work is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -410,13 +410,7 @@ impl Call<'_> {
     /// Starts it, as a process group of its own, with all three streams in the test's hands.
     pub(crate) fn start(self) -> Child {
         let mut command = self.command(false);
-        let child = command
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let child = start(command.process_group(0));
         self.world.watch(child.id());
         child
     }

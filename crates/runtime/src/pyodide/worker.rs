@@ -249,7 +249,7 @@ impl End {
     }
 }
 
-/// The memory of a Pyodide that was started once and has run nothing.
+/// What workers start from: made by Pyodides that have run programs of ours alone.
 pub(super) async fn snapshot(installed: &Installed, local: &Arc<Local>) -> Result<Vec<u8>, RunError> {
     let files = [(&installed.guest, GUEST)];
     let made = made(

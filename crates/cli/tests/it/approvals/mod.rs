@@ -7,13 +7,13 @@ mod terminal;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{Output, eventually};
+use crate::support::{Output, eventually, start};
 use crate::world::World;
 
 /// A tool's limit that a person is asked about.
@@ -99,13 +99,7 @@ impl Use {
         let path = workspace.path().to_str().unwrap();
         let mut args = vec!["tool", "run_code", "-", "--json", "--workspace", path];
         args.extend(options);
-        let mut child = world
-            .command(&[], args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = start(&mut world.command(&[], args));
         world.watch(child.id());
         let mut stdin = child.stdin.take().unwrap();
         stdin

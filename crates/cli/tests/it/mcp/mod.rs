@@ -11,10 +11,11 @@ mod workspace;
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout};
 
 use serde_json::{Value, json};
 
+use crate::support::start;
 use crate::world::World;
 
 /// A client that writes what it wants.
@@ -30,13 +31,7 @@ pub(crate) struct Client {
 impl Client {
     /// Starts `ringfence mcp ARGS…`, and says nothing yet.
     pub(crate) fn start(world: &World, args: &[&str]) -> Self {
-        let mut child = world
-            .command(&[], [&["mcp"], args].concat())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = start(&mut world.command(&[], [&["mcp"], args].concat()));
         world.watch(child.id());
         Self {
             stdin: child.stdin.take(),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Asker, ON, Through, answer, question, requests, ringfence, world};
 use crate::approvals::Gateway;
-use crate::support::finish;
+use crate::support::{finish, start};
 
 /// Commands that look like something else, with what a person must be shown of each.
 const HOSTILE: &[(&str, &str)] = &[
@@ -129,12 +129,7 @@ fn errors_and_notices_hide_nothing() {
         world.dir.path("work").join(name),
     );
     let mut command = world.command(&[], ["tool", "host_exec", "-", "--no-engine"]);
-    let mut asker = command
-        .stdin(Stdio::piped())
-        .stderr(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut asker = start(&mut command);
     let arguments = json!({"command": line}).to_string();
     asker
         .stdin

@@ -1,10 +1,11 @@
 //! Threat: other processes, looked into, steered or ended.
 
 use std::io::Read;
-use std::process::{Child, Stdio};
+use std::process::Child;
 
 use super::fence::Fence;
 use super::probe::{Probe, deny, deny_all, probe, program, verdict};
+use crate::support::start;
 
 /// What any user may do to its own processes outside.
 pub(super) const SURFACE: &[Probe] = &[
@@ -96,12 +97,7 @@ fn other_processes_are_not_looked_into() {
 /// A run that has started and waits for its standard input to end.
 fn waiting_run(fence: &Fence) -> Child {
     let mut command = fence.ringfence(&["--stdin", "-", "-c", "print('ready', flush=True); input()"]);
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = start(&mut command);
     let mut ready = [0; 6];
     child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
     assert_eq!(&ready, b"ready\n");

@@ -62,7 +62,6 @@ fn a_program_can_rely_on_its_bridge(world: &World) {
     assert_eq!(held.count(), checks, "{run:#?}");
 }
 
-/// A call's time must be enough for a start, which ends with the call.
 fn a_skill_that_dies_or_hangs_is_started_anew(world: &World) {
     put(&world.dir, "probe.py", PROBE);
     world.dir.write(

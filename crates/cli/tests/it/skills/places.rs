@@ -1,14 +1,14 @@
 //! Where programs have a bridge: the same checks are run in each of these places.
 
 use std::io::Write;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
 use serde_json::json;
 
 use super::{CONFORMANCE, PROBE, put};
 use crate::containers::engines;
 use crate::pyodide::installed;
-use crate::support::finish;
+use crate::support::{finish, start};
 use crate::world::{Mode, Run, World};
 
 /// A place with skills, whose programs have a bridge to them.
@@ -134,12 +134,7 @@ impl Place {
     /// Begins to run another language there.
     pub(super) fn begin_in(&self, language: &str, timeout: &str, code: &str) -> Child {
         let (mut command, stdin) = self.command(language, timeout, code);
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = start(&mut command);
         self.world.watch(child.id());
         child.stdin.take().unwrap().write_all(stdin.as_bytes()).unwrap();
         child
