@@ -9,26 +9,24 @@ F, to be forked, as the launcher has said or will say: a number. Answered the sa
 import _ast
 import _signal
 import builtins
+from itertools import starmap
 
 # What `from __future__ import …` sets in a piece of code holds for those that follow, as at a prompt.
 FUTURES = 0x1FE0000
 
 SIGNALS = _signal.valid_signals()
+set_mask = _signal.pthread_sigmask
+
+# After how many exceptions of handlers within one message a session gives up.
+MAX_INTERRUPTIONS = 10_000
 
 # How many pieces of code are kept to be shown in tracebacks.
 MAX_SOURCES = 1000
 
 
-def hear(descriptor, count):
-    """Waits for the engine. What a signal's handler raises meanwhile belongs to no evaluation."""
-    while True:
-        try:
-            return posix.read(descriptor, count)
-        except OSError:
-            # The channel was closed by the session itself: nobody can reach it any more.
-            posix._exit(1)
-        except BaseException as error:
-            complain(error)
+def keep(results, function, *arguments):
+    """Calls a function whose result is there even if a signal's handler raises when it returns."""
+    results.extend(starmap(function, (arguments,)))
 
 
 def complain(error):
@@ -36,14 +34,6 @@ def complain(error):
         sys.__excepthook__(type(error), error, error.__traceback__)
     except BaseException:
         pass
-
-
-def say(data):
-    try:
-        while data:
-            data = data[posix.write(3, data) :]
-    except OSError:
-        posix._exit(1)
 
 
 def number(data):
@@ -92,25 +82,23 @@ class Lasting(Device):
             bridge.lose_all()
 
 
+def connect_nothing():
+    connect_stdin(posix.open("/dev/null", posix.O_RDONLY))
+
+
 def connect_stdin(descriptor):
     posix.dup2(descriptor, 0)
     posix.close(descriptor)
     sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
 
 
-def receive():
-    """Takes over the descriptor that comes beside one byte on the channel."""
-    import _socket
-
-    channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, 3)
-    try:
-        descriptor = channel.recvmsg(1, _socket.CMSG_SPACE(4), _socket.MSG_CMSG_CLOEXEC)[1][0][2]
-    finally:
-        channel.detach()
-    return int.from_bytes(descriptor[:4], sys.byteorder)
-
-
 class Session:
+    """Does what it is told, one step after the other.
+
+    A signal's handler may raise in here: those of the code are the process's, and with threads of the code's no mask
+    keeps them out. So a step that was left by an exception is taken again, and finds what it has done already.
+    """
+
     def __init__(self, library):
         import linecache
 
@@ -118,13 +106,79 @@ class Session:
 
         self.lines = linecache.cache
         self.process = posix.getpid()
-        self.mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, SIGNALS)
+        self.mask = set_mask(_signal.SIG_BLOCK, SIGNALS)
         self.flags = 0
         self.names = []
         self.device = Lasting(None)
         self.main = type(sys)("__main__")
         self.main.__builtins__ = builtins
         sys.modules["__main__"] = self.main
+        self.channel = []
+        self.late = ()
+        self.begin()
+
+    def begin(self):
+        """Waits for the next message."""
+        self.inbox, self.descriptors, self.message = [], [], b""
+        self.forked, self.outbox, self.written = [], b"", []
+        self.interruptions = 0
+        self.step = self.receive
+
+    def serve(self):
+        while True:
+            try:
+                while True:
+                    try:
+                        self.go_on()
+                    except BaseException as error:
+                        self.late += (error,)
+            except BaseException as error:
+                # A loop may be left where it goes on, which no `try` within it can change.
+                self.late += (error,)
+
+    def go_on(self):
+        late, self.late = self.late, ()
+        self.interruptions += len(late)
+        for error in late:
+            complain(error)
+        if self.interruptions > MAX_INTERRUPTIONS:
+            posix._exit(1)
+        try:
+            self.step()
+        except OSError as error:
+            # What the kernel says has a number: the channel or a stream cannot be used any more.
+            if error.errno is not None:
+                posix._exit(1)
+            raise
+
+    def receive(self):
+        """Takes a message, and the descriptors behind it."""
+        while True:
+            have = sum(map(len, self.inbox))
+            # Each part has a byte or more.
+            wanted = 4 if have < 4 else 4 + number(b"".join(self.inbox[:4])[:4])
+            if have == wanted > 4:
+                break
+            keep(self.inbox, posix.read, 3, min(wanted - have, 1 << 20))
+            if not self.inbox[-1]:
+                posix._exit(0)
+        message = b"".join(self.inbox)[4:]
+        if message[:1] == b"F":
+            self.message = message[1:]
+            self.step = self.fork
+            return
+        while len(self.descriptors) < (message[9] & 1) + (message[9] >> 1):
+            self.receive_descriptor()
+        self.message = message[1:]
+        self.step = self.evaluate
+
+    def receive_descriptor(self):
+        """Takes one that comes beside one byte."""
+        import _socket
+
+        if not self.channel:
+            keep(self.channel, _socket.socket, _socket.AF_UNIX, _socket.SOCK_STREAM, 0, 3)
+        keep(self.descriptors, self.channel[0].recvmsg, 1, _socket.CMSG_SPACE(4), _socket.MSG_CMSG_CLOEXEC)
 
     def file_name(self, name, code, evaluation):
         """A name of its own for each piece, so that functions of earlier ones keep their lines in tracebacks."""
@@ -167,33 +221,55 @@ class Session:
             show_exception(type(error), error, trace, file, code)
             return (130 if isinstance(error, KeyboardInterrupt) else 1), None
 
-    def evaluate(self, message):
-        evaluation, wanted = message[:4], number(message[4:8])
-        stdin, bridge = message[8] & 1, message[8] & 2
-        name, code, arguments, variables = parse_job(message[9:])
-        status, text = 1, None
+    def evaluate(self):
+        self.step = self.conclude
+        # Whatever comes now, there is an answer.
+        self.result = 1, None
         try:
-            if stdin:
-                connect_stdin(receive())
-            if bridge:
-                self.device._begin(receive())
-                # Who has a variable of that name keeps it.
-                self.main.__dict__.setdefault("device", self.device)
-            set_variables(variables)
-            sys.argv[:] = [name, *arguments]
-            self.let_signals_in()
-            status, text = self.attempt(code, self.file_name(name, code, number(evaluation)))
+            code, file = self.prepare()
+            self.result = self.attempt(code, file)
         except BaseException as error:
+            self.late += (error,)
+        # From here on signals wait for the next evaluation. A handler's turn is after a call, at a function's beginning
+        # and where a loop goes on: until they wait, there is none of these outside of a `try`.
+        try:
+            self.mask = set_mask(_signal.SIG_BLOCK, ())
+        except BaseException as error:
+            self.late += (error,)
+        try:
+            self.mask = set_mask(_signal.SIG_BLOCK, SIGNALS)
+        except BaseException as error:
+            self.late += (error,)
+
+    def prepare(self):
+        numbers = [int.from_bytes(told[1][0][2][:4], sys.byteorder) for told in self.descriptors]
+        if self.message[8] & 1:
+            connect_stdin(numbers.pop(0))
+        if self.message[8] & 2:
+            self.device._begin(numbers.pop(0))
+            # Who has a variable of that name keeps it.
+            self.main.__dict__.setdefault("device", self.device)
+        name, code, arguments, variables = parse_job(self.message[9:])
+        set_variables(variables)
+        sys.argv[:] = [name, *arguments]
+        file = self.file_name(name, code, number(self.message[:4]))
+        try:
+            set_mask(_signal.SIG_SETMASK, self.mask)
+        except BaseException as error:
+            # What the handlers of those that have waited raise is no part of this evaluation.
             complain(error)
-        self.hold_signals()
+        return code, file
+
+    def conclude(self):
+        status, text = self.result
         if posix.getpid() != self.process:
             # A child that the code forked, and that came back here: the session is its parent's.
             finish(status)
         self.end_bridge()
         flush()
-        if stdin:
-            connect_stdin(posix.open("/dev/null", posix.O_RDONLY))
-        self.answer(evaluation, status, text, wanted)
+        if self.message[8] & 1:
+            connect_nothing()
+        self.answer(status, text, number(self.message[4:8]))
 
     def end_bridge(self):
         try:
@@ -201,44 +277,32 @@ class Session:
         except BaseException as error:
             complain(error)
 
-    def let_signals_in(self):
-        """What the handlers of those that have waited raise is no part of this evaluation."""
-        try:
-            _signal.pthread_sigmask(_signal.SIG_SETMASK, self.mask)
-        except BaseException as error:
-            complain(error)
-
-    def hold_signals(self):
-        """Lets signals wait for the next evaluation: a handler that raises would tear a message apart."""
-        mask = None
-        while True:
-            try:
-                if mask is None:
-                    mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
-                _signal.pthread_sigmask(_signal.SIG_BLOCK, SIGNALS)
-                break
-            except BaseException as error:
-                complain(error)
-        self.mask = mask
-
-    def answer(self, evaluation, status, text, wanted):
-        head = evaluation + bytes([status])
+    def answer(self, status, text, wanted):
+        head = self.message[:4] + bytes([status])
         if text is None:
-            return say(head + b"\xff" * 8 + bytes(4))
-        data = str.encode(text, "utf-8", "backslashreplace")
-        cut = data[:wanted].decode("utf-8", "ignore").encode()
-        say(head + len(data).to_bytes(8, "little") + len(cut).to_bytes(4, "little") + cut)
+            self.outbox = head + b"\xff" * 8 + bytes(4)
+        else:
+            data = str.encode(text, "utf-8", "backslashreplace")
+            cut = data[:wanted].decode("utf-8", "ignore").encode()
+            self.outbox = head + len(data).to_bytes(8, "little") + len(cut).to_bytes(4, "little") + cut
+        self.step = self.send
 
+    def send(self):
+        while sum(self.written) < len(self.outbox):
+            keep(self.written, posix.write, 3, self.outbox[sum(self.written) :])
+        self.begin()
 
-    def fork(self, number):
+    def fork(self):
         """Lets the launcher make a fork."""
-        # What is not written yet would be written twice.
-        flush()
-        status = self.library.ringfence_fork()
-        if status == 3:
+        if not self.forked:
+            # What is not written yet would be written twice.
+            flush()
+            keep(self.forked, self.library.ringfence_fork)
+        if self.forked[0] == 3:
             self.process = posix.getpid()
-            return
-        self.answer(number, -status & 0xFF, None, 0)
+            self.begin()
+        else:
+            self.answer(-self.forked[0] & 0xFF, None, 0)
 
 
 def flush():
@@ -251,15 +315,7 @@ def flush():
 
 def serve_session(library):
     posix.set_inheritable(3, False)
-    session = Session(library)
-    while True:
-        message = read_exactly(number(read_exactly(4, hear)), hear)
-        try:
-            if message[:1] == b"E":
-                session.evaluate(message[1:])
-            elif message[:1] == b"F":
-                session.fork(message[1:5])
-        except BaseException as error:
-            complain(error)
+    connect_nothing()
+    Session(library).serve()
 
 

@@ -2,12 +2,13 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::containers::{Engine, engines};
 use crate::network::{OPEN, Server};
-use crate::support::{Dir, Output, eventually_none, finish};
+use crate::support::{Dir, Output, eventually_none, finish, none_within};
 use crate::world::World;
 
 /// An engine of ours, and a container engine.
@@ -91,6 +92,14 @@ impl Place {
         Following { child, output }
     }
 
+    /// Waits until a sandbox has ended; nothing may be left of it then.
+    #[track_caller]
+    fn gone(&self, name: &str) {
+        let state = || Some(self.state(name)).filter(|state| !state.starts_with("destroyed"));
+        none_within(Duration::from_secs(60), name, || state().into_iter().collect());
+        assert_eq!(self.there(name), Vec::<String>::new());
+    }
+
     /// The names of the containers with this one's name in the container engine.
     fn there(&self, name: &str) -> Vec<String> {
         let filter = format!("name={name}");
@@ -162,12 +171,12 @@ fn a_sandbox_is_made_used_watched_and_removed() {
 fn a_sandbox_ends_when_its_time_is_up() {
     for place in places() {
         let name = place.create(&["--max-duration", "2s"]);
-        eventually_none("the sandbox", || place.there(&name));
+        place.gone(&name);
         assert_eq!(place.state(&name), "destroyed (its time was up)");
         let spent = place.create(&[]);
         let output = place.sandbox(&["run", &spent, "--timeout", "300ms", "--", "sleep", "600"]);
         assert_eq!(output.status, 124, "{output:?}");
-        eventually_none("the sandbox", || place.there(&spent));
+        place.gone(&spent);
     }
 }
 
