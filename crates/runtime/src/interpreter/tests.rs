@@ -281,13 +281,13 @@ fn a_hanging_python_is_killed_with_what_it_started() {
         ),
         "{error:?}"
     );
-    assert!(started.elapsed() < Duration::from_secs(20));
+    assert!(started.elapsed() < Duration::from_secs(60));
     let pid = fs::read_to_string(dir.path("pid")).unwrap();
     // It dies a moment after the signal, and nobody may have reaped it yet.
     let runs =
         || fs::read_to_string(format!("/proc/{}/stat", pid.trim())).is_ok_and(|stat| !stat.contains(") Z"));
     while runs() {
-        assert!(started.elapsed() < Duration::from_secs(20), "it still runs");
+        assert!(started.elapsed() < Duration::from_secs(60), "it still runs");
         std::thread::yield_now();
     }
 }

@@ -42,7 +42,7 @@ impl Gateway {
     /// Connects to a world's engine; its greeting has been read.
     pub(crate) fn of(world: &World) -> Self {
         let stream = UnixStream::connect(world.dir.path("run/ringfence/gateway.sock")).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut gateway = Self {
             reader: BufReader::new(stream),
         };

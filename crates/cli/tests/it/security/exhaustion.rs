@@ -1,7 +1,5 @@
 //! Threat: a guest that uses up the machine.
 
-use std::time::{Duration, Instant};
-
 use super::fence::Fence;
 use super::probe::{deny, probe};
 
@@ -36,7 +34,6 @@ fn processes_are_counted() {
 fn a_fork_bomb_ends_with_its_run() {
     let Some(fence) = Fence::root() else { return };
     let mark = format!("{}-{}", std::process::id(), line!());
-    let started = Instant::now();
     for (language, bomb) in [
         ("bash", "bomb() { bomb | bomb & }; bomb; while :; do :; done"),
         (
@@ -50,7 +47,6 @@ fn a_fork_bomb_ends_with_its_run() {
         assert_eq!(output.status, 124, "{output:?}");
         assert_eq!(processes_with(&mark), [0; 0]);
     }
-    assert!(started.elapsed() < Duration::from_secs(10));
 }
 
 /// Processes of this machine that have a text in their environment.

@@ -36,7 +36,6 @@ fn deep_and_closed_directories_are_removed() {
         );
         let result = fence.result(&[], &code);
         assert_eq!(result["stdout"], "done\n", "{result:#}");
-        assert!(result["duration"].as_f64().unwrap() < 15.0, "{result:#}");
         let look = "import os\nprint([name for name in os.listdir('/tmp') if 'ringfence' in name])";
         assert_eq!(fence.outside(look, &[]).ok(), "[]\n", "user {user}");
     }
@@ -59,5 +58,5 @@ fn the_disk_has_an_end_in_the_depth_too() {
     let result = fence.result(&["--timeout", "20s"], &format!("{DIVE}{fill}"));
     assert_ne!(result["exit_code"], 0, "{result:#}");
     assert_eq!(result["stdout"], "", "{result:#}");
-    assert!(result["duration"].as_f64().unwrap() < 22.0, "{result:#}");
+    assert_ne!(result["meta"]["outcome"], "timed_out", "{result:#}");
 }
