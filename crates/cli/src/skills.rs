@@ -18,8 +18,7 @@ use crate::config::schema;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::{high, kernel, local};
-use person::Ears;
-pub(crate) use person::{Person, attended};
+pub(crate) use person::{Ears, Person, attended};
 
 /// What calls from the command line are recorded with, and asked about.
 pub(crate) struct Keeper {

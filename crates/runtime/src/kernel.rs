@@ -157,10 +157,27 @@ pub struct Attention {
     pub cancelled: Option<watch::Receiver<bool>>,
     /// Where output goes while a program runs.
     pub output: Option<mpsc::Sender<Chunk>>,
-    /// Where questions go that the invocation raises, if the caller has a person who can be asked.
-    pub questions: Option<mpsc::Sender<Asked>>,
+    /// Where questions go that the invocation raises, if the caller has a person.
+    pub questions: Option<Questions>,
     /// Where it goes what a person shall know of the invocation.
     pub notices: Option<mpsc::Sender<String>>,
+}
+
+/// Where questions go that an invocation raises.
+#[derive(Debug)]
+pub enum Questions {
+    /// To a person who answers them there.
+    Answered(mpsc::Sender<Asked>),
+    /// To a person who is told of them, and may answer elsewhere: what asks only if somebody is there does not ask.
+    Told(mpsc::Sender<Asked>),
+}
+
+impl Questions {
+    const fn sender(&self) -> &mpsc::Sender<Asked> {
+        match self {
+            Self::Answered(sender) | Self::Told(sender) => sender,
+        }
+    }
 }
 
 /// The single enforcement point.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ringfence_policy::Scope;
 use ringfence_runtime::kernel::{
-    Answer, Attention, Caller, Definition, ErrorKind, Kernel, Surface, ToolError,
+    Answer, Attention, Caller, Definition, ErrorKind, Kernel, Questions, Surface, ToolError,
 };
 use ringfence_runtime::local::Warmth;
 use serde_json::{Value, json};
@@ -17,6 +17,7 @@ use crate::backend::{Nearby, NearbyContainers, NearbyPyodide, Spare};
 use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::exit::{self, Failure};
+use crate::skills::{Ears, Person, attended};
 use crate::ui::{Tone, Ui};
 use crate::{container, high, kernel, local, pyodide, skills};
 
@@ -62,7 +63,9 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let result = runtime.block_on(invoke(&kernel, &caller, name, arguments));
+    let (ears, person) = Person::new();
+    let invoking = invoke((&kernel, &caller), ears, name, arguments);
+    let result = runtime.block_on(attended(Some(person), context.ui, invoking));
     drop(kernel);
     runtime.block_on(async {
         containers.own.close().await;
@@ -95,10 +98,17 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
     }
 }
 
-async fn invoke(kernel: &Kernel, caller: &Caller, name: &str, arguments: Value) -> Result<Answer, ToolError> {
+async fn invoke(
+    (kernel, caller): (&Kernel, &Caller),
+    ears: Ears,
+    name: &str,
+    arguments: Value,
+) -> Result<Answer, ToolError> {
     let (cancel, cancelled) = watch::channel(false);
     let attention = Attention {
         cancelled: Some(cancelled),
+        questions: Some(Questions::Told(ears.questions)),
+        notices: Some(ears.notices),
         ..Attention::default()
     };
     let invoking = kernel.invoke(caller, name, arguments, attention);

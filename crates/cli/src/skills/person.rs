@@ -43,7 +43,13 @@ impl Person {
                 biased;
                 Some(asked) = self.questions.recv() => ui.note(&question(&asked)),
                 Some(notice) = self.notices.recv() => ui.note(&notice),
-                done = &mut doing => return done,
+                done = &mut doing => {
+                    // What came up last.
+                    while let Ok(notice) = self.notices.try_recv() {
+                        ui.note(&notice);
+                    }
+                    return done;
+                }
             }
         }
     }

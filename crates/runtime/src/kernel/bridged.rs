@@ -2,7 +2,7 @@
 
 use ringfence_policy::{ExecutionResult, Language, RuntimeKind};
 
-use super::{Call, ErrorKind, ToolError};
+use super::{Call, ErrorKind, Questions, ToolError};
 use crate::backend;
 use crate::execute::Order;
 use crate::local::Connection;
@@ -31,7 +31,7 @@ impl Call<'_> {
             audit: self.kernel.audit.as_ref(),
             redactor: &self.kernel.rules.redactor,
             approvals: self.kernel.approvals.as_ref(),
-            questions: self.questions.as_ref(),
+            questions: self.questions.as_ref().map(Questions::sender),
             notices: self.notices.as_ref(),
         };
         Gatekeeper::new(skills, visitor)

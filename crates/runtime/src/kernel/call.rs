@@ -12,8 +12,9 @@ use tokio::sync::{mpsc, watch};
 
 use super::room::{Room, within};
 use super::sandbox;
-use super::{Allowance, Approvals, Caller, ErrorKind, Extension, Overtime, Parts, Recording, ToolError};
-use crate::approval;
+use super::{
+    Allowance, Approvals, Caller, ErrorKind, Extension, Overtime, Parts, Questions, Recording, ToolError,
+};
 use crate::backend;
 use crate::container::Flavor;
 use crate::container::keepalive::Wanted;
@@ -45,7 +46,7 @@ pub struct Call<'a> {
     pub(super) cancelled: Option<watch::Receiver<bool>>,
     pub(super) overtime: &'a Overtime,
     pub(super) output: Option<mpsc::Sender<Chunk>>,
-    pub(super) questions: Option<mpsc::Sender<approval::Asked>>,
+    pub(super) questions: Option<Questions>,
     pub(super) notices: Option<mpsc::Sender<String>>,
 }
 

@@ -7,7 +7,7 @@ use ringfence_policy::{ExecutionResult, Outcome, Timeout};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::{Allowance, Call, Extension, taken_back};
+use super::{Allowance, Call, Extension, Questions, taken_back};
 use crate::approval::{Chat, Decision, Kind, Question, Service};
 use crate::audit::Arguments;
 use crate::local;
@@ -100,8 +100,8 @@ impl Overtime {
         let approvals = call.kernel.approvals.as_ref().ok_or(NOBODY)?;
         let failed = |error: crate::approval::Error| format!("nobody could be asked to extend it: {error}");
         let Approvals { service, chat } = approvals;
-        let questions = call.questions.as_ref();
-        if questions.is_none() && !service.is_heard(chat).await.map_err(failed)? {
+        let is_answered = matches!(call.questions, Some(Questions::Answered(_)));
+        if !is_answered && !service.is_heard(chat).await.map_err(failed)? {
             return Err(NOBODY.to_owned());
         }
         let Allowance { limit, hard, .. } = self.allowance;
@@ -120,6 +120,7 @@ impl Overtime {
             chat: chat.clone(),
             patience,
         };
+        let questions = call.questions.as_ref().map(Questions::sender);
         match service.ask_with(question, questions).await.map_err(failed)? {
             Decision::Approved { by } => Ok(by),
             Decision::Rejected { by } => Err(format!("{by} was asked to extend it and said no")),

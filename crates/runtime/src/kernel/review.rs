@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ringfence_policy::cascade::{Decision, Stage};
 
-use super::{Approvals, Call, ErrorKind, ToolError, taken_back};
+use super::{Approvals, Call, ErrorKind, Questions, ToolError, taken_back};
 use crate::approval::{self, Kind, Lasting, Place, Question};
 use crate::egress::AttemptLog;
 use crate::host::{HostSettings, Named, Risk, may_last};
@@ -107,8 +107,9 @@ impl Call<'_> {
             chat: chat.clone(),
             patience: host.patience,
         };
+        let questions = self.questions.as_ref().map(Questions::sender);
         let asked = tokio::select! {
-            asked = service.ask_with(question, self.questions.as_ref()) => asked,
+            asked = service.ask_with(question, questions) => asked,
             () = taken_back(self.cancelled.clone()) => return Err(ToolError::cancelled()),
         };
         asked.map_err(|error| {

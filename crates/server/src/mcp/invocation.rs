@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use ringfence_runtime::approval::Asked;
 use ringfence_runtime::audit::Digest;
-use ringfence_runtime::kernel::{Answer, Attention, Caller, ErrorKind, Kernel, ToolError};
+use ringfence_runtime::kernel::{Answer, Attention, Caller, ErrorKind, Kernel, Questions, ToolError};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -93,7 +93,7 @@ impl Invocation {
         let attention = Attention {
             cancelled: Some(cancelled),
             output: client.listens.then_some(output),
-            questions: client.answers.then_some(asking),
+            questions: client.answers.then_some(Questions::Answered(asking)),
             notices: Some(telling),
         };
         let invocation = Self {

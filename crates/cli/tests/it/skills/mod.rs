@@ -307,8 +307,26 @@ fn tools_find_functions_and_code_calls_them() {
     assert!(audit.contains("\"tool\":\"device.Probe.add\""), "{audit}");
 }
 
+/// Asks a person about one call of a program, and tells them of another.
+const TOLD: &str = "device.Probe.count(); print(device.Probe.add(41))";
+
 #[test]
 fn a_person_decides_about_a_call() {
+    decided(
+        &["run", "--skills", "skills", "--timeout", "60s", "-c", TOLD],
+        "42\n",
+    );
+}
+
+#[test]
+fn a_person_decides_about_a_call_of_a_tools_program() {
+    let code = json!({"code": TOLD, "timeout": 60}).to_string();
+    decided(&["tool", "run_python_code", &code, "--no-engine"], "42\n");
+}
+
+/// What a command tells the person who waits for it, and prints once they have said yes.
+#[track_caller]
+fn decided(command: &[&str], expected: &str) {
     let world = World::here();
     put(&world.dir, "probe.py", PROBE);
     put(
@@ -316,9 +334,11 @@ fn a_person_decides_about_a_call() {
         "probe.toml",
         "[policy]\n'Probe.add' = 'ask'\n'Probe.count' = 'notify'\n",
     );
+    let path = world.dir.path("work/skills");
+    let config = format!("[skills]\npath = '{}'\n", path.display());
+    world.dir.write("config/ringfence/ringfence.toml", config);
     let running = world
-        .command(&[], ["run", "--skills", "skills", "--timeout", "60s", "-c"])
-        .arg("device.Probe.count(); print(device.Probe.add(41))")
+        .command(&[], command)
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
         .spawn()
@@ -337,7 +357,8 @@ fn a_person_decides_about_a_call() {
     });
     finish(&mut world.command(&[], ["approvals", "approve", &id]), b"").ok();
     let output = running.wait_with_output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "42\n");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(stdout.starts_with(expected), "{output:?}");
     let told = format!(
         "note: local calls Probe.count: {{}}\nnote: Probe.add {{ \"a\": 41 }} waits for your answer: \
          `ringfence approvals approve {id}`, or `ringfence approvals deny {id}`\n"
