@@ -9,6 +9,7 @@ import collections.abc
 import dataclasses
 import datetime
 import enum
+import importlib.machinery
 import inspect
 import linecache
 import os
@@ -188,7 +189,7 @@ MAX_SHOWN, MAX_DOC = 200, 1500
 def shown(hint):
     """A type as a program's author knows it: its module is none of theirs."""
     text = hint if isinstance(hint, str) else inspect.formatannotation(hint)
-    text = re.sub(rf"\b({re.escape(MODULE)}|typing)\.", "", text)
+    text = re.sub(rf"\b({OWN}|typing)\.", "", text)
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
 
 
@@ -273,13 +274,41 @@ def is_skill(name, thing, module):
     return not (issubclass(thing, (BaseException, enum.Enum, tuple, dict)) or dataclasses.is_dataclass(thing))
 
 
+class Beside:
+    """Finds the modules that lie beside the file, of which the host has sent the texts."""
+
+    def __init__(self, texts):
+        self.texts = texts
+
+    def names(self):
+        return [file.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for file in self.texts]
+
+    def find_spec(self, name, path=None, target=None):
+        place = name.replace(".", "/")
+        for file, is_package in ((f"{place}/__init__.py", True), (f"{place}.py", False)):
+            if file in self.texts:
+                return importlib.machinery.ModuleSpec(name, self, origin=file, is_package=is_package)
+        return None
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        file = module.__spec__.origin
+        run(module, file, self.texts[file])
+
+
+def run(module, file, code):
+    module.__file__ = file
+    linecache.cache[file] = (len(code), None, code.splitlines(True), file)
+    exec(compile(code, file, "exec", dont_inherit=True), module.__dict__)
+
+
 def load(file, code):
     """The functions that a file offers, and why others are left out."""
     module = types.ModuleType(MODULE)
-    module.__file__ = file
     sys.modules[module.__name__] = module
-    linecache.cache[file] = (len(code), None, code.splitlines(True), file)
-    exec(compile(code, file, "exec", dont_inherit=True), module.__dict__)
+    run(module, file, code)
     functions, left_out = {}, []
     for skill, thing in list(vars(module).items()):
         if not is_skill(skill, thing, module):
@@ -315,7 +344,7 @@ def told(error):
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error}"
     words = traceback.format_exception_only(type(error), error)
-    return "".join(words).strip().removeprefix(MODULE + ".")
+    return re.sub(rf"^({OWN})\.", "", "".join(words).strip())
 
 
 def fault(error):
@@ -432,12 +461,17 @@ def first(channel):
 
 
 def main(channel):
-    global MODULE
+    global MODULE, OWN
     message = first(channel)
     server = Server(channel, {})
     try:
         # A file may have the name of a module of Python's library.
         MODULE = "skills." + message["data"]["file"].removesuffix(".py")
+        beside = Beside(message["data"]["beside"])
+        # The names of modules that say nothing to a program's author, the longest first.
+        OWN = "|".join(map(re.escape, sorted([MODULE, *beside.names()], key=len, reverse=True)))
+        # Behind Python's own modules: what lies beside the skills may be written by one of them.
+        sys.meta_path.append(beside)
         server.functions, left_out = load(message["data"]["file"], message["data"]["code"])
     except BaseException as error:
         journal(error)

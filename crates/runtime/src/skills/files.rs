@@ -1,5 +1,6 @@
 //! Skills in Python: the files of a directory, each served by a fenced process of its own.
 
+mod beside;
 mod host;
 mod manifest;
 mod stamp;
@@ -20,6 +21,7 @@ use super::journal::Journal;
 use super::{Asked, Fault, Function, Offer, Skill};
 use crate::exposure::Hidden;
 use crate::local::{Fence, Local};
+use beside::Beside;
 use host::{Called, Coming, Host, Place};
 use manifest::Manifest;
 use stamp::Stamp;
@@ -85,8 +87,8 @@ struct Unloaded {
 /// The files of a directory of skills.
 struct Found {
     files: Vec<(String, Stamp)>,
-    /// What is told of those that are none because of their names.
-    misnamed: Option<String>,
+    /// What is told of those that are none because of their names, and of modules that cannot be imported.
+    problems: Vec<String>,
 }
 
 impl Served {
@@ -120,12 +122,12 @@ impl SkillFiles {
 
     /// What serves each file at this moment, once that is up.
     async fn hosts(&self) -> Result<Vec<Result<Arc<Host>, String>>, String> {
-        let Found { files, misnamed } = self.files()?;
+        let Found { files, problems } = self.files()?;
         self.keep_only(&files);
         let started = files.iter().map(|(file, stamp)| self.ensure(file, stamp));
         let started: Vec<Started> = started.collect();
         let hosts = futures_util::future::join_all(started.into_iter().map(up)).await;
-        Ok(hosts.into_iter().chain(misnamed.map(Err)).collect())
+        Ok(hosts.into_iter().chain(problems.into_iter().map(Err)).collect())
     }
 
     /// What lies in the directory at this moment.
@@ -134,9 +136,10 @@ impl SkillFiles {
         let entries = std::fs::read_dir(&self.directory).map_err(unreadable)?;
         let mut names: Vec<String> = entries
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-            .filter(|name| name.ends_with(".py") && !name.starts_with(['_', '.']))
             .collect();
         names.sort();
+        let beside = Arc::new(Beside::of(&self.directory, &names));
+        names.retain(|name| name.ends_with(".py") && !name.starts_with(['_', '.']));
         let misnamed = names.extract_if(.., |name| !is_skill_file(name)).min();
         let misnamed =
             misnamed.map(|name| format!("{name}: a file of skills has a name of letters, digits and _"));
@@ -147,12 +150,12 @@ impl SkillFiles {
             ));
         }
         let stamped = names.into_iter().map(|name| {
-            let stamp = Stamp::of(&self.directory, &name);
+            let stamp = Stamp::of(&self.directory, &name, &beside);
             (name, stamp)
         });
         Ok(Found {
             files: stamped.collect(),
-            misnamed,
+            problems: misnamed.into_iter().chain(beside.problems.clone()).collect(),
         })
     }
 
@@ -170,7 +173,7 @@ impl SkillFiles {
         {
             return served.started.clone();
         }
-        let started = self.start(file).unwrap_or_else(|why| {
+        let started = self.start(file, &stamp.beside).unwrap_or_else(|why| {
             let until = Instant::now();
             watch::channel(Some(Err(Unloaded { why, until }))).1
         });
@@ -182,18 +185,19 @@ impl SkillFiles {
         started
     }
 
-    fn start(&self, file: &str) -> Result<Started, String> {
+    fn start(&self, file: &str, beside: &Beside) -> Result<Started, String> {
         let told = |why: String| format!("{file}: {why}");
         let manifest = Manifest::read(&self.directory, file).map_err(told)?;
-        let mounts = manifest.mounts(&self.directory, &self.hidden).map_err(told)?;
+        let mounts = manifest
+            .mounts((&self.directory, file), &self.hidden)
+            .map_err(told)?;
         let network = manifest.network(&self.limits.private_networks).map_err(told)?;
         let path = self.directory.join(file);
         let code =
             text::of(&path, MAX_LENGTH).map_err(|error| told(format!("it cannot be read: {error}")))?;
         let name = file.strip_suffix(".py").unwrap_or(file);
         let place = Place {
-            file,
-            code,
+            begin: host::begin(file, &code, beside).map_err(told)?,
             journal: Journal::open(self.limits.journals.as_deref(), name),
             mounts,
             network,

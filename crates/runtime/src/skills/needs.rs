@@ -6,18 +6,40 @@ use ringfence_policy::{Cidr, EgressPolicy, HostPattern, Mount, Network};
 
 use crate::exposure::Hidden;
 
-/// Paths of the host that it sees, resolved. What is not absolute lies below `base`.
-pub(super) fn mounts(texts: &[String], base: &Path, hidden: &Hidden) -> Result<Vec<Mount>, String> {
+/// Paths of the host that it sees, resolved. What is not absolute lies below `base`. `place` is where they were written down.
+pub(super) fn mounts(
+    texts: &[String],
+    (base, place): (&Path, &str),
+    hidden: &Hidden,
+) -> Result<Vec<Mount>, String> {
     let mount = |text: &String| {
-        let mut mount: Mount = text.parse().map_err(|error| format!("{error}"))?;
+        let mut mount: Mount = text
+            .parse()
+            .map_err(|error| format!("`mounts` of {place}: {error}"))?;
         let host = base.join(&mount.host);
-        mount.host = resolved(&host).map_err(|error| format!("`{text}`: {error}"))?;
+        mount.host = resolved(&host).map_err(|error| absent((text, place), &mount.host, &error))?;
         hidden
             .check(&mount.host)
             .map_err(|why| format!("refusing to show `{text}`: {why}"))?;
         Ok(mount)
     };
     texts.iter().map(mount).collect()
+}
+
+/// Why a path cannot be shown, by the words in which it was asked for: programs are told of it, too.
+fn absent((text, place): (&str, &str), path: &Path, error: &std::io::Error) -> String {
+    if error.kind() != std::io::ErrorKind::NotFound {
+        return format!("`{text}`, which `mounts` of {place} asks for, cannot be shown: {error}");
+    }
+    let below = if path.is_relative() {
+        " in the directory of skills"
+    } else {
+        ""
+    };
+    format!(
+        "there is no `{}`{below}, and `mounts` of {place} asks for it (`{text}`): make this directory, or take it out of {place}",
+        path.display()
+    )
 }
 
 /// The network of one that may reach these hosts: no network without any.
@@ -48,7 +70,7 @@ mod tests {
             std::fs::create_dir(real.join(name)).unwrap();
         }
         let hidden = Hidden::new([(real.join("state"), "state")]);
-        let mounts = |text: &str| mounts(&[text.to_owned()], &real, &hidden);
+        let mounts = |text: &str| mounts(&[text.to_owned()], (&real, "a.toml"), &hidden);
         assert_eq!(mounts("data:/data:rw").unwrap()[0].host, real.join("data"));
         for text in [
             "state:/state",
@@ -59,5 +81,28 @@ mod tests {
         ] {
             assert!(mounts(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_not_there_is_told_with_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        let check = |text: &str, expected: &str| {
+            let told = mounts(&[text.to_owned()], (dir.path(), "a.toml"), &Hidden::new([])).unwrap_err();
+            assert_eq!(told, expected);
+        };
+        check(
+            "data:/data:rw",
+            "there is no `data` in the directory of skills, and `mounts` of a.toml asks for it (`data:/data:rw`): make this \
+             directory, or take it out of a.toml",
+        );
+        check(
+            "/none/such:/x",
+            "there is no `/none/such`, and `mounts` of a.toml asks for it (`/none/such:/x`): make this directory, or take it \
+             out of a.toml",
+        );
+        let beyond =
+            "`file/x:/x`, which `mounts` of a.toml asks for, cannot be shown: Not a directory (os error 20)";
+        check("file/x:/x", beyond);
     }
 }

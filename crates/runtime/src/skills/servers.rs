@@ -232,7 +232,7 @@ impl Surroundings {
         Ok(Start {
             command: process.command.clone(),
             env: process.env.clone(),
-            mounts: needs::mounts(&process.mounts, Path::new("/"), &self.hidden)?,
+            mounts: needs::mounts(&process.mounts, (Path::new("/"), "its entry"), &self.hidden)?,
             network: needs::network(process.hosts.clone(), &self.private_networks),
             memory: process.memory,
             fence: process.fence,

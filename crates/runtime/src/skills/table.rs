@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Function, Offer, Policy, Rules, Skill};
 
 /// Functions of all skills together. With their documentation they fit into one line of a bridge.
-const MAX_FUNCTIONS: usize = 256;
+const MAX_FUNCTIONS: usize = 1024;
 /// How long that may be.
 const MAX_CATALOGUE: usize = 768 * 1024;
 /// How many functions a search gives.
@@ -58,21 +58,42 @@ impl Table {
         let mut length = 0;
         for (skill, offer) in offers {
             table.problems.extend(offer.problems);
-            for function in offer.functions {
-                let path = function.path();
-                if !rules.allows(scope, path) {
+            let mut functions = offer.functions;
+            functions.retain(|function| rules.allows(scope, function.path()));
+            for own in functions.chunk_by(|one, next| one.skill() == next.skill()) {
+                let of_own: usize = own
+                    .iter()
+                    .map(|function| function.entry().to_string().len())
+                    .sum();
+                if let Err(why) = table.has_room(own.len(), length + of_own) {
+                    let name = own.first().map_or("", |function| function.skill());
+                    table.problems.push(format!("`{name}` is left out: {why}"));
                     continue;
                 }
-                length += function.entry().to_string().len();
-                if table.entries.len() >= MAX_FUNCTIONS || length > MAX_CATALOGUE {
-                    let told = format!("`{path}` and what follows: there are too many functions");
-                    table.problems.push(told);
-                    return table;
-                }
-                table.add(skill, function, rules);
+                length += of_own;
+                own.iter()
+                    .for_each(|function| table.add(skill, Arc::clone(function), rules));
             }
         }
         table
+    }
+
+    /// Whether a skill of so many functions fits in, with which the catalogue has this length.
+    fn has_room(&self, functions: usize, length: usize) -> Result<(), String> {
+        let all = self.entries.len() + functions;
+        if all > MAX_FUNCTIONS {
+            return Err(format!(
+                "with its {functions} functions there would be {all}, and {MAX_FUNCTIONS} is the limit of all skills together; \
+                 `skills.allow` can name those that are needed"
+            ));
+        }
+        match length > MAX_CATALOGUE {
+            true => Err(format!(
+                "with its {functions} functions the documentation of all skills would have {length} bytes, and \
+                 {MAX_CATALOGUE} is the limit; `skills.allow` can name those that are needed"
+            )),
+            false => Ok(()),
+        }
     }
 
     fn add(&mut self, skill: &Arc<dyn Skill>, function: Arc<Function>, rules: &Rules) {
@@ -192,4 +213,66 @@ fn score(function: &Function, words: &[String]) -> usize {
         hits.map(|(_, weight)| weight).sum::<usize>()
     };
     words.iter().map(of_word).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Map;
+
+    use super::super::function::tests::find;
+    use super::super::{Asked, Fault};
+    use super::*;
+
+    /// Offers so many functions of each skill.
+    #[derive(Debug)]
+    struct Many(Vec<(&'static str, usize)>);
+
+    impl Skill for Many {
+        fn offer(&self) -> Asked<'_, Offer> {
+            let paths = self.0.iter();
+            let paths = paths.flat_map(|(skill, count)| (0..*count).map(move |at| format!("{skill}.f{at}")));
+            let functions = paths.map(|path| Arc::new(find(&path, Policy::Allow)));
+            let functions = functions.collect();
+            Box::pin(std::future::ready(Offer {
+                functions,
+                problems: Vec::new(),
+            }))
+        }
+
+        fn call<'a>(&'a self, _: &'a Function, _: Map<String, Value>) -> Asked<'a, Result<Value, Fault>> {
+            Box::pin(std::future::ready(Ok(Value::Null)))
+        }
+    }
+
+    async fn table(skills: &[(&'static str, usize)], allowed: &[&str]) -> Table {
+        let skill = Arc::new(Many(skills.to_vec()));
+        let offer = skill.offer().await;
+        let rules = Rules {
+            others: allowed.iter().map(|text| text.parse().unwrap()).collect(),
+            ..Rules::of_tests()
+        };
+        let skill = skill as Arc<dyn Skill>;
+        Table::new([(&skill, offer)].into_iter(), &rules, &Scope::local())
+    }
+
+    #[tokio::test]
+    async fn a_skill_that_does_not_fit_takes_no_other_along() {
+        let skills = [("First", 2), ("Big", MAX_FUNCTIONS - 1), ("Last", 3)];
+        let full = table(&skills, &["*"]).await;
+        assert_eq!(full.entries.len(), 5);
+        assert!(full.entry("First.f1").is_some() && full.entry("Last.f2").is_some());
+        let [told] = full.problems.as_slice() else {
+            panic!("{:?}", full.problems);
+        };
+        assert!(
+            told.starts_with("`Big` is left out: with its 1023 functions there would be 1025, and 1024 is"),
+            "{told}"
+        );
+        // What nobody may call takes no room.
+        let allowed = table(&skills, &["Big.*", "First.f0"]).await;
+        assert_eq!(
+            (allowed.entries.len(), allowed.problems.len()),
+            (MAX_FUNCTIONS, 0)
+        );
+    }
 }

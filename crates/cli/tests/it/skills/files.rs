@@ -1,6 +1,7 @@
 //! Files of skills as people write them: with types of all kinds, with faults, and with what never ends.
 
 use super::{put, run};
+use crate::mcp::Client;
 use crate::support::{Dir, finish};
 use crate::world::World;
 
@@ -218,6 +219,43 @@ fn all_functions_are_listed() {
 }
 
 #[test]
+fn a_file_with_too_many_functions_is_left_out_and_no_other() {
+    let dir = Dir::new();
+    let many = |count: usize| -> String {
+        (0..count)
+            .map(|at| format!("    def f{at}(self): pass\n"))
+            .collect()
+    };
+    put(&dir, "many.py", &format!("class Many:\n{}", many(257)));
+    put(&dir, "most.py", &format!("class Most:\n{}", many(256)));
+    put(&dir, "other.py", "class Other:\n    def get(self): pass\n");
+    let listed = dir.run(["skills", "ls", "--skills", "skills"]);
+    assert_eq!(listed.ok().lines().count(), 257, "{listed:?}");
+    assert!(listed.ok().contains("Other.get()\n"), "{listed:?}");
+    assert_eq!(
+        listed.stderr,
+        "warning: many.py: it offers 257 functions, and 256 is the limit of a file: make several of it\n"
+    );
+}
+
+#[test]
+fn a_mount_that_is_not_there_is_told_with_its_manifest() {
+    let dir = Dir::new();
+    let skill =
+        "import os\nclass Keys:\n    def all(self) -> list[str]:\n        return os.listdir('/data')\n";
+    put(&dir, "keys.py", skill);
+    put(&dir, "keys.toml", "mounts = ['keys:/data']\n");
+    let call = || dir.run(["skills", "call", "Keys.all", "--skills", "skills"]);
+    let listed = dir.run(["skills", "ls", "--skills", "skills"]);
+    let told = "warning: keys.py: there is no `keys` in the directory of skills, and `mounts` of keys.toml asks for it \
+                (`keys:/data`): make this directory, or take it out of keys.toml\n";
+    assert!(listed.stderr.starts_with(told), "{listed:?}");
+    call().refused(125, "not found");
+    std::fs::create_dir(dir.path("work/skills/keys")).unwrap();
+    assert_eq!(call().ok(), "[]\n");
+}
+
+#[test]
 fn nothing_that_a_skill_says_reaches_the_terminal_as_more_than_text() {
     let dir = Dir::new();
     put(
@@ -282,5 +320,107 @@ fn its_author_finds_what_a_skill_printed_and_where_it_failed() {
         "{}",
         kept()
     );
+    world.close();
+}
+
+const SHARED: &str = r#"
+import dataclasses
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: int = 0
+
+class NotASkill:
+    def get(self): pass
+
+def word() -> str:
+    return "one"
+"#;
+
+#[test]
+fn files_import_what_lies_beside_them_and_see_it_change() {
+    let world = World::here();
+    let skill = "
+from _shared import NotASkill, Point, word
+from tools.deep import text
+import tools
+
+class Uses:
+    def word(self) -> str:
+        return f'{word()} {text.LOUD} {tools.__name__}'
+
+    def move(self, point: Point) -> Point:
+        return Point(point.x + 1)
+
+    def late(self) -> str:
+        import _late
+        return _late.WORD
+
+    def other(self) -> str:
+        import plain
+        return plain.Plain().get()
+
+    def private(self) -> str:
+        return open('_shared.py').read()
+";
+    put(&world.dir, "uses.py", skill);
+    put(&world.dir, "_shared.py", SHARED);
+    put(&world.dir, "_late.py", "raise ValueError('not yet')\n");
+    let plain = "class Plain:\n    def get(self) -> str:\n        return 'plain'\n";
+    put(&world.dir, "plain.py", plain);
+    for directory in ["tools", "tools/deep"] {
+        std::fs::create_dir(world.dir.path("work/skills").join(directory)).unwrap();
+        put(&world.dir, &format!("{directory}/__init__.py"), "");
+    }
+    put(&world.dir, "tools/words.py", "LOUD = 'LOUD'\n");
+    put(&world.dir, "tools/deep/text.py", "from ..words import LOUD\n");
+    let code = "
+print(dir(device)[:2], device.Uses.word(), device.Uses.move({'x': 1}))
+print(str(device.Uses.move.__doc__).splitlines()[-1], __import__('inspect').signature(device.Uses.move))
+for act in (device.Uses.late, device.Uses.other, device.Uses.private):
+    try:
+        print(act())
+    except RuntimeError as error:
+        print(error)
+";
+    let ran = run(&world, &[], code);
+    let expected = "['Plain', 'Uses'] one LOUD tools {'x': 2, 'y': 0}\n\
+                    Point: {'x': int, 'y': int (optional)} (point: Point) -> Point\n\
+                    Uses.late: ValueError: not yet\n\
+                    Uses.other: ModuleNotFoundError: No module named 'plain'\n\
+                    Uses.private: FileNotFoundError: [Errno 2] No such file or directory: '_shared.py'\n";
+    assert_eq!(ran.stdout(), expected, "{ran:#?}");
+    put(&world.dir, "_shared.py", &SHARED.replace("\"one\"", "\"two\""));
+    put(&world.dir, "_late.py", "WORD = 'late'\n");
+    put(&world.dir, "_long.py", &"#".repeat(200_000));
+    let ran = run(&world, &[], "print(device.Uses.word(), device.Uses.late())");
+    assert_eq!(ran.stdout(), "two LOUD tools late\n", "{ran:#?}");
+    let warnings = ran.get("meta.warnings").to_string();
+    assert!(
+        warnings.contains("_long.py cannot be imported: it is longer than"),
+        "{warnings}"
+    );
+    world.close();
+}
+
+#[test]
+fn a_process_that_lives_is_started_anew_when_what_it_imports_changes() {
+    let world = World::here();
+    put(&world.dir, "_shared.py", SHARED);
+    let skill = "from _shared import word\nclass Uses:\n    def word(self) -> str:\n        return word()\n";
+    put(&world.dir, "uses.py", skill);
+    let path = world.dir.path("work/skills");
+    let config = format!("[skills]\npath = '{}'\n", path.display());
+    world.dir.write("config/ringfence/ringfence.toml", config);
+    let mut client = Client::greeted(&world, &[]);
+    let word = |client: &mut Client| {
+        let told = client.python("print(device.Uses.word())");
+        told.lines().next().unwrap().to_owned()
+    };
+    assert_eq!(word(&mut client), "one");
+    put(&world.dir, "_shared.py", &SHARED.replace("\"one\"", "\"two\""));
+    assert_eq!(word(&mut client), "two");
+    client.leave().well();
     world.close();
 }

@@ -82,6 +82,32 @@ fn a_name_does_not_open_an_address_of_this_machine() {
 }
 
 #[test]
+fn a_star_means_every_host_and_opens_no_address_that_is_not_public() {
+    let world = World::here();
+    let server = Server::new();
+    put(&world.dir, "web.py", WEB);
+    let code = format!(
+        "try:\n    print(device.Web.get('{}'))\nexcept RuntimeError as error:\n    print(error)\n",
+        server.url()
+    );
+    let check = |hosts: &str, expected: &str, visits: usize| {
+        put(&world.dir, "web.toml", &format!("hosts = ['{hosts}']"));
+        let run = world.json(["--skills", "skills", "--timeout", "120s", "-c", &code]);
+        assert!(run.stdout().contains(expected), "{hosts}: {run:#?}");
+        assert_eq!(server.visits(), visits, "{hosts}");
+    };
+    let star = format!("*:{}", server.port);
+    check(&star, "403", 0);
+    // A person may open such addresses; the list still says at which ports.
+    world
+        .dir
+        .write("config/ringfence/ringfence.toml", crate::network::OPEN);
+    check("*", "403", 0);
+    check(&star, "hello", 1);
+    world.close();
+}
+
+#[test]
 fn an_mcp_server_reaches_the_hosts_of_its_entry() {
     let world = World::here();
     let (named, other) = (Server::new(), Server::new());

@@ -13,8 +13,9 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::super::journal::Journal;
 use super::super::{Declared, Fault, Function, process};
 use super::HostLimits;
+use super::beside::Beside;
 use super::manifest::Manifest;
-use crate::bridge::{Call, Id, Line, Message, Speaker, bridge};
+use crate::bridge::{Call, Id, Line, MAX_LINE, Message, Speaker, bridge};
 use crate::local::{Chunk, Connection, Local};
 
 /// What runs in it.
@@ -22,6 +23,9 @@ const PROGRAM: &str = include_str!("../../../python/skills.py");
 
 /// Calls that it is given at once, if it can do that. What is said to it then always finds room on the line.
 const AT_ONCE: usize = 8;
+
+/// Functions of a file.
+const MAX_FUNCTIONS: usize = 256;
 
 /// Calls that wait for their turn.
 const MAX_WAITING: usize = 64;
@@ -37,10 +41,9 @@ const CHUNKS: usize = 4;
 
 /// What a process serves, and for how much.
 #[derive(Debug)]
-pub(super) struct Place<'a> {
-    pub(super) file: &'a str,
-    /// The file's text.
-    pub(super) code: String,
+pub(super) struct Place {
+    /// What it is told first, see [`begin`].
+    pub(super) begin: Message,
     pub(super) mounts: Vec<Mount>,
     pub(super) network: Network,
     pub(super) limits: HostLimits,
@@ -94,15 +97,27 @@ struct Offered {
     at_once: bool,
 }
 
+/// What a process is told first: a file, with the modules that it may import.
+///
+/// # Errors
+/// If that is too long.
+pub(super) fn begin(file: &str, code: &str, beside: &Beside) -> Result<Message, String> {
+    let begin = json!({"file": file, "code": code, "beside": beside.modules});
+    let begin = Message::Execute(Id::whole(), begin);
+    match begin.line().len() <= MAX_LINE {
+        true => Ok(begin),
+        false => Err(
+            "it and the modules beside it are too long together: escaped as JSON, they may have 1 MiB"
+                .to_owned(),
+        ),
+    }
+}
+
 /// A process for a file, and what runs it: it ends when the process does, and has it end when nobody needs it.
-pub(super) fn prepare(
-    local: &Arc<Local>,
-    mut place: Place<'_>,
-) -> (Coming, impl Future<Output = ()> + use<>) {
+pub(super) fn prepare(local: &Arc<Local>, mut place: Place) -> (Coming, impl Future<Output = ()> + use<>) {
     let mut journal = std::mem::take(&mut place.journal);
     let fence = place.limits.fence;
-    let begin = json!({"file": place.file, "code": place.code});
-    let request = request(place);
+    let (begin, request) = request(place);
     let (orders, ordered) = mpsc::channel(MAX_WAITING);
     let (offer, offered) = oneshot::channel();
     let ended = Ended::default();
@@ -191,6 +206,12 @@ impl Coming {
         let Offered {
             functions, left_out, ..
         } = answered?;
+        let offered = functions.len();
+        if offered > MAX_FUNCTIONS {
+            return Err(format!(
+                "it offers {offered} functions, and {MAX_FUNCTIONS} is the limit of a file: make several of it"
+            ));
+        }
         let mut host = Host {
             orders,
             functions: BTreeMap::new(),
@@ -250,24 +271,25 @@ impl Host {
     }
 }
 
-fn request(place: Place<'_>) -> Request {
-    Request {
+fn request(place: Place) -> (Message, Request) {
+    let request = Request {
         code: PROGRAM.to_owned(),
         name: "skills.py".to_owned(),
         language: Language::Python,
         ..process::request(place.limits.memory, place.network, place.mounts)
-    }
+    };
+    (place.begin, request)
 }
 
 /// Has the file loaded, then has functions called, until nobody needs the process or it does not answer as it should.
 /// Gives what it has not answered if it was the process that closed the line.
 async fn talk(
-    (mut line, begin): (Line, Value),
+    (mut line, begin): (Line, Message),
     offer: &mut Option<oneshot::Sender<Result<Offered, String>>>,
     orders: mpsc::Receiver<Order>,
 ) -> Option<Calls> {
     let speaker = line.speaker();
-    speaker.say(&Message::Execute(Id::whole(), begin)).await;
+    speaker.say(&begin).await;
     let loaded = tokio::select! {
         loaded = loaded(&mut line) => loaded,
         () = forgotten(offer) => return None,

@@ -72,8 +72,14 @@ impl Manifest {
     }
 
     /// What its process sees, resolved.
-    pub(super) fn mounts(&self, directory: &Path, hidden: &Hidden) -> Result<Vec<Mount>, String> {
-        needs::mounts(&self.mounts, directory, hidden)
+    pub(super) fn mounts(
+        &self,
+        (directory, file): (&Path, &str),
+        hidden: &Hidden,
+    ) -> Result<Vec<Mount>, String> {
+        let own = path(directory, file);
+        let name = own.file_name().unwrap_or_default().to_string_lossy();
+        needs::mounts(&self.mounts, (directory, &name), hidden)
     }
 
     /// What its process may reach.

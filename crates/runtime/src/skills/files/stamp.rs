@@ -1,13 +1,18 @@
-//! By what it is known that a file of skills, or its manifest, has changed.
+//! By what it is known that a file of skills, its manifest, or what it may import, has changed.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 
+use super::beside::Beside;
 use super::manifest;
 
-/// Two files as they are at one moment.
+/// Two files, and the modules beside them, as they are at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stamp([Option<One>; 2]);
+pub(super) struct Stamp {
+    files: [Option<One>; 2],
+    pub(super) beside: Arc<Beside>,
+}
 
 /// Which file it is, how long, and when it was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +24,7 @@ struct One {
 
 impl Stamp {
     /// That of a file in a directory of skills, and of its manifest.
-    pub(super) fn of(directory: &Path, file: &str) -> Self {
+    pub(super) fn of(directory: &Path, file: &str, beside: &Arc<Beside>) -> Self {
         let one = |path: &Path| {
             let meta = path.metadata().ok()?;
             Some(One {
@@ -28,6 +33,9 @@ impl Stamp {
                 changed: (meta.ctime(), meta.ctime_nsec()),
             })
         };
-        Self([one(&directory.join(file)), one(&manifest::path(directory, file))])
+        Self {
+            files: [one(&directory.join(file)), one(&manifest::path(directory, file))],
+            beside: Arc::clone(beside),
+        }
     }
 }

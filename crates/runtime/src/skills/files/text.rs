@@ -1,6 +1,6 @@
 //! The text of a file that a person keeps in a directory of skills.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -13,7 +13,11 @@ const O_NONBLOCK: i32 = 0o4_000;
 /// If it cannot be read, is longer, or no file: to read a pipe could take for ever.
 pub(super) fn of(path: &Path, max: u64) -> io::Result<String> {
     let mut options = OpenOptions::new();
-    let file = options.read(true).custom_flags(O_NONBLOCK).open(path)?;
+    of_file(options.read(true).custom_flags(O_NONBLOCK).open(path)?, max)
+}
+
+/// As [`of`], for a file that was opened without waiting.
+pub(super) fn of_file(file: File, max: u64) -> io::Result<String> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no file"));
     }
