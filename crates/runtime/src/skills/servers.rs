@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfence_policy::{Bytes, Cidr, EgressPolicy, EnvName, Host, HostPattern, Timeout};
 use serde_json::{Map, Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::journal::Journal;
@@ -115,9 +115,19 @@ pub struct Servers {
 struct Server {
     name: String,
     reach: Way,
-    up: Mutex<Option<Arc<Up>>>,
-    /// Whoever starts it does so alone.
-    turn: Semaphore,
+    up: Mutex<Option<Coming>>,
+}
+
+/// What became of the last start, or of another look at what the server offers; nothing while that is under way.
+type Coming = watch::Receiver<Option<Result<Arc<Up>, String>>>;
+
+/// A server that is to say what it offers.
+#[derive(Debug)]
+enum Partner {
+    /// It has just been started.
+    New(Client),
+    /// It has said so before.
+    Known(Arc<Client>),
 }
 
 #[derive(Debug)]
@@ -146,7 +156,6 @@ impl Servers {
                 Reach::Http { url, credentials } => Way::Http(Arc::new(around.site(url, credentials))),
             },
             up: Mutex::default(),
-            turn: Semaphore::new(1),
         };
         Self {
             servers: plans.into_iter().map(server).collect(),
@@ -156,51 +165,45 @@ impl Servers {
         }
     }
 
-    /// A server that answers, with what it offers: started if it does not, asked again if that has changed.
+    /// A server that answers, with what it offers: started if it does not, asked again if that has changed. To drop this
+    /// ends neither: who asks next finds what came of it.
     async fn ensure(&self, server: &Server) -> Result<Arc<Up>, String> {
-        let _turn = server.turn.acquire().await;
-        let known = server.up().clone();
-        let client = match known {
-            Some(up) if up.client.is_up() && !up.client.has_changed() => return Ok(up),
-            Some(up) if up.client.is_up() => Some(Arc::clone(&up.client)),
-            _ => None,
-        };
-        let coming = async {
-            let client = match client {
-                Some(client) => client,
-                None => self.start(server).await?,
-            };
-            let tools = listed(&server.name, &client).await?;
-            Ok::<_, String>(Arc::new(Up { client, tools }))
-        };
-        let patience = self.around.patience;
-        let late = || format!("it did not say within {patience} what it offers");
-        let up = tokio::time::timeout(patience.as_duration(), coming).await;
-        let up = up.unwrap_or_else(|_| Err(late()));
-        *server.up() = up.as_ref().ok().cloned();
-        up
+        let mut coming = self.coming(server)?;
+        let told = coming.wait_for(Option::is_some).await;
+        let up = told.ok().and_then(|told| told.clone());
+        up.unwrap_or_else(|| Err("it was ended".to_owned()))
     }
 
-    /// Starts a server, or begins to speak to one, and introduces us.
-    async fn start(&self, server: &Server) -> Result<Arc<Client>, String> {
+    fn coming(&self, server: &Server) -> Result<Coming, String> {
+        let mut known = server.up();
+        let partner = match known.as_ref().map(|coming| (coming, coming.borrow().clone())) {
+            Some((coming, None)) if coming.has_changed().is_ok() => return Ok(coming.clone()),
+            Some((coming, Some(Ok(up)))) if up.client.is_up() => match up.client.has_changed() {
+                true => Partner::Known(Arc::clone(&up.client)),
+                false => return Ok(coming.clone()),
+            },
+            _ => Partner::New(self.start(server)?),
+        };
+        let (tell, coming) = watch::channel(None);
+        let name = server.name.clone();
+        self.spawn(bring_up(name, partner, self.around.patience, tell));
+        *known = Some(coming.clone());
+        Ok(coming)
+    }
+
+    /// Starts a server, or begins to speak to one.
+    fn start(&self, server: &Server) -> Result<Client, String> {
         let (wire, carried) = wire();
         let (client, conversation) = conversation(wire);
-        let carrying = self.carrying(server, carried)?;
-        {
-            let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-            while tasks.try_join_next().is_some() {}
-            tasks.spawn(carrying);
-            tasks.spawn(conversation.hold());
-        }
-        let us = json!({
-            "protocolVersion": PROTOCOL,
-            "capabilities": {},
-            "clientInfo": {"name": "ringfence", "version": env!("CARGO_PKG_VERSION")},
-        });
-        let greeted = client.request("initialize", us).await;
-        greeted.map_err(|fault| fault.message)?;
-        client.notify("notifications/initialized").await;
-        Ok(Arc::new(client))
+        self.spawn(self.carrying(server, carried)?);
+        self.spawn(conversation.hold());
+        Ok(client)
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
     }
 
     fn carrying(&self, server: &Server, carried: Carried) -> Result<Carrying, String> {
@@ -222,7 +225,7 @@ impl Servers {
 }
 
 impl Server {
-    fn up(&self) -> MutexGuard<'_, Option<Arc<Up>>> {
+    fn up(&self) -> MutexGuard<'_, Option<Coming>> {
         self.up.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -255,6 +258,42 @@ impl Surroundings {
             trust: Arc::clone(&self.network.trust),
         }
     }
+}
+
+/// Waits for a server to say what it offers, unless nobody knows of it any more: that ends it.
+async fn bring_up(
+    name: String,
+    partner: Partner,
+    patience: Timeout,
+    tell: watch::Sender<Option<Result<Arc<Up>, String>>>,
+) {
+    let coming = async {
+        let client = match partner {
+            Partner::New(client) => introduced(client).await?,
+            Partner::Known(client) => client,
+        };
+        let tools = listed(&name, &client).await?;
+        Ok(Arc::new(Up { client, tools }))
+    };
+    let late = || format!("it did not say within {patience} what it offers");
+    let up = tokio::select! {
+        up = tokio::time::timeout(patience.as_duration(), coming) => up.unwrap_or_else(|_| Err(late())),
+        () = tell.closed() => return,
+    };
+    tell.send_replace(Some(up));
+}
+
+/// A server that knows who speaks to it.
+async fn introduced(client: Client) -> Result<Arc<Client>, String> {
+    let us = json!({
+        "protocolVersion": PROTOCOL,
+        "capabilities": {},
+        "clientInfo": {"name": "ringfence", "version": env!("CARGO_PKG_VERSION")},
+    });
+    let greeted = client.request("initialize", us).await;
+    greeted.map_err(|fault| fault.message)?;
+    client.notify("notifications/initialized").await;
+    Ok(Arc::new(client))
 }
 
 /// Everything that a server offers.

@@ -3,6 +3,7 @@ import json
 import os
 import sys
 import threading
+import time
 import urllib.request
 
 MODE = sys.argv[1] if len(sys.argv) > 1 else "honest"
@@ -133,6 +134,12 @@ def attend(message):
         TAKEN_BACK.set()
 
 
+if MODE == "slow":
+    # All starts but the first wait for a word.
+    starts = os.open("/data/starts", os.O_CREAT | os.O_APPEND | os.O_RDWR, 0o666)
+    os.write(starts, b"x")
+    while os.fstat(starts).st_size > 1 and not os.path.exists("/data/go"):
+        time.sleep(0.05)
 if MODE == "mute":
     threading.Event().wait()
 if MODE == "noise":

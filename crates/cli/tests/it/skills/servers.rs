@@ -1,10 +1,13 @@
 //! MCP servers whose tools programs call, and servers that try what they should not.
 
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::{Value, json};
 
 use crate::mcp::Client;
 use crate::network::Server;
-use crate::support::{Dir, Output, finish};
+use crate::support::{Dir, Output, eventually, finish};
 use crate::world::{Run, World, everywhere};
 
 const SERVER: &str = include_str!("server.py");
@@ -88,6 +91,54 @@ fn a_server_that_dies_is_asked_anew() {
     let journal = std::fs::read_to_string(world.dir.path("state/ringfence/servers/s.log"));
     // That of the last start, which had nothing to say.
     assert_eq!(journal.unwrap(), "");
+    world.close();
+}
+
+#[test]
+fn a_server_that_takes_longer_to_start_than_a_call_may_is_there_in_the_end() {
+    let world = World::here();
+    let data = world.dir.path("work/data");
+    std::fs::create_dir(&data).unwrap();
+    // Its process is another user.
+    std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let mounts = format!("mounts = ['{}:/data:rw']", data.canonicalize().unwrap().display());
+    let skills = "call_timeout = '2s'\nstart_timeout = '100s'";
+    configure(&world.dir, skills, &[entry("s", "slow", &mounts)]);
+    let code = "
+late = False
+try:
+    device.s.die()
+except (RuntimeError, TimeoutError):
+    pass
+while True:
+    try:
+        count = device.s.count()
+        if late:
+            print(count)
+            break
+    except TimeoutError:
+        if not late:
+            print('late', flush=True)
+        late = True
+    except RuntimeError:
+        pass  # It was still about to die.
+";
+    let mut running = world
+        .command(&[], ["run", "--servers", "--timeout", "120s", "-c", code])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    world.watch(running.id());
+    let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "late");
+    let starts = || std::fs::read_to_string(data.join("starts")).unwrap();
+    eventually("it was started anew", || starts() == "xx");
+    world.dir.write("work/data/go", "");
+    let count: u32 = lines.next().unwrap().unwrap().parse().unwrap();
+    running.wait().unwrap();
+    // Another start would have counted anew; what comes too late counts, and is not told.
+    assert!(count >= 1);
+    assert_eq!(starts(), "xx");
     world.close();
 }
 
