@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use ringfence_policy::{EnvName, Limits, Outcome, Request, Timeout};
 use sha2::{Digest, Sha256, Sha512};
 
+use super::kept::{self, Held};
 use super::packages::Wheels;
 use super::{RunError, Settings, worker};
 use crate::local::{Connection, Fence, Local, PrivateDirectory};
@@ -92,6 +93,8 @@ pub(super) struct Installed {
     pub(super) guest: PathBuf,
     pub(super) snapshot: PathBuf,
     pub(super) packages: Option<Packages>,
+    /// Keeps the files above.
+    _held: Arc<Held>,
 }
 
 /// The files of all wheels, one behind the other.
@@ -99,6 +102,8 @@ pub(super) struct Installed {
 pub(super) struct Packages {
     pub(super) path: PathBuf,
     pub(super) bytes: u64,
+    /// Keeps the file.
+    _held: Arc<Held>,
 }
 
 /// Why it could not be installed.
@@ -365,9 +370,11 @@ pub(super) async fn prepared(settings: &Settings, local: &Arc<Local>) -> Result<
     let directory = &settings.directory;
     let [deno, pyodide] = found(settings)?;
     let key = key(&deno);
+    let held = Held::of(directory, &key);
     let own = |name: &str| directory.join(format!("{key}-{name}"));
     let mut installed = Installed {
         packages: None,
+        _held: Arc::new(held),
         worker: own("worker.js"),
         guest: own("guest.py"),
         snapshot: own("snapshot"),
@@ -383,6 +390,7 @@ pub(super) async fn prepared(settings: &Settings, local: &Arc<Local>) -> Result<
     if let Some(wheels) = &settings.packages {
         installed.packages = Some(unpacked(wheels, &installed, (directory, local)).await?);
     }
+    kept::tidy(directory);
     Ok(installed)
 }
 
@@ -393,7 +401,9 @@ async fn unpacked(
     (directory, local): (&Path, &Arc<Local>),
 ) -> Result<Packages, RunError> {
     let found = Wheels::of(wheels, &installed.pyodide)?;
-    let path = directory.join(format!("{}-packages-{}", key(&installed.deno), found.mark()));
+    let name = format!("{}-{}{}", key(&installed.deno), kept::PACKAGES, found.mark());
+    let held = Held::of(directory, &name);
+    let path = directory.join(name);
     if !path.exists() {
         let copies = PrivateDirectory::create(directory).map_err(|source| not_written(directory, source))?;
         found.write(copies.path())?;
@@ -410,7 +420,11 @@ async fn unpacked(
     let bytes = fs::metadata(&path)
         .map_err(|source| not_written(&path, source))?
         .len();
-    Ok(Packages { path, bytes })
+    Ok(Packages {
+        path,
+        bytes,
+        _held: Arc::new(held),
+    })
 }
 
 fn not_written(path: &Path, source: io::Error) -> RunError {
@@ -432,7 +446,7 @@ fn key(deno: &Path) -> String {
     if let Ok(found) = fs::metadata(deno) {
         hasher.update(found.len().to_le_bytes());
     }
-    hasher.finalize()[..6]
+    hasher.finalize()[..kept::DIGITS / 2]
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect()

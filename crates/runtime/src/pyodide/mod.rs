@@ -1,6 +1,6 @@
 //! Pyodide in Deno: CPython as WebAssembly, in a process that is granted nothing and stands in the local fence.
 //!
-//! - [`install`]: what it takes, pinned; [`packages`]: what programs can import beside, by [`tag`]; [`message`]: the lines
+//! - [`install`]: what it takes, pinned; [`kept`]: what is made of it once, until nobody uses it; [`packages`]: what programs can import beside, by [`tag`]; [`message`]: the lines
 //!   between a worker and us.
 //! - [`worker`]: a Deno process that is ready for one program; [`spares`]: those that wait.
 //! - [`run`]: one program from its request to its result; [`carrier`]: its bridge; [`files`]: what it finds and leaves in its
@@ -10,6 +10,7 @@ mod carrier;
 mod error;
 mod files;
 pub mod install;
+mod kept;
 mod message;
 mod packages;
 mod run;

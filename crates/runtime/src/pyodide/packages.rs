@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::RunError;
 use super::tag::{Target, WheelName};
+use super::{RunError, kept};
 
 /// The most bytes of all wheels.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
@@ -92,7 +92,7 @@ impl Wheels {
         for wheel in &self.0 {
             mark.update(format!("{} {}\n", wheel.name, wheel.sha256));
         }
-        hex(&mark.finalize())[..12].to_owned()
+        hex(&mark.finalize())[..kept::DIGITS].to_owned()
     }
 
     /// Writes them into a directory.
