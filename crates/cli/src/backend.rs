@@ -97,9 +97,13 @@ impl Backend for Nearby {
 
 impl Nearby {
     /// The request as an engine takes it; `None` for one that no engine may serve. One without a usable interpreter
-    /// is such: doing the work here tells why, where an engine would use its own.
+    /// is such: doing the work here tells why, where an engine would use its own. A session is the engine's, and so is
+    /// its interpreter, unless a person names one.
     fn wire(&self, request: &Request, fence: Fence) -> Option<Run> {
         let mut run = Run::of(request, fence)?;
+        if request.session.is_some() && self.settings.python.is_none() {
+            return Some(run);
+        }
         run.interpreter = local::interpreter(&self.settings, request.language);
         (run.interpreter.is_some() || request.language == Language::Command).then_some(run)
     }

@@ -6,6 +6,7 @@ import ast
 import base64
 import contextlib
 import inspect
+import io
 import json
 import linecache
 import os
@@ -83,7 +84,7 @@ def completed(status):
 
 
 async def ended(code, given):
-    linecache.cache[FILE] = (len(code), None, code.splitlines(True), FILE)
+    linecache.cache[FILE] = (len(code), None, io.StringIO(code + "\n", None).readlines(), FILE)
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     vars(main).update(given)
     try:

@@ -7,6 +7,7 @@ value is as a text (all ones where there is none); the text, as far as it is wan
 F, to be forked, as the launcher has said or will say: a number. Answered the same way, but by the fork not at all.
 """
 import _ast
+import _io
 import _signal
 import builtins
 from itertools import starmap
@@ -184,7 +185,7 @@ class Session:
         """A name of its own for each piece, so that functions of earlier ones keep their lines in tracebacks."""
         if name in self.lines:
             name = f"{name}#{evaluation}"
-        self.lines[name] = (len(code), None, code.splitlines(True), name)
+        self.lines[name] = (len(code), None, _io.StringIO(code + "\n", None).readlines(), name)
         self.names.append(name)
         if len(self.names) > MAX_SOURCES:
             self.lines.pop(self.names.pop(0), None)

@@ -11,6 +11,7 @@ import datetime
 import enum
 import importlib.machinery
 import inspect
+import io
 import linecache
 import os
 import re
@@ -300,7 +301,7 @@ class Beside:
 
 def run(module, file, code):
     module.__file__ = file
-    linecache.cache[file] = (len(code), None, code.splitlines(True), file)
+    linecache.cache[file] = (len(code), None, io.StringIO(code + "\n", None).readlines(), file)
     exec(compile(code, file, "exec", dont_inherit=True), module.__dict__)
 
 

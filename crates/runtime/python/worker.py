@@ -63,7 +63,7 @@ def show_exception(kind, value, trace, name, code):
     import linecache
     import traceback
 
-    linecache.cache[name] = (len(code), None, code.splitlines(True), name)
+    linecache.cache[name] = (len(code), None, _io.StringIO(code + "\n", None).readlines(), name)
     traceback.print_exception(kind, value, without_ours(trace))
 
 

@@ -382,6 +382,30 @@ fn a_terminals_interrupt_cancels_too(world: &World) {
     }
 }
 
+#[test]
+fn signals_are_those_of_a_new_program() {
+    let world = World::here();
+    // A shell ignores SIGINT for what it starts in the background, `nohup` SIGHUP, and many a server SIGPIPE.
+    let script = "trap '' HUP INT QUIT PIPE USR1 TERM; exec \"$@\"";
+    let look = "import signal\nnames = 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGTERM'\n\
+                print({signal.getsignal(getattr(signal, name)) for name in names} == {signal.SIG_DFL})\n\
+                print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)\nsignal.raise_signal(signal.SIGINT)";
+    let run = world.command(&[], ["run", "--no-engine", "-c", look]);
+    let mut ignoring = world.dir.program("bash");
+    ignoring
+        .args(["-c", script, "bash"])
+        .arg(run.get_program())
+        .args(run.get_args());
+    let output = finish(&mut ignoring, b"");
+    assert_eq!(
+        (output.status, output.stdout.as_str()),
+        (130, "True\nTrue\n"),
+        "{output:?}"
+    );
+    assert!(output.stderr.ends_with("KeyboardInterrupt\n"), "{output:?}");
+    world.close();
+}
+
 fn a_large_input_reaches_the_program(world: &World) {
     let input: Vec<u8> = (0..5_000_000_u32).flat_map(|i| [(i % 251) as u8]).collect();
     world.dir.write("work/large.bin", &input);

@@ -253,8 +253,11 @@ pub(crate) fn unblock_signals() -> io::Result<()> {
 /// Gives the calling process the signal state of a new program: nothing blocked, nothing ignored.
 pub(crate) fn reset_signals() -> io::Result<()> {
     unblock_signals()?;
-    // SAFETY: restores default dispositions, which run no code of ours. Rust ignores SIGPIPE at start.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    // Rust ignores SIGPIPE at start, a shell SIGINT for what it starts in the background, `nohup` SIGHUP.
+    for signal in 1..=libc::SIGRTMAX() {
+        // SAFETY: restores default dispositions, which run no code of ours; those that cannot be changed are refused.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
     Ok(())
 }
 

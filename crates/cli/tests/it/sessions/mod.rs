@@ -8,7 +8,7 @@ use std::process::Child;
 use serde_json::{Value, json};
 
 use crate::support::{Output, eventually, eventually_none, finish};
-use crate::world::{Mode, Place, Run, World};
+use crate::world::{Mode, Place, Run, World, venv};
 
 /// Does something in a world with an engine, and shows that nothing is left.
 fn engine(act: impl FnOnce(&World)) {
@@ -139,6 +139,12 @@ fn errors_name_the_lines_of_their_own_code() {
             "{said}"
         );
         assert!(said.ends_with("ZeroDivisionError: division by zero\n"), "{said}");
+        // Marks stand below what they mean in the last line too, and only a newline ends a line.
+        let marked = evaluate(world, "a", "'\u{2028}'\n1/0").stderr().to_owned();
+        assert!(
+            marked.contains("line 2, in <module>\n    1/0\n    ~^~\n"),
+            "{marked}"
+        );
         let malformed = evaluate(world, "a", "kept = 3\nkept =");
         malformed.ended("exited", 1, 1);
         assert!(
@@ -599,6 +605,27 @@ fn what_it_was_made_with_stays() {
         let other = format!("{}:/other", data.display());
         let other = world.run(["--session", "a", "--mount", &other, "-c", "1"]);
         other.refused(125, "made with another set of mounts");
+    });
+}
+
+#[test]
+fn a_session_has_the_interpreter_of_its_engine() {
+    let Some(python) = venv() else { return };
+    engine(|world| {
+        let evaluated = |options: &[&str]| {
+            let code = ["--session", "a", "-c", "import sys; sys.executable"];
+            // As within a virtual environment that is activated, or below a shim that puts another Python first.
+            let mut path = std::path::Path::new(&python)
+                .parent()
+                .unwrap()
+                .as_os_str()
+                .to_owned();
+            path.push(":/usr/bin:/bin");
+            world.call([options, &code].concat()).env("PATH", path).output()
+        };
+        let own = value(world, "b", "import sys; sys.executable");
+        assert_eq!(evaluated(&[]).ok(), format!("{}\n", own.as_str().unwrap()));
+        evaluated(&["--python", &python]).refused(125, "set up for another interpreter");
     });
 }
 
