@@ -3,6 +3,7 @@
 bridge.py, port.py and wheels.py are put before this file.
 """
 import ast
+import atexit
 import base64
 import contextlib
 import inspect
@@ -71,10 +72,12 @@ async def run(order, port, end):
             file.write(base64.b64decode(content))
     os.chdir(HOME)
     sys.argv = [FILE, *order["args"]]
-    try:
-        status = await ended(order["code"], {} if port is None else {"device": ported_device(port)})
-    finally:
-        for stream in sys.stdout, sys.stderr:
+    status = await ended(order["code"], {} if port is None else {"device": ported_device(port)})
+    if end is not None:
+        atexit._run_exitfuncs()
+    for stream in sys.stdout, sys.stderr:
+        # The program may have put something else there, or closed it.
+        with contextlib.suppress(Exception):
             stream.flush()
     return completed(status)
 
@@ -86,7 +89,7 @@ def completed(status):
 async def ended(code, given):
     linecache.cache[FILE] = (len(code), None, io.StringIO(code + "\n", None).readlines(), FILE)
     main = sys.modules["__main__"] = types.ModuleType("__main__")
-    vars(main).update(given)
+    vars(main).update(given, __file__=FILE)
     try:
         program = compile(code, FILE, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
         awaitable = eval(program, vars(main))
@@ -96,7 +99,7 @@ async def ended(code, given):
         return status(left.code)
     except BaseException as error:
         tell(error)
-        return 1
+        return 130 if isinstance(error, KeyboardInterrupt) else 1
     return 0
 
 
@@ -105,8 +108,16 @@ def status(code):
         return 0
     if isinstance(code, int):
         return code & 0xFF
-    print(code, file=sys.stderr)
+    say(f"{code}\n")
     return 1
+
+
+def say(text):
+    with contextlib.suppress(Exception):
+        return sys.stderr.write(text)
+    # It would be lost where the program has closed the stream, or put something else there.
+    with contextlib.suppress(Exception):
+        sys.__stderr__.write(text)
 
 
 def tell(error):
@@ -117,7 +128,7 @@ def tell(error):
         own = [frame for frame in each.stack if frame.filename == FILE]
         each.stack = traceback.StackSummary.from_list(own)
         chain += [other for other in (each.__cause__, each.__context__, *(each.exceptions or ())) if other]
-    sys.stderr.write("".join(told.format()))
+    say("".join(told.format()))
 
 
 def left():
@@ -127,7 +138,7 @@ def left():
         for name in names:
             path = os.path.join(directory, name)
             if os.path.islink(path) or os.path.getsize(path) > room:
-                print(f"{path} is too large to be kept, or a link", file=sys.stderr)
+                say(f"{path} is too large to be kept, or a link\n")
                 continue
             with open(path, "rb") as file:
                 content = file.read()

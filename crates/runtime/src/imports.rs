@@ -54,10 +54,7 @@ const MAX_LISTED: usize = 20;
 
 /// What to use instead of a blocked module.
 const SUGGESTIONS: &[(&str, &str)] = &[
-    (
-        "os",
-        "use pathlib for paths, open() for files and sys.argv for arguments",
-    ),
+    ("os", "use pathlib for paths and open() for files"),
     (
         "subprocess",
         "write the step in Python, or run it as bash with `-l bash`",
@@ -86,7 +83,14 @@ const SUGGESTIONS: &[(&str, &str)] = &[
         "requests",
         "the run has no network; hand the data in through standard input or a mount",
     ),
-    ("multiprocessing", "use concurrent.futures.ThreadPoolExecutor"),
+    (
+        "multiprocessing",
+        "do the work in a loop, or with concurrent.futures.ThreadPoolExecutor where threads can be started",
+    ),
+    (
+        "sys",
+        "input() reads standard input, print() writes, and exit() ends the program with a status",
+    ),
     (
         "ctypes",
         "write it in plain Python, or with numpy where it is installed",

@@ -32,7 +32,7 @@ pub use rules::{ParsePathError, PathPattern, Policy, Rules};
 pub use servers::{
     Credential, Events, Reach, ServerPlan, ServerProcess, Servers, Surroundings, read_message, skill_name,
 };
-pub use table::{Found, Table};
+pub use table::{Found, Table, path_of};
 
 /// What a skill promises, once awaited.
 pub type Asked<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &RunArgs, spare: Spare, context: &Context) -> anyhow::Re
             .ui
             .warn("running unfenced: the program can do everything that you can do");
     }
-    if Flavor::of(plan.runtime).is_some() {
+    if Flavor::of(plan.runtime).is_some() || plan.runtime == RuntimeKind::Pyodide {
         context.tell_passed_over()?;
     }
     let rules = local::rules(&plan.settings, context);

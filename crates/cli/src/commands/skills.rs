@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use ringfence_policy::Scope;
 use ringfence_runtime::bridge::Call;
 use ringfence_runtime::kernel::{Caller, Surface};
-use ringfence_runtime::skills::{Fault, Function, Gatekeeper, Policy, Table};
+use ringfence_runtime::skills::{Fault, Function, Gatekeeper, Policy, Table, path_of};
 use serde_json::{Map, Value, json};
 
 use super::tool::read;
@@ -20,6 +20,7 @@ pub(crate) fn run(command: &SkillsCommand, context: &Context) -> anyhow::Result<
         SkillsCommand::Ls { options, .. } | SkillsCommand::Describe { options, .. } => options,
         SkillsCommand::Call(args) => &args.options,
     };
+    context.tell_passed_over()?;
     let skills = skills::all(options.skills.as_deref(), context)?.ok_or_else(none)?;
     let (keeper, person) = Keeper::new(context)?;
     let caller = Caller {
@@ -117,7 +118,9 @@ fn whole(function: &Function, policy: Policy) -> Value {
 }
 
 fn described(table: &Table, path: &str, options: &SkillsOptions) -> anyhow::Result<String> {
-    let found = table.functions().find(|(function, _)| function.path() == path);
+    let found = table
+        .functions()
+        .find(|(function, _)| function.path() == path_of(path));
     let (function, policy) = found.ok_or_else(|| {
         Failure::refused(
             table.not_found(path),
@@ -154,7 +157,7 @@ fn call(args: &SkillsCallArgs) -> anyhow::Result<Call> {
         _ => return Err(wrong("they are neither an object nor an array".to_owned()).into()),
     };
     Ok(Call {
-        path: args.path.clone(),
+        path: path_of(&args.path).to_owned(),
         args: by_position,
         kwargs: by_name,
     })

@@ -158,6 +158,33 @@ fn errors_show_the_programs_own_frames_and_lines() {
 }
 
 #[test]
+fn programs_end_as_anywhere() {
+    let pyodide = Pyodide::new();
+    let code = "import atexit, inspect, pathlib\natexit.register(print, 'at exit')\nclass A: pass\n\
+                print(inspect.getsource(A), pathlib.Path(__file__).parent.resolve())";
+    assert_eq!(
+        pyodide.run(&["-c", code]).ok(),
+        "class A: pass\n /workspace\nat exit\n"
+    );
+    let ended = |code: &str, status: i64, said: &str| {
+        let result = pyodide.result(code);
+        assert_eq!(
+            (&result["exit_code"], &result["meta"]["outcome"]),
+            (&json!(status), &json!("exited")),
+            "{result}"
+        );
+        assert!(result["stderr"].as_str().unwrap().contains(said), "{result}");
+    };
+    ended("raise KeyboardInterrupt", 130, "KeyboardInterrupt");
+    ended("import sys; sys.stdout.close(); sys.stderr.close()", 0, "");
+    ended(
+        "import sys; sys.stdout = sys.stderr = None; 1/0",
+        1,
+        "ZeroDivisionError",
+    );
+}
+
+#[test]
 fn the_event_loop_works() {
     let pyodide = Pyodide::new();
     let code = "import asyncio\nasync def later():\n    await asyncio.sleep(0.01)\n    return 'slept'\n\

@@ -117,7 +117,7 @@ impl Table {
 
     /// The function at a path.
     pub fn function(&self, path: &str) -> Option<&Function> {
-        self.entry(path).map(|entry| &*entry.function)
+        self.entry(path_of(path)).map(|entry| &*entry.function)
     }
 
     /// Every function, with what happens before it is called, by path.
@@ -164,7 +164,7 @@ impl Table {
     pub fn not_found(&self, path: &str) -> String {
         let shown: String = path.chars().take(130).collect();
         let shown = shown.escape_debug();
-        let skill = path.split('.').next().unwrap_or_default();
+        let skill = path_of(path).split('.').next().unwrap_or_default();
         let own: Vec<&str> = self
             .entries
             .values()
@@ -191,6 +191,12 @@ impl Table {
             ),
         }
     }
+}
+
+/// The path of a function that is written as in a program, `device.Notes.add`, which is how a search shows it.
+pub fn path_of(written: &str) -> &str {
+    let rest = written.strip_prefix("device.");
+    rest.filter(|rest| rest.contains('.')).unwrap_or(written)
 }
 
 fn names(mut names: Vec<&str>) -> String {

@@ -26,8 +26,8 @@ impl Tool for SearchSkills {
     const NAME: &'static str = "search_skills";
     const TITLE: &'static str = "Search skills";
     const DESCRIPTION: &'static str = "Finds functions of the host that Python code can call: a function with the path \
-        `Notes.add` is called as `device.Notes.add(...)` in code that run_code or run_python_code runs locally. Returns \
-        path, signature and summary of each.";
+        `Notes.add` is called as `device.Notes.add(...)` in code that run_code or run_python_code runs. Returns path, \
+        signature and summary of each.";
     const EFFECTS: Effects = Effects::Reads;
     type Arguments = Arguments;
     type Output = Output;

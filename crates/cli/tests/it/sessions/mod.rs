@@ -621,7 +621,10 @@ fn a_session_has_the_interpreter_of_its_engine() {
                 .as_os_str()
                 .to_owned();
             path.push(":/usr/bin:/bin");
-            world.call([options, &code].concat()).env("PATH", path).output()
+            world
+                .call([options, code.as_slice()].concat())
+                .env("PATH", path)
+                .output()
         };
         let own = value(world, "b", "import sys; sys.executable");
         assert_eq!(evaluated(&[]).ok(), format!("{}\n", own.as_str().unwrap()));

@@ -236,7 +236,8 @@ fn the_commands_list_describe_and_call() {
         listed.stderr.contains("`Probe.any_number` is not offered"),
         "{listed:?}"
     );
-    let described = skills(&["describe", "Probe.add"]);
+    assert_eq!(skills(&["call", "device.Probe.add", "[1, 2]"]).ok(), "3\n");
+    let described = skills(&["describe", "device.Probe.add"]);
     assert!(described.ok().starts_with("def add(a: int"), "{described:?}");
     let whole: Value = serde_json::from_str(skills(&["describe", "Probe.add", "--json"]).ok()).unwrap();
     assert_eq!(whole["arguments"]["required"], json!(["a"]));
@@ -272,6 +273,9 @@ fn tools_find_functions_and_code_calls_them() {
     let found = tools.ask("search_skills", json!({"query": "adds"}));
     assert_eq!(found["functions"][0]["path"], "Probe.add");
     let described = tools.ask("describe_function", json!({"path": "Probe.add"}));
+    assert!(described.as_str().unwrap().starts_with("def add("), "{described}");
+    // As a search shows it.
+    let described = tools.ask("describe_function", json!({"path": "device.Probe.add"}));
     assert!(described.as_str().unwrap().starts_with("def add("), "{described}");
     let refused = tools.refused("describe_function", json!({"path": "Pace.nap"}));
     assert_eq!(refused.kind, "not_found");
