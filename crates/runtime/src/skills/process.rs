@@ -33,6 +33,7 @@ pub(super) fn words(result: &ExecutionResult) -> String {
     let last = result.stderr.lines().rfind(|line| !line.trim().is_empty());
     match last {
         Some(last) => format!("its process ended: {last}"),
-        None => format!("its process ended ({:?})", result.meta.outcome),
+        None if result.exit_code < 0 => format!("signal {} killed its process", -result.exit_code),
+        None => format!("its process ended with status {}", result.exit_code),
     }
 }

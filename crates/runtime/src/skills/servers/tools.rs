@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::super::{Declared, Function, Parameter, ParameterKind, Policy};
 use super::schema::{annotation, restricted};
@@ -67,7 +67,8 @@ impl Tools {
             }
         }
         let cursor = page.get("nextCursor").and_then(Value::as_str);
-        Ok(cursor.map(str::to_owned))
+        // Some servers write so that there is no more.
+        Ok(cursor.filter(|cursor| !cursor.is_empty()).map(str::to_owned))
     }
 
     fn add_one(&mut self, skill: &str, given: &Value) -> Result<(), String> {
@@ -176,6 +177,15 @@ impl Arguments {
         for (name, given) in properties.into_iter().flatten() {
             arguments.add(name, (given, schema), is_required(name))?;
         }
+        for (name, given, required) in composed(schema) {
+            if !properties.is_some_and(|own| own.contains_key(&name)) {
+                let given = match given.as_slice() {
+                    [only] => only.clone(),
+                    several => json!({"anyOf": several}),
+                };
+                arguments.add(&name, (&given, &Value::Null), required)?;
+            }
+        }
         arguments.parameters.sort_by_key(|parameter| parameter.kind as u8);
         Ok(arguments)
     }
@@ -201,6 +211,42 @@ impl Arguments {
             schema: Some(schema),
         });
         Ok(())
+    }
+}
+
+/// What is taken by a schema that is composed of others: arguments, the schemas of each, and whether it must be given. Which
+/// of them go together, the server checks.
+type Composed = Vec<(String, Vec<Value>, bool)>;
+
+fn composed(schema: &Value) -> Composed {
+    let mut found = Composed::new();
+    let composes = |key: &&str| schema.get(*key).is_some();
+    if ["$ref", "allOf", "anyOf", "oneOf"].iter().any(composes) {
+        collect(&restricted(schema, schema), true, &mut found);
+    }
+    found
+}
+
+/// Takes in the arguments of a restricted schema and of its parts; those of one part among several need not be given.
+fn collect(schema: &Value, must: bool, found: &mut Composed) {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let required = schema.get("required").and_then(Value::as_array);
+    for (name, given) in properties.into_iter().flatten() {
+        let required = must && required.is_some_and(|names| names.iter().any(|own| own == name));
+        match found.iter_mut().find(|(known, ..)| known == name) {
+            None => found.push((name.clone(), vec![given.clone()], required)),
+            Some((_, schemas, is_required)) => {
+                *is_required |= required;
+                if !schemas.contains(given) {
+                    schemas.push(given.clone());
+                }
+            }
+        }
+    }
+    for (key, must) in [("allOf", must), ("anyOf", false)] {
+        for part in schema.get(key).and_then(Value::as_array).into_iter().flatten() {
+            collect(part, must, found);
+        }
     }
 }
 
@@ -230,7 +276,6 @@ fn only_result(schema: &Value) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn tools(given: Value) -> Tools {
         let mut tools = Tools::default();
@@ -273,6 +318,43 @@ mod tests {
             Value::Object(tool.named(given)),
             json!({"city": "Bern", "unit-name": "C"})
         );
+    }
+
+    #[test]
+    fn schemas_that_are_composed_of_others_have_arguments() {
+        let taken = |schema: Value, expected: &str| {
+            let tools = tools(json!([{"name": "f", "inputSchema": schema}]));
+            assert_eq!(tools.functions().next().unwrap().signature(), expected);
+        };
+        let day = json!({"type": "object", "properties": {"day": {"type": "string"}}, "required": ["day"]});
+        taken(
+            json!({"$ref": "#/definitions/Day", "definitions": {"Day": day}}),
+            "f(day: str)",
+        );
+        taken(
+            json!({"allOf": [day, {"properties": {"hour": {"type": "integer"}}}]}),
+            "f(day: str, *, hour: int = ...)",
+        );
+        let number = json!({"properties": {"day": {"type": "integer"}}, "required": ["day"]});
+        taken(json!({"oneOf": [day, number]}), "f(*, day: str | int = ...)");
+        taken(
+            json!({"properties": {"a": {}}, "required": ["a"], "anyOf": [{"required": ["a"]}, day]}),
+            "f(a, *, day: str = ...)",
+        );
+        let endless = json!({"allOf": [{"$ref": "#"}, {"$ref": "#"}, day]});
+        taken(endless, "f(day: str)");
+    }
+
+    #[test]
+    fn an_empty_cursor_ends_a_list() {
+        for (cursor, next) in [
+            (json!(""), None),
+            (json!(null), None),
+            (json!("2"), Some("2".to_owned())),
+        ] {
+            let page = json!({"tools": [], "nextCursor": cursor});
+            assert_eq!(Tools::default().add("Test", &page).unwrap(), next);
+        }
     }
 
     #[test]
