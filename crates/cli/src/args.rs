@@ -148,7 +148,7 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Measure this machine, side by side with plain python3.
     Bench(BenchArgs),
-    /// Make the optional parts: the image of containers.
+    /// Make the optional parts: the image of containers, Deno and Pyodide.
     #[command(subcommand, after_help = setup::EXAMPLES)]
     Setup(SetupCommand),
     /// Print system-call filters.

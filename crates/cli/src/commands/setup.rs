@@ -29,6 +29,12 @@ const NPM_VARIABLES: &[&str] = &[
     "NPM_CONFIG_REGISTRY",
     "npm_config_registry",
     "HTTPS_PROXY",
+    "https_proxy",
+    "HTTP_PROXY",
+    "http_proxy",
+    "NO_PROXY",
+    "no_proxy",
+    "NODE_EXTRA_CA_CERTS",
 ];
 
 fn deno(args: &DenoArgs, context: &Context) -> anyhow::Result<ExitCode> {

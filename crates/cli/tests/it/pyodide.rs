@@ -546,6 +546,9 @@ fn a_package_that_was_tampered_with_is_not_installed() {
     }
     let output = dir.run(["setup", "deno", "--from", "packages"]);
     output.refused(125, "as it was pinned");
+    let missing = dir.run(["setup", "deno", "--from", "."]);
+    missing.refused(125, "there is no ./deno-linux-x64-glibc-2.9.6.tgz");
+    assert!(missing.stderr.contains("npm pack"), "{missing:?}");
     assert!(
         !dir.path("state/ringfence/pyodide/deno-linux-x64-glibc-2.9.6")
             .exists()

@@ -117,7 +117,15 @@ pub enum InstallError {
     Fetch {
         /// Which.
         package: String,
-        /// What npm said.
+        /// What npm said, or which file is missing.
+        why: String,
+    },
+    /// A package could not be unpacked.
+    #[error("cannot unpack {package}: {why}")]
+    Unpack {
+        /// Which.
+        package: String,
+        /// What tar said.
         why: String,
     },
     /// A package is not the one that was pinned.
@@ -152,7 +160,9 @@ impl InstallError {
                 "install npm, or fetch the packages elsewhere with `npm pack` and name their directory with `--from`"
             }
             Self::Digest { .. } => "fetch it again, from a registry that you trust",
-            Self::File { .. } => "check that the state directory can be written and its disk is not full",
+            Self::File { .. } | Self::Unpack { .. } => {
+                "check that the state directory can be written and its disk is not full"
+            }
             Self::Run(error) => error.hint(),
         }
     }
@@ -221,7 +231,7 @@ async fn install_with(
             continue;
         }
         let archive = match from {
-            Some(from) => from.join(package.archive()),
+            Some(from) => given(package, from)?,
             None => {
                 progress(&format!("{}: fetching", package.id()));
                 fetch(local, package, scratch.path(), variables).await?
@@ -235,6 +245,18 @@ async fn install_with(
     Ok(prepared(settings, local).await?)
 }
 
+/// The archive of a package that was fetched elsewhere.
+fn given(package: Package, from: &Path) -> Result<PathBuf, InstallError> {
+    let archive = from.join(package.archive());
+    match archive.exists() {
+        true => Ok(archive),
+        false => Err(InstallError::Fetch {
+            package: package.id(),
+            why: format!("there is no {}", archive.display()),
+        }),
+    }
+}
+
 async fn fetch(
     local: &Local,
     package: Package,
@@ -246,18 +268,37 @@ async fn fetch(
     let words = [
         "npm",
         "pack",
-        "--silent",
+        "--loglevel=error",
         "--pack-destination",
         &directory_text,
         &id,
     ];
     on_host(local, &words, directory, variables)
         .await
-        .map_err(|why| InstallError::Fetch {
+        .map_err(|said| InstallError::Fetch {
             package: id.clone(),
-            why,
+            why: reason(&said),
         })?;
     Ok(directory.join(package.archive()))
+}
+
+/// The line of npm's complaint that says why; codes come before it, a stack and advice behind it.
+fn reason(said: &str) -> String {
+    let plain = |line: &str| {
+        let line = line.trim();
+        let line = line
+            .strip_prefix("npm error")
+            .or(line.strip_prefix("npm ERR!"))
+            .unwrap_or(line);
+        line.trim().to_owned()
+    };
+    let is_code = |line: &str| {
+        ["code ", "syscall ", "errno "]
+            .iter()
+            .any(|word| line.starts_with(word))
+    };
+    let mut lines = said.lines().map(plain).filter(|line| !line.is_empty());
+    lines.find(|line| !is_code(line)).unwrap_or_else(|| plain(said))
 }
 
 fn verify(package: Package, archive: &Path) -> Result<(), InstallError> {
@@ -302,7 +343,7 @@ async fn unpack(local: &Local, package: Package, archive: &Path, place: &Path) -
         "--strip-components=1",
     ];
     let unpacked = on_host(local, &words, scratch.path(), &[]).await;
-    unpacked.map_err(|why| InstallError::Fetch {
+    unpacked.map_err(|why| InstallError::Unpack {
         package: package.id(),
         why,
     })?;
@@ -310,7 +351,15 @@ async fn unpack(local: &Local, package: Package, archive: &Path, place: &Path) -
     scratch
         .open_to_guests()
         .map_err(|source| at(scratch.path(), source))?;
-    fs::rename(scratch.path(), place).map_err(|source| at(place, source))
+    move_to(scratch.path(), place).map_err(|source| at(place, source))
+}
+
+fn move_to(unpacked: &Path, place: &Path) -> io::Result<()> {
+    match fs::rename(unpacked, place) {
+        // Another set-up was first, and what it has put there is complete.
+        Err(_) if place.is_dir() => Ok(()),
+        moved => moved,
+    }
 }
 
 /// Runs a program of this machine, for the person at it.
@@ -490,6 +539,30 @@ mod tests {
             verify(package, &archive),
             Err(InstallError::Digest { .. })
         ));
+    }
+
+    #[test]
+    fn two_at_once_install_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let [first, second, place] = ["a", "b", "place"].map(|name| dir.path().join(name));
+        for unpacked in [&first, &second] {
+            fs::create_dir(unpacked).unwrap();
+            fs::write(unpacked.join("deno"), "").unwrap();
+            move_to(unpacked, &place).unwrap();
+        }
+        assert!(move_to(&first, &dir.path().join("none/place")).is_err());
+    }
+
+    #[test]
+    fn what_npm_says_becomes_one_reason() {
+        let said = "npm error code ENOTFOUND\nnpm error errno ENOTFOUND\nnpm error network request to http://x/ failed\n\
+                    npm error     at emit (node:events:524:28)\n";
+        assert_eq!(reason(said), "network request to http://x/ failed");
+        assert_eq!(
+            reason("npm ERR! code E404\nnpm ERR! 404 not there\n"),
+            "404 not there"
+        );
+        assert_eq!(reason("cannot find npm"), "cannot find npm");
     }
 
     #[test]
