@@ -222,6 +222,8 @@ async fn install_with(
         (None, None) => return Err(InstallError::NoDeno),
     };
     let directory = &settings.directory;
+    // A set-up that was killed leaves what it had unpacked so far.
+    PrivateDirectory::sweep(directory);
     let scratch = PrivateDirectory::create(&settings.local.scratch)
         .map_err(|source| at(&settings.local.scratch, source))?;
     for package in own_deno.into_iter().chain([PYODIDE]) {
@@ -245,9 +247,9 @@ async fn install_with(
     Ok(prepared(settings, local).await?)
 }
 
-/// The archive of a package that was fetched elsewhere.
+/// The archive of a package that was fetched elsewhere; what unpacks it works in another directory than we do.
 fn given(package: Package, from: &Path) -> Result<PathBuf, InstallError> {
-    let archive = from.join(package.archive());
+    let archive = std::path::absolute(from.join(package.archive())).map_err(|source| at(from, source))?;
     match archive.exists() {
         true => Ok(archive),
         false => Err(InstallError::Fetch {
@@ -282,7 +284,7 @@ async fn fetch(
     Ok(directory.join(package.archive()))
 }
 
-/// The line of npm's complaint that says why; codes come before it, a stack and advice behind it.
+/// The line of a complaint that says why; codes of npm's come before it, a stack and advice behind it.
 fn reason(said: &str) -> String {
     let plain = |line: &str| {
         let line = line.trim();
@@ -343,9 +345,9 @@ async fn unpack(local: &Local, package: Package, archive: &Path, place: &Path) -
         "--strip-components=1",
     ];
     let unpacked = on_host(local, &words, scratch.path(), &[]).await;
-    unpacked.map_err(|why| InstallError::Unpack {
+    unpacked.map_err(|said| InstallError::Unpack {
         package: package.id(),
-        why,
+        why: reason(&said),
     })?;
     // The directory that it lay in is nobody's.
     scratch

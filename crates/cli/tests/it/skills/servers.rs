@@ -385,7 +385,13 @@ fn a_projects_file_names_no_server() {
     let dir = Dir::new();
     dir.write("work/ringfence.toml", entry("evil", "", "fence = 'host'"));
     let run = dir.run(["skills", "ls"]);
-    run.refused(2, "there are no skills");
+    assert_eq!(run.status, 2, "{run:?}");
+    for told in [
+        "`skills.servers.evil.command` does not count",
+        "error: there are no skills\n",
+    ] {
+        assert!(run.stderr.contains(told), "{told}: {run:?}");
+    }
     // The same words of the person's own count.
     configure(&dir, "", &[entry("good", "", "")]);
     let listed = dir.run(["skills", "ls", "echo"]);

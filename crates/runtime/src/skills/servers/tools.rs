@@ -342,7 +342,8 @@ mod tests {
             "f(a, *, day: str = ...)",
         );
         let endless = json!({"allOf": [{"$ref": "#"}, {"$ref": "#"}, day]});
-        taken(endless, "f(day: str)");
+        // Where what is taken over ends, anything goes.
+        taken(endless, "f(day)");
     }
 
     #[test]
