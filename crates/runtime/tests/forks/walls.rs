@@ -272,7 +272,7 @@ fn mounts_alone_keep_a_session_from_writing() {
             assert_eq!(guest.evaluate(&code), "allowed", "{place}");
         }
         for place in ["/", "/usr", "/etc", "/dev", "/cell", "/run", "/code"] {
-            let code = format!("result = attempt(lambda: os.mkdir('{place}/x'))");
+            let code = format!("result = attempt(lambda: os.mkdir('{place}/made-by-a-session'))");
             assert_eq!(guest.evaluate(&code), "EROFS", "{place}");
         }
         assert_eq!(guest.evaluate("result = os.listdir('/cell')"), "[]");
