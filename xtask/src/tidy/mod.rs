@@ -3,6 +3,7 @@
 mod arrows;
 mod paths;
 mod rules;
+mod threats;
 
 use std::path::Path;
 
@@ -15,6 +16,7 @@ pub(crate) fn tidy(root: &Path) -> Result<()> {
     let sources = source::all(root)?;
     let mut breaches = arrows::check(root)?;
     breaches.extend(paths::check(root)?);
+    breaches.extend(threats::check(root)?);
     breaches.extend(sources.iter().flat_map(rules::check));
     for breach in &breaches {
         report::problem(breach);
