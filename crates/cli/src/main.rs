@@ -21,7 +21,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
-use ringfence_runtime::local::{Launcher, launcher_main};
+use ringfence_runtime::local::{self as fence, Launcher};
 
 use crate::args::{Cli, Command};
 use crate::backend::Spare;
@@ -30,10 +30,10 @@ use crate::context::Context;
 use crate::env::Environment;
 
 fn main() -> ExitCode {
-    let mut arguments: Vec<OsString> = std::env::args_os().collect();
     // A launcher must fork, so nothing else may have run before it; one that is a copy of us must have seen nothing else.
+    fence::init();
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
     let spare = match arguments.get(1).and_then(|command| command.to_str()) {
-        Some("__jail") => launcher_main(),
         // Where there is no process to be had now, one is asked for again, and the reason told.
         Some("run") => Spare::from(Launcher::fork(&mut arguments).ok()),
         _ => Spare::default(),

@@ -4,13 +4,17 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::Stdio;
+use std::time::Duration;
 
 use crate::protocol::{Command, Event, LauncherSpec, MAX_MESSAGE};
-use crate::{launcher, sys};
+use crate::{hook, launcher, sys};
 
 /// Why a launcher could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
+    /// [`crate::init`] was not called: what the new process would run is this program's own `main`.
+    #[error("this program cannot be its own launcher: it has not called `init()`")]
+    NotInitialised,
     /// The system refused a socket or a process.
     #[error("cannot start the launcher process")]
     Spawn(#[source] io::Error),
@@ -18,6 +22,10 @@ pub enum StartError {
     #[error("cannot instruct the launcher process")]
     Instruct(#[source] io::Error),
 }
+
+/// Time that a launcher has to come up. A process that needs longer is taken for a program whose `main` does not call
+/// [`crate::init`] on every path.
+pub const START_DEADLINE: Duration = Duration::from_secs(30);
 
 /// A launcher process and the socket to it. When this is dropped, the launcher and all guests end.
 #[derive(Debug)]
@@ -30,7 +38,7 @@ impl Launcher {
     /// Starts a launcher and tells it what to be.
     ///
     /// # Errors
-    /// If no process or socket can be had.
+    /// If [`crate::init`] was not called, or no process or socket can be had.
     pub fn start(spec: &LauncherSpec) -> Result<Self, StartError> {
         let launcher = Self::spawn()?;
         launcher.instruct(spec)?;
@@ -41,15 +49,18 @@ impl Launcher {
     /// [`Launcher::instruct`], so that the specification can be worked out meanwhile.
     ///
     /// # Errors
-    /// If no process or socket can be had.
+    /// If [`crate::init`] was not called, or no process or socket can be had.
     pub fn spawn() -> Result<Self, StartError> {
+        if !hook::is_installed() {
+            return Err(StartError::NotInitialised);
+        }
         let (socket, theirs) = sys::seqpacket_pair().map_err(StartError::Spawn)?;
         #[expect(
             clippy::disallowed_methods,
             reason = "the one place where the fence starts a process"
         )]
         let child = std::process::Command::new("/proc/self/exe")
-            .arg("__jail")
+            .arg(hook::LAUNCHER_ARGUMENT)
             .env_clear()
             .stdin(theirs)
             .stdout(Stdio::null())
@@ -142,6 +153,26 @@ impl Launcher {
         let Self { socket, pid } = self;
         drop(socket);
         sys::await_child(pid)
+    }
+
+    /// Kills and reaps a process that did not come up as a launcher. It may be anything, and need not end by itself.
+    ///
+    /// # Errors
+    /// If the process cannot be awaited.
+    pub fn kill(self) -> io::Result<()> {
+        // It fails if the process has ended.
+        let _ = sys::kill(self.pid, libc::SIGKILL);
+        self.close()
+    }
+
+    /// Waits until something has arrived, or the launcher has gone; `false` at the deadline.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub(crate) fn wait(&self, deadline: Duration) -> io::Result<bool> {
+        let milliseconds = i32::try_from(deadline.as_millis()).unwrap_or(i32::MAX);
+        let ready = sys::poll(&[self.socket.as_fd()], Some(milliseconds))?;
+        Ok(ready.contains(&true))
     }
 }
 

@@ -12,9 +12,29 @@ use crate::serve::{CellGround, Launcher, failure, send};
 use crate::steps::{Step, StepError};
 use crate::{cell, probe, seccomp, sys, template};
 
-/// The entry of the launcher process: standard input is the engine's socket.
-pub fn launcher_main() -> ! {
-    serve_on(take_socket(std::io::stdin().as_fd()))
+/// Serves as a launcher; standard input is the engine's socket.
+pub(crate) fn launcher_main() -> ! {
+    serve_on(take_socket(std::io::stdin().as_fd()), Entry::Anew)
+}
+
+/// How a launcher came to be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    /// Its program was started anew, and `main` came first.
+    Anew,
+    /// As a copy of a process that vouches for having one thread.
+    Copied,
+}
+
+/// Fails if another thread runs already: namespaces and forks are for single-threaded processes, and the kernel's refusal
+/// would read as that of a machine which has none.
+fn only_thread() -> Result<(), StepError> {
+    const STEP: &str = "be the program's only thread (call `init()` before any other starts)";
+    let threads = std::fs::read_dir("/proc/self/task").step(STEP)?.count();
+    if threads == 1 {
+        return Ok(());
+    }
+    Err(std::io::Error::from_raw_os_error(libc::EBUSY)).step(STEP)
 }
 
 /// Makes a launcher of a copy of an engine that has only just begun. What that was given must not be found in the first
@@ -28,12 +48,12 @@ pub(crate) fn become_launcher(socket: OwnedFd, arguments: &mut [OsString]) -> ! 
         .and_then(|()| sys::replace_by_null(std::io::stdout().as_fd()))
         .and_then(|()| take_socket(socket.as_fd()));
     drop(socket);
-    serve_on(alone)
+    serve_on(alone, Entry::Copied)
 }
 
-fn serve_on(socket: std::io::Result<OwnedFd>) -> ! {
+fn serve_on(socket: std::io::Result<OwnedFd>, entry: Entry) -> ! {
     let status = match socket {
-        Ok(socket) => match run(&socket) {
+        Ok(socket) => match run(&socket, entry) {
             Ok(()) => 0,
             Err(error) => {
                 send(&socket, &failure(0, &error), &[]);
@@ -52,7 +72,7 @@ fn take_socket(socket: BorrowedFd<'_>) -> std::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-fn run(socket: &OwnedFd) -> Result<(), StepError> {
+fn run(socket: &OwnedFd, entry: Entry) -> Result<(), StepError> {
     const STEP: &str = "receive the specification";
     seccomp::read_ahead();
     let mut buffer = vec![0; MAX_MESSAGE];
@@ -60,6 +80,9 @@ fn run(socket: &OwnedFd) -> Result<(), StepError> {
     let spec: LauncherSpec = serde_json::from_slice(&buffer[..length])
         .map_err(std::io::Error::other)
         .step(STEP)?;
+    if entry == Entry::Anew {
+        only_thread()?;
+    }
     match spec {
         LauncherSpec::Namespaced(template) => enter_namespaces(socket, &template),
         LauncherSpec::Flat => {

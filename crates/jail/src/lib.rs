@@ -5,7 +5,7 @@
 //! hooks, and keeps every `unsafe` block in `sys`.
 //!
 //! - [`protocol`]: what the engine and a launcher say to each other, and the specifications they exchange.
-//! - [`Launcher`]: the engine's end: starts a launcher process and talks to it.
+//! - [`Launcher`]: the engine's end: starts a launcher process and talks to it; [`init`]: the hook by which a program becomes one.
 //! - `launcher`, `serve`, `template`, `cell`, `guest`, `flat`, `zygote`: the other end, one part of the work each.
 //! - [`agent`]: the first process of a container, which does there what a launcher and its cells do here.
 //! - `nest`, `copy`, `fork`, `inspect`: a session's fork, from its cell to the look at what came of it.
@@ -24,6 +24,7 @@ mod copy;
 mod flat;
 mod fork;
 mod guest;
+mod hook;
 mod inspect;
 mod landlock;
 mod launcher;
@@ -36,7 +37,7 @@ mod template;
 mod zygote;
 
 pub use agent::agent_main;
-pub use client::{Launcher, StartError};
+pub use client::{Launcher, START_DEADLINE, StartError};
+pub use hook::init;
 pub use landlock::abi as landlock_abi;
-pub use launcher::launcher_main;
 pub use pipes::{code_file, control_pair, hand_over, output_pipe, take_over};

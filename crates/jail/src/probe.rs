@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use serde::{Deserialize, Serialize};
 
-use crate::client::{Launcher, StartError};
+use crate::client::{Launcher, START_DEADLINE, StartError};
 use crate::launcher::become_root_of_own_namespace;
 use crate::protocol::{LandlockRules, LauncherSpec, MAX_MESSAGE};
 use crate::seccomp::{self, Forks, Ipc, Sockets, Surface};
@@ -108,6 +108,10 @@ pub enum Error {
 /// If there is no such process. That a layer does not work is in the answer.
 pub fn try_layers() -> Result<HashMap<Layer, Trial>, Error> {
     let launcher = Launcher::start(&LauncherSpec::Probe)?;
+    if !launcher.wait(START_DEADLINE).map_err(Error::Answer)? {
+        launcher.kill().map_err(Error::Answer)?;
+        return Err(Error::Answer(io::ErrorKind::TimedOut.into()));
+    }
     let mut buffer = vec![0; MAX_MESSAGE];
     let (length, _) = sys::receive_message(launcher.as_fd(), &mut buffer).map_err(Error::Answer)?;
     let trials: Vec<(Layer, Trial)> = serde_json::from_slice(&buffer[..length])

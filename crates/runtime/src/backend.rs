@@ -155,6 +155,8 @@ impl From<&local::Error> for Error {
             | E::Directory(_)
             | E::OutputDirectory(_)
             | E::Launcher(_)
+            | E::NotInitialised
+            | E::NoLauncher
             | E::LauncherGone => Reason::Failed,
         };
         Self {

@@ -103,6 +103,16 @@ pub enum Error {
     /// The launcher could not be started.
     #[error("cannot start the launcher")]
     Launcher(#[source] io::Error),
+    /// [`super::init`] was not called.
+    #[error(
+        "this program cannot start its fences: expected `ringfence_runtime::local::init()` to have been called, found that it was not"
+    )]
+    NotInitialised,
+    /// The process that was started came up as something else.
+    #[error(
+        "expected this program, started with the argument `__jail`, to become the launcher; it ended or went silent instead"
+    )]
+    NoLauncher,
     /// The launcher ended while the run was being set up.
     #[error("the launcher ended unexpectedly")]
     LauncherGone,
@@ -157,6 +167,12 @@ impl Error {
                 "check that the directory for temporary files (`TMPDIR`) can be written and its disk is not full"
             }
             Self::OutputDirectory(_) => "name a directory that you may write, or one that can be made",
+            Self::NotInitialised => {
+                "call `ringfence_runtime::local::init()` first in `main`: the library starts this very program anew as its launcher"
+            }
+            Self::NoLauncher => {
+                "call `ringfence_runtime::local::init()` first in `main` whatever the arguments are; if it is, try again"
+            }
             Self::LauncherGone => {
                 "try again; if it happens again, report it with the output of `ringfence doctor`"
             }
@@ -174,6 +190,8 @@ impl Error {
         match error {
             OpenError::Failed(failure) => Self::from_failure(failure),
             OpenError::Io(error) => Self::Launcher(error),
+            OpenError::NoLauncher => Self::NoLauncher,
+            OpenError::Start(ringfence_jail::StartError::NotInitialised) => Self::NotInitialised,
             OpenError::Start(error) => Self::Launcher(io::Error::other(error)),
         }
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ringfence_jail::protocol::{Applied, Command, Event, LauncherSpec, Program};
-use ringfence_jail::{Launcher, StartError};
+use ringfence_jail::{Launcher, START_DEADLINE, StartError};
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 use tokio::sync::{oneshot, watch};
@@ -88,12 +88,20 @@ pub(super) enum OpenError {
     Start(StartError),
     Io(io::Error),
     Failed(Failure),
+    /// The process ended, or did anything but come up as a launcher.
+    NoLauncher,
 }
 
 impl Lane {
     /// Tells a new launcher what to be and waits until it is up.
     pub(super) async fn open(launcher: Launcher, spec: &LauncherSpec) -> Result<Self, OpenError> {
-        launcher.instruct(spec).map_err(OpenError::Start)?;
+        if let Err(error) = launcher.instruct(spec) {
+            let _ = launcher.kill();
+            return Err(match &error {
+                StartError::Instruct(cause) if is_gone(cause) => OpenError::NoLauncher,
+                _ => OpenError::Start(error),
+            });
+        }
         launcher.set_nonblocking().map_err(OpenError::Io)?;
         let socket = launcher.as_fd().try_clone_to_owned().map_err(OpenError::Io)?;
         let lane = Self {
@@ -103,14 +111,19 @@ impl Lane {
             next_id: AtomicU64::new(1),
             zygote: watch::Sender::new(Zygote::Cold),
         };
-        let error = match lane.receive(&mut Vec::new()).await {
-            Ok(Some((Event::Ready, _))) => return Ok(lane),
-            Ok(Some((Event::Failed { step, errno, .. }, _))) => OpenError::Failed(Failure { step, errno }),
-            Ok(Some(_) | None) => OpenError::Io(io::ErrorKind::UnexpectedEof.into()),
-            Err(error) => OpenError::Io(error),
+        let mut buffer = Vec::new();
+        let error = match tokio::time::timeout(START_DEADLINE, lane.receive(&mut buffer)).await {
+            Ok(Ok(Some((Event::Ready, _)))) => return Ok(lane),
+            Ok(Ok(Some((Event::Failed { step, errno, .. }, _)))) => {
+                // It is about to end by itself; reaping it is up to us.
+                let _ = lane.close();
+                return Err(OpenError::Failed(Failure { step, errno }));
+            }
+            Ok(Err(error)) if !is_gone(&error) => OpenError::Io(error),
+            Ok(Ok(_) | Err(_)) | Err(_) => OpenError::NoLauncher,
         };
-        // It is about to end by itself; reaping it is up to us.
-        let _ = lane.close();
+        // Whatever it is, it need not end by itself.
+        let _ = lane.kill_launcher();
         Err(error)
     }
 
@@ -194,6 +207,12 @@ impl Lane {
         launcher.close()
     }
 
+    fn kill_launcher(self) -> io::Result<()> {
+        let Self { launcher, socket, .. } = self;
+        drop(socket);
+        launcher.kill()
+    }
+
     async fn receive(&self, buffer: &mut Vec<u8>) -> io::Result<Option<(Event, Vec<OwnedFd>)>> {
         self.socket
             .async_io(Interest::READABLE, || self.launcher.receive(buffer))
@@ -262,4 +281,13 @@ impl Lane {
     fn lock(&self) -> MutexGuard<'_, Option<HashMap<u64, Waiting>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether the other end of the socket is closed.
+fn is_gone(error: &io::Error) -> bool {
+    use io::ErrorKind as E;
+    matches!(
+        error.kind(),
+        E::BrokenPipe | E::ConnectionReset | E::ConnectionRefused | E::NotConnected
+    )
 }

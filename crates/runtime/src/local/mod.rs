@@ -43,7 +43,7 @@ pub use found::{Found, interpreter};
 pub use layout::NOBODY;
 pub use notice::{notice, session_ended};
 pub(crate) use result::told;
-pub use ringfence_jail::{Launcher, launcher_main};
+pub use ringfence_jail::{Launcher, init};
 pub(crate) use run::taken_back;
 pub use run::{Chunk, Connection, Stream};
 pub use sessions::{Error as SessionError, SessionInfo, SessionSettings};

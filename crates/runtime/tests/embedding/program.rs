@@ -1,0 +1,150 @@
+//! The programs, each as somebody might write it.
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ringfence_policy::{Language, Limits, Network, Request, Scope, Timeout};
+use ringfence_runtime::egress::{NetworkSettings, Resolver};
+use ringfence_runtime::fetch::Trust;
+use ringfence_runtime::local::{self, Connection, Fence, Found, Local, SessionSettings, Settings, Warmth};
+
+/// More beginnings than any of these programs may have. A broken guard must fail a test, not take the machine.
+const TOO_MANY: usize = 20;
+
+/// The program that this binary's name stands for.
+pub(crate) fn by_name() -> Option<fn()> {
+    let executable = std::env::current_exe().unwrap();
+    Some(match executable.file_name()?.to_str()? {
+        "always" => always,
+        "never" => never,
+        "sometimes" => sometimes,
+        "late" => late,
+        "threaded" => threaded,
+        "waiting" => waiting,
+        _ => return None,
+    })
+}
+
+fn always() {
+    local::init();
+    begin();
+    run_code();
+}
+
+fn never() {
+    begin();
+    run_code();
+}
+
+/// Takes any argument for a name of a file that it does not know, say.
+fn sometimes() {
+    if std::env::args().count() == 1 {
+        local::init();
+    }
+    begin();
+    run_code();
+}
+
+fn late() {
+    begin();
+    run_code();
+    local::init();
+}
+
+fn threaded() {
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let other = std::thread::spawn(move || stopped.recv());
+    local::init();
+    begin();
+    run_code();
+    drop(stop);
+    let _ = other.join().unwrap();
+}
+
+/// A server, say, that its child becomes once more. It leaves its standard input, as daemons do, and never ends.
+fn waiting() {
+    begin();
+    if std::env::args().count() == 1 {
+        local::init();
+        return run_code();
+    }
+    eprintln!("waiting as {}", std::process::id());
+    let mut sleep = std::process::Command::new("sleep");
+    let error = sleep.arg("86400").stdin(std::process::Stdio::null()).exec();
+    panic!("{error}");
+}
+
+/// Notes in the working directory that the program begins.
+fn begin() {
+    let mut options = std::fs::OpenOptions::new();
+    let mut starts = options.create(true).append(true).open("starts").unwrap();
+    writeln!(starts, "{}", std::process::id()).unwrap();
+    let count = std::fs::read_to_string("starts").unwrap().lines().count();
+    assert!(count < TOO_MANY, "began {count} times");
+}
+
+/// Runs a line of bash, and says what came of it.
+fn run_code() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let outcome = runtime.block_on(async {
+        let local = Local::new(settings());
+        let result = local
+            .run(&request(), Fence::BestEffort, None, Connection::none())
+            .await;
+        local.close().await.unwrap();
+        result
+    });
+    match outcome {
+        Ok(result) => println!("ran: {}", result.stdout),
+        Err(error) => println!("{}\n{}", error.explain(), error.hint()),
+    }
+}
+
+fn request() -> Request {
+    Request {
+        code: "echo hello".to_owned(),
+        name: "<string>".to_owned(),
+        language: Language::Bash,
+        args: Vec::new(),
+        env: Vec::new(),
+        limits: Limits::DEFAULT,
+        network: Network::None,
+        mounts: Vec::new(),
+        workspace: None,
+        working_directory: None,
+        scope: Scope::local(),
+        session: None,
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        python: None,
+        preload: Vec::new(),
+        path: std::env::var_os("PATH"),
+        cache: None,
+        private: Vec::new(),
+        protected: Vec::new(),
+        scratch: PathBuf::from("/tmp"),
+        warmth: Warmth::Cold,
+        limits: Limits::DEFAULT,
+        found: Found::default(),
+        max_concurrent: 1,
+        max_queued: 1,
+        sessions: SessionSettings {
+            max: 1,
+            idle: Timeout::seconds(60),
+            lifetime: Timeout::seconds(60),
+        },
+        network: NetworkSettings {
+            resolver: Resolver::system(),
+            trust: Arc::new(Trust::new(None)),
+            injections: Vec::new(),
+        },
+    }
+}
