@@ -117,6 +117,8 @@ fn become_interpreter(program: &Program, library: OwnedFd, socket: OwnedFd) -> !
         sys::dup2(socket.as_fd(), SOCKET_FD)?;
         sys::close_from(SOCKET_FD + 1)?;
         std::mem::forget((library, socket, read, write));
+        // The launcher has the host's network, and what the interpreter imports may be anybody's package.
+        sys::unshare(libc::CLONE_NEWNET)?;
         sys::reset_signals()
     };
     if arrange().is_ok() {

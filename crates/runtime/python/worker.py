@@ -254,15 +254,21 @@ def enter_directory():
 
 def main():
     search_path, modules = sys.argv[1], sys.argv[2:]
+    zygote = modules[:1] == ["zygote"]
     if search_path:
         sys.path[:] = search_path.split("\n")
+    if zygote:
+        # The zygote is not confined as guests are, and its first directory is theirs to write: a `random.py` there
+        # would run in it.
+        guests = sys.path.pop(0)
     sys.stdout.reconfigure(line_buffering=True)
     add_site_names()
     enter_environment()
     library, settle = None, lambda bridge: None
-    if modules[:1] == ["zygote"]:
+    if zygote:
         preload(modules[1:])
         library = serve_as_zygote()
+        sys.path.insert(0, guests)
     elif modules:
         if modules == ["forks"]:
             reopen = fork_for_calls()

@@ -128,9 +128,16 @@ impl Fence {
     }
 
     /// With an engine that keeps workers warm, started with a variable that no guest may see.
-    pub(super) fn with_engine(mut self) -> Self {
-        let config = format!("[sandbox]\npython = '{PYTHON}'\n");
-        self.dir.write("config/ringfence/ringfence.toml", config);
+    pub(super) fn with_engine(self) -> Self {
+        self.with_engine_of(&format!("python = '{PYTHON}'"))
+    }
+
+    /// The same, with keys of `[sandbox]` in its configuration.
+    pub(super) fn with_engine_of(mut self, sandbox: &str) -> Self {
+        self.dir.write(
+            "config/ringfence/ringfence.toml",
+            format!("[sandbox]\n{sandbox}\n"),
+        );
         let mut command = self.command(&self.ringfence);
         let mut engine = command
             .arg("serve")

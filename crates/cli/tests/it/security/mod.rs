@@ -33,3 +33,4 @@ mod tool_attacks;
 mod truth;
 mod warm;
 mod workspace_attacks;
+mod zygote;
