@@ -1,6 +1,7 @@
 //! Keeps the house in order: `cargo xtask check` is the whole gate.
 #![forbid(unsafe_code)]
 
+mod bare;
 mod docs;
 mod fuzz;
 mod gate;
@@ -21,6 +22,7 @@ usage: cargo xtask COMMAND
 
   check     the whole gate: what CI runs, and nothing weaker
   setup     install what the tests need (Debian, as root)
+  bare      list what set-up made; with --yes, remove it and run the gate
   tidy      the rules of the house that no lint knows
   docs      write the generated references again
   fuzz [S]  run every fuzz target for S seconds (20)
@@ -45,6 +47,8 @@ fn dispatch() -> Result<()> {
     match (command.as_str(), argument.as_deref()) {
         ("check", None) => gate::check(&root),
         ("setup", None) => setup::setup(&root),
+        ("bare", None) => bare::bare(&root, false),
+        ("bare", Some("--yes")) => bare::bare(&root, true),
         ("tidy", None) => tidy::tidy(&root),
         ("docs", None) => docs::write(&root),
         ("fuzz", None) => fuzz::run(&root, fuzz::SECONDS_IN_CI),

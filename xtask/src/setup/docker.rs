@@ -1,6 +1,5 @@
-//! A default Docker container, as the place where namespaces are forbidden, made without any registry.
+//! The Docker daemon.
 
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,41 +7,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use super::answers;
+use super::ledger::{self, Made};
 use crate::process::program;
 use crate::report;
 
-/// The tests ask for this name.
-const IMAGE: &str = "ringfence-test:latest";
-
-/// Debian packages whose files, with those of all they depend on, make the image.
-const CONTENTS: &[&str] = &["bash", "coreutils", "python3", "util-linux", "procps"];
-
-/// Files that no package owns, because the machine wrote them.
-const WRITTEN: &[&str] = &[
-    "etc/passwd",
-    "etc/group",
-    "etc/nsswitch.conf",
-    "etc/ld.so.cache",
-    "etc/ld.so.conf",
-];
-
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Starts the daemon where it does not answer, and makes the image where it is missing.
-pub(crate) fn setup(root: &Path) -> Result<()> {
-    daemon(root)?;
-    if answers(root, "docker", &["image", "inspect", IMAGE]) {
-        report::line(&format!("{IMAGE}: there"));
-        return Ok(());
-    }
-    report::line(&format!("{IMAGE}: making it from this machine's packages"));
-    let archive = root.join("target/ringfence-test.tar");
-    archive_packages(root, &archive)?;
-    program(root, "docker", &["import", &archive.to_string_lossy(), IMAGE]).stdout()?;
-    Ok(fs::remove_file(archive)?)
-}
-
-fn daemon(root: &Path) -> Result<()> {
+/// Starts the daemon where it does not answer.
+pub(super) fn setup(root: &Path) -> Result<()> {
     if answers(root, "docker", &["info"]) {
         report::line("dockerd: answers");
         return Ok(());
@@ -50,6 +22,7 @@ fn daemon(root: &Path) -> Result<()> {
     forget_killed_daemon();
     let log = root.join("target/dockerd.log");
     report::line(&format!("dockerd: starting it, log in {}", log.display()));
+    ledger::record(Made::Service("dockerd".to_owned()))?;
     program(root, "dockerd", &[]).leave_running(File::create(&log)?)?;
     let deadline = Instant::now() + PATIENCE;
     while !answers(root, "docker", &["info"]) {
@@ -77,103 +50,5 @@ fn forget_killed_daemon() {
     if !executable.is_ok_and(|path| path.ends_with("dockerd")) {
         // If it cannot be removed, the daemon says so.
         let _ = fs::remove_file(pid_file);
-    }
-}
-
-/// Packs the files of the packages, owned by root, without asking any server.
-fn archive_packages(root: &Path, archive: &Path) -> Result<()> {
-    let mut query = vec![
-        "depends",
-        "--recurse",
-        "--installed",
-        "--important",
-        "--no-suggests",
-        "--no-conflicts",
-        "--no-breaks",
-        "--no-replaces",
-        "--no-enhances",
-        "--no-recommends",
-    ];
-    query.extend(CONTENTS);
-    let packages = package_names(&program(root, "apt-cache", &query).stdout()?);
-    let mut query = vec!["-L"];
-    query.extend(packages.iter().map(String::as_str));
-    // Some of the names are alternatives that are not installed; dpkg complains and lists the rest.
-    let listed = String::from_utf8(program(root, "dpkg", &query).output()?.stdout)?;
-    let list = root.join("target/ringfence-test.list");
-    fs::write(&list, members(&listed).join("\n"))?;
-    let (archive, list_text) = (archive.to_string_lossy(), list.to_string_lossy());
-    let arguments = [
-        "--create",
-        "--file",
-        &archive,
-        "--directory",
-        "/",
-        "--no-recursion",
-        "--numeric-owner",
-        "--ignore-failed-read",
-        "--warning=no-failed-read",
-        "--files-from",
-        &list_text,
-    ];
-    program(root, "tar", &arguments).run()?;
-    Ok(fs::remove_file(list)?)
-}
-
-/// `apt-cache depends` prints a package at the start of a line and what it needs indented below; packages that are
-/// virtual stand in angle brackets.
-fn package_names(depends: &str) -> Vec<String> {
-    let names = depends
-        .lines()
-        .filter(|line| line.starts_with(|c: char| c.is_ascii_alphanumeric()));
-    names
-        .map(str::to_owned)
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .collect()
-}
-
-/// Paths relative to `/`, with the folders that Debian merged into `/usr` written as what they are: links.
-fn members(listed: &str) -> Vec<String> {
-    let merged = |path: &str| {
-        let (first, rest) = path.split_once('/')?;
-        fs::symlink_metadata(Path::new("/").join(first))
-            .ok()?
-            .is_symlink()
-            .then(|| format!("usr/{first}/{rest}"))
-    };
-    let mut members: BTreeSet<String> = WRITTEN.iter().map(|path| (*path).to_owned()).collect();
-    for folder in ["bin", "sbin", "lib", "lib64", "tmp", "proc", "sys", "dev"] {
-        members.insert(folder.to_owned());
-    }
-    for path in listed.lines().filter_map(|line| line.strip_prefix('/')) {
-        if !path.starts_with("usr/share/doc/") && !path.starts_with("usr/share/locale/") {
-            members.insert(merged(path).unwrap_or_else(|| path.to_owned()));
-        }
-    }
-    members.retain(|path| fs::symlink_metadata(Path::new("/").join(path)).is_ok());
-    members.into_iter().collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_real_packages_are_named() {
-        let depends = "bash\n  PreDepends: libc6\n<awk>\n    mawk\nlibc6\nbash\n";
-        assert_eq!(package_names(depends), ["bash", "libc6"]);
-    }
-
-    #[test]
-    fn members_are_relative_and_exist() {
-        let members =
-            members("/.\n/bin\n/proc\n/usr/share/doc/bash\n/no/such/file\npackage diverts others\n");
-        assert!(members.iter().any(|path| path == "proc"));
-        assert!(
-            members
-                .iter()
-                .all(|path| !path.starts_with('/') && path != "no/such/file")
-        );
     }
 }

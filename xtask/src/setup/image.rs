@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::answers;
+use super::ledger::{self, Made};
 use crate::process::cargo;
 use crate::report;
 
@@ -32,6 +33,10 @@ pub(super) fn setup(root: &Path) -> Result<()> {
             "--engine",
             engine,
         ];
+        ledger::record(Made::Image {
+            engine: engine.to_owned(),
+            name: IMAGE.to_owned(),
+        })?;
         // What is set up for the tests is none of the person's own state.
         let state = root.join("target/setup-state");
         cargo(root, &arguments)

@@ -3,16 +3,20 @@
 mod browser;
 mod docker;
 mod image;
+pub(crate) mod ledger;
 mod mcp;
-mod oci;
+mod minimal_image;
+pub(crate) mod oci;
 mod podman;
 mod pyodide;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+use self::ledger::Made;
 use crate::process::{cargo, program};
 use crate::report;
 
@@ -45,24 +49,45 @@ const TOOLS: &[(&str, &str, &str)] = &[
     ("deny", "cargo-deny", "0.20.2"),
 ];
 
+/// Builds of tools that run for seconds. No registry has current binaries of them; optimised, cargo-deny alone takes
+/// five minutes of processor time, and so 1:50.
+const FAST_BUILD: &[(&str, &str)] = &[
+    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0"),
+    ("CARGO_PROFILE_RELEASE_LTO", "off"),
+    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "64"),
+    ("CARGO_PROFILE_RELEASE_STRIP", "true"),
+];
+
 /// Debian's Python, and not one that a shim puts first: the virtual environment is made from it.
 const PYTHON: &str = "/usr/bin/python3";
 
 const VENV: &str = "target/test-venv";
 
-/// Brings the machine to where every test can run.
+/// Installs everything that the tests need.
 pub(crate) fn setup(root: &Path) -> Result<()> {
     fs::create_dir_all(root.join("target"))?;
-    packages(root)?;
-    tools(root)?;
-    venv(root).context("make the virtual environment of the tests")?;
-    mcp::setup(root)?;
-    browser::setup(root).context("install what drives the browser of the tests")?;
-    docker::setup(root).context("make the Docker container of the tests")?;
-    oci::setup(root).context("make crun and runsc known to Docker")?;
-    podman::setup(root).context("start Podman's service")?;
+    // Building tools keeps the processor busy, installing packages the disk and the network.
+    std::thread::scope(|scope| {
+        let tools = scope.spawn(|| tools(root).context("install cargo's tools"));
+        let services = services(root);
+        let tools = tools.join();
+        services?;
+        tools.unwrap_or_else(|_| bail!("installing cargo's tools panicked"))
+    })?;
     pyodide::setup(root).context("install Deno and Pyodide")?;
     image::setup(root).context("make the image of sandboxes")
+}
+
+/// Installs packages and environments, and starts the container engines: everything that is not compiled here.
+fn services(root: &Path) -> Result<()> {
+    packages(root)?;
+    venv(root).context("make the virtual environment of the tests")?;
+    mcp::setup(root)?;
+    browser::setup(root).context("install the browser driver of the tests")?;
+    docker::setup(root).context("start Docker")?;
+    oci::setup(root).context("register crun and runsc with Docker")?;
+    podman::setup(root).context("start Podman's service")?;
+    minimal_image::setup(root).context("import the minimal image")
 }
 
 fn answers(root: &Path, name: &str, arguments: &[&str]) -> bool {
@@ -85,7 +110,12 @@ fn packages(root: &Path) -> Result<()> {
     missing.retain(|name| answers(root, "apt-cache", &["show", name]));
     let mut arguments = vec!["install", "--quiet", "--yes", "--no-install-recommends"];
     arguments.append(&mut missing);
-    apt(root, &arguments)?;
+    let before = installed(root)?;
+    let result = apt(root, &arguments);
+    for package in installed(root)?.difference(&before) {
+        ledger::record(Made::DebianPackage(package.clone()))?;
+    }
+    result?;
     let still = self::missing(root);
     if !still.is_empty() {
         bail!("installed, and yet they do not answer: {}", still.join(" "));
@@ -97,6 +127,14 @@ fn missing(root: &Path) -> Vec<&'static str> {
     let packages = PACKAGES.iter();
     let missing = packages.filter(|(_, name, arguments)| !answers(root, name, arguments));
     missing.map(|(package, ..)| *package).collect()
+}
+
+/// The names of all installed packages.
+fn installed(root: &Path) -> Result<BTreeSet<String>> {
+    let query = ["--show", "--showformat", "${db:Status-Abbrev}${binary:Package}\n"];
+    let listed = program(root, "dpkg-query", &query).stdout()?;
+    let installed = listed.lines().filter_map(|line| line.strip_prefix("ii "));
+    Ok(installed.map(str::to_owned).collect())
 }
 
 fn apt(root: &Path, arguments: &[&str]) -> Result<()> {
@@ -117,13 +155,15 @@ fn tools(root: &Path) -> Result<()> {
             report::line(&format!("{package}: there"));
             continue;
         }
-        report::line(&format!("{package}: installing {version}"));
+        report::line(&format!("{package}: building {version}"));
         // Outside the workspace, so that its toolchain and target folder play no part.
-        cargo(
-            Path::new("/"),
-            &["install", "--locked", "--version", version, package],
-        )
-        .run()?;
+        let install = ["install", "--quiet", "--locked", "--version", version, package];
+        let install = cargo(Path::new("/"), &install);
+        FAST_BUILD
+            .iter()
+            .fold(install, |install, (name, value)| install.env(name, value))
+            .run()?;
+        ledger::record(Made::CargoTool((*package).to_owned()))?;
     }
     Ok(())
 }

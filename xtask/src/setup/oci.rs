@@ -1,6 +1,7 @@
 //! The OCI runtimes crun and runsc, made known to the Docker daemon.
 
 use std::fs::{self, Permissions};
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -9,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 
 use super::docker::PATIENCE;
+use super::ledger::{self, Made};
 use crate::process::program;
 use crate::report;
 
@@ -83,19 +85,41 @@ fn is_there(known: Option<&Value>) -> bool {
 }
 
 fn register(place: &Path, names: &[&str]) -> Result<()> {
-    let text = match fs::read_to_string(CONFIGURATION) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => "{}".to_owned(),
-        Err(error) => return Err(error.into()),
-    };
-    let mut configuration: Map<String, Value> = serde_json::from_str(&text)?;
+    let mut configuration = configuration()?;
     let runtimes = configuration.entry("runtimes").or_insert_with(|| json!({}));
     for name in names {
+        ledger::record(Made::DockerRuntime((*name).to_owned()))?;
         runtimes[*name] = json!({ "path": place.join(name) });
     }
     fs::create_dir_all("/etc/docker")?;
-    Ok(fs::write(
-        CONFIGURATION,
-        serde_json::to_string_pretty(&configuration)? + "\n",
-    )?)
+    store(&configuration)
+}
+
+/// Takes runtimes out of the configuration again, and the file away if nothing else is left in it.
+pub(crate) fn unregister(names: &[&str]) -> Result<()> {
+    let mut configuration = configuration()?;
+    if let Some(runtimes) = configuration.get_mut("runtimes").and_then(Value::as_object_mut) {
+        runtimes.retain(|name, _| !names.contains(&name.as_str()));
+        if runtimes.is_empty() {
+            configuration.remove("runtimes");
+        }
+    }
+    match (configuration.is_empty(), Path::new(CONFIGURATION).exists()) {
+        (_, false) => Ok(()),
+        (true, true) => Ok(fs::remove_file(CONFIGURATION)?),
+        (false, true) => store(&configuration),
+    }
+}
+
+fn configuration() -> Result<Map<String, Value>> {
+    match fs::read_to_string(CONFIGURATION) {
+        Ok(text) => Ok(serde_json::from_str(&text)?),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Map::new()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn store(configuration: &Map<String, Value>) -> Result<()> {
+    let text = serde_json::to_string_pretty(configuration)? + "\n";
+    Ok(fs::write(CONFIGURATION, text)?)
 }

@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 
 use super::answers;
 use super::docker::PATIENCE;
+use super::ledger::{self, Made};
 use crate::process::program;
 use crate::report;
 
@@ -29,6 +30,7 @@ pub(super) fn setup(root: &Path) -> Result<()> {
     // Monitors of its containers leave files where it was started.
     let directory = root.join("target/podman");
     fs::create_dir_all(&directory)?;
+    ledger::record(Made::Service("podman".to_owned()))?;
     program(&directory, "podman", &arguments).leave_running(File::create(&log)?)?;
     let deadline = Instant::now() + PATIENCE;
     while !up() {
