@@ -124,8 +124,8 @@ pub(crate) enum Command {
     Sandbox(SandboxCommand),
     /// Keep workers warm behind a Unix socket, so that runs start at once.
     Serve(ServeArgs),
-    /// Print the link to the engine's web console. Whoever has it can answer in your place.
-    Console,
+    /// Print a link that opens the engine's web console in one browser.
+    Console(ConsoleArgs),
     /// Answer questions that wait for a person's approval, and look at those that were answered.
     #[command(subcommand)]
     Approvals(ApprovalsCommand),
@@ -331,6 +331,14 @@ pub(crate) struct McpArgs {
 /// `ringfence serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {}
+
+/// `ringfence console`.
+#[derive(Debug, Args)]
+pub(crate) struct ConsoleArgs {
+    /// Print the address, a link, and the token that a program sends with each request, as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// `ringfence artifacts`.
 #[derive(Debug, Subcommand)]

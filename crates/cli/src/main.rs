@@ -60,7 +60,7 @@ fn dispatch(command: &Command, spare: Spare, context: &Context) -> anyhow::Resul
         Command::Session(args) => command::session::run(args, context),
         Command::Sandbox(args) => command::sandbox::run(args, context),
         Command::Serve(args) => command::serve::run(args, context),
-        Command::Console => command::console::run(context),
+        Command::Console(args) => command::console::run(args, context),
         Command::Approvals(args) => command::approvals::run(args, context),
         Command::Gateway(args) => command::gateway::run(args, context),
         Command::Artifacts(args) => command::artifacts::run(args, context),

@@ -62,16 +62,6 @@ impl Paths {
         self.runtime.join("gateway.sock")
     }
 
-    /// Where the engine says at which address its console is.
-    pub(crate) fn console_address(&self) -> PathBuf {
-        self.runtime.join("console.address")
-    }
-
-    /// The secret that opens the console.
-    pub(crate) fn console_token(&self) -> PathBuf {
-        self.state.join("console.token")
-    }
-
     /// Makes the runtime directory, for us alone.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 
 use crate::frame::{self, Frame, Kind, Receiver};
-use crate::wire::{Reason, Refusal, Run, SandboxAnswer, SandboxRequest, SessionRequest};
+use crate::wire::{ConsoleAccess, Reason, Refusal, Run, SandboxAnswer, SandboxRequest, SessionRequest};
 
 /// A connection to an engine.
 #[derive(Debug)]
@@ -119,6 +119,14 @@ impl Client {
         self.ask(request, (Kind::Sandbox, Kind::Sandboxes)).await
     }
 
+    /// Asks for a way into the engine's console.
+    ///
+    /// # Errors
+    /// If it serves none or the connection broke.
+    pub async fn console(&mut self) -> Result<ConsoleAccess, Error> {
+        self.ask(&(), (Kind::Console, Kind::ConsoleAccess)).await
+    }
+
     /// Sends a request in one frame, and reads the answer from one.
     async fn ask<A: DeserializeOwned>(
         &mut self,
@@ -206,7 +214,9 @@ async fn listen(
             | Kind::Session
             | Kind::Sessions
             | Kind::Sandbox
-            | Kind::Sandboxes => {
+            | Kind::Sandboxes
+            | Kind::Console
+            | Kind::ConsoleAccess => {
                 return Err(Error::Broken(io::ErrorKind::InvalidData.into()));
             }
         };

@@ -11,13 +11,15 @@ mod runs;
 mod words;
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
 use ringfence_runtime::approval::Service;
 
-use crate::http::{self, Token, TokenError};
+use crate::http::{self, Keys, NoRandom};
+use crate::wire::ConsoleAccess;
 use hub::Hub;
 
 /// What the console shows.
@@ -36,20 +38,42 @@ struct Shared {
     hub: Hub,
 }
 
+/// The way into a console: where it is, and the keys of its engine.
+#[derive(Debug, Clone)]
+pub struct Door {
+    address: SocketAddr,
+    keys: Keys,
+}
+
+impl Door {
+    /// A ticket for a browser, and the token for a program.
+    ///
+    /// # Errors
+    /// If the kernel gives no random bytes.
+    pub fn access(&self) -> Result<ConsoleAccess, NoRandom> {
+        Ok(ConsoleAccess {
+            address: self.address,
+            ticket: self.keys.ticket()?,
+            token: self.keys.token().to_owned(),
+        })
+    }
+}
+
 /// A console that can be served.
 #[derive(Debug)]
 pub struct Console {
     shared: Arc<Shared>,
     listener: http::Listener,
     routes: Router,
+    door: Door,
 }
 
 impl Console {
-    /// The console of these sources behind `listener`, for whoever has the token.
+    /// The console of these sources behind `listener`, for whoever these keys were given to.
     ///
     /// # Errors
     /// If the kernel gives no random bytes.
-    pub fn new(listener: http::Listener, token: Token, sources: Sources) -> Result<Self, TokenError> {
+    pub fn new(listener: http::Listener, keys: Keys, sources: Sources) -> Result<Self, NoRandom> {
         let shared = Arc::new(Shared {
             hub: Hub::new(sources.clone()),
             sources,
@@ -58,12 +82,19 @@ impl Console {
             .merge(approvals::routes(Arc::clone(&shared)))
             .merge(runs::routes(Arc::clone(&shared)))
             .merge(events::routes(Arc::clone(&shared)));
-        let routes = http::site(inner, page::PATHS, listener.address(), token)?;
+        let address = listener.address();
+        let routes = http::site(inner, page::PATHS, address, keys.clone())?;
         Ok(Self {
             shared,
             listener,
             routes,
+            door: Door { address, keys },
         })
+    }
+
+    /// The way into it.
+    pub const fn door(&self) -> &Door {
+        &self.door
     }
 
     /// Serves until `stop` ends. Nothing is looked at while no page is open.

@@ -27,6 +27,8 @@ pub enum Kind {
     Session = 5,
     /// To the engine: a [`crate::wire::SandboxRequest`] as JSON.
     Sandbox = 6,
+    /// To the engine: a request for the way into its console, without a payload.
+    Console = 7,
     /// From the engine: the request is going to run; input may follow.
     Accepted = 15,
     /// From the engine: bytes from the program's standard output.
@@ -41,6 +43,8 @@ pub enum Kind {
     Sessions = 20,
     /// From the engine: a [`crate::wire::SandboxAnswer`] as JSON. Ends a request.
     Sandboxes = 21,
+    /// From the engine: a [`crate::wire::ConsoleAccess`] as JSON. Ends a request.
+    ConsoleAccess = 22,
 }
 
 impl Kind {
@@ -52,6 +56,7 @@ impl Kind {
             Self::Cancel,
             Self::Session,
             Self::Sandbox,
+            Self::Console,
             Self::Accepted,
             Self::Stdout,
             Self::Stderr,
@@ -59,6 +64,7 @@ impl Kind {
             Self::Refusal,
             Self::Sessions,
             Self::Sandboxes,
+            Self::ConsoleAccess,
         ];
         kinds.into_iter().find(|kind| *kind as u8 == byte)
     }

@@ -1,21 +1,22 @@
 //! The engine's HTTP interface, on this machine alone.
 //!
-//! - [`Listener`]: the socket, and the limits of each connection.
-//! - [`Token`]: the secret that opens it.
+//! - [`Listener`]: the socket, whose connections are served, and the limits of each.
+//! - [`Keys`]: the secrets that open it.
 //! - `guard`: the one layer that every request passes before any route sees it.
-//! - `session`: how a browser turns the token into a session of its own.
+//! - `session`: how a browser turns a ticket into a session of its own.
 //!
 //! What is served are routes of other modules, such as [`crate::console`].
 
 mod guard;
+mod keys;
 mod listener;
+mod peer;
 mod refusal;
 mod session;
-mod token;
 
+pub use keys::{Keys, NoRandom};
 pub use listener::Listener;
 pub(crate) use refusal::Refusal;
-pub use token::{Token, TokenError};
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,7 +42,7 @@ fn guarded(inner: Router, guard: Guard) -> Router {
 }
 
 /// The routes of the interface at `address`: `inner`, whose `open` paths show nothing and need no credentials, and the
-/// exchange of the token for a session.
+/// exchange of a ticket for a session.
 ///
 /// # Errors
 /// If the kernel gives no random bytes.
@@ -49,9 +50,9 @@ pub(crate) fn site(
     inner: Router,
     open: &'static [&'static str],
     address: SocketAddr,
-    token: Token,
-) -> Result<Router, TokenError> {
-    Ok(guarded(inner, Guard::new(address, token, open)?))
+    keys: Keys,
+) -> Result<Router, NoRandom> {
+    Ok(guarded(inner, Guard::new(address, keys, open)?))
 }
 
 #[cfg(test)]

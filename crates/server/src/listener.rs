@@ -16,6 +16,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 
+use crate::console::Door;
 use crate::frame::{self, Frame, Kind, Receiver};
 use crate::sandboxes;
 use crate::socket::Socket;
@@ -30,7 +31,7 @@ const IN_FLIGHT: usize = 16;
 /// How long a client may take to read its result.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Where an engine runs programs.
+/// Where an engine runs programs, and where its console is.
 #[derive(Debug, Clone)]
 pub struct Places {
     /// Its fences.
@@ -39,6 +40,8 @@ pub struct Places {
     pub sandboxes: Arc<Sandboxes>,
     /// Its Pyodide.
     pub pyodide: Arc<Pyodide>,
+    /// The way into its console, if it serves one.
+    pub console: Option<Door>,
 }
 
 /// The engine's socket, removed when this is dropped.
@@ -73,6 +76,7 @@ async fn attend(stream: UnixStream, places: &Places) {
             Kind::Run => answer(&payload, &mut receiver, &mut sender, places).await,
             Kind::Session => sessions(&payload, &places.local).await,
             Kind::Sandbox => sandboxes::answer(&payload, &places.sandboxes).await,
+            Kind::Console => console(places.console.as_ref()),
             // Leftovers of a request that has ended.
             Kind::Stdin | Kind::StdinEnd | Kind::Cancel => continue,
             Kind::Accepted
@@ -81,7 +85,8 @@ async fn attend(stream: UnixStream, places: &Places) {
             | Kind::Result
             | Kind::Refusal
             | Kind::Sessions
-            | Kind::Sandboxes => return,
+            | Kind::Sandboxes
+            | Kind::ConsoleAccess => return,
         };
         let Ok((kind, payload)) = answer else { return };
         let sent = tokio::time::timeout(PATIENCE, frame::send(&mut sender, kind, &payload)).await;
@@ -89,6 +94,24 @@ async fn attend(stream: UnixStream, places: &Places) {
             return;
         }
     }
+}
+
+/// A way into the console: whoever may use this socket may answer questions.
+fn console(door: Option<&Door>) -> serde_json::Result<(Kind, Vec<u8>)> {
+    let refusal = match door.map(Door::access) {
+        Some(Ok(access)) => return Ok((Kind::ConsoleAccess, serde_json::to_vec(&access)?)),
+        Some(Err(error)) => Refusal {
+            reason: Reason::Failed,
+            message: error.to_string(),
+            hint: "report this as a defect".to_owned(),
+        },
+        None => Refusal {
+            reason: Reason::Unavailable,
+            message: "the engine that is running serves no console".to_owned(),
+            hint: "start one with `ringfence serve`, without `engine.console = false`".to_owned(),
+        },
+    };
+    Ok((Kind::Refusal, serde_json::to_vec(&refusal)?))
 }
 
 async fn sessions(payload: &[u8], local: &Local) -> serde_json::Result<(Kind, Vec<u8>)> {

@@ -47,7 +47,7 @@ impl Socket {
         attend: impl Fn(UnixStream) -> A,
         stop: impl Future<Output = ()>,
     ) {
-        let attend = |stream: UnixStream| {
+        let attend = |stream: UnixStream, _| {
             let ours = stream.peer_cred().is_ok_and(|peer| peer.uid() == self.uid);
             ours.then(|| attend(stream))
         };
@@ -66,7 +66,7 @@ impl Drop for Socket {
 pub(crate) async fn serve<S, Peer, A: Future<Output = ()> + Send + 'static>(
     most: usize,
     mut accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<(S, Peer)>>,
-    attend: impl Fn(S) -> Option<A>,
+    attend: impl Fn(S, Peer) -> Option<A>,
     stop: impl Future<Output = ()>,
 ) {
     let mut connections = JoinSet::new();
@@ -77,7 +77,7 @@ pub(crate) async fn serve<S, Peer, A: Future<Output = ()> + Send + 'static>(
             () = &mut stop => break,
             _ = connections.join_next(), if !connections.is_empty() => {}
             accepted = poll_fn(&mut accept), if connections.len() < most => match accepted {
-                Ok((stream, _)) => drop(attend(stream).map(|attended| connections.spawn(attended))),
+                Ok((stream, peer)) => drop(attend(stream, peer).map(|attended| connections.spawn(attended))),
                 // Out of descriptors: whoever waits stays in the queue, and this task does not spin.
                 Err(_) => tokio::time::sleep(PAUSE).await,
             },

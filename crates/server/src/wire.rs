@@ -1,5 +1,6 @@
 //! What the messages on the engine's socket say.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -230,6 +231,17 @@ pub struct Ran {
     pub egress: Option<EgressFacts>,
     /// Whether its sandbox was ended with it.
     pub sandbox_ended: bool,
+}
+
+/// The way into the console of the engine that answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ConsoleAccess {
+    /// Where it is.
+    pub address: SocketAddr,
+    /// What opens it for one browser, once.
+    pub ticket: String,
+    /// What a program sends with each request, until the engine ends.
+    pub token: String,
 }
 
 /// [`Limits`] on the wire.

@@ -54,6 +54,7 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
             local: Arc::clone(&backend),
             sandboxes: Arc::clone(&sandboxes),
             pyodide: Arc::new(pyodide::kept(context)?),
+            console: console.as_ref().map(|console| console.door().clone()),
         };
         backend
             .warm_up(&Scope::local(), None)

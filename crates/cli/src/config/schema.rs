@@ -673,8 +673,8 @@ pub(crate) struct Engine {
     pub(crate) session_lifetime_minutes: values::Minutes,
     /// Serve the web console, on which a person answers questions.
     pub(crate) console: bool,
-    /// The console's address on this machine; the kernel chooses port 0. Unset: `127.0.0.1:8737`, or another port where
-    /// that one is taken.
+    /// The console's address on this machine, such as `127.0.0.1:8737`. Unset, or with port 0: 127.0.0.1 at another port
+    /// for each start.
     #[schemars(with = "Option<String>")]
     pub(crate) listen: Option<values::Listen>,
 }

@@ -83,7 +83,6 @@ fn files(dir: &Dir) {
                 "approvals.db",
                 "approvals.db-wal",
                 "approvals.db-shm",
-                "console.token",
                 "servers",
                 "skills",
             ]
@@ -95,7 +94,7 @@ fn files(dir: &Dir) {
         let left = entries(&state.join("workspaces"));
         assert_eq!(left, [""; 0], "private workspaces are left");
     }
-    for socket in ["engine.sock", "gateway.sock", "console.address"] {
+    for socket in ["engine.sock", "gateway.sock"] {
         let path = dir.path("run/ringfence").join(socket);
         assert!(!path.exists(), "{socket} is left");
     }

@@ -13,11 +13,11 @@ use tokio::task::JoinSet;
 
 use super::words::Run;
 use super::{Console, Sources};
-use crate::http::{Listener, Token};
+use crate::http::{Keys, Listener};
 
 struct Open {
     address: SocketAddr,
-    token: Token,
+    keys: Keys,
     service: Service,
     dir: TempDir,
     tasks: JoinSet<Decision>,
@@ -27,7 +27,7 @@ struct Open {
 impl Open {
     async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let token = Token::keep(&dir.path().join("console.token")).unwrap();
+        let keys = Keys::new().unwrap();
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listener.address();
         let service = Service::at(dir.path());
@@ -35,12 +35,12 @@ impl Open {
             approvals: service.clone(),
             audit: dir.path().join("audit"),
         };
-        let console = Console::new(listener, token.clone(), sources).unwrap();
+        let console = Console::new(listener, keys.clone(), sources).unwrap();
         let mut serving = JoinSet::new();
         serving.spawn(console.serve(std::future::pending()));
         Self {
             address,
-            token,
+            keys,
             service,
             dir,
             tasks: JoinSet::new(),
@@ -55,7 +55,7 @@ impl Open {
             "{line} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n\
              Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
             self.address,
-            self.token.as_str(),
+            self.keys.token(),
             body.len()
         );
         stream.write_all(request.as_bytes()).await.unwrap();

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::refusal::RETRY_AFTER;
 use super::session::{self, Credentials, single};
-use super::{Refusal, Token, TokenError};
+use super::{Keys, NoRandom, Refusal};
 
 /// How long a request may take, but for what is streamed afterwards.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -60,9 +60,9 @@ impl Guard {
     /// The guard of the interface at `address`.
     pub(super) fn new(
         address: SocketAddr,
-        token: Token,
+        keys: Keys,
         open: &'static [&'static str],
-    ) -> Result<Self, TokenError> {
+    ) -> Result<Self, NoRandom> {
         let port = address.port();
         let own = match address.ip() {
             IpAddr::V4(ip) => ip.to_string(),
@@ -73,7 +73,7 @@ impl Guard {
                 .iter()
                 .map(|host| format!("{host}:{port}"))
                 .collect(),
-            credentials: Credentials::new(token, port)?,
+            credentials: Credentials::new(keys, port)?,
             open,
             failures: Mutex::new(Failures {
                 since: Instant::now(),

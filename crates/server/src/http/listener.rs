@@ -1,4 +1,4 @@
-//! The socket of the HTTP interface, and the limits of each connection.
+//! The socket of the HTTP interface: whose connections are served, and the limits of each.
 
 use std::future::Future;
 use std::io;
@@ -11,6 +11,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 
+use super::peer;
 use crate::socket;
 
 /// Connections at once.
@@ -28,6 +29,10 @@ const MAX_IDLE: Duration = Duration::from_secs(20);
 /// How long a connection may last, whatever it does: one that does not read what it is sent ends, too.
 const MAX_LIFE: Duration = Duration::from_secs(60 * 60);
 
+/// The answer to other users of this machine, before they have said anything.
+const FOREIGN: &[u8] = b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n\
+    this console answers the user who started it, and root; the connection is another user's\n";
+
 /// A socket on this machine's own network.
 #[derive(Debug)]
 pub struct Listener {
@@ -39,7 +44,8 @@ impl Listener {
     /// Listens at `address`; the kernel chooses where the port is 0.
     ///
     /// # Errors
-    /// If the socket cannot be made, or the address can be reached from other machines.
+    /// If the socket cannot be made, the address can be reached from other machines, or the kernel does not say whose a
+    /// connection is.
     pub async fn bind(address: SocketAddr) -> io::Result<Self> {
         if !address.ip().is_loopback() {
             let why = "other machines could reach it";
@@ -47,7 +53,19 @@ impl Listener {
         }
         let socket = TcpListener::bind(address).await?;
         let address = socket.local_addr()?;
-        Ok(Self { socket, address })
+        let listener = Self { socket, address };
+        listener.try_peer().await?;
+        Ok(listener)
+    }
+
+    /// Connects to itself: whose that connection is must be known.
+    async fn try_peer(&self) -> io::Result<()> {
+        let client = TcpStream::connect(self.address).await?;
+        if is_ours(client.local_addr()?, self.address) {
+            return Ok(());
+        }
+        let why = "the kernel does not say whose a connection is (its module `tcp_diag`)";
+        Err(io::Error::new(io::ErrorKind::Unsupported, why))
     }
 
     /// Where it listens.
@@ -57,7 +75,14 @@ impl Listener {
 
     /// Serves `routes` until `stop` ends; then drops all that is under way.
     pub(crate) async fn serve(&self, routes: Router, stop: impl Future<Output = ()>) {
-        let attend = |stream| Some(attend(stream, routes.clone()));
+        let attend = |stream: TcpStream, peer| {
+            if is_ours(peer, self.address) {
+                return Some(attend(stream, routes.clone()));
+            }
+            // Whoever it is takes no place, and is waited for by nobody.
+            let _ = stream.try_write(FOREIGN);
+            None
+        };
         socket::serve(
             MAX_CONNECTIONS,
             |context| self.socket.poll_accept(context),
@@ -66,6 +91,11 @@ impl Listener {
         )
         .await;
     }
+}
+
+/// Whether a connection is of somebody who may use the interface. What the kernel does not say is no.
+fn is_ours(peer: SocketAddr, own: SocketAddr) -> bool {
+    peer::user(peer, own).is_ok_and(|user| user.is_some_and(peer::is_ours))
 }
 
 async fn attend(stream: TcpStream, routes: Router) {

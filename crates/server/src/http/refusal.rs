@@ -45,9 +45,9 @@ impl Refusal {
         StatusCode::UNAUTHORIZED,
         (
             "unauthenticated",
-            "the token is missing, wrong or of another engine",
+            "the token is missing, wrong, used or of another engine",
         ),
-        "open the link that `ringfence console` prints; a program sends the token as `Authorization: Bearer`",
+        "open the link that `ringfence console` prints, which opens one page within ten minutes; a program sends the token of `ringfence console --json` as `Authorization: Bearer`",
     );
     pub(super) const TOO_MANY: Self = Self::new(
         StatusCode::TOO_MANY_REQUESTS,

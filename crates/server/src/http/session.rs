@@ -1,6 +1,7 @@
 //! A browser's session: a cookie that scripts cannot read, and a key that other ports are never sent.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
@@ -13,9 +14,9 @@ use serde_json::json;
 
 use super::Refusal;
 use super::guard::Guard;
-use super::token::{Secret, Token, TokenError};
+use super::keys::{Keys, NoRandom, Secret};
 
-/// Where a browser sends the token.
+/// Where a browser sends a ticket.
 pub(super) const PATH: &str = "/session";
 
 /// The header that carries the key.
@@ -27,7 +28,7 @@ pub(super) const KEY_HEADER: &str = "ringfence-key";
 /// that opens the next one. Cookies are sent to every port of a host, so a cookie alone proves nothing.
 #[derive(Debug)]
 pub(super) struct Credentials {
-    token: Token,
+    keys: Keys,
     cookie: Secret,
     key: Secret,
     cookie_name: String,
@@ -35,9 +36,9 @@ pub(super) struct Credentials {
 
 impl Credentials {
     /// Those of the interface at `port`.
-    pub(super) fn new(token: Token, port: u16) -> Result<Self, TokenError> {
+    pub(super) fn new(keys: Keys, port: u16) -> Result<Self, NoRandom> {
         Ok(Self {
-            token,
+            keys,
             cookie: Secret::random()?,
             key: Secret::random()?,
             cookie_name: format!("ringfence_{port}"),
@@ -49,7 +50,7 @@ impl Credentials {
         let bearer = single(headers, header::AUTHORIZATION.as_str());
         bearer
             .and_then(|value| value.strip_prefix("Bearer "))
-            .is_some_and(|token| self.token.0.is(token.trim()))
+            .is_some_and(|token| self.keys.is_token(token.trim()))
     }
 
     /// Whether these headers carry a session: the cookie and the key.
@@ -88,12 +89,13 @@ pub(super) fn single<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> 
     }
 }
 
+/// The ticket, under the name that it has in a link.
 #[derive(Deserialize)]
 struct Exchange {
     token: String,
 }
 
-/// The exchange of the token for a session.
+/// The exchange of a ticket for a session.
 pub(super) fn routes(guard: Arc<Guard>) -> Router {
     Router::new().route(PATH, post(exchange)).with_state(guard)
 }
@@ -104,7 +106,9 @@ async fn exchange(
 ) -> Result<Response, Refusal> {
     let credentials = guard.credentials();
     match body {
-        Ok(Json(Exchange { token })) if credentials.token.0.is(&token) => Ok(credentials.open()),
+        Ok(Json(Exchange { token })) if credentials.keys.take(&token, Instant::now()) => {
+            Ok(credentials.open())
+        }
         _ => Err(guard.failed()),
     }
 }

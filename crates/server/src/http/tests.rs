@@ -8,12 +8,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::{Listener, Token, site};
+use super::{Keys, Listener, site};
 
 /// An interface with a path for everybody, one to read and one to change something.
 struct Site {
     address: SocketAddr,
-    token: Token,
+    keys: Keys,
     _tasks: JoinSet<()>,
 }
 
@@ -27,20 +27,19 @@ struct Answer {
 
 impl Site {
     async fn open() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let token = Token::keep(&dir.path().join("token")).unwrap();
+        let keys = Keys::new().unwrap();
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listener.address();
         let inner = Router::new()
             .route("/", get(async || "page"))
             .route("/read", get(async || "read"))
             .route("/change", post(async |body: String| body));
-        let routes = site(inner, &["/"], address, token.clone()).unwrap();
+        let routes = site(inner, &["/"], address, keys.clone()).unwrap();
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { listener.serve(routes, std::future::pending()).await });
         Self {
             address,
-            token,
+            keys,
             _tasks: tasks,
         }
     }
@@ -76,7 +75,7 @@ impl Site {
             text.push_str(&format!("Content-Length: {}\r\n", body.len()));
         }
         let port = self.address.port().to_string();
-        let token = self.token.as_str();
+        let token = self.keys.token();
         let text = text.replace("PORT", &port).replace("TOKEN", token);
         self.raw(format!("{text}\r\n{body}").as_bytes()).await
     }
@@ -102,7 +101,8 @@ impl Site {
 
     /// The headers of a browser's session.
     async fn session(&self) -> [String; 2] {
-        let body = format!("{{\"token\":\"{}\"}}", self.token.as_str());
+        let ticket = self.keys.ticket().unwrap();
+        let body = format!("{{\"token\":\"{ticket}\"}}");
         let answer = self.ask("POST /session", &[OWN, JSON], &body).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         let cookie = answer.head.split("set-cookie: ").nth(1).unwrap();
@@ -112,7 +112,7 @@ impl Site {
         assert!(cookie.starts_with(&format!("ringfence_{}=", self.address.port())));
         let key: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
         let key = key["key"].as_str().unwrap();
-        assert!(!answer.head.contains(key) && !answer.head.contains(self.token.as_str()));
+        assert!(!answer.head.contains(key) && !answer.head.contains(&ticket));
         [
             format!("Cookie: other=1; {cookie}; more=2"),
             format!("Ringfence-Key: {key}"),
@@ -194,7 +194,7 @@ async fn only_the_names_of_this_machine_are_answered() {
     site.check(&format!("GET http://127.0.0.1:{port}/read"), &[BEARER], 200)
         .await;
     site.check("GET http://evil.example/read", &[BEARER], 421).await;
-    let bearer = format!("Authorization: Bearer {}", site.token.as_str());
+    let bearer = format!("Authorization: Bearer {}", site.keys.token());
     let old = site
         .raw(format!("GET /read HTTP/1.0\r\n{bearer}\r\n\r\n").as_bytes())
         .await;
@@ -262,7 +262,8 @@ async fn another_site_in_the_browser_is_refused() {
 async fn the_token_is_exchanged_by_our_own_page_alone() {
     let site = Site::open().await;
     site.session().await;
-    let body = format!("{{\"token\":\"{}\"}}", site.token.as_str());
+    let ticket = site.keys.ticket().unwrap();
+    let body = format!("{{\"token\":\"{ticket}\"}}");
     for (headers, status) in [
         (&["Origin: http://evil.example", JSON][..], 403),
         (&[OWN, "Sec-Fetch-Site: cross-site", JSON], 403),
@@ -275,13 +276,19 @@ async fn the_token_is_exchanged_by_our_own_page_alone() {
         assert_eq!(answer.status, status, "{headers:?}");
         assert!(!answer.head.contains("set-cookie"), "{answer:?}");
     }
-    for wrong in ["{\"token\":\"\"}", "{}", "x", "{\"token\":\"0000\"}"] {
+    // What was refused has used nothing up; what was served has.
+    for status in [200, 401] {
+        let answer = site.ask("POST /session", &[OWN, JSON], &body).await;
+        assert_eq!(answer.status, status, "{answer:?}");
+    }
+    let token = format!("{{\"token\":\"{}\"}}", site.keys.token());
+    for wrong in ["{\"token\":\"\"}", "{}", "x", "{\"token\":\"0000\"}", &token] {
         let answer = site.ask("POST /session", &[OWN, JSON], wrong).await;
         assert_eq!(answer.status, 401, "{wrong}");
         assert!(!answer.head.contains("set-cookie"), "{answer:?}");
     }
     assert_eq!(site.ask("GET /session", &[BEARER], "").await.status, 405);
-    // The sessions of one interface are nothing to another with the same token.
+    // The sessions of one interface are nothing to another.
     let [cookie, key] = site.session().await;
     let other = Site::open().await;
     other.check("GET /read", &[&cookie, &key], 401).await;

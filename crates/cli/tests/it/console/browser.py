@@ -12,8 +12,7 @@ import urllib.request
 
 from playwright.sync_api import expect, sync_playwright
 
-RINGFENCE, CHROMIUM, LINK, PICTURES = sys.argv[1:]
-BASE = LINK.split("/#")[0]
+RINGFENCE, CHROMIUM, BASE, PICTURES = sys.argv[1:]
 APPROVE = re.compile("^Approve(A)?$")
 
 asked, complaints = [], []
@@ -54,6 +53,11 @@ def tool(command, **environment):
     """A command of an agent's, which waits for a person."""
     arguments = [RINGFENCE, "tool", "host_exec", json.dumps({"command": command}), "--json"]
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ, **environment})
+
+
+def link():
+    """A link, which opens one browser."""
+    return subprocess.check_output([RINGFENCE, "console"], text=True).strip()
 
 
 def said(process):
@@ -97,7 +101,7 @@ def shut_out(browser):
     page = context.new_page()
     page.goto(BASE + "/#token=" + "0" * 64)
     expect(page.locator("#door")).to_be_visible()
-    expect(page.locator("#door-why")).to_contain_text("not that of the engine")
+    expect(page.locator("#door-why")).to_contain_text("not of the engine")
     assert page.locator("#inside").is_hidden() and not context.cookies()
     page.goto(BASE + "/")
     expect(page.locator("#door")).to_be_visible()
@@ -105,15 +109,23 @@ def shut_out(browser):
     met("a wrong link shows the door")
 
 
-def come_in(context):
+def come_in(browser, context):
     page = watched(context)
-    page.goto(LINK)
+    first = link()
+    page.goto(first)
     live(page)
     assert page.url == BASE + "/", page.url
     (cookie,) = context.cookies()
     assert cookie["httpOnly"] and cookie["sameSite"] == "Strict", cookie
     expect(page.locator("#none")).to_be_visible()
     met("the link opens the page and leaves the address")
+    again = browser.new_context()
+    late = again.new_page()
+    late.goto(first)
+    expect(late.locator("#door-why")).to_contain_text("was used")
+    assert not again.cookies()
+    again.close()
+    met("a link opens one browser")
     return page
 
 
@@ -242,6 +254,17 @@ def attack(context, identity):
     assert "foreign_origin" in page.content(), page.content()
     page.close()
     met("another site reads and changes nothing")
+    page = context.new_page()
+    page.goto(f"http://127.0.0.1:{server.server_port}/")
+    before = len(complaints)
+    with context.expect_page() as opened:
+        page.evaluate("(url) => { window.open(url) }", BASE + "/#token=zzz")
+    live(opened.value)
+    assert opened.value.evaluate("fetch('/api/runs', { headers: { 'Ringfence-Key': localStorage.getItem('ringfence.key') } }).then((r) => r.status)") == 200
+    opened.value.close()
+    page.close()
+    del complaints[before:]
+    met("a link from another site closes no session")
     server.shutdown()
     (cookie,) = [cookie for cookie in Elsewhere.sent if cookie][:1]
     assert "ringfence_" in cookie, "a browser that binds cookies to ports: this check can go"
@@ -290,7 +313,7 @@ def look(browser):
     for scheme in ("light", "dark"):
         context = browser.new_context(color_scheme=scheme, reduced_motion="reduce")
         page = watched(context)
-        page.goto(LINK)
+        page.goto(link())
         live(page)
         for summary in ("#history summary", "#runs summary"):
             page.locator(summary).first.click()
@@ -326,7 +349,7 @@ def main():
         expect.set_options(timeout=20000)
         shut_out(browser)
         context = browser.new_context()
-        page = come_in(context)
+        page = come_in(browser, context)
         other = watched(context)
         other.goto(BASE + "/")
         live(other)

@@ -1,15 +1,17 @@
 //! Requests as any program on this machine could send them: each refusal beside the same one that is served.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
 use super::{Asking, CONFIG, link, world};
 use crate::support::eventually;
-use crate::world::World;
+use crate::world::{World, own_uid, skip};
 
 struct Site {
     address: String,
@@ -18,11 +20,22 @@ struct Site {
 
 impl Site {
     fn of(world: &World) -> Self {
-        let link = link(world);
-        let (base, token) = link.split_once("/#token=").unwrap();
-        let address = base.strip_prefix("http://").unwrap().to_owned();
-        let token = token.to_owned();
-        Self { address, token }
+        link(world);
+        let access: Value = serde_json::from_str(&world.dir.run(["console", "--json"]).stdout).unwrap();
+        let text = |name: &str| access[name].as_str().unwrap().to_owned();
+        let link = format!("http://{}/#token=", text("address"));
+        assert!(text("link").starts_with(&link), "{access}");
+        Self {
+            address: text("address"),
+            token: text("token"),
+        }
+    }
+
+    /// What a page is answered that sends a ticket.
+    fn exchange(&self, ticket: &str) -> u16 {
+        let body = json!({ "token": ticket }).to_string();
+        self.ask("POST /session", &["Host: HOST", "Origin: http://HOST"], &body)
+            .0
     }
 
     /// A request with these headers; `HOST` and `TOKEN` in them are ours.
@@ -49,6 +62,11 @@ impl Site {
         assert_eq!(status, 200, "{listed}");
         listed["waiting"].as_array().unwrap().clone()
     }
+}
+
+/// The ticket of a new link.
+fn ticket(world: &World) -> String {
+    link(world).split_once("/#token=").unwrap().1.to_owned()
 }
 
 const BEARER: &str = "Authorization: Bearer TOKEN";
@@ -120,35 +138,128 @@ fn only_whoever_has_the_token_answers_and_only_from_here() {
 }
 
 #[test]
-fn the_token_is_kept_for_us_alone_and_printed_to_nobody_else() {
+fn no_secret_of_the_console_outlives_its_engine() {
     let world = world();
     let first = Site::of(&world);
-    let file = world.dir.path("state/ringfence/console.token");
-    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(fs::read_to_string(&file).unwrap().trim(), first.token);
+    let unused = ticket(&world);
     let log = world.engine_log();
-    assert!(
-        log.contains(&first.address) && !log.contains(&first.token),
-        "{log}"
-    );
-    // The next engine has the same token; without an engine, no link is given away.
+    assert!(log.contains(&first.address), "{log}");
+    for secret in [&first.token, &unused] {
+        assert!(!log.contains(secret), "{log}");
+        for directory in ["state", "run"] {
+            holds_no(&world.dir.path(directory), secret);
+        }
+    }
+    // Without an engine no link is given away, and the next one at the same address takes nothing of the last.
     assert_eq!(world.stop_engine("TERM"), Some(0));
     world.dir.run(["console"]).refused(125, "none is running");
+    let config = CONFIG.replace("127.0.0.1:0", &first.address);
+    world.dir.write("config/ringfence/ringfence.toml", config);
     world.start_engine();
-    assert_eq!(Site::of(&world).token, first.token);
-    // One that others could have read opens nothing.
-    assert_eq!(world.stop_engine("TERM"), Some(0));
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
-    world.dir.run(["serve"]).refused(125, "others may read it");
-    fs::remove_file(&file).unwrap();
-    world.start_engine();
-    assert_ne!(Site::of(&world).token, first.token);
-    // What an engine that was killed left behind is no address any more.
+    let second = Site::of(&world);
+    assert_eq!(second.address, first.address);
+    assert_ne!(second.token, first.token);
+    assert_eq!(
+        first.ask("GET /api/approvals", &["Host: HOST", BEARER], "").0,
+        401
+    );
+    assert_eq!(first.exchange(&unused), 401);
+    // What an engine that was killed left behind is no way in either.
     world.stop_engine("KILL");
     world.dir.run(["console"]).refused(125, "none is running");
     world.start_engine();
     Site::of(&world).waiting();
     world.close();
+}
+
+/// No file below this directory holds the text.
+fn holds_no(directory: &Path, text: &str) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.is_symlink() {
+            holds_no(&path, text);
+        } else if path.is_file() {
+            let bytes = fs::read(&path).unwrap();
+            assert!(
+                !bytes.windows(text.len()).any(|part| part == text.as_bytes()),
+                "{}",
+                path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_link_opens_one_session() {
+    let world = world();
+    let site = Site::of(&world);
+    let one = ticket(&world);
+    assert_ne!(one, ticket(&world));
+    assert_eq!(site.exchange("zzz"), 401);
+    assert_eq!(site.exchange(&site.token), 401);
+    assert_eq!(site.exchange(&one), 200);
+    assert_eq!(site.exchange(&one), 401);
+    // A ticket is no token.
+    let bearer = format!("Authorization: Bearer {}", ticket(&world));
+    assert_eq!(
+        site.ask("GET /api/approvals", &["Host: HOST", &bearer], "").0,
+        401
+    );
+    world.close();
+}
+
+/// Opens 70 connections that say nothing and one that asks with the right token; tells what that is answered.
+const OTHER_USER: &str = r#"
+import socket, sys
+host, port = sys.argv[1].rsplit(":", 1)
+address = (host.strip("[]"), int(port))
+idle = [socket.create_connection(address) for _ in range(70)]
+asking = socket.create_connection(address)
+answer = b""
+try:
+    asking.sendall(f"GET /api/approvals HTTP/1.1\r\nHost: {sys.argv[1]}\r\nConnection: close\r\n"
+                   f"Authorization: Bearer {sys.argv[2]}\r\n\r\n".encode())
+    while part := asking.recv(4096):
+        answer += part
+except ConnectionError:
+    pass
+print(answer.split(b" ")[1].decode() if answer else "nothing", flush=True)
+sys.stdin.read()
+"#;
+
+#[test]
+fn other_users_are_not_served_and_hold_nobody_up() {
+    if own_uid() != 0 {
+        return skip("only root can be another user, too").unwrap_or_default();
+    }
+    for listen in ["127.0.0.1:0", "[::1]:0"] {
+        let world = World::before_engine();
+        let config = CONFIG.replace("127.0.0.1:0", listen);
+        world.dir.write("config/ringfence/ringfence.toml", config);
+        world.start_engine();
+        let site = Site::of(&world);
+        let mut other = world.dir.program("/usr/bin/python3");
+        other
+            .current_dir("/")
+            .args(["-c", OTHER_USER, &site.address, &site.token]);
+        let mut other = other
+            .uid(65_534)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        world.watch(other.id());
+        let mut told = String::new();
+        BufReader::new(other.stdout.take().unwrap())
+            .read_line(&mut told)
+            .unwrap();
+        // The 70 are still there. Whoever the console is for is served at once, and the token alone serves nobody else.
+        assert_eq!(site.waiting(), [Value::Null; 0], "{listen}");
+        assert!(["403", "nothing"].contains(&told.trim()), "{listen}: {told}");
+        drop(other.stdin.take());
+        other.wait().unwrap();
+        world.close();
+    }
 }
 
 #[test]
@@ -173,6 +284,11 @@ fn an_address_is_that_which_was_asked_for_or_none() {
             "{refused:?}"
         );
     }
+    // Nobody can wait for a link at an address that is known before.
+    configure("");
+    world.start_engine();
+    assert!(!link(&world).contains(":8737"), "{}", link(&world));
+    assert_eq!(world.stop_engine("TERM"), Some(0));
     configure("console = false");
     world.start_engine();
     world.dir.run(["console"]).refused(125, "serves no console");

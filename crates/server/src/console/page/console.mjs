@@ -11,6 +11,7 @@ const SILENCE = 25000;
 const RETRY = { first: 500, longest: 8000 };
 
 const KEY = "ringfence.key";
+const SESSION = "/session";
 const KINDS = { command: "Run a command on this machine?", soft_timeout: "Let a tool go on beyond its time limit?", skill: "Let a program call a function of a skill?" };
 const ENDS = { approved: "Approved", rejected: "Rejected", expired: "Expired", abandoned: "Taken back" };
 const CHOICES = {
@@ -36,10 +37,13 @@ function make(name, attributes, ...children) {
 class Unknown extends Error {}
 
 async function ask(path, options = {}) {
-  const headers = { "Ringfence-Key": localStorage.getItem(KEY) ?? "", ...options.headers };
+  const key = localStorage.getItem(KEY);
+  const headers = { "Ringfence-Key": key ?? "", ...options.headers };
   const response = await fetch(path, { ...options, headers, cache: "no-store", redirect: "error" });
-  if (response.status === 401) throw new Unknown();
-  return response;
+  if (response.status !== 401) return response;
+  // A link that is refused says nothing of the session that is open: any site can open one. Nor does an older session.
+  if (path !== SESSION && localStorage.getItem(KEY) === key) localStorage.removeItem(KEY);
+  throw new Unknown();
 }
 
 async function read(path) {
@@ -58,12 +62,12 @@ function post(path, body, options = {}) {
   return ask(path, { method: "POST", headers, body: JSON.stringify(body), ...options });
 }
 
-/** Turns the token in the address, which no server is sent, into a session; it does not stay in the address. */
+/** Turns the ticket in the address, which no server is sent, into a session; it does not stay in the address. */
 async function comeIn() {
   const token = new URLSearchParams(location.hash.slice(1)).get("token");
   if (token === null) return;
   history.replaceState(null, "", location.pathname);
-  const response = await post("/session", { token });
+  const response = await post(SESSION, { token });
   if (!response.ok) throw new Error(await complaint(response));
   localStorage.setItem(KEY, (await response.json()).key);
 }
@@ -393,7 +397,6 @@ const runs = reader("/api/runs", (listed) => {
 });
 
 function showDoor(why) {
-  localStorage.removeItem(KEY);
   if (why) $("door-why").textContent = why;
   $("door").hidden = false;
   $("inside").hidden = true;
@@ -448,14 +451,15 @@ async function heard(event) {
 
 const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
-async function keepUp() {
+/** Shows what the engine says until it knows the session no more; `why` is what the person is told then. */
+async function keepUp(why) {
   let wait = RETRY.first;
   for (;;) {
     try {
       await listen();
       wait = RETRY.first;
     } catch (error) {
-      if (error instanceof Unknown) return showDoor();
+      if (error instanceof Unknown) return showDoor(why);
     }
     state("lost", "Connection lost, trying again");
     await pause(wait);
@@ -466,13 +470,14 @@ async function keepUp() {
 let keeping = null;
 
 async function start() {
+  let why;
   try {
     await comeIn();
   } catch (error) {
-    if (keeping) return;
-    return showDoor(error instanceof Unknown ? "The link is not that of the engine that is running here." : error.message);
+    why = error instanceof Unknown ? "The link was used, is older than ten minutes, or is not of the engine that is running here." : error.message;
   }
-  keeping ??= keepUp().finally(() => (keeping = null));
+  if (localStorage.getItem(KEY) === null) return showDoor(why);
+  keeping ??= keepUp(why).finally(() => (keeping = null));
 }
 
 setInterval(() => cards.forEach((card) => card.tick()), 500);

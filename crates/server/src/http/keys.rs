@@ -1,0 +1,176 @@
+//! The secrets that open the HTTP interface of one engine: they are in its memory alone, and end with it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::hint::black_box;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::rand::{GetRandomFlags, getrandom};
+
+/// 256 bits that nobody can guess, in hexadecimal digits.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Secret(String);
+
+const BYTES: usize = 32;
+
+/// How long a ticket can be used.
+const TICKET_LIFETIME: Duration = Duration::from_secs(10 * 60);
+
+/// Tickets at once; the oldest goes.
+const MAX_TICKETS: usize = 16;
+
+impl Secret {
+    /// A new one.
+    pub(super) fn random() -> Result<Self, NoRandom> {
+        let mut bytes = [0; BYTES];
+        let filled =
+            getrandom(&mut bytes, GetRandomFlags::empty()).map_err(|errno| NoRandom(errno.into()))?;
+        if filled != BYTES {
+            return Err(NoRandom(io::ErrorKind::UnexpectedEof.into()));
+        }
+        Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether `given` is this secret, in a time that does not tell how much of it is right.
+    pub(super) fn is(&self, given: &str) -> bool {
+        if given.len() != self.0.len() {
+            return false;
+        }
+        let pairs = self.0.bytes().zip(given.bytes());
+        let difference = pairs.fold(0, |difference, (ours, theirs)| {
+            black_box(difference | (ours ^ theirs))
+        });
+        black_box(difference) == 0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// The kernel gave no random bytes.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot get random bytes for the console")]
+pub struct NoRandom(#[source] io::Error);
+
+/// The secrets of one engine: the token of programs, and the tickets of links.
+///
+/// Neither is written to a file: what a browser's history, a terminal or a log keeps of them opens no later engine.
+#[derive(Debug, Clone)]
+pub struct Keys(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    token: Secret,
+    /// Oldest first.
+    tickets: Mutex<VecDeque<Ticket>>,
+}
+
+#[derive(Debug)]
+struct Ticket {
+    secret: Secret,
+    since: Instant,
+}
+
+impl Keys {
+    /// New ones.
+    ///
+    /// # Errors
+    /// If the kernel gives no random bytes.
+    pub fn new() -> Result<Self, NoRandom> {
+        Ok(Self(Arc::new(Inner {
+            token: Secret::random()?,
+            tickets: Mutex::default(),
+        })))
+    }
+
+    /// The token, which programs send with each request.
+    pub fn token(&self) -> &str {
+        self.0.token.as_str()
+    }
+
+    /// A ticket for one link: one browser turns it into a session, once, within ten minutes.
+    ///
+    /// # Errors
+    /// If the kernel gives no random bytes.
+    pub fn ticket(&self) -> Result<String, NoRandom> {
+        let secret = Secret::random()?;
+        let text = secret.as_str().to_owned();
+        let mut tickets = self.0.tickets.lock().unwrap_or_else(PoisonError::into_inner);
+        if tickets.len() == MAX_TICKETS {
+            tickets.pop_front();
+        }
+        tickets.push_back(Ticket {
+            secret,
+            since: Instant::now(),
+        });
+        Ok(text)
+    }
+
+    pub(super) fn is_token(&self, given: &str) -> bool {
+        self.0.token.is(given)
+    }
+
+    /// Takes the ticket that was given, if there is one: it cannot be taken twice.
+    pub(super) fn take(&self, given: &str, now: Instant) -> bool {
+        let mut tickets = self.0.tickets.lock().unwrap_or_else(PoisonError::into_inner);
+        tickets.retain(|ticket| now.saturating_duration_since(ticket.since) < TICKET_LIFETIME);
+        let found = tickets.iter().position(|ticket| ticket.secret.is(given));
+        found.and_then(|at| tickets.remove(at)).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_is_good_once_and_not_for_long() {
+        let keys = Keys::new().unwrap();
+        let now = Instant::now();
+        let ticket = keys.ticket().unwrap();
+        assert!(!keys.take(keys.token(), now));
+        assert!(!keys.take("", now));
+        assert!(keys.take(&ticket, now));
+        assert!(!keys.take(&ticket, now));
+        let late = keys.ticket().unwrap();
+        assert!(!keys.take(&late, Instant::now() + TICKET_LIFETIME));
+        assert!(!keys.is_token(&late));
+        assert_ne!(Keys::new().unwrap().token(), keys.token());
+    }
+
+    #[test]
+    fn there_are_only_so_many_tickets() {
+        let keys = Keys::new().unwrap();
+        let tickets: Vec<String> = (0..=MAX_TICKETS).map(|_| keys.ticket().unwrap()).collect();
+        let good = |ticket: &&String| keys.take(ticket, Instant::now());
+        assert_eq!(tickets.iter().filter(good).count(), MAX_TICKETS);
+        assert!(format!("{keys:?}").contains("token: Secret"));
+    }
+
+    #[test]
+    fn only_the_whole_secret_is_the_secret() {
+        let secret = Secret::random().unwrap();
+        let text = secret.as_str();
+        assert!(secret.is(text));
+        assert_eq!(text.len(), 64);
+        assert_ne!(Secret::random().unwrap(), secret);
+        for other in [
+            "",
+            &text[..63],
+            &format!("{text}0"),
+            &text.replace(&text[63..], "g"),
+            &"0".repeat(64),
+        ] {
+            assert!(!secret.is(other), "{other}");
+        }
+    }
+}
