@@ -7,8 +7,9 @@ mod pattern;
 pub use parts::Part;
 pub use pattern::{ParsePatternError, Pattern};
 
-pub use crate::command::{Effect, Finding};
-use crate::shell;
+pub use crate::command::{Confinement, Effect, Finding, Forced};
+use crate::{command, shell};
+use std::sync::Arc;
 
 /// The lists, and what is known of the stages behind them.
 #[derive(Debug, Clone)]
@@ -21,6 +22,8 @@ pub struct Rules {
     pub unknown_floor: u8,
     /// From which risk on a person is asked; nothing if there is no model to judge.
     pub threshold: Option<u8>,
+    /// How programs of several makes, such as `awk`, are confined on this machine; one that is not here is asked about.
+    pub confinements: Arc<[Confinement]>,
 }
 
 impl Default for Rules {
@@ -30,6 +33,7 @@ impl Default for Rules {
             notify: Vec::new(),
             unknown_floor: Effect::UNKNOWN_FLOOR,
             threshold: None,
+            confinements: Arc::default(),
         }
     }
 }
@@ -98,6 +102,20 @@ pub struct Decision {
     pub parts: Vec<Part>,
     /// The program and its arguments, if no shell is needed to run the line.
     pub argv: Option<Vec<String>>,
+    /// What runs in place of the line if a list lets it run: the line, with options that confine programs of it.
+    pub runs: Option<String>,
+}
+
+impl Decision {
+    /// The line that runs, and the program and its arguments if no shell is needed for it.
+    ///
+    /// A line that a list lets run gets the options that confine its programs; one that was approved runs as it is.
+    pub fn executed<'a>(&'a self, line: &'a str) -> (&'a str, Option<Vec<String>>) {
+        match self.runs.as_deref().filter(|_| self.verdict != Verdict::Review) {
+            Some(runs) => (runs, shell::parse(runs).ok().and_then(|script| script.argv())),
+            None => (line, self.argv.clone()),
+        }
+    }
 }
 
 /// The floor of what cannot be read: it could be anything.
@@ -128,7 +146,7 @@ pub fn decide(line: &str, rules: &Rules) -> Decision {
         floor = floor.max(Effect::Destroy.floor(rules.unknown_floor));
         reasons.push("it runs code, and in it stands what deletes".to_owned());
     }
-    Decision {
+    let mut decision = Decision {
         verdict,
         stage: stage(verdict, floor, rules),
         matched: worst.matched.clone(),
@@ -136,6 +154,38 @@ pub fn decide(line: &str, rules: &Rules) -> Decision {
         reasons,
         argv: script.argv(),
         parts,
+        runs: None,
+    };
+    force(&mut decision, line);
+    decision
+}
+
+/// Adds the options without which the parts are not let run. A line that a person approves runs as it was approved.
+fn force(decision: &mut Decision, line: &str) {
+    let forced: Vec<Forced> = decision
+        .parts
+        .iter()
+        .flat_map(|part| part.forced.clone())
+        .collect();
+    if decision.verdict == Verdict::Review || forced.is_empty() {
+        return;
+    }
+    let runs = command::with_forced(line, &forced);
+    match shell::parse(&runs) {
+        Ok(_) => {
+            decision
+                .reasons
+                .push(format!("it runs as `{}`", shell::visible(&runs)));
+            decision.runs = Some(runs);
+        }
+        Err(_) => {
+            decision.verdict = Verdict::Review;
+            decision.stage = Stage::Ask;
+            decision.matched = None;
+            decision
+                .reasons
+                .push("the options that confine it do not fit in".to_owned());
+        }
     }
 }
 
@@ -158,6 +208,7 @@ fn unread(reason: String) -> Decision {
         reasons: vec![reason],
         parts: Vec::new(),
         argv: None,
+        runs: None,
     }
 }
 

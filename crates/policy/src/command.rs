@@ -2,9 +2,11 @@
 
 mod awk;
 mod cloud;
+mod confine;
 mod effect;
 mod fetch;
 mod find;
+mod jq;
 mod modes;
 mod nested;
 mod operands;
@@ -17,6 +19,8 @@ mod sql;
 mod table;
 mod test;
 
+pub(crate) use confine::with as with_forced;
+pub use confine::{Confinement, Forced};
 pub use effect::{Effect, Finding};
 pub(crate) use nested::{Around, Judged, redirect_findings, simple_findings, variable_findings};
 pub(crate) use place::{directory, prints_ids, prints_names};
@@ -74,8 +78,8 @@ fn judge(words: &[Word], found: &mut Found) {
         return;
     }
     match root.sub {
-        true => subcommand(root, args, found),
-        false => apply(root, args, root.path[0], found),
+        true => subcommand(root, first, args, found),
+        false => apply(root, first, args, root.path[0], found),
     }
 }
 
@@ -117,10 +121,10 @@ fn asks_for_help(args: &[Word], short: bool) -> bool {
 }
 
 /// Finds the entry of the subcommand, behind options and behind other subcommands.
-fn subcommand(root: &'static Entry, args: &[Word], found: &mut Found) {
+fn subcommand(root: &'static Entry, first: &Word, args: &[Word], found: &mut Found) {
     let program = root.path[0];
     let mut path: Vec<String> = Vec::new();
-    let (mut entry, mut rest) = (root, args);
+    let (mut entry, mut rest, mut name) = (root, args, first);
     loop {
         let title = title(program, &path);
         let front = Entry {
@@ -132,6 +136,7 @@ fn subcommand(root: &'static Entry, args: &[Word], found: &mut Found) {
             if rest.is_empty() && !entry.bare && entry.effect.is_read_only() {
                 found.add(Effect::Unknown, format!("{title}: without a subcommand"));
             }
+            confine::confine(entry, &title, name, found);
             return conclude(entry, rest, &title, &scanned, found);
         };
         rest = &rest[*first..];
@@ -153,6 +158,7 @@ fn subcommand(root: &'static Entry, args: &[Word], found: &mut Found) {
                 format!("{what} is not in the table of commands"),
             );
         };
+        name = &rest[count - known - 1];
         rest = &rest[count - known..];
         path.truncate(count);
         if !next.sub {
@@ -160,7 +166,7 @@ fn subcommand(root: &'static Entry, args: &[Word], found: &mut Found) {
             if root.helps && next.effect != Effect::Code && asks_for_help(rest, false) {
                 return;
             }
-            return apply(next, rest, &title, found);
+            return apply(next, name, rest, &title, found);
         }
         entry = next;
     }
@@ -188,7 +194,9 @@ fn plain_word(word: &Word) -> Option<String> {
         .filter(|text| !text.starts_with('-') && !text.is_empty())
 }
 
-fn apply(entry: &'static Entry, args: &[Word], title: &str, found: &mut Found) {
+/// Judges a command that is known. `name` is the last word that names it.
+fn apply(entry: &'static Entry, name: &Word, args: &[Word], title: &str, found: &mut Found) {
+    confine::confine(entry, title, name, found);
     if entry.handler == Some("find") {
         return find::judge(entry, args, found);
     }

@@ -1,13 +1,24 @@
 //! What `@read-only` lets run, and what it must not, line by line.
 
-use ringfence_policy::cascade::{Decision, Rules, Verdict, decide};
+use std::sync::Arc;
+
+use ringfence_policy::cascade::{Confinement, Decision, Rules, Verdict, decide};
 
 fn reading(line: &str) -> Decision {
-    let rules = Rules {
+    decide(line, &preset(&[("awk", "--sandbox"), ("yq", "-L /var/empty")]))
+}
+
+/// The preset, on a machine whose programs are confined so.
+fn preset(confined: &[(&'static str, &'static str)]) -> Rules {
+    let confinements: Arc<[Confinement]> = confined
+        .iter()
+        .map(|(program, words)| Confinement { program, words })
+        .collect();
+    Rules {
         allow: "@read-only".parse().into_iter().collect(),
+        confinements,
         ..Rules::default()
-    };
-    decide(line, &rules)
+    }
 }
 
 /// The lines of a list, without its comments; `\n` in them is a new line.
@@ -36,4 +47,76 @@ fn ways_round_are_refused() {
         .filter(|line| reading(line).verdict != Verdict::Review)
         .collect();
     assert_eq!(allowed, Vec::<String>::new());
+}
+
+#[test]
+fn programs_with_a_language_run_confined_or_not_at_all() {
+    let runs = |line: &str| reading(line).runs.unwrap_or_default();
+    for (line, expected) in [
+        ("sed p x", "sed --sandbox p x"),
+        (
+            "sed -n '1p' x | sed s/a/b/",
+            "sed --sandbox -n '1p' x | sed --sandbox s/a/b/",
+        ),
+        (
+            "find . -name x -exec sed -n p {} +",
+            "find . -name x -exec sed --sandbox -n p {} +",
+        ),
+        ("echo \"$(sed -n p x)\" <y", "echo \"$(sed --sandbox -n p x)\" <y"),
+        (
+            "timeout 5 env nice sed p x",
+            "timeout 5 env nice sed --sandbox p x",
+        ),
+        (
+            "for i in 1 2; do sed -n \"${i}p\" x; done",
+            "for i in 1 2; do sed --sandbox -n \"${i}p\" x; done",
+        ),
+        ("awk '{print $1}' x", "awk --sandbox '{print $1}' x"),
+        ("gawk 1 x", "gawk --sandbox 1 x"),
+        ("jq .a x", "jq -L /var/empty .a x"),
+        ("yq .a x.yml", "yq -L /var/empty .a x.yml"),
+        ("xmllint --format x", "xmllint --nonet --format x"),
+        ("sqlite3 x 'select 1'", "sqlite3 -safe -readonly x 'select 1'"),
+        (
+            "duckdb -readonly x 'select 1'",
+            "duckdb -safe -readonly x 'select 1'",
+        ),
+    ] {
+        assert_eq!(
+            reading(line).verdict,
+            Verdict::Allow,
+            "{line}: {:?}",
+            reading(line).reasons
+        );
+        assert_eq!(runs(line), expected, "{line}");
+        assert!(
+            reading(line)
+                .reasons
+                .iter()
+                .any(|reason| reason.contains(expected)),
+            "{line}"
+        );
+    }
+    // Where the option cannot be put, where there is none, and where nobody knows the make.
+    for line in [
+        "bash -c 'sed p x'",
+        "echo `sed p x`",
+        "psql -c 'select 1'",
+        "mysql -e 'select 1'",
+        "mawk 1 x",
+    ] {
+        assert_eq!(reading(line).verdict, Verdict::Review, "{line}");
+    }
+    for line in ["awk 1 x", "yq . x.yml"] {
+        assert_eq!(decide(line, &preset(&[])).verdict, Verdict::Review, "{line}");
+    }
+    // A question is not forced to be anything else, nor is what somebody wrote out in full.
+    assert_eq!(reading("sed --help").runs, None);
+    assert_eq!(reading("sed -i p x").runs, None);
+    let exact = Rules {
+        allow: vec!["sed -n 1p x".parse().expect("it is a pattern")],
+        ..Rules::default()
+    };
+    let decision = decide("sed -n 1p x", &exact);
+    assert_eq!((decision.verdict, decision.runs), (Verdict::Allow, None));
 }

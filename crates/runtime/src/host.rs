@@ -3,6 +3,7 @@
 //! A line that a person must approve can wait for minutes, and what it names may be changed meanwhile: so what stands behind
 //! each of its words ([`Named`]) is noted before the question, and looked at again after the answer.
 
+mod makes;
 mod named;
 mod obeyed;
 mod risk;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use ringfence_policy::cascade::{Decision, Effect, Rules};
 use ringfence_policy::{EnvName, Timeout};
 
+pub use makes::confinements;
 pub(crate) use named::{Named, TooMuch};
 pub(crate) use obeyed::{heed, obeyed};
 pub(crate) use risk::Risk;
@@ -82,7 +84,8 @@ pub(crate) fn program(line: &str, decision: &Decision) -> (String, Vec<String>) 
         let name = words.first().map_or("", String::as_str);
         name.contains('/') || std::env::split_paths(PATH).any(|folder| folder.join(name).is_file())
     };
-    let words = decision.argv.clone().filter(has_program).unwrap_or_else(|| {
+    let (line, argv) = decision.executed(line);
+    let words = argv.filter(has_program).unwrap_or_else(|| {
         ["/bin/bash", "--noprofile", "--norc", "-c", line]
             .map(str::to_owned)
             .into()

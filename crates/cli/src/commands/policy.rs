@@ -64,7 +64,7 @@ fn check_lines(args: &PolicyCheckArgs, rules: &Rules, context: &Context) -> anyh
 fn report(line: &str, rules: &Rules, json: bool) -> String {
     let decision = decide(line, rules);
     if json {
-        let object = json!({
+        let mut object = json!({
             "command": line,
             "decision": decision.verdict.name(),
             "stage": decision.stage.name(),
@@ -72,6 +72,9 @@ fn report(line: &str, rules: &Rules, json: bool) -> String {
             "floor": decision.floor,
             "reasons": decision.reasons,
         });
+        if let Some(runs) = &decision.runs {
+            object["runs"] = json!(runs);
+        }
         return format!("{object}\n");
     }
     format!(
@@ -102,7 +105,7 @@ fn explanation(line: &str, decision: &Decision) -> String {
     if decision.parts.is_empty() {
         text.push_str(&reasons(decision));
     }
-    if let Some(argv) = &decision.argv {
+    if let (_, Some(argv)) = decision.executed(line) {
         text.push_str(&format!(
             "\nruns without a shell: {}\n",
             visible(&format!("{argv:?}"))

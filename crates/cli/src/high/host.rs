@@ -23,6 +23,7 @@ pub(crate) fn rules(config: &Config) -> Result<Rules, Failure> {
         notify: patterns("hostExecution.notifyList", &host.notify_list)?,
         unknown_floor: host.unknown_floor.get(),
         threshold: asks_a_model.then(|| scoring.risk_threshold.get()),
+        confinements: ringfence_runtime::host::confinements(),
     })
 }
 

@@ -219,6 +219,7 @@ fn rewritten(word: &Word, mut pieces: Vec<Piece>, splits: bool) -> Word {
     let mut next = Word {
         pieces,
         text: word.text.clone(),
+        end: None,
     };
     if next.pieces == [Piece::Glob('*')] {
         next.text = INPUT.to_owned();

@@ -1,8 +1,10 @@
 //! The parts of a line, each judged on its own.
 
+use std::sync::Arc;
+
 use super::expand::Scope;
 use super::{Pattern, Rules, Verdict, floor};
-use crate::command::{self, Around, Finding, Judged, variable_findings};
+use crate::command::{self, Around, Finding, Forced, Judged, variable_findings};
 use crate::shell::{Compound, Node, Piece, Redirect, Script, Simple, Word, visible};
 
 /// One command of a line, or the control flow around others.
@@ -22,6 +24,8 @@ pub struct Part {
     pub matched: Option<String>,
     /// The lowest risk that it can have.
     pub floor: u8,
+    /// Options that it gets if a list lets it run.
+    pub forced: Vec<Forced>,
 }
 
 impl Part {
@@ -43,6 +47,7 @@ pub(super) fn parts(script: &Script, rules: &Rules) -> Vec<Part> {
     let around = Around {
         feeds: feeds(&script.nodes),
         directory: None,
+        confinements: Arc::clone(&rules.confinements),
     };
     let mut walk = Walk {
         rules,
@@ -131,7 +136,7 @@ fn is_plain_flow(kind: Compound) -> bool {
     }
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
     fn nodes(&mut self, nodes: &[Node], place: &Place) {
         for node in nodes {
             match node {
@@ -201,7 +206,8 @@ impl Walk<'_> {
         }
         let only_preset = judged.wraps || place.flow || self.around.directory.is_some();
         let words = (!only_preset).then_some(simple.words.as_slice());
-        let part = self.part(visible(&simple.text), place.depth, findings);
+        let mut part = self.part(visible(&simple.text), place.depth, findings);
+        part.forced = judged.forced;
         self.settle(part, blocked, words);
         let assigned = simple.assignments.iter().map(|assignment| &assignment.value);
         let targets = simple
@@ -242,6 +248,7 @@ impl Walk<'_> {
         for words in variants {
             let other = reading(words);
             judged.wraps |= other.wraps;
+            judged.forced.extend(other.forced);
             for finding in other.findings {
                 if !judged.findings.contains(&finding) {
                     judged.findings.push(finding);
@@ -284,21 +291,29 @@ impl Walk<'_> {
             blocked: None,
             verdict: Verdict::Review,
             matched: None,
+            forced: Vec::new(),
         }
     }
 
     /// `words` are what patterns of the lists may match; a wrapper has none, for its pattern would match anything.
     fn settle(&mut self, mut part: Part, blocked: Option<String>, words: Option<&[Word]>) {
-        let find = |patterns: &[Pattern]| -> Option<String> {
-            let matching = |pattern: &&Pattern| pattern.matches(words, &part.findings);
-            patterns.iter().find(matching).map(ToString::to_string)
+        let find = |patterns: &'a [Pattern]| -> Option<&'a Pattern> {
+            patterns
+                .iter()
+                .find(|pattern| pattern.matches(words, &part.findings))
         };
         if blocked.is_none() {
-            (part.verdict, part.matched) = match (find(&self.rules.allow), find(&self.rules.notify)) {
+            let (verdict, pattern) = match (find(&self.rules.allow), find(&self.rules.notify)) {
                 (Some(pattern), _) => (Verdict::Allow, Some(pattern)),
                 (None, Some(pattern)) => (Verdict::Notify, Some(pattern)),
                 (None, None) => (Verdict::Review, None),
             };
+            part.verdict = verdict;
+            part.matched = pattern.map(ToString::to_string);
+            // Who wrote out the whole command means just that.
+            if pattern.is_some_and(Pattern::is_exact) {
+                part.forced.clear();
+            }
         }
         part.blocked = blocked;
         self.parts.push(part);

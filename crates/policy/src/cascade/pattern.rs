@@ -142,6 +142,7 @@ fn effects(words: &[Part]) -> Vec<Effect> {
         Word {
             pieces: vec![Piece::Literal(text.clone())],
             text,
+            end: None,
         }
     };
     let simple = Simple {
@@ -153,6 +154,11 @@ fn effects(words: &[Part]) -> Vec<Effect> {
 }
 
 impl Pattern {
+    /// Whether it means one command only, written out in full.
+    pub(super) fn is_exact(&self) -> bool {
+        matches!(&self.kind, Kind::Words { effects: None, .. })
+    }
+
     /// Whether it lets a command run that has these words and does this. No words: only the preset can.
     pub(super) fn matches(&self, command: Option<&[Word]>, findings: &[Finding]) -> bool {
         let harmless = findings.iter().all(|finding| finding.effect.is_read_only());

@@ -20,7 +20,15 @@ pub(super) fn check(args: &[Word], scanned: &Scanned, found: &mut Found) {
     if program.replace("||", "").contains('|') && program.contains("print") {
         return found.add(Effect::Code, "awk: the program may run commands");
     }
-    if lower.contains("getline") || program.contains('@') || program.contains("ARGV") {
+    // A backslash at the end of a line joins what stands around it.
+    if program.contains("\\\n") {
+        return found.add(
+            Effect::Unknown,
+            "awk: a line of the program goes on in the next one",
+        );
+    }
+    let reads = ["getline", "argv", "environ", "symtab", "functab"];
+    if reads.iter().any(|word| lower.contains(word)) || program.contains('@') {
         return found.add(Effect::Unknown, "awk: the program may read other files");
     }
     if writes(&program) {

@@ -1,5 +1,9 @@
 //! What a command does to the machine, from nothing to ruin.
 
+use std::sync::Arc;
+
+use super::confine::{Confinement, Forced};
+
 /// What a command does; a later one is worse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
@@ -121,6 +125,12 @@ pub(super) struct Found {
     pub(super) feeds: bool,
     /// Where it may run instead of where the line begins.
     pub(super) directory: Option<String>,
+    /// The command stands in a text that a shell takes apart a second time.
+    pub(super) quoted: bool,
+    /// How programs of several makes are confined on this machine.
+    pub(super) confinements: Arc<[Confinement]>,
+    /// Options that it gets if it is let run.
+    pub(super) forced: Vec<Forced>,
 }
 
 impl Found {

@@ -1,5 +1,8 @@
 //! Commands inside words, scripts and redirections.
 
+use std::sync::Arc;
+
+use super::confine::{Confinement, Forced};
 use super::effect::{Effect, Finding, Found};
 use super::{judge, secrets, special::INPUT};
 use crate::shell::{Assignment, Node, Piece, Redirect, RedirectKind, Simple, Word};
@@ -12,6 +15,8 @@ pub(crate) struct Judged {
     pub(crate) wraps: bool,
     /// Whether variables are set that could change what it does.
     pub(crate) assigns: bool,
+    /// Options that it gets if it is let run.
+    pub(crate) forced: Vec<Forced>,
 }
 
 /// What surrounds a command.
@@ -21,6 +26,8 @@ pub(crate) struct Around {
     pub(crate) feeds: bool,
     /// Where it may run instead of where the line begins.
     pub(crate) directory: Option<String>,
+    /// How programs of several makes are confined on this machine.
+    pub(crate) confinements: Arc<[Confinement]>,
 }
 
 impl Around {
@@ -28,6 +35,7 @@ impl Around {
         Found {
             feeds: self.feeds,
             directory: self.directory.clone(),
+            confinements: Arc::clone(&self.confinements),
             ..Found::default()
         }
     }
@@ -43,6 +51,7 @@ pub(crate) fn simple_findings(simple: &Simple, around: &Around) -> Judged {
         findings: found.findings,
         wraps: found.wraps,
         assigns,
+        forced: found.forced,
     }
 }
 

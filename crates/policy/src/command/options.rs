@@ -102,7 +102,11 @@ impl Scan<'_> {
             self.note(&option, name);
             match (option.value, attached) {
                 (Value::Required, None) => self.value(&option),
-                (Value::None, Some(_)) => self.unknown(text),
+                (Value::Pair, None) => {
+                    self.value(&option);
+                    self.value(&option);
+                }
+                (Value::None | Value::Pair, Some(_)) => self.unknown(text),
                 (_, Some(value)) => self.scanned.values.push((option.name, Some(value.to_owned()))),
                 (Value::None | Value::Attached, None) => {}
             }
@@ -160,6 +164,7 @@ impl Scan<'_> {
                     return self.scanned.values.push((option.name, Some(rest)));
                 }
                 Value::Required => return self.value(&option),
+                Value::Pair => return self.unknown(text),
             }
         }
     }

@@ -100,9 +100,11 @@ impl Reader {
                 self.two_parts()?;
                 self.skip(|sign| sign.is_ascii_digit() || matches!(sign, 'g' | 'p' | 'i' | 'I' | 'M'));
             }
-            'b' | 't' | 'T' | ':' => {
-                self.skip(|sign| sign == ' ' || sign.is_ascii_alphanumeric() || sign == '_');
+            'b' | 't' | 'T' => {
+                self.skip(|sign| sign == ' ');
+                return self.label();
             }
+            ':' => return self.label(),
             // One line of text; a backslash would make it go on.
             'a' | 'i' | 'c' => {
                 self.skip(|sign| sign != '\n' && sign != '\\');
@@ -116,9 +118,16 @@ impl Reader {
         matches!(self.peek(), None | Some(';' | '\n' | '}')).then_some(())
     }
 
+    /// A name with its end right behind it: GNU sed ends a label at a blank, and reads a command behind that.
+    fn label(&mut self) -> Option<()> {
+        self.skip(|sign| sign.is_ascii_alphanumeric() || sign == '_');
+        matches!(self.peek(), None | Some(';' | '\n' | '}')).then_some(())
+    }
+
+    /// Two texts between a sign that stands three times. A blank could be one, and nobody would see where it ends.
     fn two_parts(&mut self) -> Option<()> {
         let sign = self.peek()?;
-        if sign.is_alphanumeric() || sign == '\\' || sign == '\n' {
+        if sign.is_alphanumeric() || sign.is_whitespace() || matches!(sign, '\\' | ';' | '}' | '#') {
             return None;
         }
         self.at += 1;
@@ -178,6 +187,9 @@ mod tests {
             "/x/{p;q}",
             ":a;N;$!ba;s/\\n/,/g",
             "5i hello",
+            "/x/bend;s/a/b/;:end",
+            "$!{N;ba}",
+            "/x/b end",
             "2,4!d",
             "s/^[ \\t]*//;s/[\\n\\r]$//",
         ] {
@@ -214,6 +226,16 @@ mod tests {
             "s/[[]/]/e id;#]/x/",
             "s/[\\]/x/;e id",
             "s/[a\\/]/x/;e id",
+            ":a s x  e",
+            ":a w zz",
+            ": a",
+            "ba w zz",
+            "b a e id",
+            "t e id",
+            "s a b e",
+            "s  a bew zz",
+            "y a b e",
+            "s;a;b;;e id",
         ] {
             assert!(!is_harmless(script), "{script}");
         }

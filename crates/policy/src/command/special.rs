@@ -2,7 +2,7 @@
 
 use super::effect::{Effect, Found};
 use super::options::Scanned;
-use super::{awk, cloud, fetch, inner, modes, nested, operands, secrets, sed, sql, test};
+use super::{awk, cloud, fetch, inner, jq, modes, nested, operands, secrets, sed, sql, test};
 use crate::shell::{self, Piece, Word};
 
 /// How a word is written that stands for whatever is read from standard input.
@@ -12,6 +12,8 @@ pub(crate) const INPUT: &str = "(input)";
 pub(super) fn handle(handler: &str, args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     match handler {
         "awk" => awk::check(args, scanned, found),
+        "jq" => jq::jq(args, scanned, found),
+        "yq" => jq::yq(args, scanned, found),
         "sed" => sed::check(args, scanned, found),
         "sql" => sql::check(args, title, scanned, found),
         "env" => env(args, scanned, found),
@@ -35,6 +37,7 @@ pub(super) fn handle(handler: &str, args: &[Word], title: &str, scanned: &Scanne
         "interface" => interface(args, scanned, found),
         "ps" => ps(args, found),
         "fzf" => fzf(scanned, found),
+        "no-scheme" => no_scheme(args, scanned, title, found),
         "no-address" => no_address(args, title, found),
         "dry-run" => dry_run(scanned, title, found),
         "remote-name" => remote_name(args, scanned, title, found),
@@ -89,6 +92,7 @@ fn xargs(args: &[Word], scanned: &Scanned, found: &mut Found) {
     words.push(Word {
         pieces: vec![Piece::Glob('*')],
         text: INPUT.to_owned(),
+        end: None,
     });
     let outer = std::mem::replace(&mut found.templated, true);
     let fed = std::mem::replace(&mut found.feeds, true);
@@ -126,10 +130,12 @@ fn shell(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
         }
         Ok(parsed) => {
             found.depth += 1;
+            let outer = std::mem::replace(&mut found.quoted, true);
             match found.depth > 4 {
                 true => found.add(Effect::Code, "shells within shells"),
                 false => nested::nodes(&parsed.nodes, found),
             }
+            found.quoted = outer;
             found.depth -= 1;
         }
         Err(unclear) => found.add(Effect::Code, format!("{title}: {unclear}")),
@@ -356,6 +362,28 @@ fn interface(args: &[Word], scanned: &Scanned, found: &mut Found) {
     if !scanned.operands.is_empty() && scanned.options.contains(&"-a") || scanned.operands.iter().any(verb) {
         found.add(Effect::Privilege, "ifconfig: changes the network");
     }
+}
+
+/// Files only: `tcp:host` and `http://host` are opened by programs that say nothing of it in their options.
+fn no_scheme(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+    let inputs = scanned.values.iter().filter(|(name, _)| *name == "-i");
+    let operands = scanned.operands.iter().map(|index| args[*index].shape());
+    for text in operands.chain(inputs.map(|(_, value)| value.clone())) {
+        if text.as_deref().is_none_or(has_scheme) {
+            found.add(
+                Effect::Network,
+                format!("{title}: `{}` may lead elsewhere", text.unwrap_or_default()),
+            );
+        }
+    }
+}
+
+/// Whether a name begins as an address does: letters, and a colon.
+pub(super) fn has_scheme(text: &str) -> bool {
+    text.split_once(':').is_some_and(|(scheme, _)| {
+        let plain = |sign: char| sign.is_ascii_alphanumeric() || "+.-_,".contains(sign);
+        scheme.len() > 1 && scheme.chars().all(plain)
+    })
 }
 
 /// Names that are looked up where the settings say; an address, or the name of a registry, would lead elsewhere.

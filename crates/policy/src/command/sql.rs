@@ -61,6 +61,12 @@ pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut F
     {
         return found.add(Effect::Unknown, format!("{title}: waits for queries"));
     }
+    if !queries.is_empty() && !CONFINED.contains(&program) {
+        found.add(
+            Effect::Unknown,
+            format!("{title}: what a query does is up to the server, and nothing confines it"),
+        );
+    }
     let dots = program == "sqlite3";
     for query in queries {
         if !query.is_some_and(|query| only_asks(&query) || dots && only_shows(&query)) {
@@ -68,6 +74,9 @@ pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut F
         }
     }
 }
+
+/// Programs that hold the database themselves, and can be confined by an option.
+const CONFINED: &[&str] = &["sqlite3", "duckdb"];
 
 /// Words that make a query do more than ask.
 const CHANGES: &[&str] = &[

@@ -72,6 +72,19 @@ pub(super) struct Entry {
     pub(super) settings: bool,
     /// The code that knows more.
     pub(super) handler: Option<&'static str>,
+    /// The option without which it is never let run.
+    pub(super) confined: Confined,
+}
+
+/// How a program with a language of its own is kept from acting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Confined {
+    /// It has none, or the language can do nothing.
+    Not,
+    /// By words behind its name.
+    By(&'static str),
+    /// By words that depend on which make of the program this machine has.
+    ByMake,
 }
 
 /// One option.
@@ -92,6 +105,8 @@ pub(super) enum Value {
     Required,
     /// `-ovalue`, `--option=value`
     Attached,
+    /// `--option name value`
+    Pair,
 }
 
 /// The entry for a command line that begins with these words, and how many of the words are its path.
@@ -270,6 +285,7 @@ fn header(line: &'static str) -> Option<Vec<Entry>> {
         wraps: None,
         settings: false,
         handler: None,
+        confined: Confined::Not,
     };
     for attribute in attributes {
         set(&mut entry, attribute)?;
@@ -299,6 +315,7 @@ fn set(entry: &mut Entry, attribute: &'static str) -> Option<()> {
             "bare" => entry.bare = true,
             "sub" => entry.sub = true,
             "everywhere" => entry.everywhere = true,
+            "confined" => entry.confined = Confined::ByMake,
             _ => return None,
         },
         Some(("operands", count)) => entry.operands = count.parse().ok()?,
@@ -311,6 +328,7 @@ fn set(entry: &mut Entry, attribute: &'static str) -> Option<()> {
             entry.sub = true;
         }
         Some(("by", name)) => entry.handler = Some(name),
+        Some(("confined", words)) => entry.confined = Confined::By(words),
         Some(_) => return None,
     }
     Some(())
@@ -334,6 +352,7 @@ fn options(line: &'static str, open: &mut [Entry]) -> Option<()> {
     };
     for name in names.split_whitespace() {
         let (name, value) = match (name.strip_suffix('='), name.strip_suffix('?')) {
+            (Some(name), _) if name.ends_with('=') => (name.trim_end_matches('='), Value::Pair),
             (Some(name), _) => (name, Value::Required),
             (None, Some(name)) if name.len() > 1 => (name, Value::Attached),
             _ => (name, Value::None),

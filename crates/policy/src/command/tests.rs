@@ -223,8 +223,8 @@ fn scripts_within_arguments_are_read() {
     harmless(&[
         "sed -n 1,5p x",
         "sed 's/a/b/g' x",
-        "awk '{print $1}' x",
-        "awk -F: '$3 > 10' x",
+        "gawk '{print $1}' x",
+        "gawk -F: '$3 > 10' x",
         "jq .a x",
         "sqlite3 -readonly x 'SELECT 1'",
     ]);

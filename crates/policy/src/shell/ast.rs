@@ -124,6 +124,8 @@ pub struct Word {
     pub pieces: Vec<Piece>,
     /// As it was written.
     pub text: String,
+    /// The character of the line behind its last one; none where the line does not hold it as it is.
+    pub end: Option<usize>,
 }
 
 /// A stretch of a word.

@@ -6,6 +6,8 @@ use super::{MAX_COMMANDS, MAX_DEPTH, Unclear, Word};
 /// A line, a place in it, and what must not grow without bound.
 pub(super) struct Cursor {
     characters: Vec<char>,
+    /// The characters are the line's own, not a text that was taken out of it.
+    is_line: bool,
     pub(super) at: usize,
     pub(super) depth: usize,
     commands: usize,
@@ -20,6 +22,7 @@ impl Cursor {
     pub(super) fn new(line: &str) -> Self {
         Self {
             characters: line.chars().collect(),
+            is_line: true,
             at: 0,
             depth: 0,
             commands: 0,
@@ -32,11 +35,17 @@ impl Cursor {
     /// A reader for the text between backquotes, within the same bounds.
     pub(super) fn within(&self, text: &str) -> Self {
         Self {
+            is_line: false,
             depth: self.depth,
             commands: self.commands,
             substitutions: 1,
             ..Self::new(text)
         }
+    }
+
+    /// The place in the line, for what is written there.
+    pub(super) fn place(&self) -> Option<usize> {
+        self.is_line.then_some(self.at)
     }
 
     pub(super) fn peek(&self) -> Option<char> {

@@ -29,6 +29,7 @@ pub(super) fn announce(cursor: &mut Cursor, strip_tabs: bool) -> Result<Word, Un
     Ok(Word {
         pieces: vec![Piece::Literal(String::new())],
         text: word.text,
+        end: None,
     })
 }
 

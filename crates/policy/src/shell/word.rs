@@ -19,17 +19,19 @@ pub(super) fn word(cursor: &mut Cursor) -> Result<Word, Unclear> {
         }
         piece(cursor, &mut pieces, start)?;
     }
-    let text = cursor.since(start);
+    let (text, end) = (cursor.since(start), cursor.place());
     if text == "[" {
         // The command that tests.
         return Ok(Word {
             pieces: vec![Piece::Literal(text.clone())],
             text,
+            end,
         });
     }
     Ok(Word {
         pieces: pieces.0,
         text,
+        end,
     })
 }
 
@@ -48,6 +50,7 @@ pub(super) fn body(cursor: &mut Cursor) -> Result<Word, Unclear> {
     Ok(Word {
         pieces: pieces.0,
         text: cursor.since(start),
+        end: None,
     })
 }
 

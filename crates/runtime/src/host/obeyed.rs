@@ -132,6 +132,7 @@ pub(crate) fn heed(decision: &mut Decision, file: &Path) {
         verdict: Verdict::Review,
         matched: None,
         floor,
+        forced: Vec::new(),
     });
 }
 

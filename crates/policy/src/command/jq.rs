@@ -1,0 +1,122 @@
+//! `jq` and `yq`: filters that compute, and some words that open files, show the environment or run other texts.
+//!
+//! These languages have nothing that computes a word of theirs but `eval`, which is one of the words: a filter without them
+//! reads its input and no more. Neither writes, runs or connects.
+
+use super::effect::{Effect, Found};
+use super::options::Scanned;
+use crate::shell::Word;
+
+/// Words that open files or show more than the input; `load` stands for all that begin with it.
+const REFUSED: &[&str] = &[
+    "import",
+    "include",
+    "modulemeta",
+    "get_search_list",
+    "input_filename",
+    "__prog_args",
+    "env",
+    "ENV",
+    "getenv",
+    "strenv",
+    "envsubst",
+    "eval",
+    "system",
+    "filename",
+];
+
+/// `jq`: its first operand is the filter.
+pub(super) fn jq(args: &[Word], scanned: &Scanned, found: &mut Found) {
+    if let Some(first) = scanned.operands.first() {
+        filter(&args[*first], "jq", found);
+    }
+}
+
+/// `yq`: an operand that cannot be told from a filter is one.
+pub(super) fn yq(args: &[Word], scanned: &Scanned, found: &mut Found) {
+    let names_file = |text: &str| {
+        let plain = |sign: char| sign.is_ascii_alphanumeric() || "_-./".contains(sign);
+        let ends = [".yaml", ".yml", ".json", ".toml", ".xml", ".csv", ".properties"];
+        text.chars().all(plain) && !text.starts_with('.') && ends.iter().any(|end| text.ends_with(end))
+    };
+    for index in &scanned.operands {
+        if !args[*index].literal().is_some_and(|text| names_file(&text)) {
+            filter(&args[*index], "yq", found);
+        }
+    }
+}
+
+fn filter(word: &Word, title: &str, found: &mut Found) {
+    match word.literal() {
+        Some(text) if is_harmless(&text) => {}
+        Some(_) => found.add(
+            Effect::Unknown,
+            format!("{title}: the filter may read other files or the environment"),
+        ),
+        None => found.add(
+            Effect::Unknown,
+            format!("{title}: the filter is not known beforehand"),
+        ),
+    }
+}
+
+/// Whether a filter has none of the words, but as the name of a field: `.env`.
+fn is_harmless(filter: &str) -> bool {
+    let in_word = |sign: char| sign.is_ascii_alphanumeric() || sign == '_';
+    let mut before = ' ';
+    let mut rest = filter;
+    while let Some(first) = rest.chars().next() {
+        if !in_word(first) {
+            before = first;
+            rest = &rest[first.len_utf8()..];
+            continue;
+        }
+        let end = rest.find(|sign| !in_word(sign)).unwrap_or(rest.len());
+        let (word, behind) = rest.split_at(end);
+        let refused = REFUSED.contains(&word) || word.starts_with("load");
+        if refused && before != '.' {
+            return false;
+        }
+        (before, rest) = (' ', behind);
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_harmless;
+
+    #[test]
+    fn filters_that_only_compute_are_told() {
+        for filter in [
+            ".",
+            ".a.b[0]",
+            ".items[] | select(.id == 3) | .name",
+            ".spec.containers[].env",
+            "\"\\(.name)\\t\\(.size)\"",
+            "[.[] | {name, size}] | sort_by(.size)",
+            ".environment, .important",
+        ] {
+            assert!(is_harmless(filter), "{filter}");
+        }
+        for filter in [
+            "env",
+            "$ENV.A",
+            "env.A",
+            "import \"x\" as x; .",
+            "import\"x\" as $d; $d",
+            "include \"x\"; f",
+            ".a|env",
+            "{a: $ENV}",
+            "load(\"/x\")",
+            "load_str(\"/x\")",
+            "eval(\"lo\" + \"ad\")",
+            "\"\\(env)\"",
+            ".a = strenv(A)",
+            "system(\"id\")",
+            "\"$A\" | envsubst",
+        ] {
+            assert!(!is_harmless(filter), "{filter}");
+        }
+    }
+}
