@@ -4,11 +4,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ringfence_policy::{Limits, Mount, Network as Reach};
+use ringfence_policy::{Limits, Network as Reach};
 use ringfence_runtime::container::backend::{Containers, Settings};
 use ringfence_runtime::container::keepalive::Wanted;
 use ringfence_runtime::container::outputs::Outputs;
-use ringfence_runtime::container::spec::{Image, Network, OciRuntime, User};
+use ringfence_runtime::container::spec::{Network, OciRuntime, User};
 use ringfence_runtime::container::{Flavor, Surroundings};
 use ringfence_runtime::kernel::{Fallback, SandboxSettings};
 use ringfence_runtime::local::NOBODY;
@@ -16,7 +16,6 @@ use ringfence_runtime::shell::{Contained, Runner};
 
 use crate::config::values::{self, ContainerRuntime};
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::high;
 
 /// The containers of runs.
@@ -43,7 +42,6 @@ pub(crate) fn ready(context: &Context) -> anyhow::Result<Containers> {
 pub(crate) fn of_calls(context: &Context) -> anyhow::Result<SandboxSettings> {
     let config = context.config()?;
     let code = &config.code_execution;
-    image("codeExecution.dockerImage", &code.docker_image)?;
     let idle = code.keep_alive_idle_timeout_min.0.as_duration();
     Ok(SandboxSettings {
         wanted: Wanted {
@@ -64,25 +62,13 @@ pub(crate) fn of_calls(context: &Context) -> anyhow::Result<SandboxSettings> {
             ..Limits::DEFAULT
         },
         reach: match code.allow_network && !config.egress.allowed_hosts.is_empty() {
-            true => Reach::Allowlist(high::egress::policy(&config.egress)?),
+            true => Reach::Allowlist(context.parts()?.egress.policy.clone()),
             false => Reach::None,
         },
-        mounts: mounts(context)?,
+        mounts: context.parts()?.containers.mounts.clone(),
         outputs: outputs(context),
         fallback: code.fallback.into(),
     })
-}
-
-/// What the configuration shows to programs of `sandbox_exec`.
-fn mounts(context: &Context) -> anyhow::Result<Vec<Mount>> {
-    let all = context.config()?.code_execution.volume_mounts.iter();
-    let checked = all.map(|values::VolumeMount(mount)| {
-        // Whether it may be shown is looked at when it is.
-        let host = std::path::absolute(&mount.host)?;
-        let guest = mount.guest().to_string_lossy();
-        Ok(Mount::new(host, &guest, mount.access)?)
-    });
-    checked.collect()
 }
 
 /// The containers of the tool `shell`, which have no network, and what runs commands where there is no container engine.
@@ -92,7 +78,7 @@ fn mounts(context: &Context) -> anyhow::Result<Vec<Mount>> {
 pub(crate) fn of_shell(context: &Context, fallback: Option<Runner>) -> anyhow::Result<Contained> {
     let shell = &context.config()?.permissions.shell;
     let settings = Settings {
-        image: image("permissions.shell.container_image", &shell.container_image)?,
+        image: context.parts()?.containers.shell.clone(),
         network: Network::None,
         filter: filter(false).to_owned(),
         ..settings(context)?
@@ -127,7 +113,7 @@ pub(crate) fn settings(context: &Context) -> anyhow::Result<Settings> {
     let docker = &config.sandbox.docker;
     Ok(Settings {
         surroundings: surroundings(context),
-        image: image("sandbox.docker.image", &docker.image)?,
+        image: context.parts()?.containers.runs.clone(),
         pins: pins(context),
         network: network(docker.network_enabled),
         oci_runtime: oci_runtime(docker.oci_runtime),
@@ -138,7 +124,7 @@ pub(crate) fn settings(context: &Context) -> anyhow::Result<Settings> {
         agent: shown(context, "agent"),
         outputs: outputs(context),
         user: own_user(),
-        egress: high::egress::settings(&config.egress, &context.environment)?,
+        egress: context.parts()?.egress.network.clone(),
     })
 }
 
@@ -175,19 +161,6 @@ fn outputs(context: &Context) -> Outputs {
     // No program is the host's root.
     let owner = (own_user().uid == 0).then_some(NOBODY);
     Outputs::new(shown(context, "output"), owner)
-}
-
-/// An image of the configuration.
-///
-/// # Errors
-/// If its name is none.
-pub(crate) fn image(key: &str, name: &str) -> Result<Image, Failure> {
-    name.parse().map_err(|error| {
-        Failure::usage(
-            format!("`{key}`: {error}"),
-            "correct it; `ringfence config schema` describes it",
-        )
-    })
 }
 
 /// Where it is noted which images were set up here.

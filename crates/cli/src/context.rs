@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::args::GlobalArgs;
 use crate::config::{self, Config, Loaded, Problems, Sources};
 use crate::env::Environment;
+use crate::parts::{self, Parts};
 use crate::paths::Paths;
 use crate::ui::Ui;
 
@@ -16,7 +17,7 @@ pub(crate) struct Context {
     pub(crate) paths: Paths,
     pub(crate) ui: Ui,
     explicit_config: Option<PathBuf>,
-    loaded: OnceCell<Loaded>,
+    loaded: OnceCell<(Loaded, Parts)>,
 }
 
 impl Context {
@@ -31,12 +32,20 @@ impl Context {
         }
     }
 
-    /// The effective configuration, read at the first call.
+    /// The effective configuration, read and validated at the first call.
     ///
     /// # Errors
-    /// If a layer cannot be used; all problems at once.
+    /// If it cannot be used; all problems at once.
     pub(crate) fn config(&self) -> Result<&Config, Problems> {
         self.loaded().map(|loaded| &loaded.config)
+    }
+
+    /// The configuration in the types that do the work.
+    ///
+    /// # Errors
+    /// If it cannot be used; all problems at once.
+    pub(crate) fn parts(&self) -> Result<&Parts, Problems> {
+        self.validated().map(|(_, parts)| parts)
     }
 
     /// Tells what a project's file says that does not count.
@@ -53,10 +62,14 @@ impl Context {
     /// The effective configuration with its provenance.
     ///
     /// # Errors
-    /// If a layer cannot be used; all problems at once.
+    /// If it cannot be used; all problems at once.
     pub(crate) fn loaded(&self) -> Result<&Loaded, Problems> {
-        if let Some(loaded) = self.loaded.get() {
-            return Ok(loaded);
+        self.validated().map(|(loaded, _)| loaded)
+    }
+
+    fn validated(&self) -> Result<&(Loaded, Parts), Problems> {
+        if let Some(validated) = self.loaded.get() {
+            return Ok(validated);
         }
         let loaded = config::load(&Sources {
             system_dir: PathBuf::from("/etc/ringfence"),
@@ -65,6 +78,10 @@ impl Context {
             explicit: self.explicit_config.clone(),
             environment: &self.environment,
         })?;
-        Ok(self.loaded.get_or_init(|| loaded))
+        let parts = parts::validate(&loaded, (&self.environment, &self.paths))?;
+        for sentence in loaded.near_misses.iter().chain(&parts.warnings) {
+            self.ui.warn(sentence);
+        }
+        Ok(self.loaded.get_or_init(|| (loaded, parts)))
     }
 }

@@ -42,7 +42,7 @@ pub(crate) fn settings(
             idle: config.engine.session_idle_minutes.0,
             lifetime: config.engine.session_lifetime_minutes.0,
         },
-        network: high::egress::settings(&config.egress, &context.environment)?,
+        network: context.parts()?.egress.network.clone(),
     })
 }
 

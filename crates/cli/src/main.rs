@@ -12,6 +12,7 @@ mod exit;
 mod high;
 mod kernel;
 mod local;
+mod parts;
 mod paths;
 mod pyodide;
 mod skills;

@@ -73,8 +73,8 @@ impl Backend for Instead {
 /// If the configuration cannot be used.
 pub(crate) fn settings(spares: usize, context: &Context) -> anyhow::Result<Settings> {
     let sandbox = &context.config()?.skills.sandbox;
-    let directory = match &sandbox.directory {
-        Some(directory) => std::path::absolute(directory)?,
+    let directory = match &context.parts()?.skills.pyodide {
+        Some(directory) => directory.clone(),
         None => context.paths.state.join("pyodide"),
     };
     let named = Some(&sandbox.deno_path).filter(|path| path.as_os_str() != "deno");

@@ -4,19 +4,15 @@ mod person;
 mod servers;
 
 use std::path::Path;
-use std::str::FromStr;
 use std::sync::Arc;
 
-use ringfence_policy::Scope;
 use ringfence_runtime::audit::Log;
 use ringfence_runtime::kernel::{Approvals, Caller};
 use ringfence_runtime::local::{Local, Warmth};
 use ringfence_runtime::redact::Redactor;
-use ringfence_runtime::skills::{HostLimits, PathPattern, Policy, Rules, Skill, SkillFiles, Skills, Visitor};
+use ringfence_runtime::skills::{HostLimits, Skill, SkillFiles, Skills, Visitor};
 
-use crate::config::schema;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::{high, kernel, local};
 pub(crate) use person::{Ears, Person, attended};
 
@@ -66,7 +62,8 @@ const MAX_PROCESSES: usize = 64;
 /// # Errors
 /// If a directory, or the configuration, cannot be used.
 pub(crate) fn all(named: Option<&Path>, context: &Context) -> anyhow::Result<Option<Skills>> {
-    skills(named.or(context.config()?.skills.path.as_deref()), true, context)
+    let configured = context.parts()?.skills.directory.as_deref();
+    skills(named.or(configured), true, context)
 }
 
 /// The skills of a directory and, if `with_servers`, of the configured servers. `None`: there are none.
@@ -87,7 +84,7 @@ pub(crate) fn skills(
             memory: config.skills.memory,
             fence: high::default_fence(config).into(),
             patience: config.skills.start_timeout,
-            private_networks: high::egress::policy(&config.egress)?.private_networks,
+            private_networks: context.parts()?.egress.policy.private_networks.clone(),
             // To keep what they print is a convenience.
             journals: context.paths.make_state().ok().map(|state| state.join("skills")),
         };
@@ -99,7 +96,7 @@ pub(crate) fn skills(
     }
     match sources.is_empty() {
         true => Ok(None),
-        false => Ok(Some(Skills::new(sources, rules(&config.skills)?))),
+        false => Ok(Some(Skills::new(sources, context.parts()?.skills.rules.clone()))),
     }
 }
 
@@ -110,82 +107,4 @@ fn local(context: &Context) -> anyhow::Result<Local> {
         max_concurrent: MAX_PROCESSES,
         ..settings
     }))
-}
-
-fn rules(config: &schema::Skills) -> Result<Rules, Failure> {
-    let mut rules = Rules {
-        scopes: Vec::new(),
-        others: Vec::new(),
-        policies: Vec::new(),
-        max_calls: config.max_calls,
-        calls_per_second: config.calls_per_second,
-        call_timeout: config.call_timeout,
-        patience: config.ask_timeout,
-    };
-    for text in &config.allow {
-        match text.split_once(':') {
-            None => rules.others.push(read("skills.allow", text)?),
-            Some((user, path)) => {
-                let (user, path) = (read::<Scope>("skills.allow", user)?, read("skills.allow", path)?);
-                match rules.scopes.iter_mut().find(|(named, _)| *named == user) {
-                    Some((_, paths)) => paths.push(path),
-                    None => rules.scopes.push((user, vec![path])),
-                }
-            }
-        }
-    }
-    for (key, list, policy) in [
-        ("skills.notify", &config.notify, Policy::Notify),
-        ("skills.ask", &config.ask, Policy::Ask),
-    ] {
-        for text in list {
-            rules.policies.push((read::<PathPattern>(key, text)?, policy));
-        }
-    }
-    Ok(rules)
-}
-
-fn read<T: FromStr<Err: std::fmt::Display>>(key: &str, text: &str) -> Result<T, Failure> {
-    text.trim().parse().map_err(|error| {
-        Failure::usage(
-            format!("`{key}`: {error}"),
-            "correct it; `ringfence config schema` describes it",
-        )
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_become_rules() {
-        let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
-        let config = schema::Skills {
-            allow: texts(&["Weather.*", "ann: Notes.add", "ann:Notes.list"]),
-            notify: texts(&["Notes.*"]),
-            ask: texts(&["Notes.delete"]),
-            ..schema::Skills::default()
-        };
-        let rules = rules(&config).unwrap();
-        let (ann, bob): (Scope, Scope) = ("ann".parse().unwrap(), "bob".parse().unwrap());
-        for (scope, path, expected) in [
-            (&ann, "Notes.add", true),
-            (&ann, "Notes.list", true),
-            (&ann, "Weather.today", false),
-            (&bob, "Weather.today", true),
-            (&bob, "Notes.add", false),
-        ] {
-            assert_eq!(rules.allows(scope, path), expected, "{path}");
-        }
-        assert_eq!(rules.policy("Notes.delete", Policy::Allow), Policy::Ask);
-        for wrong in ["Notes", "a b:Notes.add", "ann:Notes"] {
-            let allow = texts(&[wrong]);
-            let config = schema::Skills {
-                allow,
-                ..schema::Skills::default()
-            };
-            assert!(super::rules(&config).is_err(), "{wrong}");
-        }
-    }
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Deserializer};
 
+use crate::units::{NumberOrText, size_text};
 use crate::{Bytes, ParseUnitError};
 
 /// A limit's smallest and largest value, each with its text.
@@ -32,6 +33,16 @@ impl Bounds {
         if (self.min.0..=self.max.0).contains(&size) {
             return Ok(size);
         }
+        let in_mebibytes = size.0.checked_mul(1 << 20).map(Bytes);
+        let is_bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        if is_bare && in_mebibytes.is_some_and(|size| (self.min.0..=self.max.0).contains(&size)) {
+            return Err(ParseUnitError::NoUnit {
+                text: text.to_owned(),
+                what: self.what,
+                min: self.min.1,
+                max: self.max.1,
+            });
+        }
         Err(ParseUnitError::OutOfRange {
             text: text.to_owned(),
             what: self.what,
@@ -45,9 +56,8 @@ impl Bounds {
     }
 
     fn deserialize<'de, D: Deserializer<'de>>(&self, deserializer: D) -> Result<Bytes, D::Error> {
-        let size = Bytes::deserialize(deserializer)?;
-        self.check(size, &size.to_string())
-            .map_err(serde::de::Error::custom)
+        let text: String = size_text(NumberOrText::deserialize(deserializer)?)?;
+        self.parse(&text).map_err(serde::de::Error::custom)
     }
 }
 
@@ -74,7 +84,15 @@ pub mod memory {
 
 /// The limit on the writable directories.
 pub mod disk {
-    use super::{Bytes, DISK, Deserializer};
+    use super::{Bytes, DISK, Deserializer, ParseUnitError};
+
+    /// Reads a text such as `64MiB`.
+    ///
+    /// # Errors
+    /// If it is no size, or one that a run cannot have.
+    pub fn parse(text: &str) -> Result<Bytes, ParseUnitError> {
+        DISK.parse(text)
+    }
 
     /// Reads it from a file or a message.
     ///
@@ -108,6 +126,10 @@ mod tests {
             );
         }
         assert_eq!(DISK.parse("64KiB"), Ok(Bytes::kib(64)));
+        assert_eq!(
+            memory::parse("256").unwrap_err().to_string(),
+            "expected memory between 4MiB and 65536GiB, found `256`, which is 256 bytes; did you mean `256m`?"
+        );
         assert!(DISK.parse("63KiB").is_err());
     }
 }

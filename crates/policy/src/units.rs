@@ -31,6 +31,20 @@ pub enum ParseUnitError {
         /// The largest value allowed.
         max: &'static str,
     },
+    /// A bare number, which counts bytes, and would be a useful size with a unit.
+    #[error(
+        "expected {what} between {min} and {max}, found `{text}`, which is {text} bytes; did you mean `{text}m`?"
+    )]
+    NoUnit {
+        /// What was given.
+        text: String,
+        /// What was expected.
+        what: &'static str,
+        /// The smallest value allowed.
+        min: &'static str,
+        /// The largest value allowed.
+        max: &'static str,
+    },
 }
 
 /// A number of bytes, written `10KiB`, `256MiB`, `1GiB` or, as Docker writes it, `256m`.
@@ -267,7 +281,7 @@ impl fmt::Display for Pids {
 /// A quantity in a configuration file: a number in the base unit, or a text with a unit.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum NumberOrText {
+pub(crate) enum NumberOrText {
     Integer(u64),
     Float(f64),
     Text(String),
@@ -275,13 +289,17 @@ enum NumberOrText {
 
 impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match NumberOrText::deserialize(deserializer)? {
-            NumberOrText::Integer(bytes) => Ok(Self(bytes)),
-            NumberOrText::Float(bytes) => Err(serde::de::Error::custom(format!(
-                "`{bytes}` is not a whole number of bytes"
-            ))),
-            NumberOrText::Text(text) => text.parse().map_err(serde::de::Error::custom),
-        }
+        let text = size_text(NumberOrText::deserialize(deserializer)?)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// A size as a person writes it; a number counts bytes.
+pub(crate) fn size_text<E: serde::de::Error>(given: NumberOrText) -> Result<String, E> {
+    match given {
+        NumberOrText::Integer(bytes) => Ok(bytes.to_string()),
+        NumberOrText::Float(bytes) => Err(E::custom(format!("`{bytes}` is not a whole number of bytes"))),
+        NumberOrText::Text(text) => Ok(text),
     }
 }
 

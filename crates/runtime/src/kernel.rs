@@ -36,6 +36,8 @@ pub(crate) use review::Around;
 pub use sandbox::{Fallback, SandboxSettings, place};
 pub use tool::{Answer, Clock, Definition, Effects, Tool};
 
+pub use crate::tools::NAMES as TOOL_NAMES;
+
 use crate::approval::Asked;
 use crate::audit::{self, Decision};
 use crate::backend::{Backend, InContainers};
@@ -191,8 +193,7 @@ impl Kernel {
     /// A kernel with all tools.
     ///
     /// # Errors
-    /// If a tool is denied that does not exist: whoever wrote that believes in a rule that is none. A limit may be that
-    /// of a tool to come.
+    /// If a tool is denied that does not exist: whoever wrote that believes in a rule that is none.
     pub fn new(parts: Parts) -> Result<Self, UnknownTool> {
         let tools = tools::all();
         let known = |name: &str| tools.iter().any(|tool| tool.name == name);

@@ -25,6 +25,22 @@ pub(crate) const SANDBOX_EXEC: &str = <sandbox_exec::SandboxExec as crate::kerne
 pub(crate) const SEARCH_SKILLS: &str = <search_skills::SearchSkills as crate::kernel::Tool>::NAME;
 pub(crate) const DESCRIBE_FUNCTION: &str = <describe_function::DescribeFunction as crate::kernel::Tool>::NAME;
 
+/// The name of every tool, for those who check what is written of them before there is a kernel.
+pub const NAMES: &[&str] = &[
+    "run_python_code",
+    "run_code",
+    SANDBOX_EXEC,
+    "shell",
+    "file_read",
+    "file_write",
+    "file_list",
+    "file_delete",
+    "http_fetch",
+    HOST_EXEC,
+    SEARCH_SKILLS,
+    DESCRIBE_FUNCTION,
+];
+
 /// Every tool. Whoever adds one writes its file and names it here.
 pub(crate) fn all() -> Vec<Definition> {
     vec![
@@ -59,6 +75,12 @@ mod tests {
             .collect();
         let named: BTreeSet<String> = all().iter().map(|tool| tool.name.to_owned()).collect();
         assert_eq!(files, named);
+    }
+
+    #[test]
+    fn every_name_is_named() {
+        let all: Vec<_> = all().iter().map(|tool| tool.name).collect();
+        assert_eq!(all, NAMES);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::args::ConfigCommand;
 use crate::config::reference;
 use crate::context::Context;
-use crate::high;
+use crate::parts::missing_key;
 
 pub(crate) fn run(command: &ConfigCommand, context: &Context) -> anyhow::Result<ExitCode> {
     match command {
@@ -61,11 +61,8 @@ fn show_json(context: &Context) -> anyhow::Result<String> {
 }
 
 fn check(context: &Context) -> anyhow::Result<String> {
-    // What a run would refuse later is refused here too.
-    high::settings(None, context)?;
-    high::host::rules(context.config()?)?;
-    let assessor = high::host::assessor(context.config()?, &context.environment)?;
-    if let Some(sentence) = assessor.as_ref().and_then(high::host::missing_key) {
+    let assessor = context.parts()?.host.assessor.as_deref();
+    if let Some(sentence) = assessor.and_then(missing_key) {
         context.ui.warn(&sentence);
     }
     context.tell_passed_over()?;

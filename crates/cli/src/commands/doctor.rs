@@ -19,7 +19,7 @@ pub(crate) fn run(args: &DoctorArgs, context: &Context) -> anyhow::Result<ExitCo
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let image = container::image("sandbox.docker.image", &context.config()?.sandbox.docker.image)?;
+    let image = context.parts()?.containers.runs.clone();
     let surroundings = container::surroundings(context);
     let mut report = runtime.block_on(probe::examine(&settings, &surroundings, &image));
     let pyodide = pyodide::settings(0, context)?;

@@ -10,7 +10,6 @@ use serde_json::json;
 use crate::args::{PolicyCheckArgs, PolicyCommand};
 use crate::config::Config;
 use crate::context::Context;
-use crate::high;
 use crate::ui::visible;
 
 /// The longest line of standard input; the rest of a longer one is dropped, and it is reviewed.
@@ -18,7 +17,7 @@ const MAX_LINE: u64 = 1 << 20;
 
 pub(crate) fn run(command: &PolicyCommand, context: &Context) -> anyhow::Result<ExitCode> {
     context.tell_passed_over()?;
-    let rules = high::host::rules(context.config()?)?;
+    let rules = context.parts()?.host.rules.clone();
     match command {
         PolicyCommand::Check(args) if args.stdin => check_lines(args, &rules, context)?,
         PolicyCommand::Check(args) => context.ui.out(report(&line(&args.command), &rules, args.json))?,

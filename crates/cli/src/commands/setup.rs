@@ -13,7 +13,7 @@ use crate::commands::sandbox::flavor;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::ui::Ui;
-use crate::{container, pyodide};
+use crate::{container, parts, pyodide};
 
 pub(crate) fn run(command: &SetupCommand, context: &Context) -> anyhow::Result<ExitCode> {
     match command {
@@ -63,8 +63,8 @@ fn deno(args: &DenoArgs, context: &Context) -> anyhow::Result<ExitCode> {
 
 fn image(args: &ImageArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let tag = match &args.image {
-        Some(name) => container::image("--image", name)?,
-        None => container::image("sandbox.docker.image", &context.config()?.sandbox.docker.image)?,
+        Some(name) => parts::image("--image", name).map_err(Failure::from)?,
+        None => context.parts()?.containers.runs.clone(),
     };
     let flavor = flavor(args.engine);
     let runtime = tokio::runtime::Builder::new_current_thread()

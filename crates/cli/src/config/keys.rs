@@ -1,5 +1,6 @@
 //! The known keys, taken from the serialised default, and values checked one by one.
 
+use ringfence_runtime::kernel::TOOL_NAMES;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -65,10 +66,9 @@ impl Keys {
             return Child::Section(key.to_owned());
         }
         if is_tool_limits(section)
-            && wanted.len() > "_timeout_secs".len()
-            && wanted.ends_with("_timeout_secs")
+            && let Some(child) = tool_limit(fields, &wanted)
         {
-            return Child::Leaf(wanted);
+            return child;
         }
         Child::Unknown(self.suggest(section, fields, &wanted))
     }
@@ -181,7 +181,29 @@ pub(crate) fn snake(name: &str) -> String {
 }
 
 fn is_tool_limits(section: &[String]) -> bool {
-    section == ["permissions", "tool_limits"]
+    section == TOOL_LIMITS
+}
+
+const TOOL_LIMITS: [&str; 2] = ["permissions", "tool_limits"];
+
+/// The limit of a single tool, `<tool>_timeout_secs`, or the one that was likely meant; `None` for another key.
+fn tool_limit(fields: &Map<String, Value>, wanted: &str) -> Option<Child> {
+    let tool = wanted.strip_suffix(TOOL_LIMIT)?;
+    if is_tool_limit(wanted) {
+        return Some(Child::Leaf(wanted.to_owned()));
+    }
+    let others = fields.keys().filter_map(|key| key.strip_suffix(TOOL_LIMIT));
+    let near = suggest::nearest(tool, TOOL_NAMES.iter().copied().chain(others));
+    let near = near.map(|near| [TOOL_LIMITS[0], TOOL_LIMITS[1], &format!("{near}{TOOL_LIMIT}")].join("."));
+    Some(Child::Unknown(near))
+}
+
+const TOOL_LIMIT: &str = "_timeout_secs";
+
+/// Whether a key in snake case limits the time of a tool that there is.
+pub(crate) fn is_tool_limit(key: &str) -> bool {
+    let tool = key.strip_suffix(TOOL_LIMIT);
+    tool.is_some_and(|tool| TOOL_NAMES.contains(&tool))
 }
 
 /// Serde's own words for a value of the wrong kind, made readable.

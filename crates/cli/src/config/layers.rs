@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::file::{self, Document};
 use super::keys::{self, Child, Keys, dotted, normalise};
+use super::near_misses::near_misses;
 use super::problem::{Problem, Problems};
 use super::project::{self, Verdict};
 use super::schema::Config;
@@ -64,9 +65,25 @@ pub(crate) struct Loaded {
     pub(crate) files: Vec<PathBuf>,
     /// What a project's file says and does not count, with the reason; one sentence each.
     pub(crate) passed_over: Vec<String>,
+    /// Variables that were likely meant for us, and set nothing; one sentence each.
+    pub(crate) near_misses: Vec<String>,
 }
 
 impl Loaded {
+    /// Where a key is set, or the first one below it; `None` where its built-in default holds.
+    pub(crate) fn origin(&self, key: &str) -> Option<&Origin> {
+        let below = |path: &String| {
+            let rest = path.strip_prefix(key);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let found = self.origins.iter().filter(|(path, _)| below(&dotted(path)));
+        let line = |origin: &&Origin| match origin {
+            Origin::File(_, line) => *line,
+            Origin::BuiltIn | Origin::Variable(_) => None,
+        };
+        found.map(|(_, origin)| origin).min_by_key(line)
+    }
+
     /// Every key with its effective value and where that came from.
     pub(crate) fn values(&self) -> Vec<(String, Value, Origin)> {
         let document = serde_json::to_value(&self.config).unwrap_or_default();
@@ -90,6 +107,7 @@ enum Trust {
 /// Reads every layer; all that is wrong is reported at once.
 pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, Problems> {
     let mut problems = Vec::new();
+    let mut near_misses = near_misses(sources.environment);
     let files = find_files(sources, &mut problems);
     if files.is_empty() && problems.is_empty() && !variables::any(sources.environment) {
         return Ok(Loaded {
@@ -97,6 +115,7 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, Problems> {
             origins: BTreeMap::new(),
             files: Vec::new(),
             passed_over: Vec::new(),
+            near_misses,
         });
     }
     let mut merge = Merge::new(problems);
@@ -106,8 +125,12 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, Problems> {
             Err(problem) => merge.problems.push(problem),
         }
     }
-    merge.environment(sources.environment);
-    merge.finish(files.into_iter().map(|(path, _)| path).collect())
+    near_misses.extend(merge.environment(sources.environment));
+    let loaded = merge.finish(files.into_iter().map(|(path, _)| path).collect())?;
+    Ok(Loaded {
+        near_misses,
+        ..loaded
+    })
 }
 
 fn find_files(sources: &Sources<'_>, problems: &mut Vec<Problem>) -> Vec<(PathBuf, Trust)> {
@@ -225,14 +248,16 @@ impl Merge {
         Ok(())
     }
 
-    fn environment(&mut self, environment: &Environment) {
-        let (settings, problems) = variables::settings(&self.keys, environment);
-        self.problems.extend(problems);
-        for setting in settings {
+    /// Applies the variables; what of them sets nothing.
+    fn environment(&mut self, environment: &Environment) -> Vec<String> {
+        let found = variables::settings(&self.keys, environment);
+        self.problems.extend(found.problems);
+        for setting in found.settings {
             keys::set(&mut self.document, &setting.path, setting.value);
             self.origins
                 .insert(setting.path, Origin::Variable(setting.variable));
         }
+        found.idle
     }
 
     fn finish(mut self, files: Vec<PathBuf>) -> Result<Loaded, Problems> {
@@ -245,6 +270,7 @@ impl Merge {
                 origins: self.origins,
                 files,
                 passed_over: self.passed_over,
+                near_misses: Vec::new(),
             }),
             Err(error) => {
                 self.problems.push(Problem::new(

@@ -8,6 +8,7 @@ mod gateways;
 mod keys;
 mod layers;
 mod lines;
+mod near_misses;
 mod problem;
 mod project;
 pub(crate) mod reference;
@@ -18,8 +19,9 @@ pub(crate) mod values;
 mod variables;
 
 pub(crate) use layers::{Loaded, Sources, load};
-pub(crate) use problem::Problems;
+pub(crate) use problem::{Problem, Problems};
 pub(crate) use schema::Config;
+pub(crate) use suggest::nearest;
 
 #[cfg(test)]
 mod tests;

@@ -139,7 +139,10 @@ pub(crate) struct Docker {
     #[schemars(with = "f64")]
     pub(crate) cpu_limit: Cpus,
     /// Memory of the container.
-    #[serde(serialize_with = "values::shown")]
+    #[serde(
+        serialize_with = "values::shown",
+        deserialize_with = "ringfence_policy::memory::deserialize"
+    )]
     #[schemars(with = "values::Size")]
     pub(crate) memory_limit: Bytes,
     /// What makes the container: `runc`, `crun`, `runsc` (gVisor), or `default`, the container engine's choice.
@@ -290,7 +293,10 @@ pub(crate) struct CodeExecution {
     /// Give programs a network: the hosts of `egress.allowed_hosts`, or the engine's bridge where none is named.
     pub(crate) allow_network: bool,
     /// Memory of the container.
-    #[serde(serialize_with = "values::shown")]
+    #[serde(
+        serialize_with = "values::shown",
+        deserialize_with = "ringfence_policy::memory::deserialize"
+    )]
     #[schemars(with = "values::Size")]
     pub(crate) max_memory: Bytes,
     /// Cores' worth of processor time.
@@ -552,7 +558,10 @@ pub(crate) struct Template {
     /// Hosts that `restricted` lets through.
     pub(crate) allowed_hosts: Vec<String>,
     /// Memory of the container.
-    #[serde(serialize_with = "values::shown")]
+    #[serde(
+        serialize_with = "values::shown",
+        deserialize_with = "ringfence_policy::memory::deserialize"
+    )]
     #[schemars(with = "values::Size")]
     pub(crate) memory_limit: Bytes,
     /// Cores' worth of processor time.

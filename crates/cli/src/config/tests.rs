@@ -171,7 +171,7 @@ fn bad_values_name_the_key_the_place_and_what_was_expected() {
         ("[sandbox]\ntimeout = -5", "out of range"),
         (
             "[sandbox]\nmemory = 0",
-            "`sandbox.memory`: memory `0B` is out of range; it must lie between 4MiB and",
+            "`sandbox.memory`: memory `0` is out of range; it must lie between 4MiB and",
         ),
         (
             "[sandbox]\ndisk = '1KiB'",
@@ -194,8 +194,8 @@ fn bad_values_name_the_key_the_place_and_what_was_expected() {
             "must lie between 0 and 10",
         ),
         (
-            "[permissions.tool_limits]\nfoo_timeout_secs = 0",
-            "`permissions.tool_limits.foo_timeout_secs`: timeout",
+            "[permissions.tool_limits]\nrun_code_timeout_secs = 0",
+            "`permissions.tool_limits.run_code_timeout_secs`: timeout",
         ),
         ("[sandbox]\nmax_output = 1\nmaxOutput = 2", "is set twice"),
         ("[codeExecution]\nvolumeMounts = ['/a']", "is not a mount"),

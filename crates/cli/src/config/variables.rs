@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::keys::{Keys, Path, normalise, snake};
+use super::keys::{Keys, Path, is_tool_limit, normalise, snake};
 use super::problem::Problem;
 use super::suggest;
 use crate::env::Environment;
 
 /// Variables of the process rather than of the configuration.
-const NOT_KEYS: &[&str] = &["RINGFENCE_LOG"];
+const NOT_KEYS: &[&str] = &["RINGFENCE_LOG", "RINGFENCE_API_KEY"];
 
 /// One variable that sets a key.
 #[derive(Debug)]
@@ -49,12 +49,49 @@ pub(crate) fn any(environment: &Environment) -> bool {
         .any(|name| name.starts_with("RINGFENCE_") || PLAIN.iter().any(|(plain, ..)| *plain == name))
 }
 
-/// The settings made by variables, and what is wrong with others. Empty variables count as unset.
+/// The variables of the sandbox specification.
+pub(crate) fn plain_names() -> impl Iterator<Item = &'static str> + Clone {
+    PLAIN.iter().map(|(name, ..)| *name)
+}
+
+/// Whether a variable is one of the sandbox specification.
+pub(crate) fn is_plain(name: &str) -> bool {
+    plain_names().any(|plain| plain == name)
+}
+
+/// Whether a variable of the sandbox specification can have a value.
+pub(crate) fn accepts(name: &str, value: &str) -> bool {
+    PLAIN.iter().any(|(plain, key, read)| {
+        let path: Path = key.split('.').map(str::to_owned).collect();
+        *plain == name && read(value).is_ok_and(|value| normalise(&path, &value).is_ok())
+    })
+}
+
+/// Whether a name in capitals is that of a key of the section `sandbox`.
+pub(crate) fn is_key_of_sandbox(name: &str) -> bool {
+    let keys = Keys::new();
+    let sandbox = keys.defaults().get("sandbox").and_then(Value::as_object);
+    sandbox.is_some_and(|keys| keys.contains_key(&name.to_ascii_lowercase()))
+}
+
+/// What the variables say.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// The keys that they set.
+    pub(crate) settings: Vec<Setting>,
+    /// What is wrong with others.
+    pub(crate) problems: Vec<Problem>,
+    /// Variables of our name that set nothing; one sentence each.
+    pub(crate) idle: Vec<String>,
+}
+
+/// Reads the variables. Empty ones count as unset.
 ///
 /// Ours come last, so that `RINGFENCE_SANDBOX_TIMEOUT` wins over `SANDBOX_TIMEOUT_SEC`.
-pub(crate) fn settings(keys: &Keys, environment: &Environment) -> (Vec<Setting>, Vec<Problem>) {
+pub(crate) fn settings(keys: &Keys, environment: &Environment) -> Found {
     let mut settings = Vec::new();
     let mut problems = Vec::new();
+    let mut idle = Vec::new();
     for (variable, key, read) in PLAIN {
         let Some(text) = text_of(environment, variable, &mut problems) else {
             continue;
@@ -80,10 +117,20 @@ pub(crate) fn settings(keys: &Keys, environment: &Environment) -> (Vec<Setting>,
                 let checked = read_any(&path, text);
                 keep(variable, path, checked, (&mut settings, &mut problems));
             }
-            None => problems.extend(unknown(&known, variable)),
+            None => match unknown(&known, variable) {
+                Some(problem) => problems.push(problem),
+                None => idle.push(format!(
+                    "the environment variable {variable} sets nothing: there is no such key; `ringfence config show` \
+                     lists them"
+                )),
+            },
         }
     }
-    (settings, problems)
+    Found {
+        settings,
+        problems,
+        idle,
+    }
 }
 
 /// A variable's text; one that is set and is not text is a problem, not unset.
@@ -131,17 +178,11 @@ fn find(known: &[(String, Path, Value)], variable: &str) -> Option<Path> {
         return Some(path.clone());
     }
     let tool = variable.strip_prefix("RINGFENCE_PERMISSIONS_TOOL_LIMITS_")?;
-    let named = tool.ends_with("_TIMEOUT_SECS") && tool.len() > "_TIMEOUT_SECS".len();
-    named.then(|| {
-        vec![
-            "permissions".to_owned(),
-            "tool_limits".to_owned(),
-            tool.to_ascii_lowercase(),
-        ]
-    })
+    let tool = tool.to_ascii_lowercase();
+    is_tool_limit(&tool).then(|| vec!["permissions".to_owned(), "tool_limits".to_owned(), tool])
 }
 
-/// A problem if the variable looks like one of ours; another program's variable is not our business.
+/// A problem if the variable looks like one of a key; another is only of no effect.
 fn unknown(known: &[(String, Path, Value)], variable: &str) -> Option<Problem> {
     let near = suggest::nearest(variable, known.iter().map(|(name, ..)| name.as_str()));
     let section = known

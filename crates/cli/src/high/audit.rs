@@ -4,20 +4,26 @@ use std::path::PathBuf;
 
 use ringfence_runtime::audit::Error;
 
-use crate::config::Problems;
+use crate::config::{Config, Problems};
 use crate::context::Context;
 use crate::exit::Failure;
+use crate::parts::absolute;
+use crate::paths::Paths;
 
 /// Where the audit log is.
 ///
 /// # Errors
 /// If the configuration cannot be used.
 pub(crate) fn directory(context: &Context) -> Result<PathBuf, Problems> {
-    Ok(match &context.config()?.audit.dir {
-        // Without a working directory the path leads where it leads.
-        Some(dir) => std::path::absolute(dir).unwrap_or_else(|_| dir.clone()),
-        None => context.paths.state.join("audit"),
-    })
+    Ok(directory_of(context.config()?, &context.paths))
+}
+
+/// Where the audit log is under a configuration.
+pub(crate) fn directory_of(config: &Config, paths: &Paths) -> PathBuf {
+    match &config.audit.dir {
+        Some(dir) => absolute(dir),
+        None => paths.state.join("audit"),
+    }
 }
 
 /// The failure with its causes, and what to do.

@@ -38,6 +38,11 @@ pub(super) fn resolve_new(path: &Path) -> Result<PathBuf, Failure> {
     Ok(whole((there, missing)))
 }
 
+/// A path without links as far as it exists.
+pub(super) fn nearest_resolved(path: &Path) -> PathBuf {
+    whole(nearest(path))
+}
+
 /// That showing `path`, which is resolved, gives away neither our own directories nor the host's controls.
 pub(super) fn check(path: &Path, paths: &Paths, audit: &Path) -> Result<(), Failure> {
     hidden(paths, audit).check(path).map_err(|why| {

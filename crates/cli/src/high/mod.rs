@@ -3,7 +3,6 @@
 pub(crate) mod audit;
 pub(crate) mod egress;
 mod exposure;
-pub(crate) mod host;
 mod source;
 
 use std::fs::File;
@@ -23,6 +22,8 @@ use crate::config::{Config, Problems};
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::kernel;
+use crate::parts::{Interpreters, interpreter, is_bare};
+use crate::paths::Paths;
 use source::Source;
 
 /// A run, decided in full.
@@ -144,7 +145,7 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
             args: args.args.clone(),
             env: env(args, context)?,
             limits: limits(args, config, runtime),
-            network: egress::network(args, config)?,
+            network: egress::network(args, context)?,
             mounts: mounts(args, context)?,
             workspace: workspace_of(args, context)?,
             working_directory: None,
@@ -193,19 +194,14 @@ fn check_bridge(language: Language, runtime: RuntimeKind) -> Result<(), Failure>
 /// If the configuration cannot be used.
 pub(crate) fn settings(args: Option<&RunArgs>, context: &Context) -> anyhow::Result<Settings> {
     let config = context.config()?;
+    let Interpreters { python, javascript } = context.parts()?.interpreters.clone();
     let python = match args.and_then(|args| args.python.as_deref()) {
-        Some(path) => Some(interpreter("--python", &absolute_unless_bare(path)?)?),
-        None => config
-            .sandbox
-            .python
-            .as_deref()
-            .map(|path| interpreter("`sandbox.python`", path))
-            .transpose()?,
+        Some(path) => {
+            let named = interpreter("--python", &absolute_unless_bare(path)?);
+            Some(named.map_err(Failure::from)?)
+        }
+        None => python,
     };
-    let javascript = config.sandbox.javascript.as_deref();
-    let javascript = javascript
-        .map(|path| interpreter("`sandbox.javascript`", path))
-        .transpose()?;
     Ok(Settings {
         python,
         javascript,
@@ -352,7 +348,17 @@ pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Failure> {
 /// # Errors
 /// If the configuration cannot be used.
 pub(crate) fn hidden(context: &Context) -> Result<Hidden, Failure> {
-    Ok(exposure::hidden(&context.paths, &audit::directory(context)?))
+    Ok(hidden_of(context.config()?, &context.paths))
+}
+
+/// Our own directories under a configuration, which no program may see.
+pub(crate) fn hidden_of(config: &Config, paths: &Paths) -> Hidden {
+    exposure::hidden(paths, &audit::directory_of(config, paths))
+}
+
+/// A path without links as far as it exists, for a look at what it would show.
+pub(crate) fn nearest_resolved(path: &Path) -> PathBuf {
+    exposure::nearest_resolved(path)
 }
 
 fn mounts(args: &RunArgs, context: &Context) -> Result<Vec<Mount>, Failure> {
@@ -443,29 +449,6 @@ fn absolute_unless_bare(path: &Path) -> Result<PathBuf, Failure> {
             "give the interpreter's path",
         )
     })
-}
-
-/// A relative path in a configuration would mean another program in every directory, so it is refused.
-fn interpreter(origin: &str, path: &Path) -> Result<PathBuf, Failure> {
-    if !is_bare(path) && !path.is_absolute() {
-        let message = format!("{origin}: `{}` is a relative path", path.display());
-        return Err(Failure::usage(
-            message,
-            "write an absolute path, or the bare name of a program on the PATH",
-        ));
-    }
-    if path.is_absolute() && !path.is_file() {
-        let message = format!("{origin}: there is no interpreter at {}", path.display());
-        return Err(Failure::usage(
-            message,
-            "name an existing interpreter, such as /usr/bin/python3 or a venv's bin/python",
-        ));
-    }
-    Ok(path.to_path_buf())
-}
-
-fn is_bare(path: &Path) -> bool {
-    path.components().count() == 1 && path.file_name().is_some_and(|name| name == path.as_os_str())
 }
 
 #[cfg(test)]

@@ -167,7 +167,7 @@ fn a_missing_interpreter_is_named(world: &World) {
     world.dir.write("work/not-python", "#!/bin/sh\necho no\n");
     world
         .run(["--python", "./not-python", "-c", "1"])
-        .refused(125, "not-python");
+        .refused(2, "not-python: it is not executable");
     fs::set_permissions(
         world.dir.path("work/not-python"),
         fs::Permissions::from_mode(0o755),

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Dir, finish};
+use crate::support::{Dir, entries, finish, start};
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
@@ -158,4 +158,175 @@ fn a_socket_in_the_place_of_the_project_file_is_refused() {
     let dir = Dir::new();
     std::os::unix::net::UnixListener::bind(dir.path("work/ringfence.toml")).unwrap();
     dir.run(["config", "check"]).refused(2, "not a regular file");
+}
+
+/// Configurations of a user that cannot be used: text, and what every command says of it behind the file's name.
+const UNUSABLE: &[(&str, &str)] = &[
+    (
+        "[permissions.tool_limits]\nrun_cod_timeout_secs = 5",
+        ":2: unknown key `permissions.tool_limits.run_cod_timeout_secs`; did you mean",
+    ),
+    (
+        "[permissions]\ndenied_tools = ['shel']",
+        ":2: `permissions.denied_tools`: expected the name of a tool, found `shel`; did you mean `shell`?",
+    ),
+    (
+        "[permissions.filesystem]\nuser_scope = 'user'\nuser_root = 'files'",
+        ":3: `permissions.filesystem.user_root`: the root of user files `files` needs `{user_id}`",
+    ),
+    (
+        "[codeExecution]\nvolumeMounts = ['SOCKET:/docker.sock']",
+        ":2: `codeExecution.volumeMounts`: `SOCKET:/docker.sock:ro`: refusing to show",
+    ),
+    (
+        "[codeExecution]\nvolumeMounts = ['/proc:/host']",
+        ":2: `codeExecution.volumeMounts`: `/proc:/host:ro`: refusing to show",
+    ),
+    (
+        "[egress]\nallowed_hosts = ['good.test', 'http://bad.test']",
+        ":2: `egress.allowed_hosts`: ",
+    ),
+    (
+        "[[egress.inject]]\nhost = 'a.test'\nheader = 'X-Key'",
+        ":1: `egress.inject`: for `a.test`: set exactly one of `value_env` and `value_file`",
+    ),
+    (
+        "[skills]\npath = '/no/such/skills'",
+        ":2: `skills.path`: expected a directory of skill files, found /no/such/skills: ",
+    ),
+    (
+        "[skills.servers.files]\nfence = 'fenced'\nenv = ['A']",
+        ":2: `skills.servers.files`: it has neither `command` nor `url`",
+    ),
+    (
+        "[templates.mine]\nimage = 'No Image'",
+        ":2: `templates.mine.image`: ",
+    ),
+    (
+        "[templates.mine]\nseccomp_profile = 'loose'",
+        ":2: `templates.mine.seccomp_profile`: ",
+    ),
+    (
+        "[sandbox.docker]\nmemory_limit = 256",
+        ":2: `sandbox.docker.memory_limit`: expected memory between 4MiB and 65536GiB, found `256`, which is 256 bytes; did you \
+         mean `256m`?",
+    ),
+    ("[sandbox]\ntimeout = '5 parsecs'", ":2: `sandbox.timeout`: "),
+    (
+        "[sandbox]\npython = '/no/such/python'",
+        ":2: `sandbox.python`: expected a program; there is no interpreter at /no/such/python",
+    ),
+    ("[gateway]\nchats = ['no chat']", ":2: `gateway.chats`: "),
+    (
+        "[gateway.discord]\ntoken_env = 'not.a.name'",
+        ":2: `gateway.discord.token_env`: expected the name of an environment variable",
+    ),
+    (
+        "[hostExecution.preValidation]\nmodel = 'nothing'",
+        ":2: `hostExecution.preValidation.model`: ",
+    ),
+    (
+        "[engine]\nmax_concurrent = 0",
+        ":2: `engine.max_concurrent`: expected 1 to 4096, found 0",
+    ),
+];
+
+#[test]
+fn what_cannot_be_used_is_the_same_error_in_every_command() {
+    for (text, expected) in UNUSABLE {
+        let dir = Dir::new();
+        let socket = dir.path("docker.sock");
+        let _listening = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let here = |text: &str| text.replace("SOCKET", socket.to_str().unwrap());
+        let file = dir.write("config/ringfence/ringfence.toml", here(text));
+        let expected = format!("error: {}{}", file.display(), here(expected));
+        let mut told = Vec::new();
+        for arguments in [
+            &["config", "check"][..],
+            &["serve"],
+            &["mcp"],
+            &["tool", "run_code", "{\"code\": \"print(1)\"}"],
+            &["run", "-c", "print(1)"],
+            &["doctor"],
+            &["policy", "check", "--", "ls"],
+        ] {
+            let output = refusal(&mut dir.command(arguments));
+            assert!(
+                output.starts_with(&expected),
+                "{arguments:?}\n{output}\n{expected}"
+            );
+            told.push(output);
+        }
+        assert!(told.iter().all(|other| *other == told[0]), "{told:#?}");
+        assert_eq!(entries(&dir.path("run")), Vec::<String>::new(), "{text}");
+    }
+}
+
+/// What a command that is refused says; one that is not is ended.
+fn refusal(command: &mut std::process::Command) -> String {
+    use std::io::{BufRead, BufReader};
+    let mut child = start(command);
+    drop(child.stdin.take());
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let first = lines.next().map(Result::unwrap).unwrap_or_default();
+    if !first.starts_with("error: ") {
+        child.kill().unwrap();
+        child.wait().unwrap();
+        return format!("not refused: {first}");
+    }
+    let told: Vec<String> = lines.map(Result::unwrap).collect();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{first}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+    assert!(
+        told.len() == 1 && told[0].starts_with("hint: "),
+        "{first}\n{told:?}"
+    );
+    [first, told[0].clone()].join("\n")
+}
+
+#[test]
+fn variables_that_were_likely_meant_are_told() {
+    let dir = Dir::new();
+    for (name, value, meant) in [
+        ("SANDBOX_TYP", "docker", "SANDBOX_TYPE"),
+        ("SANDBOX_TIMEOUT", "5", "SANDBOX_TIMEOUT_SEC"),
+        ("DOCKER_MEMORY", "64m", "DOCKER_MEMORY_LIMIT"),
+    ] {
+        let warning =
+            format!("warning: the environment variable {name} sets nothing; did you mean {meant}?\n");
+        for arguments in [
+            &["run", "-c", "print(1)"][..],
+            &["config", "check"],
+            &["tool", "--list"],
+        ] {
+            let output = finish(dir.command(arguments).env(name, value), b"");
+            output.ok();
+            assert!(output.stderr.contains(&warning), "{arguments:?}: {output:?}");
+        }
+    }
+    let output = finish(
+        dir.command(["config", "check"])
+            .env("SANDBOX_SUPPORTED_LANGUAGES", "python"),
+        b"",
+    );
+    assert!(output.stderr.contains("are always supported"), "{output:?}");
+    let output = finish(
+        dir.command(["config", "check"]).env("RINGFENCE_TIMEOUT", "5"),
+        b"",
+    );
+    assert!(
+        output.stderr.contains("RINGFENCE_TIMEOUT sets nothing"),
+        "{output:?}"
+    );
+    let output = finish(
+        dir.command(["run", "-c", "print(1)"])
+            .env("DOCKER_MEMORY_LIMIT", "256"),
+        b"",
+    );
+    output.refused(
+        2,
+        "DOCKER_MEMORY_LIMIT: `sandbox.docker.memory_limit`: expected memory between",
+    );
+    assert!(output.stderr.contains("did you mean `256m`?"), "{output:?}");
 }

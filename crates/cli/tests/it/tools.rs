@@ -221,7 +221,7 @@ fn a_tool_that_is_denied_is_neither_listed_nor_used() {
     tools
         .dir
         .run(["tool", "--list"])
-        .refused(2, "there is no tool `shel`");
+        .refused(2, "found `shel`; did you mean `shell`?");
 }
 
 #[test]

@@ -52,6 +52,17 @@ impl Trust {
         }
     }
 
+    /// Reads the file beside the system's, if one is named, for those who want to know early.
+    ///
+    /// # Errors
+    /// If it cannot be read, or holds no certificate.
+    pub fn check_own(&self) -> Result<(), TrustError> {
+        let own = self.own.as_deref();
+        own.map_or(Ok(()), |file| {
+            add_file(&mut RootCertStore::empty(), file).ok_or(TrustError::File)
+        })
+    }
+
     /// The file beside the system's.
     pub(crate) fn own(&self) -> Option<&Path> {
         self.own.as_deref()
@@ -118,6 +129,11 @@ mod tests {
             if let Some(text) = text {
                 std::fs::write(&file, text).unwrap();
             }
+            assert_eq!(
+                Trust::new(Some(file.clone())).check_own(),
+                Err(TrustError::File),
+                "{text:?}"
+            );
             let refusal = Trust::new(Some(file.clone())).config().await.unwrap_err();
             assert_eq!(refusal, TrustError::File, "{text:?}");
         }

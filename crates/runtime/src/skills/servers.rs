@@ -42,7 +42,7 @@ const MAX_PAGES: usize = 32;
 const PROTOCOL: &str = "2025-11-25";
 
 /// A server, as it is configured.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ServerPlan {
     /// The name of its skill, see [`skill_name`].
     pub name: String,
@@ -51,7 +51,7 @@ pub struct ServerPlan {
 }
 
 /// How a server is reached.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Reach {
     /// It is started.
     Process(ServerProcess),
@@ -65,7 +65,7 @@ pub enum Reach {
 }
 
 /// A server that is started when it is first used.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ServerProcess {
     /// The program and its arguments.
     pub command: Vec<String>,

@@ -118,6 +118,14 @@ impl Settings {
     }
 }
 
+/// Checks an address before there is a token to send.
+///
+/// # Errors
+/// If no token may be sent to it.
+pub fn check_base_url(text: &str) -> Result<(), Error> {
+    base_url(text).map(drop).ok_or(Error::BaseUrl)
+}
+
 /// An address that a token may be sent to: over a secure connection, or to this machine itself.
 fn base_url(text: &str) -> Option<Url> {
     let url = Url::parse(text).ok()?;

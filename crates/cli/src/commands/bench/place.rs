@@ -84,7 +84,7 @@ impl Place {
             settings,
             containers: container::settings(context)?,
             pyodide: pyodide::settings(0, context)?,
-            rules: high::host::rules(context.config()?)?,
+            rules: context.parts()?.host.rules.clone(),
             engine: None,
         })
     }

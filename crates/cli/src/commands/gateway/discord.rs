@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ringfence_server::gateway::discord::{Address, BadAddress, Bot, Error, Setup};
+use ringfence_server::gateway::discord::{Bot, Error, Setup};
 
 use super::token::token;
 use crate::commands::run::interrupted;
@@ -40,21 +40,15 @@ pub(crate) fn run(context: &Context) -> anyhow::Result<ExitCode> {
 /// What the bot needs to know, from the configuration.
 fn setup(context: &Context) -> anyhow::Result<Setup> {
     let config = &context.config()?.gateway.discord;
+    let addresses = &context.parts()?.gateways;
     let setup = Setup {
         token: token(&config.token_env, config.token_file.as_deref(), context)?,
         channels: config.channels.iter().map(|id| id.0.into()).collect(),
         users: config.users.iter().map(|id| id.0.into()).collect(),
-        rest: Address::http(&config.base_url).map_err(|error| misplaced("base_url", &error))?,
-        gateway: Address::websocket(&config.gateway_url).map_err(|error| misplaced("gateway_url", &error))?,
+        rest: addresses.discord_rest.clone(),
+        gateway: addresses.discord_gateway.clone(),
     };
     Ok(setup)
-}
-
-fn misplaced(key: &str, error: &BadAddress) -> Failure {
-    Failure::refused(
-        format!("`gateway.discord.{key}` cannot be used: {error}"),
-        "correct it, or leave it out for Discord's own",
-    )
 }
 
 fn failure(error: Error) -> Failure {

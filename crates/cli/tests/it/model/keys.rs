@@ -103,7 +103,7 @@ fn what_can_never_work_is_refused_at_once() {
             "user or a password",
         ),
         ("model = 'openai/a'\nbaseUrl = 'models'", "malformed"),
-        ("model = 'openai/a'\ntimeoutMs = 60001", "longer than 1m"),
+        ("model = 'openai/a'\ntimeoutMs = 60001", "expected at most 1m"),
         (
             "model = 'openai/a'\napiKeyEnv = 'sk-very-secret-0123456789'",
             "no name of a variable",

@@ -199,7 +199,7 @@ fn a_server_has_what_its_entry_gives_it_and_no_more() {
             entry("plain", "", ""),
             entry("given", "", &format!("{mounts}\nenv = ['A=b', 'HOME']")),
             entry("free", "", "fence = 'host'\nenv = ['HOME']"),
-            entry("greedy", "", "mounts = ['/proc:/host']"),
+            entry("lost", "", "mounts = ['/no/such/directory:/host']"),
         ],
     );
     let note = data.join("note");
@@ -215,7 +215,7 @@ fn a_server_has_what_its_entry_gives_it_and_no_more() {
             "device.plain.env('A')",
             "device.given.env('A')",
             "device.given.env('HOME') == device.free.env('HOME')",
-            "hasattr(device, 'greedy')",
+            "hasattr(device, 'lost')",
         ],
     );
     let absent = "FileNotFoundError: [Errno 2] No such file or directory";
@@ -234,7 +234,7 @@ fn a_server_has_what_its_entry_gives_it_and_no_more() {
         assert!(told.starts_with(expected), "{told}\n{expected}");
     }
     let warnings = run.get("meta.warnings").to_string();
-    assert!(warnings.contains("greedy: refusing to show"), "{warnings}");
+    assert!(warnings.contains("lost: there is no `"), "{warnings}");
     world.close();
 }
 

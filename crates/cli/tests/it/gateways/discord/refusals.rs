@@ -29,19 +29,20 @@ fn without_channels_users_or_a_token_it_does_not_start() {
     run(&dir, &format!("channels = [{CHANNEL}]"), Some(TOKEN)).refused(125, "no user is configured");
     run(&dir, &both, None).refused(125, "the environment variable DISCORD_BOT_TOKEN is not set");
     run(&dir, &both, Some("two words")).refused(125, "DISCORD_BOT_TOKEN: it is not a token");
-    run(&dir, &format!("{both}token_file = 'none'"), None).refused(125, "cannot read the token in none");
+    run(&dir, &format!("{both}token_file = 'none'"), None)
+        .refused(2, "expected a file with a token, found none");
     run(
         &dir,
         &format!("{both}base_url = 'http://example.org/api'"),
         Some(TOKEN),
     )
-    .refused(125, "neither encrypted nor on this machine");
+    .refused(2, "neither encrypted nor on this machine");
     run(
         &dir,
         &format!("{both}gateway_url = 'https://example.org'"),
         Some(TOKEN),
     )
-    .refused(125, "does not begin with `wss://`");
+    .refused(2, "does not begin with `wss://`");
     run(&dir, "users = [0]", Some(TOKEN)).refused(2, "an id of Discord's is a number");
 }
 

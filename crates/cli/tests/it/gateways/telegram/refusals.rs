@@ -25,8 +25,8 @@ fn a_gateway_that_anybody_could_answer_does_not_start() {
         ),
         (
             format!("users = [{ANN}]\nchats = [1]\nbase_url = 'http://192.0.2.1'"),
-            125,
-            "`gateway.telegram.base_url` is not an https address",
+            2,
+            "`gateway.telegram.base_url`: expected an https address",
         ),
         (
             format!("users = ['{ANN}']\nchats = [1]"),
@@ -81,7 +81,7 @@ fn a_token_comes_from_the_environment_or_a_file_and_is_never_shown() {
     fs::set_permissions(secret.path(), fs::Permissions::from_mode(0o622)).unwrap();
     setting
         .bot_with(&["--config", file], &[])
-        .ended(125, "others may write to it");
+        .ended(2, "others may write to it");
     fs::set_permissions(secret.path(), fs::Permissions::from_mode(0o644)).unwrap();
     let bot = setting.bot_with(&["--config", file], &[]);
     bot.until("everybody on this machine may read it");

@@ -1,0 +1,116 @@
+//! The mistakes that were found so far, each with the place where its key is set.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use crate::config::{Config, Loaded, Problem, Problems};
+use crate::env::Environment;
+use crate::exit::Failure;
+use crate::paths::Paths;
+
+/// The hint where the message says what would be right.
+pub(super) const CORRECT: &str = "correct it; `ringfence config schema` describes it";
+
+/// A mistake in the value of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wrong {
+    /// The key, such as `sandbox.python`; what follows the last key after a space says which element is meant.
+    pub(crate) key: String,
+    /// What was expected, and what was found.
+    pub(crate) message: String,
+    /// What to do.
+    pub(crate) hint: String,
+}
+
+impl Wrong {
+    pub(super) fn new(key: impl Into<String>, message: impl Display, hint: impl Into<String>) -> Self {
+        Self {
+            key: key.into(),
+            message: message.to_string(),
+            hint: hint.into(),
+        }
+    }
+}
+
+impl From<Wrong> for Failure {
+    fn from(wrong: Wrong) -> Self {
+        let Wrong { key, message, hint } = wrong;
+        Self::usage(format!("`{key}`: {message}"), hint)
+    }
+}
+
+/// A configuration under validation.
+pub(super) struct Checks<'a> {
+    loaded: &'a Loaded,
+    pub(super) environment: &'a Environment,
+    pub(super) paths: &'a Paths,
+    problems: Vec<Problem>,
+    warnings: Vec<String>,
+}
+
+impl<'a> Checks<'a> {
+    pub(super) fn new(loaded: &'a Loaded, environment: &'a Environment, paths: &'a Paths) -> Self {
+        Self {
+            loaded,
+            environment,
+            paths,
+            problems: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    pub(super) fn config(&self) -> &'a Config {
+        &self.loaded.config
+    }
+
+    /// The warnings of a configuration without a mistake.
+    pub(super) fn finish(self) -> Result<Vec<String>, Problems> {
+        match self.problems.is_empty() {
+            true => Ok(self.warnings),
+            false => Err(Problems(self.problems)),
+        }
+    }
+
+    /// Records a mistake.
+    pub(super) fn wrong(&mut self, wrong: Wrong) {
+        let Wrong { key, message, hint } = wrong;
+        let at = self.place(&key);
+        self.problems
+            .push(Problem::new(format!("{at}`{key}`: {message}"), hint));
+    }
+
+    /// Records what a person should know.
+    pub(super) fn warn(&mut self, key: &str, message: impl Display) {
+        let at = self.place(key);
+        self.warnings.push(format!("{at}`{key}`: {message}"));
+    }
+
+    /// The value, or `None` with its mistake recorded.
+    pub(super) fn keep<T>(&mut self, result: Result<T, Wrong>) -> Option<T> {
+        result.map_err(|wrong| self.wrong(wrong)).ok()
+    }
+
+    /// Parses a value, or records why that fails.
+    pub(super) fn parse<T: FromStr<Err: Display>>(&mut self, key: &str, text: &str) -> Option<T> {
+        let parsed = text.parse().map_err(|error| Wrong::new(key, error, CORRECT));
+        self.keep(parsed)
+    }
+
+    /// Parses every element of a list, and records each that cannot be.
+    pub(super) fn parse_all<T: FromStr<Err: Display>>(
+        &mut self,
+        key: &str,
+        texts: &[String],
+    ) -> Option<Vec<T>> {
+        let parsed: Vec<_> = texts.iter().map(|text| self.parse(key, text)).collect();
+        parsed.into_iter().collect()
+    }
+
+    /// Where a key is set, as the beginning of a message.
+    fn place(&self, key: &str) -> String {
+        let path = key.split(' ').next().unwrap_or(key);
+        self.loaded
+            .origin(path)
+            .map_or_else(String::new, |origin| format!("{origin}: "))
+    }
+}

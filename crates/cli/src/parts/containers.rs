@@ -1,0 +1,110 @@
+//! Images, mounts and templates of containers.
+
+use std::str::FromStr;
+
+use ringfence_policy::{HostPattern, Mount};
+use ringfence_runtime::container::spec::{Bind, Binds, Image};
+
+use super::checks::{Checks, Wrong};
+use super::files::absolute;
+use crate::config::schema::Template;
+use crate::config::values::{NetworkMode, OciRuntime, SeccompProfile, VolumeMount};
+use crate::high;
+
+/// What containers are made from, and what those of `sandbox_exec` see.
+#[derive(Debug, Clone)]
+pub(crate) struct Containers {
+    /// The image of runs.
+    pub(crate) runs: Image,
+    /// The image of the tool `shell`.
+    pub(crate) shell: Image,
+    /// Directories of the host that `sandbox_exec` shows; absolute.
+    pub(crate) mounts: Vec<Mount>,
+}
+
+pub(super) fn containers(checks: &mut Checks<'_>) -> Option<Containers> {
+    let config = checks.config();
+    let runs = checks.parse("sandbox.docker.image", &config.sandbox.docker.image);
+    let shell = checks.parse(
+        "permissions.shell.container_image",
+        &config.permissions.shell.container_image,
+    );
+    let calls = checks.parse::<Image>("codeExecution.dockerImage", &config.code_execution.docker_image);
+    let mounts = mounts(checks);
+    for (name, template) in &config.templates.0 {
+        check_template(checks, name, template);
+    }
+    calls?;
+    Some(Containers {
+        runs: runs?,
+        shell: shell?,
+        mounts: mounts?,
+    })
+}
+
+const MOUNTS: &str = "codeExecution.volumeMounts";
+
+/// What the configuration shows to programs of `sandbox_exec`. It is looked at again whenever it is shown.
+fn mounts(checks: &mut Checks<'_>) -> Option<Vec<Mount>> {
+    let hidden = high::hidden_of(checks.config(), checks.paths);
+    let (mut mounts, mut binds) = (Vec::new(), Vec::new());
+    let mut complete = true;
+    for VolumeMount(written) in &checks.config().code_execution.volume_mounts {
+        let guest = written.guest().to_string_lossy();
+        let mount = Mount::new(absolute(&written.host), &guest, written.access)
+            .map_err(|error| Wrong::new(MOUNTS, error, super::checks::CORRECT));
+        let Some(mount) = checks.keep(mount) else {
+            complete = false;
+            continue;
+        };
+        // A disk that is plugged in later is no mistake.
+        if !mount.host.exists() {
+            let missing = format!(
+                "there is no {}: calls fail until it is there",
+                mount.host.display()
+            );
+            checks.warn(MOUNTS, missing);
+        } else {
+            let bind = Bind::new(&mount, &hidden)
+                .map_err(|error| Wrong::new(MOUNTS, format!("`{written}`: {error}"), error.hint()));
+            match checks.keep(bind) {
+                Some(bind) => binds.push(bind),
+                None => complete = false,
+            }
+        }
+        mounts.push(mount);
+    }
+    let together = Binds::new(binds).map_err(|error| Wrong::new(MOUNTS, &error, error.hint()));
+    complete &= checks.keep(together).is_some();
+    complete.then_some(mounts)
+}
+
+fn check_template(checks: &mut Checks<'_>, name: &str, template: &Template) {
+    let key = |last: &str| format!("templates.{name}.{last}");
+    if let Some(image) = &template.image {
+        checks.parse::<Image>(&key("image"), image);
+    }
+    checks.parse_all::<HostPattern>(&key("allowed_hosts"), &template.allowed_hosts);
+    let reaches = template.network_mode == NetworkMode::Restricted && !template.allowed_hosts.is_empty();
+    if template.seccomp_profile != SeccompProfile::Strict {
+        return;
+    }
+    let cannot = "no sandbox can be made of this template: the profile `strict`";
+    if reaches {
+        checks.warn(
+            &key("allowed_hosts"),
+            format!("{cannot} excludes the agent that carries its network; choose `standard`"),
+        );
+    }
+    if template.oci_runtime == OciRuntime::Runsc {
+        checks.warn(
+            &key("oci_runtime"),
+            format!("{cannot} cannot be had under `runsc`; choose `standard`"),
+        );
+    }
+}
+
+/// An image that the command line names.
+pub(crate) fn image(key: &str, name: &str) -> Result<Image, Wrong> {
+    Image::from_str(name).map_err(|error| Wrong::new(key, error, super::checks::CORRECT))
+}

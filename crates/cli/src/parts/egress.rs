@@ -1,0 +1,113 @@
+//! What programs and tools may reach over a network, and what is added on the way.
+
+use std::fmt::Display;
+use std::path::Path;
+use std::sync::Arc;
+
+use ringfence_policy::{EgressPolicy, Host};
+use ringfence_runtime::assessor::{KeyError, Secret};
+use ringfence_runtime::egress::proxy::Injection;
+use ringfence_runtime::egress::{NetworkSettings, Resolver};
+use ringfence_runtime::fetch::Trust;
+
+use super::checks::{Checks, Wrong};
+use crate::config::schema::Inject;
+use crate::env::Environment;
+
+/// The allowlist of hosts, and the way out to them.
+#[derive(Debug, Clone)]
+pub(crate) struct Egress {
+    /// What may be reached.
+    pub(crate) policy: EgressPolicy,
+    /// How guests get out.
+    pub(crate) network: NetworkSettings,
+}
+
+pub(super) fn egress(checks: &mut Checks<'_>) -> Option<Egress> {
+    let egress = &checks.config().egress;
+    let allowed = checks.parse_all("egress.allowed_hosts", &egress.allowed_hosts);
+    let private_networks = checks.parse_all("egress.private_networks", &egress.private_networks);
+    let trust = authorities(checks, "egress.ca_file", egress.ca_file.as_deref());
+    let environment = checks.environment;
+    let injections: Vec<_> = egress
+        .inject
+        .iter()
+        .map(|inject| checks.keep(injection(inject, environment)))
+        .collect();
+    Some(Egress {
+        policy: EgressPolicy {
+            allowed: allowed?,
+            private_networks: private_networks?,
+        },
+        network: NetworkSettings {
+            resolver: Resolver::system(),
+            trust: Arc::new(trust?),
+            injections: injections.into_iter().collect::<Option<_>>()?,
+        },
+    })
+}
+
+/// The certificate authorities of the system, and those of a file if one is named.
+pub(super) fn authorities(checks: &mut Checks<'_>, key: &str, file: Option<&Path>) -> Option<Trust> {
+    let trust = Trust::new(file.map(Path::to_path_buf));
+    let checked = trust.check_own().map_err(|error| {
+        let found = file.unwrap_or(Path::new("")).display();
+        Wrong::new(
+            key,
+            format!("expected a file of certificates, found {found}: {error}"),
+            error.hint(),
+        )
+    });
+    checks.keep(checked).map(|()| trust)
+}
+
+fn injection(inject: &Inject, environment: &Environment) -> Result<Injection, Wrong> {
+    let (host, port) = host(&inject.host)?;
+    let secret = secret(inject, environment)?;
+    let prefix = inject.prefix.as_deref().unwrap_or_default();
+    Injection::new((host, port), &inject.header, prefix, secret)
+        .map_err(|error| wrong(&inject.host, &error, error.hint()))
+}
+
+/// One host by its name, with a port or without: never a pattern.
+fn host(text: &str) -> Result<(Host, Option<u16>), Wrong> {
+    let hint = "write one host, like `api.example.com` or `api.example.com:8443`";
+    let (name, port) = match text.rsplit_once(':') {
+        Some((name, port)) if !name.contains(':') || name.ends_with(']') => (name, Some(port)),
+        _ => (text, None),
+    };
+    let port = port
+        .map(str::parse)
+        .transpose()
+        .map_err(|error| wrong(text, &error, hint))?;
+    let host = name.parse().map_err(|error| wrong(text, &error, hint))?;
+    Ok((host, port))
+}
+
+/// The credential; none where its variable is not set, which may be so another time.
+fn secret(inject: &Inject, environment: &Environment) -> Result<Option<Secret>, Wrong> {
+    let unusable = |error: KeyError| wrong(&inject.host, &error, error.hint());
+    match (&inject.value_env, &inject.value_file) {
+        (None, Some(file)) => Secret::of_file(file).map(Some).map_err(unusable),
+        (Some(name), None) => {
+            let value = environment.get(name).map(|value| value.to_string_lossy());
+            value
+                .map(|value| Secret::new(&value))
+                .transpose()
+                .map_err(unusable)
+        }
+        _ => Err(wrong(
+            &inject.host,
+            &"set exactly one of `value_env` and `value_file`",
+            "name a variable with `value_env`, or a file with `value_file`",
+        )),
+    }
+}
+
+fn wrong(host: &str, message: &dyn Display, hint: &str) -> Wrong {
+    Wrong::new(
+        "egress.inject",
+        format!("for `{}`: {message}", host.escape_debug()),
+        hint,
+    )
+}
