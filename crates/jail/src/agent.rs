@@ -22,7 +22,7 @@ use crate::steps::{Step, StepError};
 use crate::sys;
 
 /// Open files of each process.
-const OPEN_FILES: u64 = 1024;
+const OPEN_FILES: u64 = 512;
 
 /// The entry of the agent.
 pub fn agent_main() -> ExitCode {

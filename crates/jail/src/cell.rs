@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::protocol::GUEST_ID;
 use crate::steps::{SetupReport, Step, StepError, join_control_groups};
-use crate::{copy, nest, sys, template};
+use crate::{copy, nest, shares, sys, template};
 
 /// Namespaces that every cell has. The cgroup namespace is made by the cell's init, once it is in its groups.
 const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
@@ -311,6 +311,10 @@ fn set_up(spec: &CellSpec<'_>, socket: &OwnedFd) -> Result<Stands, StepError> {
     // The change of ids has undone it.
     sys::die_with_parent().step("tie a cell to its launcher")?;
     sys::sethostname("sandbox").step("set the host name")?;
+    // What a fork takes counts for its session.
+    if !matches!(spec.tenant, Tenant::Fork(_)) {
+        shares::bound_cell()?;
+    }
     let home = mount(spec)?;
     let mut handles = vec![sys::open_directory(c"/output").step("open the output directory")?];
     if let Tenant::Fork(_) = spec.tenant {
@@ -318,7 +322,8 @@ fn set_up(spec: &CellSpec<'_>, socket: &OwnedFd) -> Result<Stands, StepError> {
     }
     handles.extend(spec.listen.map(listen).transpose()?);
     sys::set_no_new_privs().step("set no_new_privs")?;
-    sys::drop_capabilities().step("drop all capabilities")?;
+    // The bounding set stays as it is: this process never executes a program, and each guest gives up its own.
+    sys::drop_held_capabilities().step("drop all capabilities")?;
     Ok(Stands { handles, home })
 }
 

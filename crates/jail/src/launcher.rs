@@ -8,9 +8,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use crate::protocol::{GUEST_ID, LauncherSpec, MAX_MESSAGE, Template};
-use crate::serve::{CellGround, Launcher, failure, send};
+use crate::serve::{CellGround, GuestIds, Launcher, failure, send};
 use crate::steps::{Step, StepError};
-use crate::{cell, probe, seccomp, sys, template};
+use crate::{cell, probe, seccomp, shares, sys, template};
 
 /// Serves as a launcher; standard input is the engine's socket.
 pub(crate) fn launcher_main() -> ! {
@@ -96,6 +96,8 @@ fn run(socket: &OwnedFd, entry: Entry) -> Result<(), StepError> {
 /// Builds the template and goes on as the first process of new namespaces. The caller stays behind as the
 /// parent that the host sees, and ends with it.
 fn enter_namespaces(socket: &OwnedFd, template: &Template) -> Result<(), StepError> {
+    shares::leave_reserve()?;
+    shares::raise_open_files().step("raise the limit on open files")?;
     if template.host_ids.is_none() {
         become_root_of_own_namespace()?;
     }
@@ -150,15 +152,25 @@ fn serve_cells(socket: &OwnedFd, template: &Template) -> Result<(), StepError> {
     let attributes = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC;
     let proc = sys::new_filesystem(c"proc", &[], attributes).step("make the outer /proc")?;
     sys::move_mount(proc.as_fd(), c"/proc").step("mount the outer /proc")?;
-    let outer_id = if template.host_ids.is_some() { GUEST_ID } else { 0 };
+    shares::bound_launcher()?;
     Launcher::new(
         socket,
         Some(CellGround {
-            outer_id,
+            ids: guest_ids(template),
             inner_mounts: inner_mounts(template),
         }),
     )?
     .serve()
+}
+
+/// The ids that guests are, outside. Some counters of the kernel are of a user alone, whatever the namespace, so each guest
+/// is another user where we may choose; what is mounted for guests belongs to one of them.
+fn guest_ids(template: &Template) -> GuestIds {
+    match template.host_ids {
+        Some(ids) if !template.binds.iter().any(|bind| bind.guest_owns) => GuestIds::new(GUEST_ID..ids.count),
+        Some(_) => GuestIds::new(GUEST_ID..GUEST_ID + 1),
+        None => GuestIds::new(0..1),
+    }
 }
 
 /// Files in memory cannot be executed in this pid namespace and below (Linux 6.3). Where the kernel is older

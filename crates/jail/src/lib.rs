@@ -9,7 +9,7 @@
 //! - `launcher`, `serve`, `template`, `cell`, `guest`, `flat`, `zygote`: the other end, one part of the work each.
 //! - [`agent`]: the first process of a container, which does there what a launcher and its cells do here.
 //! - `nest`, `copy`, `fork`, `inspect`: a session's fork, from its cell to the look at what came of it.
-//! - [`cgroup`], [`seccomp`], `landlock`, `steps`: the layers.
+//! - [`cgroup`], [`seccomp`], `landlock`, `shares`, `steps`: the layers.
 #![warn(missing_docs)]
 
 pub mod agent;
@@ -31,6 +31,7 @@ mod launcher;
 mod nest;
 mod pipes;
 mod serve;
+mod shares;
 mod steps;
 mod sys;
 mod template;
@@ -41,3 +42,4 @@ pub use client::{Launcher, START_DEADLINE, StartError};
 pub use hook::init;
 pub use landlock::abi as landlock_abi;
 pub use pipes::{code_file, control_pair, hand_over, output_pipe, take_over};
+pub use shares::raise_open_files;

@@ -2,13 +2,14 @@
 //!
 //! Nothing here waits for a single guest: while one cell is being set up, another guest's end is told at once.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::cell::{self, Cell, CellSpec, Tenant, setup_result};
 use crate::guest::{self, Start, Starting};
-use crate::protocol::{Applied, Command, Event, Guest, MAX_MESSAGE, Program, Spawn};
+use crate::protocol::{Applied, Command, Event, GUEST_ID, Guest, MAX_MESSAGE, Program, Spawn};
 use crate::seccomp::Forks;
 use crate::steps::{Step, StepError, prepare, read_report};
 use crate::zygote::{Order, Zygote};
@@ -41,10 +42,26 @@ pub(crate) struct Launcher<'a> {
 /// What all cells of a launcher have in common.
 #[derive(Debug)]
 pub(crate) struct CellGround {
-    /// The id that stands for guests.
-    pub(crate) outer_id: u32,
+    /// The ids that stand for guests.
+    pub(crate) ids: GuestIds,
     /// Mounts of the template to be put on top of the cells' own.
     pub(crate) inner_mounts: Vec<CString>,
+}
+
+/// The ids in the launcher's user namespace that stand for guests, dealt out in turn.
+#[derive(Debug)]
+pub(crate) struct GuestIds(RefCell<std::iter::Cycle<std::ops::Range<u32>>>);
+
+impl GuestIds {
+    /// Deals out these ids.
+    pub(crate) fn new(ids: std::ops::Range<u32>) -> Self {
+        Self(RefCell::new(ids.cycle()))
+    }
+
+    /// The id of the next guest.
+    fn next(&self) -> u32 {
+        self.0.borrow_mut().next().unwrap_or(GUEST_ID)
+    }
 }
 
 /// What the loop waits for.
@@ -200,7 +217,7 @@ impl<'a> Launcher<'a> {
         }
         check_filter(&spawn)?;
         let founding = cell::found(&CellSpec {
-            outer_id: ground.outer_id,
+            outer_id: ground.ids.next(),
             inner_mounts: &ground.inner_mounts,
             disk_bytes: spawn.disk_bytes,
             code: spawn.code.as_deref().zip(parts.code.as_ref()),

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::protocol::{Applied, Confinement, Missing, Rlimits};
-use crate::{landlock, seccomp, sys};
+use crate::{landlock, seccomp, shares, sys};
 
 /// A step that did not work.
 #[derive(Debug, thiserror::Error)]
@@ -120,6 +120,7 @@ pub(crate) fn limit_resources(limits: Option<&Rlimits>) -> Result<(), StepError>
         (libc::RLIMIT_NOFILE, limits.open_files),
         (libc::RLIMIT_MEMLOCK, 64 * 1024),
         (libc::RLIMIT_MSGQUEUE, 0),
+        (libc::RLIMIT_SIGPENDING, shares::PENDING_SIGNALS),
         (libc::RLIMIT_NICE, 0),
         (libc::RLIMIT_RTPRIO, 0),
     ];

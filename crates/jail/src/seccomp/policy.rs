@@ -77,6 +77,7 @@ pub(super) enum Errno {
     Zero,
     Eperm,
     Eacces,
+    Emfile,
     Enomem,
     Enosys,
     Eopnotsupp,
@@ -90,6 +91,7 @@ impl Errno {
             Self::Eperm => 1,
             Self::Enomem => 12,
             Self::Eacces => 13,
+            Self::Emfile => 24,
             Self::Enosys => 38,
             Self::Eopnotsupp => 95,
         }

@@ -118,6 +118,7 @@ fn errno(name: &Value) -> u32 {
         "ZERO" => 0,
         "EPERM" => libc::EPERM,
         "EACCES" => libc::EACCES,
+        "EMFILE" => libc::EMFILE,
         "ENOSYS" => libc::ENOSYS,
         "ENOMEM" => libc::ENOMEM,
         "EOPNOTSUPP" => libc::EOPNOTSUPP,

@@ -76,6 +76,12 @@ struct CapabilityData {
 
 /// Gives up every capability, the bounding set included. With no_new_privs set, none can come back.
 pub(crate) fn drop_capabilities() -> io::Result<()> {
+    drop_bounding_set();
+    drop_held_capabilities()
+}
+
+/// Gives up every capability that the process holds. Programs that it executes could bring others.
+pub(crate) fn drop_held_capabilities() -> io::Result<()> {
     const VERSION_3: u32 = 0x2008_0522;
     let header = CapabilityHeader {
         version: VERSION_3,
@@ -86,7 +92,6 @@ pub(crate) fn drop_capabilities() -> io::Result<()> {
         permitted: 0,
         inheritable: 0,
     }; 2];
-    drop_bounding_set();
     prctl(
         libc::PR_CAP_AMBIENT,
         libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong,
@@ -97,19 +102,39 @@ pub(crate) fn drop_capabilities() -> io::Result<()> {
 
 /// Sets the soft and hard limit of a resource of the calling process, never above what it has.
 pub(crate) fn set_rlimit(resource: u32, value: u64) -> io::Result<()> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the place is valid to write.
-    check_int(unsafe { libc::getrlimit(resource as _, &mut limit) })?;
-    let value = value.min(limit.rlim_max);
+    let value = value.min(rlimit(resource)?.rlim_max);
     let limit = libc::rlimit {
         rlim_cur: value,
         rlim_max: value,
     };
     // SAFETY: the limit is live for the call.
     check_int(unsafe { libc::setrlimit(resource as _, &limit) }).map(drop)
+}
+
+/// The soft limit of a resource of the calling process.
+pub(crate) fn soft_rlimit(resource: u32) -> io::Result<u64> {
+    rlimit(resource).map(|limit| limit.rlim_cur)
+}
+
+/// Sets the soft limit of a resource of the calling process, never above its hard limit.
+pub(crate) fn set_soft_rlimit(resource: u32, value: u64) -> io::Result<()> {
+    let rlim_max = rlimit(resource)?.rlim_max;
+    let limit = libc::rlimit {
+        rlim_cur: value.min(rlim_max),
+        rlim_max,
+    };
+    // SAFETY: the limit is live for the call.
+    check_int(unsafe { libc::setrlimit(resource as _, &limit) }).map(drop)
+}
+
+fn rlimit(resource: u32) -> io::Result<libc::rlimit> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the place is valid to write.
+    check_int(unsafe { libc::getrlimit(resource as _, &mut limit) })?;
+    Ok(limit)
 }
 
 /// Loads a system-call filter. no_new_privs must be set.

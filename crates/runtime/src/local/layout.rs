@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use ringfence_jail::protocol::{
     Bind, Confinement, GUEST_ID, HostIds, LandlockRules, Missing, Program, Rlimits, Template, TemplateFile,
@@ -203,20 +205,28 @@ fn mounted(mount: &Mount) -> Bind {
 
 /// A range of host ids that nobody uses, where we may map any: as root of the initial user namespace.
 ///
-/// Each engine takes another range, so that two of them never share a user.
+/// Each engine takes another range, so that two of them never share a user, and each of its launchers a part of that.
 fn host_ids() -> Option<HostIds> {
     const RANGE: u32 = 65_536;
+    const PART: u32 = 2_048;
     const BASE: u32 = 1 << 30;
-    let map = fs::read_to_string("/proc/self/uid_map").ok()?;
-    let initial = map.split_whitespace().eq(["0", "0", "4294967295"]);
-    if !initial || effective_uid() != Some(0) {
+    static LAUNCHERS: AtomicU32 = AtomicU32::new(0);
+    if !*MAPS_ANY_ID {
         return None;
     }
+    let launcher = LAUNCHERS.fetch_add(1, Ordering::Relaxed) % (RANGE / PART);
     Some(HostIds {
-        first: BASE + (std::process::id() % 16_384) * RANGE,
-        count: RANGE,
+        first: BASE + (std::process::id() % 16_384) * RANGE + launcher * PART,
+        count: PART,
     })
 }
+
+/// Whether we are root of the initial user namespace.
+static MAPS_ANY_ID: LazyLock<bool> = LazyLock::new(|| {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let initial = map.split_whitespace().eq(["0", "0", "4294967295"]);
+    initial && effective_uid() == Some(0)
+});
 
 /// Our user id, from the owner of our own process entry.
 pub(super) fn effective_uid() -> Option<u32> {
@@ -324,6 +334,34 @@ impl Places {
     }
 }
 
+/// Descriptors that a guest's process may have open. Those that a user's guests have in flight over sockets exceed it by no
+/// more than one message, which leaves enough to whoever has the 1024 of an ordinary session.
+const OPEN_FILES: u64 = 512;
+
+/// The fewest that programs are expected to get on with.
+const FEWEST_OPEN_FILES: u64 = 128;
+
+/// Descriptors that each of a guest's processes may have open.
+///
+/// With half of them a process can watch the other half by epoll. What is watched so is counted for the user, and a guest
+/// that is its caller's user shall leave half of it, all its processes together.
+fn open_files(processes: u32, is_own_user: bool) -> u64 {
+    let Some(most) = max_epoll_watches().filter(|_| !is_own_user) else {
+        return OPEN_FILES;
+    };
+    let each = most / 2 / u64::from(processes.max(1));
+    (2 * each.isqrt()).clamp(FEWEST_OPEN_FILES, OPEN_FILES)
+}
+
+/// Descriptors that all processes of a user may watch by epoll.
+fn max_epoll_watches() -> Option<u64> {
+    static MOST: LazyLock<Option<u64>> = LazyLock::new(|| {
+        let text = fs::read_to_string("/proc/sys/fs/epoll/max_user_watches").ok()?;
+        text.trim().parse().ok()
+    });
+    *MOST
+}
+
 /// What counts processes and memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Accounting {
@@ -366,7 +404,7 @@ pub(super) fn confinement(
     };
     let rlimits = || Rlimits {
         file_size: limits.disk.0,
-        open_files: 1024,
+        open_files: open_files(limits.pids.get(), in_cell && *MAPS_ANY_ID),
         processes: by_rlimit.then(|| u64::from(limits.pids.get()) + processes_beside(in_cell, ids)),
         data: by_rlimit.then_some(limits.memory.0),
         cpu_seconds: by_rlimit.then_some(cpu_seconds),

@@ -159,6 +159,8 @@ impl Local {
         // For a single run that is done while its launcher comes up.
         if settings.warmth != Warmth::Cold {
             workdir::Workdir::sweep(&settings.scratch);
+            // Without it there are fewer runs at once; what fails then says so.
+            let _ = ringfence_jail::raise_open_files();
         }
         let gate = Arc::new(Semaphore::new(settings.max_concurrent));
         let sessions = Arc::new(Sessions::new(settings.sessions));

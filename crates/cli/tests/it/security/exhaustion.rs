@@ -60,7 +60,7 @@ pub(super) fn processes_with(text: &str) -> Vec<u32> {
     .collect()
 }
 
-/// Everything here takes 200 MiB of memory.
+/// Everything here takes more than 64 MiB of memory.
 const TAKE: &[(&str, &str)] = &[
     ("the heap", "data = bytearray(200 << 20)"),
     ("/tmp", "open('/tmp/file', 'wb').write(bytes(1 << 20) * 200)"),
@@ -88,7 +88,7 @@ const TAKE: &[(&str, &str)] = &[
         "pipes",
         // The kernel lets one user have 64 MiB in large pipes; the others keep their 64 KiB.
         "import fcntl, os\n\
-         pipes = [os.pipe() for _ in range(400)]\n\
+         pipes = [os.pipe() for _ in range(250)]\n\
          for _, pipe in pipes:\n    \
              os.set_blocking(pipe, False)\n    \
              try: fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 1 << 20)\n    \

@@ -28,6 +28,7 @@ mod privileges;
 mod processes;
 mod profiles;
 mod same_user;
+mod shares;
 mod sockets;
 mod tool_attacks;
 mod truth;

@@ -241,7 +241,7 @@ async fn a_container_has_nothing_to_spare() {
         // Outside, the first is a capability and the second can be written.
         let look = "cat /proc/self/status; touch /x; echo $?; id -u; \
                     ls /sys/class/net; cat /proc/sys/kernel/pid_max > /dev/null; echo a > /proc/sys/kernel/pid_max; \
-                    echo $?; uname -n; ulimit -n; touch /tmp/y; echo writes $?";
+                    echo $?; uname -n; ulimit -n -i -q; touch /tmp/y; echo writes $?";
         let (text, status) = output(&engine, &spec(&["bash", "-c", look])).await;
         assert_eq!(status, 0, "{text}");
         for expected in [
@@ -253,7 +253,9 @@ async fn a_container_has_nothing_to_spare() {
             "\n1000\n",
             "\nlo\n",
             "sandbox",
-            "1024",
+            "(-n) 512",
+            "(-i) 256",
+            "(-q) 0",
             "\nwrites 0\n",
         ] {
             assert!(text.contains(expected), "{expected}: {text}");

@@ -17,10 +17,14 @@ pub(crate) const OWNER_LABEL: &str = "ringfence.owner";
 const SCOPE_LABEL: &str = "ringfence.scope";
 
 /// Open files at once, for each process.
-const MAX_FILES: i64 = 1024;
+const MAX_FILES: i64 = 512;
 /// Processes of the same user, in all containers together: far more than the limit of any one, which its control group
 /// holds. Podman would otherwise set one that it may have no right to.
 const MAX_PROCESSES: i64 = 4096;
+/// Queued signals and POSIX timers of the same user, in all containers together.
+const MAX_PENDING_SIGNALS: i64 = 256;
+/// Locked memory of each process, in bytes.
+const MAX_LOCKED: i64 = 64 * 1024;
 /// What is kept of a container's output.
 const MAX_LOG: &str = "1m";
 /// The kernel shall kill a guest before it kills anything else.
@@ -158,7 +162,15 @@ fn volume(name: &Name) -> Mount {
 }
 
 fn ulimits() -> Vec<ResourcesUlimits> {
-    [("nofile", MAX_FILES), ("nproc", MAX_PROCESSES), ("core", 0)]
+    let limits = [
+        ("nofile", MAX_FILES),
+        ("nproc", MAX_PROCESSES),
+        ("core", 0),
+        ("sigpending", MAX_PENDING_SIGNALS),
+        ("memlock", MAX_LOCKED),
+        ("msgqueue", 0),
+    ];
+    limits
         .map(|(name, limit)| ResourcesUlimits {
             name: Some(name.to_owned()),
             soft: Some(limit),
