@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::protocol::GUEST_ID;
 use crate::steps::{SetupReport, Step, StepError, join_control_groups};
-use crate::{copy, nest, shares, sys, template};
+use crate::{clock, copy, nest, shares, sys, template};
 
 /// Namespaces that every cell has. The cgroup namespace is made by the cell's init, once it is in its groups.
 const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
@@ -16,9 +16,6 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWNET
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS;
-
-/// clone3 takes it; libc does not name it.
-pub(crate) const CLONE_NEWTIME: libc::c_int = 0x80;
 
 /// Names below `/cell` and where they are seen.
 pub(crate) const PLACES: &[(&CStr, &CStr)] = &[
@@ -44,7 +41,7 @@ pub(crate) struct CellSpec<'a> {
     pub(crate) code: Option<(&'a str, &'a OwnedFd)>,
     /// Control groups to join.
     pub(crate) groups: &'a [OwnedFd],
-    /// Whether the kernel has time namespaces.
+    /// Whether it gets a time namespace, where the kernel has them.
     pub(crate) time_namespace: bool,
     /// The port on its loopback where the engine listens.
     pub(crate) listen: Option<u16>,
@@ -113,7 +110,7 @@ impl Cell {
 
 /// The namespaces that a process joins by itself.
 pub(crate) fn joined_namespaces(time_namespace: bool) -> libc::c_int {
-    let time = if time_namespace { CLONE_NEWTIME } else { 0 };
+    let time = if time_namespace { clock::CLONE_NEWTIME } else { 0 };
     (NAMESPACES & !libc::CLONE_NEWPID) | libc::CLONE_NEWCGROUP | time
 }
 
@@ -132,8 +129,8 @@ pub(crate) struct Founding {
 pub(crate) fn found(spec: &CellSpec<'_>) -> Result<Founding, StepError> {
     const STEP: &str = "make a cell";
     let (socket, theirs) = sys::seqpacket_pair().step(STEP)?;
-    let (fork, time_namespace) = clone_init(spec.time_namespace)?;
-    match fork {
+    let time_namespace = spec.time_namespace && clock::start_anew().step(STEP)?;
+    match sys::clone3(NAMESPACES as u64, sys::Parentage::Own).step("make the namespaces of a cell")? {
         sys::Fork::Child => {
             drop(socket);
             run_init(spec, theirs)
@@ -215,19 +212,10 @@ pub(crate) fn receive_handles(socket: &OwnedFd) -> Result<Vec<OwnedFd>, StepErro
     }
 }
 
-/// Kernels before 5.6 have no time namespaces, and some are built without.
-pub(crate) fn clone_init(time_namespace: bool) -> Result<(sys::Fork, bool), StepError> {
-    const STEP: &str = "make the namespaces of a cell";
-    if time_namespace {
-        match sys::clone3((NAMESPACES | CLONE_NEWTIME) as u64, sys::Parentage::Own) {
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
-            fork => return Ok((fork.step(STEP)?, true)),
-        }
-    }
-    Ok((
-        sys::clone3(NAMESPACES as u64, sys::Parentage::Own).step(STEP)?,
-        false,
-    ))
+/// Clones the first process of a cell within the caller's. Its clocks are the caller's.
+pub(crate) fn clone_init(time_namespace: bool) -> Result<sys::Fork, StepError> {
+    let time = if time_namespace { clock::CLONE_NEWTIME } else { 0 };
+    sys::clone3((NAMESPACES | time) as u64, sys::Parentage::Own).step("make the namespaces of a cell")
 }
 
 fn died() -> io::Error {
@@ -409,8 +397,28 @@ fn write_code(name: &str, text: &OwnedFd) -> io::Result<()> {
 fn mount_proc(more: u64) -> Result<(), StepError> {
     let attributes = PROC_ATTRIBUTES | more;
     let proc = sys::new_filesystem(c"proc", &[(c"hidepid", c"2")], attributes).step("make a /proc")?;
-    sys::move_mount(proc.as_fd(), c"/proc").step("mount /proc")
+    sys::move_mount(proc.as_fd(), c"/proc").step("mount /proc")?;
+    for path in HIDDEN {
+        match sys::open_tree(template::HIDDEN).and_then(|nothing| sys::move_mount(nothing.as_fd(), path)) {
+            // This kernel does not tell it to anybody.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            covered => covered.step("cover what /proc tells of the machine")?,
+        }
+    }
+    Ok(())
 }
+
+/// Files of `/proc` that tell how the machine was started and what it is doing, and that programs do without. Each
+/// costs a mount in every cell; SECURITY.md lists what stays.
+const HIDDEN: &[&CStr] = &[
+    c"/proc/cmdline",
+    c"/proc/config.gz",
+    c"/proc/diskstats",
+    c"/proc/interrupts",
+    c"/proc/partitions",
+    c"/proc/softirqs",
+    c"/proc/sys/kernel/random/boot_id",
+];
 
 /// How every `/proc` is mounted.
 pub(crate) const PROC_ATTRIBUTES: u64 =

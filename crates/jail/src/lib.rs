@@ -9,7 +9,7 @@
 //! - `launcher`, `serve`, `template`, `cell`, `guest`, `flat`, `zygote`: the other end, one part of the work each.
 //! - [`agent`]: the first process of a container, which does there what a launcher and its cells do here.
 //! - `nest`, `copy`, `fork`, `inspect`: a session's fork, from its cell to the look at what came of it.
-//! - [`cgroup`], [`seccomp`], `landlock`, `shares`, `steps`: the layers.
+//! - [`cgroup`], [`seccomp`], `clock`, `landlock`, `shares`, `steps`: the layers.
 #![warn(missing_docs)]
 
 pub mod agent;
@@ -20,6 +20,7 @@ pub mod seccomp;
 
 mod cell;
 mod client;
+mod clock;
 mod copy;
 mod flat;
 mod fork;

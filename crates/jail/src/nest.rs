@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::cell::{self, Cell, CellSpec, Home, PROC_ATTRIBUTES, Tenant};
 use crate::protocol::GUEST_ID;
 use crate::steps::{Step, StepError};
-use crate::sys;
+use crate::{clock, sys};
 
 /// What the launcher asks the first process of a session's cell to do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub(crate) const NAMESPACES: &[(&str, libc::c_int)] = &[
     ("uts", libc::CLONE_NEWUTS),
     ("cgroup", libc::CLONE_NEWCGROUP),
     ("mnt", libc::CLONE_NEWNS),
-    ("time", cell::CLONE_NEWTIME),
+    ("time", clock::CLONE_NEWTIME),
 ];
 
 /// How long clearing a cell may take before the whole of it ends.
@@ -112,7 +112,7 @@ pub(crate) fn own_handles() -> Result<Vec<OwnedFd>, StepError> {
         match std::fs::File::open(format!("/proc/self/ns/{name}")) {
             Ok(handle) => handles.push(handle.into()),
             // This kernel is built without.
-            Err(error) if *kind == cell::CLONE_NEWTIME && error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if *kind == clock::CLONE_NEWTIME && error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error).step(STEP),
         }
     }
@@ -215,8 +215,8 @@ fn found_within(spec: &CellSpec<'_>, fds: Vec<OwnedFd>) {
         ..*spec
     };
     match cell::clone_init(spec.time_namespace) {
-        Ok((sys::Fork::Child, _)) => cell::run_init(&spec, socket),
-        Ok((sys::Fork::Parent { .. }, _)) => {}
+        Ok(sys::Fork::Child) => cell::run_init(&spec, socket),
+        Ok(sys::Fork::Parent { .. }) => {}
         Err(error) => {
             let step = match error.source.raw_os_error() {
                 Some(libc::ENOSPC) => {

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::protocol::{Bind, GUEST_ID, HostIds, Template};
@@ -171,11 +171,20 @@ fn attach_root() -> Result<OwnedFd, StepError> {
     Ok(root)
 }
 
+/// A file that no guest may open, to cover others with.
+pub(crate) const HIDDEN: &CStr = c"/dev/.hidden";
+
 fn lay_out_directories() -> Result<(), StepError> {
+    const STEP: &str = "lay out the root file system";
     for path in CELL_MOUNT_POINTS.iter().chain(&["/etc", "/run"]) {
-        fs::create_dir_all(assembled(Path::new(path))).step("lay out the root file system")?;
+        fs::create_dir_all(assembled(Path::new(path))).step(STEP)?;
     }
-    Ok(())
+    let hidden = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o000)
+        .open(assembled(&os_path(HIDDEN)));
+    hidden.map(drop).step(STEP)
 }
 
 /// Attaches a mount at a guest's path below the root, for which a directory or an empty file is made if need be.

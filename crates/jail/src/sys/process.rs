@@ -373,6 +373,20 @@ pub(crate) fn sethostname(name: &str) -> io::Result<()> {
     check_int(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) }).map(drop)
 }
 
+/// What a clock shows.
+pub(crate) fn clock(clock: libc::clockid_t) -> io::Result<std::time::Duration> {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the place is valid to write.
+    check_int(unsafe { libc::clock_gettime(clock, &mut now) })?;
+    Ok(std::time::Duration::new(
+        now.tv_sec.cast_unsigned(),
+        now.tv_nsec as u32,
+    ))
+}
+
 /// Sleeps until a child signal is pending, and takes it. The signal must be blocked.
 pub(crate) fn wait_for_signal() {
     // SAFETY: a signal set is plain numbers, for which all zeroes is a valid value.

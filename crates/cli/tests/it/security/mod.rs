@@ -20,6 +20,7 @@ mod host_disk;
 mod host_files;
 mod kernel;
 mod launcher;
+mod machine;
 mod mounts;
 mod namespaces;
 mod ordinary_user;
