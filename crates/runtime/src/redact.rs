@@ -1,6 +1,7 @@
 //! Takes credentials out of text: values that we know, and shapes that give themselves away.
 
 mod cut;
+mod fold;
 mod forms;
 mod known;
 mod shapes;
@@ -52,9 +53,9 @@ const PLACE_ENDINGS: &[&str] = &["_SOCK", "_FILE", "_PATH", "_DIR", "_APPLICATIO
 
 /// Replaces credentials by `[redacted:NAME]`.
 ///
-/// Known values are found as they are and in base64 (also within a longer text), URL, hexadecimal and JSON
-/// form, also where line breaks are within. Tokens of well-known services are found by their shape. This
-/// keeps accidents out of logs and artifacts; a program that wants to smuggle a secret past it can, so
+/// Known values are found as they are and in base64, base32 (both also within a longer text), URL, hexadecimal and JSON
+/// form, also where line breaks are within; hexadecimal ones with any usual separators (`\x5a`, `%5A`, `5a:71`). Tokens of
+/// well-known services, and what is assigned to a name such as `password`, are found by their shape. This keeps accidents out of logs and artifacts; a program that wants to smuggle a secret past it can, so
 /// secrets that a program must not have stay outside the fence.
 #[derive(Clone)]
 pub struct Redactor {
@@ -149,6 +150,18 @@ fn secrets_among(vars: impl IntoIterator<Item = (String, String)>) -> Vec<(Strin
         }
     }
     secrets
+}
+
+/// A value as it is and encoded, as [`Redactor`] looks for it in a text without line breaks.
+pub(crate) fn encoded(value: &str) -> BTreeSet<Vec<u8>> {
+    let upper = forms::folded(value)
+        .iter()
+        .map(|form| form.to_ascii_uppercase())
+        .collect();
+    [forms::of(value), forms::folded(value), upper]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Whether a variable of this name usually holds a secret.

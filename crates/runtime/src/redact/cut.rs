@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 
-use super::known::Known;
+use super::fold::Folded;
+use super::known::{Forms, Known};
 use super::{Span, shapes};
 
 /// The shortest part of a known value that is taken for one.
@@ -12,7 +13,6 @@ const MIN_PART: usize = 4;
 impl Known {
     /// The parts of credentials that touch a gap or the end of `text`.
     pub(super) fn parts(&self, text: &[u8], gaps: &[Range<usize>]) -> Vec<Span<'_>> {
-        let longest = self.forms.keys().map(Vec::len).max().unwrap_or(0);
         let end = text.len()..text.len();
         let mut spans = Vec::new();
         let mut start = 0;
@@ -21,10 +21,10 @@ impl Known {
             let section = &text[start..gap.start];
             let mut found = Vec::new();
             if start > 0 {
-                found.extend(self.ending_at_start(section, longest));
+                found.extend(self.ends_at_start(section));
                 found.extend(shapes::rest(section, open));
             }
-            found.extend(beginning_at_end(&self.forms, section, longest));
+            found.extend(self.beginnings_at_end(section));
             open = shapes::open(section);
             found.extend(open.filter(|span| span.start < span.end));
             spans.extend(found.into_iter().map(|span| Span {
@@ -37,11 +37,41 @@ impl Known {
         spans
     }
 
+    /// The ends of known values that `section` begins with.
+    fn ends_at_start(&self, section: &[u8]) -> Vec<Span<'_>> {
+        let folded = Folded::new(section);
+        let encoded = self.folded.ending_at_start(&folded.bytes).map(|span| Span {
+            end: folded.place(span.end - 1) + 1,
+            ..span
+        });
+        self.plain
+            .ending_at_start(section)
+            .into_iter()
+            .chain(encoded)
+            .collect()
+    }
+
+    /// The beginnings of known values that `section` ends with.
+    fn beginnings_at_end(&self, section: &[u8]) -> Vec<Span<'_>> {
+        let folded = Folded::new(section);
+        let encoded = beginning_at_end(&self.folded.forwards, &folded.bytes).map(|span| Span {
+            start: folded.place(span.start),
+            end: section.len(),
+            ..span
+        });
+        beginning_at_end(&self.plain.forwards, section)
+            .into_iter()
+            .chain(encoded)
+            .collect()
+    }
+}
+
+impl Forms {
     /// The end of a known value that `section` begins with.
-    fn ending_at_start(&self, section: &[u8], longest: usize) -> Option<Span<'_>> {
-        let near = &section[..section.len().min(longest)];
+    fn ending_at_start(&self, section: &[u8]) -> Option<Span<'_>> {
+        let near = &section[..section.len().min(longest(&self.backwards))];
         let backwards: Vec<u8> = near.iter().rev().copied().collect();
-        let found = beginning_at_end(&self.backwards, &backwards, longest)?;
+        let found = beginning_at_end(&self.backwards, &backwards)?;
         Some(Span {
             start: 0,
             end: found.end - found.start,
@@ -50,16 +80,16 @@ impl Known {
     }
 }
 
+fn longest(forms: &BTreeMap<Vec<u8>, String>) -> usize {
+    forms.keys().map(Vec::len).max().unwrap_or(0)
+}
+
 /// The beginning of one of `forms` that `section` ends with, the longest there is.
-fn beginning_at_end<'f>(
-    forms: &'f BTreeMap<Vec<u8>, String>,
-    section: &[u8],
-    longest: usize,
-) -> Option<Span<'f>> {
+fn beginning_at_end<'f>(forms: &'f BTreeMap<Vec<u8>, String>, section: &[u8]) -> Option<Span<'f>> {
     let last = section.len().checked_sub(MIN_PART)?;
     // In the order of bytes, what begins with a part follows it at once: each place costs one look-up, however
     // many gaps a guest invents.
-    (section.len().saturating_sub(longest)..=last).find_map(|at| {
+    (section.len().saturating_sub(longest(forms))..=last).find_map(|at| {
         let part = &section[at..];
         let behind = (Bound::Included(part), Bound::Unbounded);
         let (form, name) = forms.range::<[u8], _>(behind).next()?;

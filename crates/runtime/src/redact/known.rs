@@ -1,9 +1,10 @@
 //! The values that are known to be secret, and where a text shows them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, BuildError, Match};
 
+use super::fold::Folded;
 use super::{Span, forms};
 
 /// Shorter values would be found in ordinary text.
@@ -24,66 +25,94 @@ const TRIVIAL: &[&str] = &[
     "secret",
 ];
 
-/// What is looked for.
+/// The known values.
 #[derive(Clone)]
 pub(super) struct Known {
-    /// Every form of every value, with the value's name.
-    pub(super) forms: BTreeMap<Vec<u8>, String>,
+    /// Forms that are looked for in the text.
+    pub(super) plain: Forms,
+    /// Forms that are looked for in the folded text.
+    pub(super) folded: Forms,
+}
+
+impl Known {
+    pub(super) fn new(secrets: &[(String, String)]) -> Self {
+        Self {
+            plain: Forms::new(secrets, forms::of),
+            folded: Forms::new(secrets, forms::folded),
+        }
+    }
+
+    /// Every known value in `text`.
+    pub(super) fn find(&self, text: &[u8]) -> Vec<Span<'_>> {
+        let mut spans = self.plain.find(text);
+        // `base64` breaks its lines.
+        let (joined, breaks) = join_lines(text);
+        let place = |at: usize| at + breaks.partition_point(|before| *before <= at);
+        spans.extend(self.plain.find(&joined).into_iter().map(|span| Span {
+            start: place(span.start),
+            end: place(span.end.saturating_sub(1)) + 1,
+            ..span
+        }));
+        let folded = Folded::new(text);
+        spans.extend(self.folded.find(&folded.bytes).into_iter().map(|span| Span {
+            start: folded.place(span.start),
+            end: folded.place(span.end - 1) + 1,
+            ..span
+        }));
+        spans
+    }
+}
+
+/// Forms of the known values.
+#[derive(Clone)]
+pub(super) struct Forms {
+    /// Each, with the value's name.
+    pub(super) forwards: BTreeMap<Vec<u8>, String>,
     /// The same, each form from its end to its beginning.
     pub(super) backwards: BTreeMap<Vec<u8>, String>,
     /// Finds the forms, numbered in their order.
     finder: Result<AhoCorasick, BuildError>,
 }
 
-impl Known {
-    pub(super) fn new(secrets: &[(String, String)]) -> Self {
-        let mut forms = BTreeMap::new();
+impl Forms {
+    fn new(secrets: &[(String, String)], of: impl Fn(&str) -> BTreeSet<Vec<u8>>) -> Self {
+        let mut forwards = BTreeMap::new();
         for (name, value) in secrets {
             for piece in pieces(value.trim()).filter(|piece| is_telling(piece)) {
-                for form in forms::of(piece) {
-                    forms.entry(form).or_insert_with(|| name.clone());
+                for form in of(piece) {
+                    forwards.entry(form).or_insert_with(|| name.clone());
                 }
             }
         }
         let backward =
             |(form, name): (&Vec<u8>, &String)| (form.iter().rev().copied().collect(), name.clone());
         Self {
-            backwards: forms.iter().map(backward).collect(),
+            backwards: forwards.iter().map(backward).collect(),
             // The texts are short, so what counts is how fast and small it is made.
             finder: AhoCorasick::builder()
                 .kind(Some(AhoCorasickKind::NoncontiguousNFA))
-                .build(forms.keys()),
-            forms,
+                .build(forwards.keys()),
+            forwards,
         }
     }
 
-    /// Every known value in `text`.
-    pub(super) fn find(&self, text: &[u8]) -> Vec<Span<'_>> {
+    fn find(&self, text: &[u8]) -> Vec<Span<'_>> {
         let Ok(finder) = &self.finder else {
             // More secrets than can be looked for: nothing may be shown.
-            return vec![Span {
+            let everything = Span {
                 start: 0,
                 end: text.len(),
                 label: "everything",
-            }];
+            };
+            return Vec::from_iter((!text.is_empty()).then_some(everything));
         };
-        let names: Vec<&str> = self.forms.values().map(String::as_str).collect();
+        let names: Vec<&str> = self.forwards.values().map(String::as_str).collect();
         let span = |found: Match| Span {
             start: found.start(),
             end: found.end(),
             label: names[found.pattern().as_usize()],
         };
-        let mut spans: Vec<Span<'_>> = finder.find_overlapping_iter(text).map(span).collect();
-        // `base64` and `xxd -p` break their lines.
-        let (joined, breaks) = join_lines(text);
-        let place = |at: usize| at + breaks.partition_point(|before| *before <= at);
-        let broken = finder.find_overlapping_iter(&joined).map(span);
-        spans.extend(broken.map(|span| Span {
-            start: place(span.start),
-            end: place(span.end - 1) + 1,
-            ..span
-        }));
-        spans
+        finder.find_overlapping_iter(text).map(span).collect()
     }
 }
 

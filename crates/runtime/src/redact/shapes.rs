@@ -63,6 +63,15 @@ const SHAPES: &[Shape] = &[
         "json-member",
         r#"(?i)"[a-z0-9_.-]{0,32}(?:api_?key|token|secret|passw(?:or)?d)"\s{0,4}:\s{0,4}"([^"\\\s]{4,})""#,
     ),
+    // Also with a type in between, as a comparison, or behind a name in brackets.
+    shape(
+        "literal",
+        r#"(?i)\b[a-z0-9_.-]{0,32}(?:api_?key|token|secret|passw(?:or)?d|passphrase)[a-z0-9_]{0,16}["']?\]?\s{0,4}(?::\s{0,4}[a-z_][a-z0-9_.\[\]]{0,32}\s{0,4})?(?:={1,3}|:=?|=>)\s{0,4}[a-z]{0,2}(?:"([^"\n]{4,})"|'([^'\n]{4,})')"#,
+    ),
+    shape(
+        "variable",
+        r#"\b[A-Z0-9_]{0,32}(?:API_?KEY|TOKEN|SECRET|PASSW(?:OR)?D|PASSPHRASE)[A-Z0-9_]{0,16}=([^\s"'`$;&|]{4,})"#,
+    ),
 ];
 
 const URL_PASSWORD: &str = r#"://[^\s/@:"']*:([^\s/@"']+)@"#;
@@ -77,6 +86,8 @@ const OPEN: &str = concat!(
     r#"|://[^\s/@:"']*:([^\s/@"']*)$"#,
     r#"|(?i:[?&](?:[a-z0-9_.-]{0,32}(?:api_?key|token|secret|passw(?:or)?d|signature)|key|sig|auth)=)([^\s&#"'<>\\]*)$"#,
     r#"|(?i:"[a-z0-9_.-]{0,32}(?:api_?key|token|secret|passw(?:or)?d)"\s{0,4}:\s{0,4}")([^"\\\s]*)$"#,
+    r#"|(?i:\b[a-z0-9_.-]{0,32}(?:api_?key|token|secret|passw(?:or)?d|passphrase)[a-z0-9_]{0,16}["']?\]?\s{0,4}(?:={1,3}|:=?|=>)\s{0,4}[a-z]{0,2}["'])([^"'\n]*)$"#,
+    r"|\b[A-Z0-9_]{0,32}(?:API_?KEY|TOKEN|SECRET|PASSW(?:OR)?D|PASSPHRASE)[A-Z0-9_]{0,16}=([^\s]*)$",
 );
 
 /// The rest of a credential whose beginning stands before the gap.
@@ -127,7 +138,7 @@ pub(super) fn scan(text: &[u8]) -> Vec<Span<'static>> {
     let mut spans = private_keys(text);
     for (shape, regex) in SHAPES.iter().zip(COMPILED.iter()) {
         for found in regex.captures_iter(text) {
-            let Some(secret) = found.get(found.len() - 1) else {
+            let Some(secret) = found.iter().flatten().last() else {
                 continue;
             };
             if !shape.needs_digit || secret.as_bytes().iter().any(u8::is_ascii_digit) {

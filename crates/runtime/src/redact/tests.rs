@@ -53,7 +53,14 @@ fn samples() -> Vec<(String, String)> {
         ));
         samples.push((format!("x={secret}"), format!("x=[redacted:{label}]")));
     }
-    let pairs = [
+    let pairs = shaped().into_iter().chain(known());
+    samples.extend(pairs.map(|(text, clean)| (text.to_owned(), clean.to_owned())));
+    samples
+}
+
+/// Shapes, and what they must become.
+fn shaped() -> Vec<(&'static str, &'static str)> {
+    vec![
         (
             "Authorization: Bearer abcdefgh\n",
             "Authorization: Bearer [redacted:authorization]\n",
@@ -71,14 +78,58 @@ fn samples() -> Vec<(String, String)> {
             "{\"user\": \"ann\", \"client_secret\": \"[redacted:json-member]\", \"n\": 1}",
         ),
         (
+            "password = \"pa55 w0rd\"\n",
+            "password = \"[redacted:literal]\"\n",
+        ),
+        ("db_passwd: str = 'pa55'", "db_passwd: str = '[redacted:literal]'"),
+        (
+            "connect(api_key='pa55', n=1)",
+            "connect(api_key='[redacted:literal]', n=1)",
+        ),
+        (
+            "os.environ['MY_TOKEN'] = b'pa55'",
+            "os.environ['MY_TOKEN'] = b'[redacted:literal]'",
+        ),
+        ("if secret == \"pa55\":", "if secret == \"[redacted:literal]\":"),
+        ("client-secret: \"pa55\"", "client-secret: \"[redacted:literal]\""),
+        (
+            "export DB_PASSWORD=pa55 N=1",
+            "export DB_PASSWORD=[redacted:variable] N=1",
+        ),
+        (
             "postgres://user:pa55!@host:5432/db ok",
             "postgres://user:[redacted:url-password]@host:5432/db ok",
         ),
+    ]
+}
+
+/// Known values, and what they must become.
+fn known() -> Vec<(&'static str, &'static str)> {
+    vec![
         (
             "it is hunter2/+ \"x\" there",
             "it is [redacted:DB_PASSWORD] there",
         ),
         ("68756e746572322f2b2022782220", "[redacted:DB_PASSWORD]20"),
+        ("68:75:6E:74:65:72:32:2F:2B:20:22:78:22", "[redacted:DB_PASSWORD]"),
+        (
+            "b'\\x68\\x75\\x6e\\x74\\x65\\x72\\x32\\x2f\\x2b\\x20\\x22\\x78\\x22'",
+            "b'\\x[redacted:DB_PASSWORD]'",
+        ),
+        (
+            "%68%75%6e%74%65%72%32%2F%2b%20%22%78%22",
+            "%[redacted:DB_PASSWORD]",
+        ),
+        (
+            "['0x68', '0x75', '0x6e', '0x74', '0x65', '0x72', '0x32', '0x2f', '0x2b', '0x20', '0x22', '0x78', '0x22']",
+            "['0x[redacted:DB_PASSWORD]']",
+        ),
+        (
+            "<68 75 6e 74 65 72 32 2f 2b 20 22 78 22>",
+            "<[redacted:DB_PASSWORD]>",
+        ),
+        ("NB2W45DFOIZC6KZAEJ4CE===", "[redacted:DB_PASSWORD]E==="),
+        ("nb2w45dfoizc6kzaej4ce===", "[redacted:DB_PASSWORD]e==="),
         ("hunter2%2F%2B%20%22x%22", "[redacted:DB_PASSWORD]"),
         ("hunter2/%2B%20%22x%22", "[redacted:DB_PASSWORD]"),
         ("q=hunter2%2f%2b+%22x%22&r", "q=[redacted:DB_PASSWORD]&r"),
@@ -90,9 +141,7 @@ fn samples() -> Vec<(String, String)> {
         ("abcdefghij ghijklmnop", "[redacted:OTHER] [redacted:NEXT]"),
         ("cababababababc", "c[redacted:PERIODIC]c"),
         ("größe abcdefghij größe", "größe [redacted:OTHER] größe"),
-    ];
-    samples.extend(pairs.map(|(text, clean)| (text.to_owned(), clean.to_owned())));
-    samples
+    ]
 }
 
 #[test]
@@ -245,6 +294,8 @@ fn parts_of_known_values_at_a_gap_are_replaced() {
         "hunter2|hunter2|\"x\"",
         "[redacted:DB_PASSWORD]|[redacted:DB_PASSWORD]|\"x\"",
     );
+    expect_cut("so %68%75%6e%74%65|", "so %[redacted:DB_PASSWORD]|");
+    expect_cut("x|:2F:2B:20:22:78:22 y", "x|[redacted:DB_PASSWORD] y");
     // Only what touches the gap.
     expect_cut("fghij abcd |.fghij.", "fghij abcd |.fghij.");
     expect_cut("", "");
@@ -280,6 +331,8 @@ fn a_cut_anywhere_in_a_credential_leaves_no_more_than_its_heading() {
         ("postgres://ann:", "pa55-w0rd", "postgres://ann:"),
         ("?api_key=", "pa55-w0rd", "?api_key="),
         ("{\"password\": \"", "pa55-w0rd", "{\"password\": \""),
+        ("password = '", "pa55-w0rd", "password = '"),
+        ("DB_PASSWORD=", "pa55-w0rd", "DB_PASSWORD="),
     ] {
         for at in 1..secret.len() {
             let text = format!("{heading}{}", &secret[..at]);
