@@ -4,6 +4,7 @@
 //! goes on is written anew from what was parsed, so that two readings of one message cannot differ.
 
 mod answer;
+mod echo;
 mod forward;
 mod hello;
 mod idle;

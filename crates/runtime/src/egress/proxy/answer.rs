@@ -1,7 +1,7 @@
 //! What a guest is answered: what a host said, or why it was not asked.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
@@ -10,6 +10,7 @@ use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
 
 use super::super::ConnectError;
+use super::echo::Echoes;
 use crate::fetch::ParseUrlError;
 
 /// The body of an answer.
@@ -22,6 +23,8 @@ pub(super) type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(super) struct Relayed {
     pub(super) connection: Option<Connection>,
     pub(super) body: Incoming,
+    /// The filter for credentials that were added to the request.
+    pub(super) echoes: Option<Echoes>,
 }
 
 impl Body for Relayed {
@@ -37,15 +40,45 @@ impl Body for Relayed {
         {
             self.connection = None;
         }
-        Pin::new(&mut self.body).poll_frame(context)
+        let relayed = &mut *self;
+        loop {
+            let frame = ready!(Pin::new(&mut relayed.body).poll_frame(context));
+            let bytes = match (
+                frame.map(|frame| frame.map(Frame::into_data)),
+                &mut relayed.echoes,
+            ) {
+                (Some(Err(error)), _) => return Poll::Ready(Some(Err(error))),
+                // Trailers end here: nobody asks for them, and they are headers that nobody looked at.
+                (Some(Ok(Err(_))), _) => continue,
+                (Some(Ok(Ok(bytes))), None) => bytes,
+                (Some(Ok(Ok(bytes))), Some(echoes)) => echoes.mask(&bytes),
+                (None, Some(echoes)) if echoes.held() > 0 => echoes.rest(),
+                (None, _) => return Poll::Ready(None),
+            };
+            if !bytes.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+            }
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.held() == 0 && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (left, held) = (self.body.size_hint(), self.held() as u64);
+        let mut hint = SizeHint::new();
+        if let Some(upper) = left.upper() {
+            hint.set_upper(upper + held);
+        }
+        hint.set_lower(left.lower() + held);
+        hint
+    }
+}
+
+impl Relayed {
+    fn held(&self) -> usize {
+        self.echoes.as_ref().map_or(0, Echoes::held)
     }
 }
 
@@ -61,6 +94,9 @@ pub(super) enum Fault {
     /// It is no request to a proxy.
     #[error("the request names no host to go to")]
     NotAbsolute,
+    /// It asks for itself, with what was added.
+    #[error("the request asks the host to send it back (TRACE)")]
+    Echo,
     /// It asks us to speak TLS.
     #[error("this proxy opens no https:// addresses by itself")]
     Secure,
@@ -93,6 +129,7 @@ impl Fault {
             | Self::NoCredential
             | Self::Upstream
             | Self::Insecure(_) => StatusCode::BAD_GATEWAY,
+            Self::Echo => StatusCode::METHOD_NOT_ALLOWED,
             Self::Target(_) | Self::NotAbsolute | Self::Secure | Self::NoPort | Self::OtherHost => {
                 StatusCode::BAD_REQUEST
             }
@@ -104,6 +141,7 @@ impl Fault {
             Self::Connect(error) => error.hint(),
             Self::Target(error) => error.hint(),
             Self::NotAbsolute => "this is a proxy; use it by way of HTTP_PROXY and HTTPS_PROXY",
+            Self::Echo => "ask with another method, such as GET",
             Self::Secure | Self::NoPort => {
                 "reach https:// with CONNECT and the port, as clients do with HTTPS_PROXY"
             }

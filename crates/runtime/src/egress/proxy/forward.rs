@@ -37,6 +37,9 @@ pub(super) async fn forward(
     log: &AttemptLog,
 ) -> Result<Response<Payload>, Fault> {
     let url = target(&request).inspect_err(|fault| log.malformed(&request.uri().to_string(), fault))?;
+    if is_echo(&request) {
+        return Err(Fault::Echo);
+    }
     let (target, injections) = inject::for_request(&proxy.injections, &url);
     let deadline = proxy.deadline();
     let stream = proxy
@@ -59,9 +62,33 @@ pub(super) async fn forward(
             .await
         }
     };
-    let mut response = sent?;
-    inject::take_out(&injections, response.headers_mut());
-    Ok(response)
+    let (mut head, mut relayed) = sent?.into_parts();
+    if let Some(echoes) = inject::echoes(&injections) {
+        echoes.mask_headers(&mut head.headers);
+        relayed.echoes = Some(echoes);
+    }
+    Ok(Response::from_parts(head, Either::Right(relayed)))
+}
+
+/// Methods to which an honest host answers with the request, credentials included.
+const ECHO_METHODS: [&str; 2] = ["TRACE", "TRACK"];
+
+/// Headers that some hosts take the method from.
+const METHOD_OVERRIDES: [&str; 3] = ["x-http-method", "x-http-method-override", "x-method-override"];
+
+/// Asks for the request itself.
+fn is_echo(request: &Request<Incoming>) -> bool {
+    let is_echo = |method: &[u8]| {
+        let method = method.trim_ascii();
+        ECHO_METHODS
+            .iter()
+            .any(|echo| method.eq_ignore_ascii_case(echo.as_bytes()))
+    };
+    let overrides = METHOD_OVERRIDES
+        .iter()
+        .flat_map(|name| request.headers().get_all(*name));
+    is_echo(request.method().as_str().as_bytes())
+        || overrides.into_iter().any(|value| is_echo(value.as_bytes()))
 }
 
 /// Where a request wants to go.
@@ -126,7 +153,7 @@ fn drop_hops(headers: &mut HeaderMap) {
 }
 
 /// Sends the request on a connection of its own and waits for the head of the answer.
-async fn send<S>(stream: S, request: Request<Incoming>, deadline: Instant) -> Result<Response<Payload>, Fault>
+async fn send<S>(stream: S, request: Request<Incoming>, deadline: Instant) -> Result<Response<Relayed>, Fault>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -155,8 +182,12 @@ where
     }
     drop_hops(&mut head.headers);
     head.version = Version::HTTP_11;
-    Ok(Response::from_parts(
-        head,
-        Either::Right(Relayed { connection, body }),
-    ))
+    // The host's own words beside the status are among them: what it heard could be there, too.
+    head.extensions.clear();
+    let relayed = Relayed {
+        connection,
+        body,
+        echoes: None,
+    };
+    Ok(Response::from_parts(head, relayed))
 }

@@ -325,40 +325,66 @@ async fn a_head_without_an_end_is_refused() {
     }
 }
 
+/// A host that says in every place what credential it was sent.
+async fn echoing(authority: &Authority) -> Server {
+    let acceptor = authority.acceptor(&leaf(&["api.ok.test"]));
+    Server::secure(acceptor, |request| {
+        let seen = request
+            .lines()
+            .find(|line| line.starts_with("authorization"))
+            .unwrap_or_default();
+        let bare = seen.rsplit(' ').next().unwrap_or_default();
+        Reply::text(
+            &format!("302 Found {bare}\r\nLocation: http://evil.test/\r\nX-Echo: {seen}\r\nX-{bare}: 1"),
+            &format!("you sent {seen}: body"),
+        )
+    })
+    .await
+}
+
+fn key(port: u16) -> Injection {
+    let host = ("api.ok.test".parse().unwrap(), Some(port));
+    Injection::new(host, "Authorization", "Bearer ", Secret::new("s3cr3t-value").ok()).unwrap()
+}
+
+fn get(host: &str, port: u16) -> String {
+    format!(
+        "GET http://{host}:{port}/x HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: mine\r\nConnection: close\r\n\r\n"
+    )
+}
+
+#[tokio::test]
+async fn nobody_is_asked_to_send_a_request_back() {
+    let authority = Authority::new("known");
+    let secure = echoing(&authority).await;
+    let port = secure.port;
+    let trust = Trust::new(Some(authority.file()));
+    let proxy = proxy_with(port, trust, vec![key(port)]);
+    let plain = get("api.ok.test", port);
+    for echo in [
+        plain.replace("GET", "TRACE"),
+        plain.replace("GET", "TRACK"),
+        plain.replace("GET", "trace"),
+        plain.replace("Host:", "X-HTTP-Method-Override: TRACE\r\nHost:"),
+    ] {
+        let (answer, _) = ask(&proxy, &echo).await;
+        assert!(answer.starts_with("HTTP/1.1 405 the request asks"), "{answer}");
+    }
+    assert_eq!(secure.requests().len(), 0);
+}
+
 /// The guest asks in the clear, and the host is asked over TLS, with the credential.
 #[tokio::test]
 async fn a_credential_reaches_its_host_and_never_the_guest() {
     const SECRET: &str = "Bearer s3cr3t-value";
     let authority = Authority::new("known");
-    let acceptor = authority.acceptor(&leaf(&["api.ok.test"]));
-    let secure = Server::secure(acceptor, |request| {
-        let seen = request
-            .lines()
-            .find(|line| line.starts_with("authorization"))
-            .unwrap_or_default();
-        Reply::text(
-            &format!("302 Found\r\nLocation: http://evil.test/\r\nX-Echo: {seen}"),
-            "body",
-        )
-    })
-    .await;
+    let secure = echoing(&authority).await;
     let port = secure.port;
-    let key = Injection::new(
-        ("api.ok.test".parse().unwrap(), Some(port)),
-        "Authorization",
-        "Bearer ",
-        Secret::new("s3cr3t-value").ok(),
-    )
-    .unwrap();
-    let proxy = proxy_with(port, Trust::new(Some(authority.file())), vec![key.clone()]);
-    let request = |host: &str| {
-        format!(
-            "GET http://{host}:{port}/x HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: mine\r\nConnection: close\r\n\r\n"
-        )
-    };
-    let (answer, log) = ask(&proxy, &request("api.ok.test")).await;
+    let trust = Trust::new(Some(authority.file()));
+    let proxy = proxy_with(port, trust, vec![key(port)]);
+    let (answer, log) = ask(&proxy, &get("api.ok.test", port)).await;
     assert!(
-        answer.starts_with("HTTP/1.1 302 Found") && answer.ends_with("body"),
+        answer.starts_with("HTTP/1.1 302 Found\r\n") && answer.ends_with("body"),
         "{answer}"
     );
     assert!(
@@ -379,15 +405,9 @@ async fn a_credential_reaches_its_host_and_never_the_guest() {
 
     // Another name of the same server has none, nor has one that the authority does not vouch for.
     let plain = Server::start(|_| Reply::text("200 OK", "hello")).await;
-    let other = Injection::new(
-        ("api.ok.test".parse().unwrap(), Some(plain.port)),
-        "Authorization",
-        "Bearer ",
-        Secret::new("s3cr3t-value").ok(),
-    )
-    .unwrap();
-    let proxy = proxy_with(plain.port, Trust::new(Some(authority.file())), vec![other]);
-    let request = request("api.ok.test").replace(&port.to_string(), &plain.port.to_string());
+    let trust = Trust::new(Some(authority.file()));
+    let proxy = proxy_with(plain.port, trust, vec![key(plain.port)]);
+    let request = get("api.ok.test", plain.port);
     let (answer, _) = ask(&proxy, &request).await;
     assert!(
         answer.starts_with("HTTP/1.1 502 no secure connection"),
