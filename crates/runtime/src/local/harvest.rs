@@ -1,10 +1,11 @@
 //! Collects what a program left in its output directory, without following anything that it planted.
 
+use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ringfence_policy::OutputFile;
 
@@ -12,6 +13,8 @@ use super::destination::{Destination, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, handl
 
 /// The most files, taken and left, that are told of.
 const MAX_FILES: usize = 1_000;
+/// The most directories that are entered.
+const MAX_DIRECTORIES: usize = 1_000;
 /// The deepest directory that is entered.
 const MAX_DEPTH: usize = 16;
 
@@ -41,84 +44,146 @@ pub(crate) fn collect_from(
 /// Lists the regular files below `source` and, if there is a `destination`, copies them to it.
 ///
 /// Only regular files are taken: no links, devices, pipes or sockets. `limit` bounds the bytes copied, which a
-/// sparse file could otherwise make any number.
+/// sparse file could otherwise make any number. What cannot be taken is left, and no reason to leave anything else: what
+/// lies higher comes first.
 fn collect(source: &OwnedFd, destination: Option<&Destination>, limit: u64) -> Harvest {
-    let mut harvest = Harvest::default();
-    let mut left = limit;
-    let result = source.try_clone().and_then(|source| {
-        walk(
-            &File::from(source),
-            Path::new(""),
-            destination,
-            &mut left,
-            &mut harvest,
-        )
-    });
-    if let Err(error) = result {
-        harvest
-            .warnings
-            .push(format!("not all output files were collected: {error}"));
+    let mut walk = Walk {
+        destination,
+        left: limit,
+        waiting: VecDeque::from([PathBuf::new()]),
+        entered: 0,
+        harvest: Harvest::default(),
+    };
+    match source.try_clone() {
+        Ok(source) => walk.walk(&File::from(source)),
+        Err(error) => walk.leave(&format!("the output files could not be collected: {error}")),
     }
+    let mut harvest = walk.harvest;
     harvest.files.sort_by(|a, b| a.path.cmp(&b.path));
     harvest
 }
 
-fn walk(
-    directory: &File,
-    prefix: &Path,
-    destination: Option<&Destination>,
-    left: &mut u64,
-    harvest: &mut Harvest,
-) -> io::Result<()> {
-    let handle = handle(directory);
-    for entry in fs::read_dir(&handle)? {
-        let name = entry?.file_name();
-        let path = prefix.join(&name);
-        if harvest.files.len() + harvest.warnings.len() >= MAX_FILES || path.components().count() > MAX_DEPTH
-        {
-            return Err(io::Error::other(format!(
-                "more than {MAX_FILES} files or {MAX_DEPTH} levels"
-            )));
-        }
-        // The name is the last component, so nothing planted is followed; O_NONBLOCK, so that no pipe holds us up.
-        let opened = OpenOptions::new()
-            .read(true)
-            .custom_flags(O_NOFOLLOW | O_NONBLOCK)
-            .open(handle.join(&name));
-        let Ok(file) = opened else {
-            harvest.warnings.push(format!(
-                "{} is not a readable regular file and was left",
-                path.display()
-            ));
-            continue;
-        };
-        let metadata = file.metadata()?;
-        if metadata.is_dir() {
-            walk(&file, &path, destination, left, harvest)?;
-        } else if metadata.is_file() {
-            let bytes = metadata.len();
-            if let Some(destination) = destination {
-                *left = left
-                    .checked_sub(bytes)
-                    .ok_or_else(|| io::Error::other(format!("{} exceeds the disk limit", path.display())))?;
-                if let Err(error) = destination.deliver(file, &path, bytes) {
-                    harvest
-                        .warnings
-                        .push(format!("{} could not be copied: {error}", path.display()));
+/// A walk through an output directory.
+struct Walk<'a> {
+    destination: Option<&'a Destination>,
+    /// Bytes that may still be copied.
+    left: u64,
+    /// Directories to enter. Their paths hold no links: each name on the way is opened without following one.
+    waiting: VecDeque<PathBuf>,
+    entered: usize,
+    harvest: Harvest,
+}
+
+impl Walk<'_> {
+    fn walk(&mut self, root: &File) {
+        while let Some(path) = self.waiting.pop_front() {
+            let entries = open_below(root, &path).and_then(|directory| {
+                let entries = fs::read_dir(handle(&directory))?;
+                Ok((directory, entries))
+            });
+            let (directory, entries) = match entries {
+                Ok(found) => found,
+                Err(error) => {
+                    self.leave(&format!("{} could not be read: {error}", shown(&path)));
                     continue;
                 }
+            };
+            for entry in entries {
+                if self.is_full() {
+                    return self.leave(&format!("more than {MAX_FILES} files: the rest was left"));
+                }
+                match entry {
+                    Ok(entry) => self.meet(&directory, &path.join(entry.file_name())),
+                    Err(error) => self.leave(&format!("not all of {} was read: {error}", shown(&path))),
+                }
             }
-            harvest.files.push(OutputFile {
-                path: path.display().to_string(),
-                bytes,
-            });
-        } else {
-            harvest
-                .warnings
-                .push(format!("{} is not a regular file and was left", path.display()));
         }
     }
-    Ok(())
+
+    fn is_full(&self) -> bool {
+        self.harvest.files.len() + self.harvest.warnings.len() >= MAX_FILES
+    }
+
+    fn leave(&mut self, why: &str) {
+        self.harvest.warnings.push(why.to_owned());
+    }
+
+    /// Takes a file, or notes a directory, or says why it is left.
+    fn meet(&mut self, directory: &File, path: &Path) {
+        let found = open_entry(directory, path)
+            .ok()
+            .and_then(|file| Some((file.metadata().ok()?, file)));
+        match found {
+            Some((metadata, _)) if metadata.is_dir() => self.note(path),
+            Some((metadata, file)) if metadata.is_file() => self.take(file, path, metadata.len()),
+            Some(_) => self.leave(&format!("{} is not a regular file and was left", path.display())),
+            None => {
+                let path = path.display();
+                self.leave(&format!("{path} is not a readable regular file and was left"));
+            }
+        }
+    }
+
+    fn note(&mut self, path: &Path) {
+        if path.components().count() > MAX_DEPTH {
+            let path = path.display();
+            self.leave(&format!(
+                "{path} lies deeper than {MAX_DEPTH} levels and was left"
+            ));
+        } else if self.entered >= MAX_DIRECTORIES {
+            let path = path.display();
+            self.leave(&format!(
+                "{path} is one of more than {MAX_DIRECTORIES} directories and was left"
+            ));
+        } else {
+            self.entered += 1;
+            self.waiting.push_back(path.to_path_buf());
+        }
+    }
+
+    fn take(&mut self, file: File, path: &Path, bytes: u64) {
+        if let Some(destination) = self.destination {
+            let Some(left) = self.left.checked_sub(bytes) else {
+                return self.leave(&format!("{} exceeds the disk limit and was left", path.display()));
+            };
+            self.left = left;
+            if let Err(error) = destination.deliver(file, path, bytes) {
+                return self.leave(&format!("{} could not be copied: {error}", path.display()));
+            }
+        }
+        self.harvest.files.push(OutputFile {
+            path: path.display().to_string(),
+            bytes,
+        });
+    }
+}
+
+/// Opens the last name of a path in its directory. Nothing planted is followed; O_NONBLOCK, so that no pipe holds us up.
+fn open_entry(directory: &File, path: &Path) -> io::Result<File> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(O_NOFOLLOW | O_NONBLOCK)
+        .open(handle(directory).join(name))
+}
+
+/// Opens a directory below another. Nothing stays open on the way: there may be more directories than descriptors.
+fn open_below(root: &File, path: &Path) -> io::Result<File> {
+    path.iter().try_fold(root.try_clone()?, |directory, name| {
+        OpenOptions::new()
+            .read(true)
+            .custom_flags(O_DIRECTORY | O_NOFOLLOW)
+            .open(handle(&directory).join(name))
+    })
+}
+
+/// A path in a message; the output directory itself has none.
+fn shown(path: &Path) -> String {
+    if path.as_os_str().is_empty() {
+        "the output directory".to_owned()
+    } else {
+        path.display().to_string()
+    }
 }
 
 /// A handle on a directory of the host.
@@ -167,6 +232,39 @@ mod tests {
             "hello"
         );
         assert!(!target.path().join("planted").exists());
+    }
+
+    /// One directory too deep, and one too many, cost themselves alone.
+    #[test]
+    fn what_lies_too_deep_is_left_alone() {
+        let (source, handle) = fixture();
+        let deep: PathBuf = std::iter::repeat_n("d", MAX_DEPTH).collect();
+        fs::create_dir_all(source.path().join(&deep).join("too/deep")).unwrap();
+        fs::write(source.path().join(&deep).join("last.txt"), "x").unwrap();
+        fs::write(source.path().join(&deep).join("too/deep/lost.txt"), "x").unwrap();
+        fs::write(source.path().join("z.txt"), "x").unwrap();
+        for n in 0..MAX_DIRECTORIES {
+            fs::create_dir(source.path().join(format!("sub/{n}"))).unwrap();
+        }
+        let target = tempfile::tempdir().unwrap();
+        let harvest = collect(&handle, Some(&destination(&target)), 1 << 20);
+        let paths: Vec<&str> = harvest.files.iter().map(|file| file.path.as_str()).collect();
+        assert!(
+            paths.contains(&"sub/a.txt") && paths.contains(&"z.txt"),
+            "{paths:?}"
+        );
+        let too_many = |text: &&String| text.contains("more than 1000 directories");
+        assert!(harvest.warnings.iter().any(|text| too_many(&text)), "{harvest:?}");
+
+        for n in 0..MAX_DIRECTORIES {
+            fs::remove_dir(source.path().join(format!("sub/{n}"))).unwrap();
+        }
+        let harvest = collect(&handle, Some(&destination(&target)), 1 << 20);
+        let last = deep.join("last.txt").display().to_string();
+        let paths: Vec<&str> = harvest.files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(paths, [&last, "sub/a.txt", "z.txt"]);
+        let left = format!("{}/too lies deeper than 16 levels and was left", deep.display());
+        assert!(harvest.warnings.contains(&left), "{harvest:?}");
     }
 
     #[test]
