@@ -29,6 +29,11 @@ pub(crate) fn start_anew() -> io::Result<bool> {
     Ok(fs::write("/proc/self/timens_offsets", lines).is_ok())
 }
 
+/// Time since the machine was started, sleep included. Endless if the kernel cannot tell.
+pub fn uptime() -> Duration {
+    sys::clock(libc::CLOCK_BOOTTIME).unwrap_or(Duration::MAX)
+}
+
 /// The line that sets a clock back. The kernel wants nanoseconds that are not negative.
 fn offset(name: &str, now: Duration) -> String {
     let seconds = now.as_secs().cast_signed() - START.as_secs().cast_signed();

@@ -40,6 +40,7 @@ mod zygote;
 
 pub use agent::agent_main;
 pub use client::{Launcher, START_DEADLINE, StartError};
+pub use clock::uptime;
 pub use hook::init;
 pub use landlock::abi as landlock_abi;
 pub use pipes::{code_file, control_pair, hand_over, output_pipe, take_over};

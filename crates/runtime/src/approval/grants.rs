@@ -14,19 +14,33 @@ const LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
 /// Answers that are kept at once.
 const MAX_GRANTS: i64 = 10_000;
 
-/// Keeps what a person allowed at this time for the rest of a session.
+/// Milliseconds since the machine was started, those that it slept included. Whoever sets the clock back, a person or a
+/// time server, must not make an answer hold longer.
+pub(super) fn uptime() -> u64 {
+    let since = ringfence_jail::uptime().as_millis();
+    // The database knows no larger number.
+    u64::try_from(since)
+        .unwrap_or(u64::MAX)
+        .min(i64::MAX.cast_unsigned())
+}
+
+/// Keeps what a person allowed for the rest of a session.
 pub(super) fn give(
     change: &Transaction<'_>,
     request: &Request,
     remember: Remember,
-    now: u64,
+    uptime: u64,
 ) -> Result<(), Error> {
     let remaining = match remember {
         Remember::Uses(uses) => Some(uses),
         Remember::Session => None,
         Remember::Once | Remember::Always => return Ok(()),
     };
-    change.execute("DELETE FROM grants WHERE expires <= ?", [now])?;
+    let latest = latest(uptime);
+    change.execute(
+        "DELETE FROM grants WHERE expires NOT BETWEEN ? + 1 AND ?",
+        [uptime, latest],
+    )?;
     change.execute(
         "DELETE FROM grants WHERE rowid NOT IN (SELECT rowid FROM grants ORDER BY rowid DESC LIMIT ?)",
         [MAX_GRANTS - 1],
@@ -39,10 +53,17 @@ pub(super) fn give(
             conversation(request.session.as_deref(), &request.asker),
             request.kind.subject(remember, &request.text),
             remaining,
-            now.saturating_add(u64::try_from(LIFETIME.as_millis()).unwrap_or(u64::MAX)),
+            latest,
         ],
     )?;
     Ok(())
+}
+
+/// The latest time at which an answer that is given now can end. What claims a later one was written by an engine that
+/// counted from 1970.
+fn latest(uptime: u64) -> u64 {
+    let lifetime = u64::try_from(LIFETIME.as_millis()).unwrap_or(u64::MAX);
+    uptime.saturating_add(lifetime).min(i64::MAX.cast_unsigned())
 }
 
 /// What an answer for the session is kept under. Without a conversation, a process is one: nothing else tells where it
@@ -61,33 +82,33 @@ fn conversation(session: Option<&str>, process: &str) -> String {
 fn left(
     connection: &Connection,
     (scope, conversation, subject): (&str, &str, &str),
-    now: u64,
+    uptime: u64,
 ) -> Result<Option<Option<u32>>, Error> {
-    let sql = "SELECT remaining FROM grants WHERE scope = ? AND session = ? AND subject = ? AND expires > ?";
-    let values = params![scope, conversation, subject, now];
+    let sql = "SELECT remaining FROM grants WHERE scope = ? AND session = ? AND subject = ? AND expires > ? AND expires <= ?";
+    let values = params![scope, conversation, subject, uptime, latest(uptime)];
     Ok(connection.query_row(sql, values, |row| row.get(0)).optional()?)
 }
 
 impl Store {
     /// Whether a person has allowed this before, for the session, and it holds at this time; one use of it is then spent.
-    pub(super) fn spend(&mut self, question: &Question, now: u64) -> Result<bool, Error> {
+    pub(super) fn spend(&mut self, question: &Question, uptime: u64) -> Result<bool, Error> {
         let session = question.session.as_ref().map(|session| session.as_str());
         let conversation = conversation(session, &owner_name());
         for subject in question.kind.subjects(&question.text) {
-            if self.spend_on((question.scope.as_str(), &conversation, &subject), now)? {
+            if self.spend_on((question.scope.as_str(), &conversation, &subject), uptime)? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn spend_on(&mut self, key: (&str, &str, &str), now: u64) -> Result<bool, Error> {
+    fn spend_on(&mut self, key: (&str, &str, &str), uptime: u64) -> Result<bool, Error> {
         // Mostly there is none, and then nobody has to wait.
-        if left(&self.connection, key, now)?.is_none() {
+        if left(&self.connection, key, uptime)?.is_none() {
             return Ok(false);
         }
         let change = self.change()?;
-        let found = left(&change, key, now)?;
+        let found = left(&change, key, uptime)?;
         let sql = match found {
             None => return Ok(false),
             Some(None) => return Ok(true),

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::store::{Store, now};
+use super::store::Store;
 use super::{
     Answer, Approved, Asked, Chat, Error, Event, Id, Listener, Notice, Question, Remember, Request, State,
-    Unanswerable, Verdict,
+    Unanswerable, Verdict, grants,
 };
 
 /// How often another process's changes are looked for, while something is awaited.
@@ -138,7 +138,7 @@ impl Service {
                 return Ok(Some("a lasting approval".to_owned()));
             }
             Ok(store
-                .spend(&question, now())?
+                .spend(&question, grants::uptime())?
                 .then(|| "an approval for the session".to_owned()))
         })
         .await

@@ -186,7 +186,7 @@ impl Store {
             return Err(Unanswerable::Late(found.state).into());
         }
         if event == Event::Approve && !matches!(answer.remember, Remember::Once | Remember::Always) {
-            grants::give(&change, &found, answer.remember, now())?;
+            grants::give(&change, &found, answer.remember, grants::uptime())?;
         }
         change.commit()?;
         Ok(found)

@@ -7,7 +7,7 @@ use ringfence_policy::{Scope, Timeout};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-use super::store::{Store, now};
+use super::store::Store;
 use super::*;
 use crate::audit::Digest;
 

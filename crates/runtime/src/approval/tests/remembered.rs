@@ -1,6 +1,7 @@
 //! Answers that hold for more than once: where, how often, how long.
 
 use super::*;
+use crate::approval::grants::uptime;
 
 #[tokio::test]
 async fn an_answer_for_the_session_holds_there_and_nowhere_else() {
@@ -34,7 +35,7 @@ async fn so_many_uses_are_so_many() {
     pair.granted(command("x"), Remember::Uses(3)).await;
     let question = command("x");
     let mut spent = 0;
-    while pair.store().spend(&question, now()).unwrap() {
+    while pair.store().spend(&question, uptime()).unwrap() {
         spent += 1;
     }
     assert_eq!(spent, 3);
@@ -45,17 +46,32 @@ async fn what_holds_for_a_session_ends_with_its_time_counted_or_not() {
     const HOUR: u64 = 60 * 60 * 1000;
     for remember in [Remember::Session, Remember::Uses(100)] {
         let pair = Pair::new();
-        let before = now();
+        let before = uptime();
         pair.granted(command("x"), remember).await;
         let mut store = pair.store();
         let mut holds = |at| store.spend(&command("x"), at).unwrap();
-        assert!(holds(now()) && holds(before + 12 * HOUR - 1), "{remember:?}");
-        assert!(!holds(now() + 12 * HOUR), "{remember:?}");
+        assert!(holds(uptime()) && holds(before + 12 * HOUR - 1), "{remember:?}");
+        assert!(!holds(uptime() + 12 * HOUR), "{remember:?}");
         // Then the person is asked again.
         let over = "UPDATE grants SET expires = ?";
-        assert_eq!(store.connection.execute(over, [now()]).unwrap(), 1);
+        assert_eq!(store.connection.execute(over, [uptime()]).unwrap(), 1);
         assert_eq!(pair.answered(command("x"), no).await, rejected());
     }
+}
+
+/// The clock of the wall can be set back.
+#[tokio::test]
+async fn what_holds_for_a_session_is_counted_from_the_machines_start() {
+    let pair = Pair::new();
+    pair.granted(command("x"), Remember::Session).await;
+    let mut store = pair.store();
+    let read = "SELECT expires FROM grants";
+    let expires: u64 = store.connection.query_row(read, [], |row| row.get(0)).unwrap();
+    assert!(expires <= uptime() + 12 * 60 * 60 * 1000, "{expires}");
+    // As an engine before wrote it.
+    let since_1970 = "UPDATE grants SET expires = unixepoch() * 1000";
+    assert_eq!(store.connection.execute(since_1970, []).unwrap(), 1);
+    assert!(!store.spend(&command("x"), uptime()).unwrap());
 }
 
 #[tokio::test]
@@ -69,7 +85,7 @@ async fn uses_are_neither_spent_twice_nor_by_a_namesake_nor_after_the_machine_ha
                 scope.spawn(|| {
                     let mut store = Store::open(&path).unwrap();
                     (0..20)
-                        .filter(|_| store.spend(&command("x"), now()).unwrap())
+                        .filter(|_| store.spend(&command("x"), uptime()).unwrap())
                         .count()
                 })
             })
@@ -89,11 +105,11 @@ async fn uses_are_neither_spent_twice_nor_by_a_namesake_nor_after_the_machine_ha
     };
     pair.granted(process.clone(), Remember::Session).await;
     let mut store = pair.store();
-    assert!(store.spend(&process, now()).unwrap() && !store.spend(&namesake, now()).unwrap());
+    assert!(store.spend(&process, uptime()).unwrap() && !store.spend(&namesake, uptime()).unwrap());
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     let set = "UPDATE grants SET session = replace(session, ?, 'before')";
     assert_eq!(store.connection.execute(set, [boot.trim()]).unwrap(), 1);
-    assert!(!store.spend(&process, now()).unwrap());
+    assert!(!store.spend(&process, uptime()).unwrap());
 }
 
 #[tokio::test]
@@ -194,7 +210,7 @@ async fn a_yes_to_a_call_holds_for_its_arguments_and_a_budget_for_any() {
     };
     let pair = Pair::new();
     let mut store = pair.store();
-    let mut holds = |path, arguments| store.spend(&call(path, arguments), now()).unwrap();
+    let mut holds = |path, arguments| store.spend(&call(path, arguments), uptime()).unwrap();
     pair.granted(call("Notes.drop", "{1}"), Remember::Once).await;
     assert!(!holds("Notes.drop", "{1}"));
     pair.granted(call("Notes.drop", "{1}"), Remember::Session).await;
