@@ -345,6 +345,62 @@ fn a_zygote_is_replaced_and_its_hash_seed_with_it() {
     world.close();
 }
 
+/// Programs that come one after the other share neither a seed nor a layout, though workers wait for both.
+#[test]
+fn a_pool_that_rests_is_replaced() {
+    let world = World::before_engine();
+    world
+        .dir
+        .write("config/ringfence/ringfence.toml", "[engine]\npool_size = 2\n");
+    world.start_engine();
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..2 {
+        eventually("a worker waits", || {
+            world.json(["-c", "1"]).get("meta.warm") == true
+        });
+        let before = interpreters_below(world.engine_pid().unwrap());
+        assert!(before.len() > 1, "{before:?}");
+        let run = world.json(["-c", "print(hash('a'), id(int))"]);
+        assert_eq!(run.get("meta.warm"), true, "{run:?}");
+        assert!(seen.insert(run.stdout().to_owned()), "{run:?}");
+        eventually_none("the zygote and its workers have gone", || {
+            let now = interpreters_below(world.engine_pid().unwrap());
+            before.intersection(&now).copied().collect()
+        });
+    }
+    world.close();
+}
+
+/// Processes below this one that run Python.
+fn interpreters_below(pid: u32) -> std::collections::BTreeSet<u32> {
+    let children = |pid: u32| {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+        let pids: Vec<u32> = lists
+            .flat_map(|list| {
+                list.split_whitespace()
+                    .map(|pid| pid.parse().unwrap())
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        pids
+    };
+    let is_python = |pid: &u32| {
+        let program = std::fs::read_link(format!("/proc/{pid}/exe"));
+        program.is_ok_and(|program| program.to_string_lossy().contains("python"))
+    };
+    let mut found = children(pid);
+    let mut next = 0;
+    while next < found.len() {
+        found.extend(children(found[next]));
+        next += 1;
+    }
+    found.into_iter().filter(is_python).collect()
+}
+
 #[test]
 fn nothing_of_a_run_is_seen_by_the_next() {
     engine(|world| {

@@ -47,15 +47,37 @@ pub(super) struct Served {
     warnings: Vec<String>,
 }
 
+/// How long a lane rests before its zygote is replaced.
+const REST: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// Counts forks and says when a zygote is due for a successor.
 #[derive(Debug, Default)]
 struct Renewal {
     forks: AtomicU64,
     after: AtomicU64,
     due: Notify,
+    /// Guests that got their program.
+    uses: AtomicU64,
+    used: Notify,
 }
 
 impl Renewal {
+    /// Notes that a guest gets its program: it then knows what all workers of its zygote share.
+    fn note_use(&self) {
+        self.uses.fetch_add(1, Ordering::Relaxed);
+        self.used.notify_one();
+    }
+
+    /// Resolves when guests were used, and then none for a while: a successor costs nobody anything.
+    async fn rested(&self) {
+        self.used.notified().await;
+        let mut uses = None;
+        while uses != Some(self.uses.load(Ordering::Relaxed)) {
+            uses = Some(self.uses.load(Ordering::Relaxed));
+            tokio::time::sleep(REST).await;
+        }
+    }
+
     fn count(&self) {
         let after = self.after.load(Ordering::Relaxed);
         if after > 0 && self.forks.fetch_add(1, Ordering::Relaxed) + 1 >= after {
@@ -437,6 +459,7 @@ async fn keep_zygote(
         tokio::select! {
             () = renewal.due.notified() => {}
             () = tokio::time::sleep(every) => {}
+            () = renewal.rested() => {}
             broken = state.wait_for(|state| *state == Zygote::Broken) => {
                 revivals += 1;
                 if broken.is_err() || revivals > MAX_REVIVALS {

@@ -42,10 +42,12 @@ impl Served {
                 && let Some(mut guest) = pool.take(&request.limits)
             {
                 guest.job = job;
+                self.zygote_renewal.note_use();
                 return Ok((guest, true));
             }
             if *self.lane.zygote().borrow() == Zygote::Warm {
                 self.zygote_renewal.count();
+                self.zygote_renewal.note_use();
                 let terms = Terms::of(request);
                 let mut guest = self.start(Origin::Fork, Text::Job(job), terms, None).await?;
                 // What it says first is no message of its program's.
@@ -74,6 +76,7 @@ impl Served {
         let settled = tokio::time::timeout(ZYGOTE_PATIENCE, settled);
         if self.pool.get().is_some() && matches!(settled.await, Ok(Ok(state)) if *state == Zygote::Warm) {
             self.zygote_renewal.count();
+            self.zygote_renewal.note_use();
             let job = Text::Job(job::SESSION.to_vec());
             let mut guest = self.start(Origin::Session, job, Terms::of(request), None).await?;
             return match guest.greeted().await {
