@@ -87,7 +87,7 @@ fn host(context: &Context) -> anyhow::Result<Option<HostSettings>> {
         context.ui.warn(&sentence);
     }
     Ok(Some(HostSettings {
-        rules: parts.host.rules.clone(),
+        rules: parts.host.rules(),
         assessor,
         variables: host_variables(context),
         directory: std::env::current_dir()?,

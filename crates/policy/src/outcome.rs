@@ -53,7 +53,7 @@ pub struct Meta {
     pub timed_out: bool,
     /// The modules that the import check refused.
     pub blocked_imports: Vec<String>,
-    /// The limits that held.
+    /// The limits that held for all processes of the run together.
     pub resource_limits: ResourceLimits,
     /// The layers of the fence that were applied.
     pub isolation: Isolation,
@@ -63,7 +63,8 @@ pub struct Meta {
     pub stdout_bytes: u64,
     /// All bytes written to standard error, kept or not.
     pub stderr_bytes: u64,
-    /// The most memory in use at once; `None` where nothing measured it.
+    /// The most memory in use at once: of all processes locally, of the largest one in a container; `None` where nothing
+    /// measured it.
     pub peak_memory_bytes: Option<u64>,
     /// Processor time of all processes; `None` where nothing measured it.
     pub cpu_seconds: Option<f64>,
@@ -162,7 +163,7 @@ pub struct OutputFile {
     pub bytes: u64,
 }
 
-/// [`Limits`] as the result prints them.
+/// [`Limits`] as the result prints them. One that did not hold for the run as a whole is `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResourceLimits {
     /// Seconds.
@@ -170,11 +171,11 @@ pub struct ResourceLimits {
     /// Bytes kept of each stream.
     pub max_output_bytes: u64,
     /// Bytes.
-    pub memory_bytes: u64,
+    pub memory_bytes: Option<u64>,
     /// Cores.
-    pub cpus: f64,
+    pub cpus: Option<f64>,
     /// Processes and threads.
-    pub pids: u32,
+    pub pids: Option<u32>,
     /// Bytes in the writable directories.
     pub disk_bytes: u64,
 }
@@ -184,9 +185,9 @@ impl From<Limits> for ResourceLimits {
         Self {
             timeout: limits.timeout.as_duration().as_secs_f64(),
             max_output_bytes: limits.max_output.0,
-            memory_bytes: limits.memory.0,
-            cpus: limits.cpus.get(),
-            pids: limits.pids.get(),
+            memory_bytes: Some(limits.memory.0),
+            cpus: Some(limits.cpus.get()),
+            pids: Some(limits.pids.get()),
             disk_bytes: limits.disk.0,
         }
     }

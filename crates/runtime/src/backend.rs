@@ -146,6 +146,7 @@ impl From<&local::Error> for Error {
             | E::NoInterpreter { .. }
             | E::Exposing { .. }
             | E::NamespacesForbidden { .. }
+            | E::NoControlGroups { .. }
             | E::NeedsNamespaces { .. } => Reason::Unavailable,
             E::TooLong | E::NetworkOfSession | E::Program { errno: 7, .. } => Reason::Invalid,
             E::Program { .. } | E::WorkingDirectory { .. } => Reason::NotFound,

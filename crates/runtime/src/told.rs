@@ -2,6 +2,7 @@
 
 use ringfence_policy::{ExecutionResult, Outcome};
 
+use crate::local::is_limits_gap;
 use crate::output;
 use crate::shell::ShellOutput;
 
@@ -71,7 +72,8 @@ impl Told<'_> {
         if self.timed_out {
             add("[timed out]");
         }
-        for warning in self.warnings {
+        // A model cannot give a machine control groups, and would be told with every program.
+        for warning in self.warnings.iter().filter(|warning| !is_limits_gap(warning)) {
             add(&format!("[warning: {warning}]"));
         }
         if cut {

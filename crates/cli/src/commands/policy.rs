@@ -17,7 +17,7 @@ const MAX_LINE: u64 = 1 << 20;
 
 pub(crate) fn run(command: &PolicyCommand, context: &Context) -> anyhow::Result<ExitCode> {
     context.tell_passed_over()?;
-    let rules = context.parts()?.host.rules.clone();
+    let rules = context.parts()?.host.rules();
     match command {
         PolicyCommand::Check(args) if args.stdin => check_lines(args, &rules, context)?,
         PolicyCommand::Check(args) => context.ui.out(report(&line(&args.command), &rules, args.json))?,

@@ -9,7 +9,7 @@ use ringfence_runtime::backend::{Backend, Error, InContainers as _};
 use ringfence_runtime::container::Flavor;
 use ringfence_runtime::execute::{Order, execute};
 use ringfence_runtime::kernel::{Caller, Surface, place};
-use ringfence_runtime::local::{Chunk, Connection, Stream, Warmth, notice, session_ended};
+use ringfence_runtime::local::{Chunk, Connection, Stream, Warmth, is_limits_gap, notice, session_ended};
 use ringfence_runtime::skills::{Gatekeeper, Skills, bridged};
 use tokio::sync::{mpsc, watch};
 
@@ -94,7 +94,9 @@ pub(crate) fn run(args: &RunArgs, spare: Spare, context: &Context) -> anyhow::Re
     runtime.shutdown_background();
     let mut result = result.map_err(Failure::from)?;
     result.meta.warnings.extend(instead);
-    finish(&result, plan.report, plan.output_dir.is_some(), context.ui)
+    let claims_limits = args.memory.is_some() || args.cpus.is_some();
+    let delivered = plan.output_dir.is_some();
+    finish(&result, plan.report, (delivered, claims_limits), context.ui)
 }
 
 /// What a run needs that calls the functions of skills.
@@ -258,14 +260,19 @@ fn print_to(stream: &mut impl Write, bytes: &[u8]) -> std::io::Result<()> {
     stream.flush()
 }
 
-fn finish(result: &ExecutionResult, report: Report, delivered: bool, ui: Ui) -> anyhow::Result<ExitCode> {
+fn finish(
+    result: &ExecutionResult,
+    report: Report,
+    (delivered, claims_limits): (bool, bool),
+    ui: Ui,
+) -> anyhow::Result<ExitCode> {
     match report {
         Report::Json => {
             let mut text = serde_json::to_string_pretty(result)?;
             text.push('\n');
             ui.out(text)?;
         }
-        Report::Stream => tell(result, delivered, ui)?,
+        Report::Stream => tell(result, (delivered, claims_limits), ui)?,
     }
     Ok(ExitCode::from(exit::status_of(result)))
 }
@@ -282,7 +289,7 @@ fn tell_of_session(session: &SessionFacts, ui: Ui) -> anyhow::Result<()> {
 }
 
 /// What the streams could not say.
-fn tell(result: &ExecutionResult, delivered: bool, ui: Ui) -> anyhow::Result<()> {
+fn tell(result: &ExecutionResult, (delivered, claims_limits): (bool, bool), ui: Ui) -> anyhow::Result<()> {
     let meta = &result.meta;
     match notice(meta.outcome, &meta.resource_limits) {
         Some(notice) => ui.error(&notice),
@@ -292,7 +299,9 @@ fn tell(result: &ExecutionResult, delivered: bool, ui: Ui) -> anyhow::Result<()>
     if let Some(session) = &meta.session {
         tell_of_session(session, ui)?;
     }
-    for warning in &result.meta.warnings {
+    // With every program of an ordinary user it would be told: only where a limit was asked for.
+    let is_told = |warning: &&String| claims_limits || !is_limits_gap(warning);
+    for warning in result.meta.warnings.iter().filter(is_told) {
         ui.warn(warning);
     }
     if !delivered && !result.meta.output_files.is_empty() {

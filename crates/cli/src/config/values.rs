@@ -21,9 +21,9 @@ words! {
     /// Whether a layer of the fence that this machine lacks refuses the run.
     #[serde(rename_all = "kebab-case")]
     IsolationChoice {
-        /// Required wherever the machine has namespaces, best effort elsewhere.
+        /// A missing layer but control groups refuses the run wherever the machine has namespaces; best effort elsewhere.
         Auto,
-        /// A missing layer refuses the run.
+        /// A missing layer refuses the run, control groups included.
         Required,
         /// A missing layer is reported.
         #[serde(alias = "best_effort")]

@@ -16,10 +16,19 @@ use crate::env::Environment;
 /// The command policy, and the model behind it.
 #[derive(Debug)]
 pub(crate) struct HostCommands {
-    /// The lists.
-    pub(crate) rules: Rules,
+    rules: Rules,
     /// What asks the configured model, if one is asked.
     pub(crate) assessor: Option<Arc<Assessor>>,
+}
+
+impl HostCommands {
+    /// The lists, with what this machine has to confine programs. To look for that takes a while.
+    pub(crate) fn rules(&self) -> Rules {
+        Rules {
+            confinements: ringfence_runtime::host::confinements(),
+            ..self.rules.clone()
+        }
+    }
 }
 
 pub(super) fn host(checks: &mut Checks<'_>) -> Option<HostCommands> {
@@ -35,7 +44,7 @@ pub(super) fn host(checks: &mut Checks<'_>) -> Option<HostCommands> {
             notify: notify?,
             unknown_floor: host.unknown_floor.get(),
             threshold: asks_a_model.then(|| scoring.risk_threshold.get()),
-            confinements: ringfence_runtime::host::confinements(),
+            confinements: Arc::default(),
         },
         assessor: assessor?,
     })

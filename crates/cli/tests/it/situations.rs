@@ -1,8 +1,11 @@
 //! The three situations: what is applied in each is what the result says, and what is missing refuses the run.
 
-use serde_json::json;
+use std::path::{Path, PathBuf};
 
-use crate::world::{Mode, Place, World, play};
+use serde_json::{Value, json};
+
+use crate::support::finish;
+use crate::world::{Mode, Place, Run, World, play};
 
 const NAMESPACES: [&str; 7] = [
     "user_ns",
@@ -24,8 +27,34 @@ fn in_every_mode(place: Place, scenario: impl Fn(&World)) {
 const LOOK: &str = "import os, socket\nstatus = dict(line.split(':\\t', 1) for line in open('/proc/self/status').read().splitlines() if ':\\t' in line)\n\
                     print(status['Seccomp'].strip(), status['NoNewPrivs'].strip(), int(status['CapEff'], 16), int(status['CapBnd'], 16), os.getuid())";
 
+/// Whether control groups hold the limits of a world's runs.
+#[derive(Clone, Copy, PartialEq)]
+enum Groups {
+    Hold,
+    Lack,
+}
+
+/// That a result claims no limit, and no figure, that nothing held or measured.
 #[track_caller]
-fn fenced_by_namespaces(world: &World) {
+fn claims_what_holds(run: &Run, groups: Groups) {
+    let limits = run.get("meta.resource_limits");
+    let held = |value: &Value| assert_eq!(value.is_null(), groups == Groups::Lack, "{run:?}");
+    held(&limits["memory_bytes"]);
+    held(&limits["cpus"]);
+    held(run.get("meta.peak_memory_bytes"));
+    held(run.get("meta.isolation.cgroup"));
+    assert_eq!(
+        (&limits["pids"], &limits["disk_bytes"]),
+        (&json!(64), &json!(64 << 20))
+    );
+    let warned = run.get("meta.warnings").to_string();
+    let told = "not all limits hold for the run as a whole: there are no control groups here, so each process may use \
+                256MiB of memory and 31 s of processor time";
+    assert_eq!(warned.contains(told), groups == Groups::Lack, "{warned}");
+}
+
+#[track_caller]
+fn fenced_by_namespaces(world: &World, groups: Groups) {
     for language in ["python", "bash", "javascript"] {
         let run = world.json([
             "-l",
@@ -43,24 +72,98 @@ fn fenced_by_namespaces(world: &World) {
             (&isolation["no_new_privs"], &isolation["capabilities_dropped"]),
             (&json!(true), &json!(true))
         );
-        assert!(run.get("meta.warnings").is_null(), "{run:?}");
+        claims_what_holds(&run, groups);
+        let warnings = run.get("meta.warnings").as_array().map_or(0, Vec::len);
+        assert_eq!(warnings, usize::from(groups == Groups::Lack), "{run:?}");
     }
     assert_eq!(world.python(LOOK), "2 1 0 0 1000\n");
-    world.run(["--isolation", "required", "-c", "1"]).ok();
+    let required = world.run(["--isolation", "required", "-c", "print(1)"]);
+    match groups {
+        Groups::Hold => assert_eq!(required.ok(), "1\n"),
+        Groups::Lack => {
+            required.refused(
+                125,
+                "isolation is required, but there is no control group here that could limit memory and processor time",
+            );
+            // Whoever asks for no limit is not told of it with every program.
+            assert_eq!(world.run(["-c", "print(1)"]).stderr, "");
+            let limited = world.run(["--memory", "64MiB", "-c", "print(1)"]);
+            assert!(
+                limited.stderr.contains("warning: not all limits hold"),
+                "{limited:?}"
+            );
+        }
+    }
     world.run(["--isolation", "best-effort", "-c", "1"]).ok();
 }
 
 #[test]
 fn here_every_layer_holds() {
-    in_every_mode(Place::Here, fenced_by_namespaces);
+    in_every_mode(Place::Here, |world| fenced_by_namespaces(world, Groups::Hold));
 }
 
 #[test]
 fn an_ordinary_user_has_every_layer_but_control_groups() {
-    in_every_mode(Place::User, |world| {
-        fenced_by_namespaces(world);
-        assert_eq!(world.json(["-c", "1"]).get("meta.isolation.cgroup"), &json!(null));
+    in_every_mode(Place::User, |world| fenced_by_namespaces(world, Groups::Lack));
+}
+
+#[test]
+fn an_ordinary_user_with_control_groups_has_every_layer() {
+    play(World::new(Mode::OneShot, Place::User), |world| {
+        let Some(groups) = Delegated::to(world.uid()) else {
+            return eprintln!("skipped: this machine has no control groups of version 1 to hand to a user");
+        };
+        let run = groups.json(world, &["-c", "print(1)"]);
+        claims_what_holds(&run, Groups::Hold);
+        assert!(run.get("meta.warnings").is_null(), "{run:?}");
+        let required = groups.json(world, &["--isolation", "required", "-c", "print(1)"]);
+        required.ended("exited", 0, 0);
     });
+}
+
+/// Control groups that belong to an ordinary user.
+struct Delegated(Vec<PathBuf>);
+
+impl Delegated {
+    fn to(uid: u32) -> Option<Self> {
+        let own = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+        let name = format!("test-delegated-{}", std::process::id());
+        let place = |controller: &str| {
+            let line = own
+                .lines()
+                .find(|line| line.split(':').nth(1) == Some(controller))?;
+            let group = line.splitn(3, ':').nth(2)?.trim_start_matches('/');
+            let above = Path::new("/sys/fs/cgroup").join(controller).join(group);
+            above.is_dir().then(|| above.join(&name))
+        };
+        let places: Option<Vec<_>> = ["memory", "pids", "cpu"].into_iter().map(place).collect();
+        let delegated = Self(places?);
+        for place in &delegated.0 {
+            std::fs::create_dir(place).unwrap();
+            for file in ["", "cgroup.procs", "tasks"] {
+                std::os::unix::fs::chown(place.join(file), Some(uid), Some(uid)).unwrap();
+            }
+        }
+        Some(delegated)
+    }
+
+    /// `ringfence run --json` in these groups.
+    fn json(&self, world: &World, args: &[&str]) -> Run {
+        let enter = "while [ \"$1\" != -- ]; do echo $$ > \"$1/cgroup.procs\" || exit 99; shift; done; shift; exec \"$@\"";
+        let inner = world.command(&[], ["run", "--no-engine", "--json"].iter().chain(args));
+        let mut command = world.dir.program("sh");
+        command.args(["-c", enter, "sh"]).args(&self.0).arg("--");
+        command.arg(inner.get_program()).args(inner.get_args());
+        Run::of(finish(&mut command, b""))
+    }
+}
+
+impl Drop for Delegated {
+    fn drop(&mut self) {
+        for place in &self.0 {
+            let _ = std::fs::remove_dir(place);
+        }
+    }
 }
 
 fn fenced_without_namespaces(world: &World) {
@@ -75,6 +178,7 @@ fn fenced_without_namespaces(world: &World) {
         (&json!("fence"), &json!(true))
     );
     assert!(isolation["landlock_abi"].as_u64().unwrap() > 0, "{isolation}");
+    claims_what_holds(&run, Groups::Lack);
     assert!(
         run.get("meta.warnings")[0]
             .as_str()

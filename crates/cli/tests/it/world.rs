@@ -162,6 +162,11 @@ impl World {
         output.stdout
     }
 
+    /// The user that commands run as.
+    pub(crate) fn uid(&self) -> u32 {
+        self.uid
+    }
+
     /// Whether it is in a container.
     pub(crate) fn container(&self) -> bool {
         self.container.is_some()
@@ -399,12 +404,7 @@ impl Call<'_> {
     pub(crate) fn json(self) -> Run {
         let output = finish(&mut self.command(true), &self.stdin);
         self.world.watch(output.pid);
-        let result: Result<Value, _> = serde_json::from_str(&output.stdout);
-        assert!(result.is_ok(), "no result: {output:?}");
-        Run {
-            output,
-            result: result.unwrap(),
-        }
+        Run::of(output)
     }
 
     /// Starts it, as a process group of its own, with all three streams in the test's hands.
@@ -417,6 +417,17 @@ impl Call<'_> {
 }
 
 impl Run {
+    /// What `--json` printed.
+    #[track_caller]
+    pub(crate) fn of(output: Output) -> Self {
+        let result: Result<Value, _> = serde_json::from_str(&output.stdout);
+        assert!(result.is_ok(), "no result: {output:?}");
+        Self {
+            output,
+            result: result.unwrap(),
+        }
+    }
+
     /// A value of the result, such as `meta.outcome`.
     pub(crate) fn get(&self, path: &str) -> &Value {
         path.split('.').fold(&self.result, |value, key| &value[key])

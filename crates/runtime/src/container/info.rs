@@ -1,5 +1,7 @@
 //! What an engine says of itself, and what follows from it.
 
+use ringfence_policy::ResourceLimits;
+
 use super::answers::{Said, Versions};
 use super::spec::OciRuntime;
 use super::wire::API_VERSION;
@@ -16,11 +18,26 @@ pub struct Info {
     pub rootless: bool,
     /// The version of the control groups: `1` or `2`.
     pub cgroup_version: Option<String>,
-    /// What it cannot limit.
+    /// What it cannot limit: [`MEMORY`], [`PROCESSES`], [`PROCESSOR`].
     pub unlimited: Vec<&'static str>,
 }
 
+const MEMORY: &str = "memory";
+const PROCESSES: &str = "processes";
+const PROCESSOR: &str = "processor time";
+
 impl Info {
+    /// The limits that it holds.
+    pub(super) fn held(&self, limits: ResourceLimits) -> ResourceLimits {
+        let can = |what| !self.unlimited.contains(&what);
+        ResourceLimits {
+            memory_bytes: limits.memory_bytes.filter(|_| can(MEMORY)),
+            cpus: limits.cpus.filter(|_| can(PROCESSOR)),
+            pids: limits.pids.filter(|_| can(PROCESSES)),
+            ..limits
+        }
+    }
+
     /// What will make a container for which this was asked; [`OciRuntime::Default`] if it is none that we know.
     ///
     /// # Errors
@@ -67,9 +84,9 @@ pub(super) fn understood(flavor: Flavor, said: Said) -> Info {
     // There Podman says of limits what the kernel can do, and passes them over.
     let passed_over = flavor == Flavor::Podman && rootless && said.cgroup_version.as_deref() == Some("1");
     let limits = [
-        ("memory", said.memory_limit),
-        ("processes", said.pids_limit),
-        ("processor time", said.cpu_limit),
+        (MEMORY, said.memory_limit),
+        (PROCESSES, said.pids_limit),
+        (PROCESSOR, said.cpu_limit),
     ];
     let unlimited = limits.into_iter().filter(|(_, can)| passed_over || !can);
     Info {
@@ -108,6 +125,7 @@ pub(super) fn spoken(flavor: Flavor, versions: &Versions) -> Result<(u32, u32), 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ringfence_policy::Limits;
 
     #[test]
     fn an_engine_is_taken_at_its_word_about_oci_runtimes() {
@@ -150,6 +168,14 @@ mod tests {
                 "{words}"
             );
             assert_eq!(info.warning().is_some(), !unlimited.is_empty(), "{words}");
+            let held = info.held(Limits::DEFAULT.into());
+            assert_eq!(
+                held.memory_bytes.is_none(),
+                unlimited.contains(&MEMORY),
+                "{words}"
+            );
+            assert_eq!(held.pids.is_none(), unlimited.contains(&PROCESSES), "{words}");
+            assert_eq!(held.cpus.is_none(), unlimited.contains(&PROCESSOR), "{words}");
         };
         let all = r#""MemoryLimit": true, "PidsLimit": true, "CpuCfsQuota": true"#;
         let every = ["memory", "processes", "processor time"];

@@ -81,6 +81,7 @@ pub(super) async fn run(
         output::add(&mut result.stderr, &why);
     }
     result.meta.isolation = isolation;
+    result.meta.resource_limits = manager.info().held(result.meta.resource_limits);
     result.meta.warnings.extend(manager.info().warning());
     result.meta.output_files = taken.files;
     result.meta.warnings.extend(heard.broken);

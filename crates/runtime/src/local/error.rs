@@ -60,6 +60,14 @@ pub enum Error {
         /// The system's error number.
         errno: i32,
     },
+    /// Full isolation was asked for where control groups do not hold all limits.
+    #[error(
+        "isolation is required, but there is no control group here that could limit {missing} of all processes together"
+    )]
+    NoControlGroups {
+        /// What would be unlimited.
+        missing: &'static str,
+    },
     /// The program itself could not be started.
     #[error("cannot start {program}: {}", io::Error::from_raw_os_error(*errno))]
     Program {
@@ -135,12 +143,15 @@ impl Error {
                 "use an interpreter or a virtual environment in a directory of its own (`--python`, `sandbox.python`)"
             }
             Self::NoInterpreter { .. } => "install one of them so that it is on the path",
-            Self::NamespacesForbidden { .. } => {
+            Self::NamespacesForbidden { .. } | Self::NoControlGroups { .. } => {
                 "run `ringfence doctor` for the fix, or set `sandbox.isolation` (`--isolation` for one run) to best-effort"
             }
             Self::Fence { .. } => "run `ringfence doctor` to see which layer does not work here, and the fix",
             Self::TooLong | Self::Program { errno: 7, .. } => {
                 "put long ones into a file, or into standard input"
+            }
+            Self::Program { errno: 11, .. } => {
+                "let other programs of this user end, or allow more processes (`--pids`, `sandbox.pids`)"
             }
             Self::Program { errno: 8, .. } => {
                 "begin a script with `#!` and its interpreter, or run it by that"

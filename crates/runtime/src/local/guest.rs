@@ -38,6 +38,17 @@ pub(super) struct Plan {
     pub(super) job: Vec<u8>,
 }
 
+/// Whom the limits of memory and processor time hold for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Held {
+    /// All processes of the guest together.
+    Together,
+    /// All together, but that nothing limits processor time.
+    TogetherButProcessor,
+    /// Each process by itself.
+    EachProcess,
+}
+
 /// A guest that runs, or waits for its job.
 #[derive(Debug)]
 pub(super) struct Guest {
@@ -50,6 +61,7 @@ pub(super) struct Guest {
     pub(super) exited: oneshot::Receiver<Exit>,
     pub(super) applied: Applied,
     pub(super) group: Option<Group>,
+    pub(super) held: Held,
     pub(super) output: Output,
     /// Where it connects to reach the proxy, if it may.
     pub(super) listener: Option<OwnedFd>,
@@ -131,6 +143,14 @@ impl Groups {
         }
     }
 
+    /// Whom the limits of a guest in one of these groups hold for.
+    pub(super) fn held(&self) -> Held {
+        match self.hierarchy.limits_cpu() {
+            true => Held::Together,
+            false => Held::TogetherButProcessor,
+        }
+    }
+
     /// Removes the directory that all groups of this owner lie in.
     pub(super) fn remove_owner(&self) {
         let owner = self.owner.trim_start_matches("ringfence-");
@@ -167,6 +187,7 @@ pub(super) struct Begun {
     stderr: pipe::Receiver,
     control: UnixStream,
     group: Option<Group>,
+    held: Held,
     directory: Option<Workdir>,
     job: Vec<u8>,
 }
@@ -232,6 +253,7 @@ pub(super) async fn begin(lane: &Arc<Lane>, groups: Option<&Groups>, plan: Plan)
         stderr: pipe::Receiver::from_owned_fd(stderr_read).map_err(Error::Pipes)?,
         control: UnixStream::from_std(control).map_err(Error::Pipes)?,
         group,
+        held: groups.map_or(Held::EachProcess, Groups::held),
         directory: plan.directory,
         job,
     })
@@ -261,6 +283,7 @@ impl Begun {
             exited: ticket.exited,
             applied: started.applied,
             group: self.group,
+            held: self.held,
             output,
             listener: started.listener,
             job: self.job,

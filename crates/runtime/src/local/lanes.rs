@@ -10,7 +10,7 @@ use ringfence_jail::protocol::{LauncherSpec, Missing};
 use ringfence_policy::{Access, Limits, Mount, Request, Scope};
 
 use super::found::libraries;
-use super::guest::{Grouping, Groups};
+use super::guest::{Grouping, Groups, Held};
 use super::lane::{Failure, Lane, OpenError};
 use super::layout::{self, Extra, Places, Strength, WORKSPACE};
 use super::served::Served;
@@ -158,6 +158,12 @@ impl Lanes {
             let (opened, (groups, made)) = tokio::join!(Lane::open(launcher, &spec), looking);
             match opened {
                 Ok(lane) => {
+                    if fence == Fence::Required
+                        && let Err(error) = check_groups(groups.as_ref())
+                    {
+                        let _ = lane.close();
+                        return Err(error);
+                    }
                     let served = Served::new(lane, Places::Cell, extra, strength, groups);
                     return Ok(served.beginning_with(made.transpose()?));
                 }
@@ -253,6 +259,19 @@ impl Lanes {
             }
         }
     }
+}
+
+/// Fails if limits cannot be held for all processes of a guest together.
+///
+/// # Errors
+/// If there are no control groups, or they do not limit all.
+pub(super) fn check_groups(groups: Option<&Arc<Groups>>) -> Result<(), Error> {
+    let missing = match groups.map(|groups| groups.held()) {
+        Some(Held::Together) => return Ok(()),
+        Some(Held::TogetherButProcessor) => "processor time",
+        Some(Held::EachProcess) | None => "memory and processor time",
+    };
+    Err(Error::NoControlGroups { missing })
 }
 
 fn workspace(path: Option<&Path>, settings: &Settings) -> Option<Workspace> {

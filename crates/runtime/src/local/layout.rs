@@ -391,7 +391,7 @@ pub(super) fn confinement(
     strength: Strength,
 ) -> Confinement {
     let by_rlimit = accounting == Accounting::Rlimits;
-    let cpu_seconds = (limits.timeout.as_duration().as_secs_f64() * limits.cpus.get()).ceil() as u64 + 1;
+    let cpu_seconds = processor_seconds(limits);
     let in_cell = *places == Places::Cell;
     let ids = match (in_cell, strength) {
         (true, _) => Some((GUEST_ID, GUEST_ID)),
@@ -429,6 +429,11 @@ pub(super) fn confinement(
             }
         },
     }
+}
+
+/// Processor time of a process that is counted by itself: what all of them together could use, and a second.
+pub(super) fn processor_seconds(limits: &Limits) -> u64 {
+    (limits.timeout.as_duration().as_secs_f64() * limits.cpus.get()).ceil() as u64 + 1
 }
 
 /// The confinement of a session, whose forks take it along into cells of their own.

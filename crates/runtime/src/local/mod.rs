@@ -41,7 +41,7 @@ pub(crate) use destination::Destination;
 pub use error::Error;
 pub use found::{Found, interpreter};
 pub use layout::NOBODY;
-pub use notice::{notice, session_ended};
+pub use notice::{is_limits_gap, notice, session_ended};
 pub(crate) use result::told;
 pub use ringfence_jail::{Launcher, init};
 pub(crate) use run::taken_back;
@@ -270,6 +270,10 @@ impl Local {
             result.meta.egress = Some(outlet.close().await);
         }
         result.meta.warnings = served.warnings();
+        if fence != Fence::Host {
+            let gap = notice::limits_gap(guest.held, &request.limits);
+            result.meta.warnings.extend(gap);
+        }
         result.meta.warnings.extend(notice::landlock_gap(guest.applied));
         result.meta.warnings.extend(harvest.warnings);
         self.retire(served, Some(guest), turn);

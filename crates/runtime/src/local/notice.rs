@@ -1,7 +1,10 @@
 //! What we say of a program's end where it could not say it itself, and of a fence with a gap in it.
 
 use ringfence_jail::protocol::Applied;
-use ringfence_policy::{Bytes, Outcome, ResourceLimits, Timeout};
+use ringfence_policy::{Bytes, Limits, Outcome, ResourceLimits, Timeout};
+
+use super::guest::Held;
+use super::layout;
 
 /// What is added to the errors of a program that ended so within these limits; nothing where it spoke for itself.
 pub fn notice(outcome: Outcome, limits: &ResourceLimits) -> Option<String> {
@@ -11,16 +14,38 @@ pub fn notice(outcome: Outcome, limits: &ResourceLimits) -> Option<String> {
             // No run has such a limit, but an engine's answer might claim it.
             Err(_) => "execution timed out".to_owned(),
         },
-        Outcome::MemoryExceeded => {
-            format!(
-                "killed: the memory limit of {} was exceeded",
-                Bytes(limits.memory_bytes)
-            )
-        }
+        Outcome::MemoryExceeded => match limits.memory_bytes {
+            Some(bytes) => format!("killed: the memory limit of {} was exceeded", Bytes(bytes)),
+            None => "killed: its memory limit was exceeded".to_owned(),
+        },
         Outcome::Cancelled => "execution cancelled".to_owned(),
         Outcome::Unknown => "the executor broke; nothing is known of the program's end".to_owned(),
         Outcome::Exited | Outcome::Signalled | Outcome::Blocked => return None,
     })
+}
+
+/// How the warning of [`limits_gap`] begins. It is of the machine, not of the program.
+const LIMITS_GAP: &str = "not all limits hold for the run as a whole: ";
+
+/// Which limits of a run do not hold for all of its processes together.
+pub(super) fn limits_gap(held: Held, limits: &Limits) -> Option<String> {
+    let gap = match held {
+        Held::Together => return None,
+        Held::TogetherButProcessor => "its control group does not limit processor time".to_owned(),
+        Held::EachProcess => format!(
+            "there are no control groups here, so each process may use {} of memory and {} s of processor time",
+            limits.memory,
+            layout::processor_seconds(limits),
+        ),
+    };
+    Some(format!(
+        "{LIMITS_GAP}{gap}; `ringfence doctor` says how to get them"
+    ))
+}
+
+/// Whether a warning is that of [`limits_gap`]: a person is told where limits are claimed, a model never.
+pub fn is_limits_gap(warning: &str) -> bool {
+    warning.starts_with(LIMITS_GAP)
 }
 
 /// What is added to the errors of a program that took its session along.

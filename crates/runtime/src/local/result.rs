@@ -3,10 +3,12 @@
 use std::time::Instant;
 
 use ringfence_jail::protocol::Applied;
-use ringfence_policy::{ExecutionResult, Isolation, Meta, Network, Outcome, Request, RuntimeKind};
+use ringfence_policy::{
+    ExecutionResult, Isolation, Meta, Network, Outcome, Request, ResourceLimits, RuntimeKind,
+};
 
 use super::destination::Destination;
-use super::guest::{Guest, Output};
+use super::guest::{Guest, Held, Output};
 use super::harvest;
 use super::notice::notice;
 use super::run::Finished;
@@ -38,10 +40,24 @@ pub(super) fn assemble(
     result.duration = since.elapsed().as_secs_f64();
     let meta = &mut result.meta;
     meta.isolation = isolation(guest.applied, &request.network);
+    meta.resource_limits = held(meta.resource_limits, guest.held);
     meta.peak_memory_bytes = finished.peak_memory_bytes;
     meta.cpu_seconds = finished.cpu_seconds;
     meta.warm = warm;
     result
+}
+
+/// The limits that hold for all processes together.
+fn held(limits: ResourceLimits, held: Held) -> ResourceLimits {
+    match held {
+        Held::Together => limits,
+        Held::TogetherButProcessor => ResourceLimits { cpus: None, ..limits },
+        Held::EachProcess => ResourceLimits {
+            memory_bytes: None,
+            cpus: None,
+            ..limits
+        },
+    }
 }
 
 /// The result of a request, as far as the program's streams and its end tell: with a notice where it could not speak

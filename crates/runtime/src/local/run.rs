@@ -193,7 +193,7 @@ pub(super) fn conclude(end: End, usage: Option<Usage>, ears: Ears) -> Finished {
     };
     let mut finished = Finished::new(outcome, exit_code, usage, ears);
     if let Some(exit) = exit {
-        finished.peak_memory_bytes.get_or_insert(exit.max_rss);
+        // The largest process is not the run: what its memory was together, nothing measured.
         finished.cpu_seconds.get_or_insert(exit.cpu_micros as f64 / 1e6);
     }
     finished

@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use super::found::{command, python, script};
 use super::guest::{self, Groups, Guest, Plan};
 use super::lane::{Lane, Zygote};
+use super::lanes::check_groups;
 use super::layout::{self, Accounting, Extra, Places, Strength};
 use super::pool::Pool;
 use super::workdir::Workdir;
@@ -173,6 +174,7 @@ impl Served {
                 step: "make namespaces".to_owned(),
                 errno: 1,
             }),
+            (Places::Cell, Fence::Required) => check_groups(self.groups.as_ref()),
             _ => Ok(()),
         }
     }

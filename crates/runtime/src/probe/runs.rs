@@ -121,6 +121,9 @@ impl Runs {
                 format!("cannot {step}: {}", io::Error::from_raw_os_error(*errno)),
                 fixes::namespaces(machine, *errno),
             ),
+            Err(error @ Error::NoControlGroups { .. }) => {
+                Layer::missing(NAME, chain(error), fixes::groups(machine))
+            }
             Err(error) => Layer::missing(NAME, chain(error), error.hint()),
         }
     }
@@ -137,6 +140,9 @@ impl Runs {
     pub(super) fn verdict(&self, machine: &Machine) -> String {
         let what = match self.situation(machine) {
             Situation::Root => "root fence",
+            Situation::UserNamespace if matches!(self.required, Err(Error::NoControlGroups { .. })) => {
+                "user-namespace fence (without control groups `--isolation required` would be refused)"
+            }
             Situation::UserNamespace => "user-namespace fence",
             Situation::Flat => {
                 "flat fence (namespaces are forbidden here; `--isolation required` would be refused)"

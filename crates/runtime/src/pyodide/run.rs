@@ -12,7 +12,9 @@ use super::carrier::{Carrier, WINDOW};
 use super::files::{self, Files};
 use super::message::{Completed, Order, Printed, Program, Which, Word, line};
 use super::worker::{End, Worker};
-use crate::local::{Chunk, Connection, Destination, Fence, Stream, Workdir, harvest, taken_back, told};
+use crate::local::{
+    Chunk, Connection, Destination, Fence, Stream, Workdir, harvest, is_limits_gap, taken_back, told,
+};
 use crate::output::Capture;
 
 /// The one program's number.
@@ -190,8 +192,16 @@ fn conclude(request: &Request, ears: Ears, ending: &Ending, end: End) -> Result<
     let meta = &mut result.meta;
     // The fence around Deno; WebAssembly within it is no layer of it.
     meta.isolation = process.meta.isolation;
+    // WebAssembly has one process, whose memory is bounded by itself.
+    meta.resource_limits.cpus = meta
+        .resource_limits
+        .cpus
+        .filter(|_| process.meta.resource_limits.cpus.is_some());
     meta.peak_memory_bytes = process.meta.peak_memory_bytes;
     meta.cpu_seconds = process.meta.cpu_seconds;
+    let gaps = process.meta.warnings.into_iter();
+    meta.warnings
+        .extend(gaps.filter(|warning| is_limits_gap(warning)));
     if outcome == Outcome::Unknown {
         meta.warnings.push(match killed {
             true => "the interpreter said what makes no sense, and was ended".to_owned(),

@@ -84,7 +84,7 @@ impl Place {
             settings,
             containers: container::settings(context)?,
             pyodide: pyodide::settings(0, context)?,
-            rules: context.parts()?.host.rules.clone(),
+            rules: context.parts()?.host.rules(),
             engine: None,
         })
     }

@@ -7,6 +7,7 @@ use ringfence_policy::{self as policy, Access, EnvName, Isolation};
 
 use super::Key;
 use crate::container::agent::{AT_ONCE, Interpreter};
+use crate::container::info::Info;
 use crate::container::keeper::Order;
 use crate::container::manager::{Manager, Sandbox};
 use crate::container::spec::{
@@ -28,8 +29,8 @@ pub(super) struct Container {
     pub(super) image: String,
     /// The layers that the engine was told to put up.
     pub(super) isolation: Isolation,
-    /// What it cannot hold its programs to.
-    pub(super) unlimited: Option<String>,
+    /// What the engine says of itself.
+    pub(super) info: Info,
     /// Where programs leave files for their caller, on the host.
     pub(super) output: PathBuf,
     /// What the image gives to every program, and what we do.
@@ -127,7 +128,7 @@ impl Maker<'_> {
     fn facts(&self, spec: &Spec, own: Option<&Workdir>) -> impl FnOnce(Runs) -> Container + use<> {
         let (engine, image) = (self.key.wanted.engine, self.key.wanted.image.clone());
         let isolation = oneshot::isolation(self.manager, spec);
-        let unlimited = self.manager.info().warning();
+        let info = self.manager.info().clone();
         let (output, environment) = (self.output.clone(), self.environment.clone());
         let egress = self.containers.settings.egress.clone();
         let own = own.map(|own| own.path().to_path_buf());
@@ -136,7 +137,7 @@ impl Maker<'_> {
             engine,
             image,
             isolation,
-            unlimited,
+            info,
             output,
             environment,
             egress,

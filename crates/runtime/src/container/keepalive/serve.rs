@@ -53,7 +53,8 @@ pub(super) async fn serve(
     meta.egress = outlet.map(|outlet| outlet.facts());
     meta.peak_memory_bytes = finished.peak_memory_bytes;
     meta.cpu_seconds = finished.cpu_seconds;
-    meta.warnings.extend(container.unlimited.clone());
+    meta.resource_limits = container.info.held(meta.resource_limits);
+    meta.warnings.extend(container.info.warning());
     meta.warnings.extend(finished.warning);
     if let Runs::Exec(_, why) = &container.runs {
         meta.warnings.push(format!(

@@ -54,6 +54,7 @@ pub(in crate::container) async fn serve(
     }
     let meta = &mut result.meta;
     meta.isolation = ready.isolation.clone();
+    meta.resource_limits = manager.info().held(meta.resource_limits);
     meta.warm = !ready.fresh;
     meta.egress = outlet.map(|outlet| outlet.facts());
     meta.peak_memory_bytes = finished.peak_memory_bytes;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ringfence_policy::{ExecutionResult, Limits, Request, SessionFacts, SessionId};
 
-use super::super::guest::Guest;
+use super::super::guest::{Guest, Held};
 use super::super::lane::Exit;
 use super::super::result::{assemble, collect};
 use super::super::served::Served;
@@ -65,7 +65,9 @@ impl Interpreter {
     fn is_weaker_than(&self, fence: Fence) -> bool {
         let applied = self.guest.applied;
         match fence {
-            Fence::Required => !applied.namespaces || self.lacks_layers(),
+            Fence::Required => {
+                !applied.namespaces || self.lacks_layers() || self.guest.held != Held::Together
+            }
             Fence::Default => self.fence == Fence::BestEffort && self.lacks_layers(),
             Fence::BestEffort | Fence::Unfenced | Fence::Host => false,
         }
@@ -107,6 +109,8 @@ impl Interpreter {
             ended: ended.is_some(),
         });
         meta.warnings = self.served.warnings();
+        meta.warnings
+            .extend(notice::limits_gap(self.guest.held, &self.made_for.limits));
         meta.warnings.extend(notice::landlock_gap(self.guest.applied));
         meta.warnings.extend(harvest.warnings);
         meta.warnings.extend(former.map(|reason| {
