@@ -325,12 +325,20 @@ fn the_next_process_repairs_what_a_killed_one_left() {
 #[test]
 fn no_tool_runs_where_nothing_can_be_recorded() {
     let dir = Dir::new();
-    for place in ["/proc/self/audit", "/dev/null/audit"] {
+    // The configuration is refused where no directory could ever be; the making itself where the kernel says no.
+    for (place, status, message) in [
+        ("/proc/self/audit", 125, "cannot make"),
+        (
+            "/dev/null/audit",
+            2,
+            "`audit.dir`: expected a directory, or one that can be made",
+        ),
+    ] {
         let config = format!("[audit]\ndir = \"{place}\"\n");
         dir.write("config/ringfence/ringfence.toml", config);
         let marked = r#"{"path": "made", "content": "x"}"#;
         let output = dir.run(["tool", "file_write", marked, "--workspace", "."]);
-        output.refused(125, "cannot make");
+        output.refused(status, message);
         assert!(!dir.path("work/made").exists());
     }
 }

@@ -29,7 +29,7 @@ const FILES: &[Probe] = &[
 #[test]
 fn the_layers_are_the_same() {
     let Some(fence) = fence() else { return };
-    let result = fence.result(&["--isolation", "required"], "import os; print(os.getuid())");
+    let result = fence.result(&[], "import os; print(os.getuid())");
     assert_eq!(result["stdout"], "1000\n", "{result:#}");
     let isolation = &result["meta"]["isolation"];
     for layer in [
@@ -45,6 +45,13 @@ fn the_layers_are_the_same() {
         assert_eq!(isolation[layer], true, "{layer}: {result:#}");
     }
     assert_eq!(isolation["seccomp"], "fence");
+    // Limits of all processes together need a control group that systemd delegates: where none is, who requires
+    // every layer is refused.
+    let required = fence.inside(&["--isolation", "required"], "pass", &[]);
+    match isolation["cgroup"].is_null() {
+        true => required.refused(125, "isolation is required, but there is no control group here"),
+        false => assert_eq!(required.ok(), ""),
+    }
     let left = "CapInh 0\nCapPrm 0\nCapEff 0\nCapBnd 0\nCapAmb 0\nNoNewPrivs 1\nSeccomp 2\ncore (0, 0)\n";
     assert_eq!(fence.printed(&[], privileges::STATUS), left);
 }

@@ -255,7 +255,7 @@ async fn a_container_has_nothing_to_spare() {
             "sandbox",
             "(-n) 512",
             "(-i) 256",
-            "(-q) 0",
+            "(bytes, -q) 0",
             "\nwrites 0\n",
         ] {
             assert!(text.contains(expected), "{expected}: {text}");
