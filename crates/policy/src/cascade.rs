@@ -1,13 +1,14 @@
 //! What becomes of a command line: it runs, it runs and is told, or it is reviewed.
 
 mod expand;
+mod fetched;
 mod parts;
 mod pattern;
 
 pub use parts::Part;
 pub use pattern::{ParsePatternError, Pattern};
 
-pub use crate::command::{Confinement, Effect, Finding, Forced};
+pub use crate::command::{Confinement, Effect, Finding, Forced, Opened, is_broad_place, is_secret_path};
 use crate::{command, shell};
 use std::sync::Arc;
 
@@ -145,6 +146,10 @@ pub fn decide(line: &str, rules: &Rules) -> Decision {
     if effects.any(|finding| finding.effect == Effect::Code) && says_deletion(line) {
         floor = floor.max(Effect::Destroy.floor(rules.unknown_floor));
         reasons.push("it runs code, and in it stands what deletes".to_owned());
+    }
+    if fetched::runs_what_it_fetches(&script) {
+        floor = Effect::Ruin.floor(rules.unknown_floor);
+        reasons.push("it runs what it fetches, which nobody has read".to_owned());
     }
     let mut decision = Decision {
         verdict,

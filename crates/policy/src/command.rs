@@ -5,13 +5,16 @@ mod cloud;
 mod confine;
 mod effect;
 mod fetch;
+mod files;
 mod find;
+mod git;
 mod jq;
 mod modes;
 mod nested;
 mod operands;
 mod options;
 mod place;
+mod processes;
 mod secrets;
 mod sed;
 mod special;
@@ -22,8 +25,10 @@ mod test;
 pub(crate) use confine::with as with_forced;
 pub use confine::{Confinement, Forced};
 pub use effect::{Effect, Finding};
+pub(crate) use find::{feeds_sources, takes_zeros};
 pub(crate) use nested::{Around, Judged, redirect_findings, simple_findings, variable_findings};
 pub(crate) use place::{directory, prints_ids, prints_names};
+pub use secrets::{Opened, is_broad_place, is_secret_path};
 pub(crate) use special::INPUT;
 pub(crate) use table::within_word;
 
@@ -132,6 +137,16 @@ fn subcommand(root: &'static Entry, first: &Word, args: &[Word], found: &mut Fou
             ..entry.clone()
         };
         let scanned = options::scan(&front, rest, &title, found);
+        if let Some(first) = scanned.operands.first() {
+            secrets::check(&rest[..*first], &[], &title, found);
+        }
+        if let Some(handler) = entry.handler.filter(|_| entry.sub) {
+            let front = Scanned {
+                operands: Vec::new(),
+                ..scanned.clone()
+            };
+            special::handle(handler, &[], &title, &front, found);
+        }
         let Some(first) = scanned.operands.first() else {
             if rest.is_empty() && !entry.bare && entry.effect.is_read_only() {
                 found.add(Effect::Unknown, format!("{title}: without a subcommand"));
@@ -153,22 +168,37 @@ fn subcommand(root: &'static Entry, first: &Word, args: &[Word], found: &mut Fou
                 true => self::title(program, &path),
                 false => format!("{title}: `{}`", rest[0].text),
             };
-            return found.add(
+            secrets::check(rest, &[], &title, found);
+            found.add(
                 entry.other.max(entry.effect),
                 format!("{what} is not in the table of commands"),
             );
+            // However bad its kind is held to be: no star stands for what nobody knows.
+            return found.insist(Effect::Unknown, format!("{what}: nothing is known of it"));
         };
         name = &rest[count - known - 1];
         rest = &rest[count - known..];
         path.truncate(count);
         if !next.sub {
             let title = self::title(program, &path);
-            if root.helps && next.effect != Effect::Code && asks_for_help(rest, false) {
+            // `git bisect run --help` would run it.
+            let runs = program == "git" && path.len() > 1;
+            if root.helps && !runs && asks_for_help(rest, false) || is_question(program, rest) {
                 return;
             }
             return apply(next, name, rest, &title, found);
         }
         entry = next;
+    }
+}
+
+/// Tools that say so take `-help`, and git shows a page.
+fn is_question(program: &str, args: &[Word]) -> bool {
+    let [only] = args else { return false };
+    match program {
+        "terraform" | "tofu" | "packer" => only.text == "-help",
+        "git" => matches!(only.text.as_str(), "-h" | "--help"),
+        _ => false,
     }
 }
 
@@ -221,9 +251,14 @@ fn conclude(entry: &Entry, args: &[Word], title: &str, scanned: &Scanned, found:
         (true, Some(first)) if is_wrapper(entry) => &args[..*first],
         _ => args,
     };
-    match entry.names && !found.feeds {
-        true => secrets::check_names(own, title, found),
-        false => secrets::check(own, title, found),
+    if entry.names {
+        secrets::check_names(own, title, found);
+    } else {
+        let names_only = special::prints_names(entry, scanned);
+        let outer = found.sources_only;
+        found.sources_only |= names_only;
+        secrets::check(own, &files(entry, scanned), title, found);
+        found.sources_only = outer;
     }
     if let Some(handler) = entry.handler {
         special::handle(handler, args, title, scanned, found);
@@ -236,6 +271,19 @@ fn conclude(entry: &Entry, args: &[Word], title: &str, scanned: &Scanned, found:
     }
 }
 
+/// The operands that are files whatever they are called. The first one may be a pattern, unless an option holds it.
+fn files(entry: &Entry, scanned: &Scanned) -> Vec<usize> {
+    let Some(skip) = entry.files else {
+        return Vec::new();
+    };
+    let holds = ["-e", "-f", "--regexp", "--file", "--expression"];
+    let skip = match scanned.options.iter().any(|option| holds.contains(option)) {
+        true => 0,
+        false => skip,
+    };
+    scanned.operands.iter().copied().skip(skip).collect()
+}
+
 /// Whether what looks like one operand may become several: `uniq a*` overwrites the second file.
 fn may_be_more(entry: &Entry, args: &[Word], scanned: &Scanned) -> bool {
     let one = |word: &Word| word.literal().is_some_and(|text| !text.contains("{}"));
@@ -244,6 +292,44 @@ fn may_be_more(entry: &Entry, args: &[Word], scanned: &Scanned) -> bool {
 
 fn is_wrapper(entry: &Entry) -> bool {
     entry.wraps.is_some() || matches!(entry.handler, Some("env" | "xargs" | "command"))
+}
+
+/// The command inside wrappers that change nothing of it, such as `timeout 5`; none if they do.
+pub(crate) fn unwrapped(words: &[Word]) -> Option<&[Word]> {
+    let mut words = words;
+    for _ in 0..MAX_WRAPPERS {
+        let (first, args) = words.split_first()?;
+        let name = first.literal()?;
+        let behind = match name.as_str() {
+            "timeout" | "nice" | "stdbuf" | "ionice" => {
+                let entry = table::root(&name)?;
+                let mut found = Found::default();
+                let scanned = options::scan(entry, args, &name, &mut found);
+                let harmless = found.findings.is_empty();
+                scanned.operands.get(entry.wraps?).copied().filter(|_| harmless)?
+            }
+            // Without a variable nobody needs it.
+            "env" => args
+                .iter()
+                .position(|word| !sets_harmless(word))
+                .filter(|first| *first > 0)?,
+            _ => return (!runs_others(&name)).then_some(words),
+        };
+        words = &args[behind..];
+    }
+    None
+}
+
+/// Whether a program runs the one that its words name: a pattern with its name would match anything.
+fn runs_others(name: &str) -> bool {
+    let root = table::root(name.rsplit('/').next().unwrap_or_default());
+    root.is_some_and(|entry| is_wrapper(entry) || matches!(entry.handler, Some("find" | "shell")))
+}
+
+fn sets_harmless(word: &Word) -> bool {
+    let text = word.literal().unwrap_or_default();
+    text.split_once('=')
+        .is_some_and(|(name, value)| nested::is_harmless(name, value))
 }
 
 /// The command inside another one.

@@ -121,7 +121,6 @@ fn rules_of_other_projects_are_followed_where_they_mean_the_same() {
         "env docker ps",
         "kubectl get pods",
         "aws --profile dev sts get-caller-identity",
-        "helm get values my-release",
     ] {
         assert_eq!(decide(command, &reading).verdict, Verdict::Allow, "{command}");
     }
@@ -130,6 +129,8 @@ fn rules_of_other_projects_are_followed_where_they_mean_the_same() {
         "kubectl delete pod x",
         "gh api -X POST repos/o/r/issues",
         "helmfile apply",
+        // What is set there may be a key.
+        "helm get values my-release",
         "git status && (git diff)",
     ] {
         assert_eq!(decide(command, &reading).verdict, Verdict::Review, "{command}");

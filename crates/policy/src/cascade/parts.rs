@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::expand::Scope;
+use super::pattern::Asked;
 use super::{Pattern, Rules, Verdict, floor};
-use crate::command::{self, Around, Finding, Forced, Judged, variable_findings};
-use crate::shell::{Compound, Node, Piece, Redirect, Script, Simple, Word, visible};
+use crate::command::{self, Around, Finding, Forced, Judged, Opened, variable_findings};
+use crate::shell::{Compound, Node, Piece, Redirect, RedirectKind, Script, Simple, Word, visible};
 
 /// One command of a line, or the control flow around others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +27,10 @@ pub struct Part {
     pub floor: u8,
     /// Options that it gets if a list lets it run.
     pub forced: Vec<Forced>,
+    /// What it opens for its contents.
+    pub opens: Vec<Opened>,
+    /// Hosts that it asks.
+    pub hosts: Vec<String>,
 }
 
 impl Part {
@@ -35,6 +40,8 @@ impl Part {
         let mut reasons: Vec<String> = self.blocked.iter().cloned().chain(found).collect();
         if let Some(pattern) = &self.matched {
             reasons.push(format!("`{}` matches `{pattern}`", self.text));
+        } else if self.verdict == Verdict::Allow {
+            reasons.push(format!("`{}` does nothing but change the directory", self.text));
         } else if reasons.is_empty() {
             reasons.push(format!("`{}` matches no pattern", self.text));
         }
@@ -48,6 +55,7 @@ pub(super) fn parts(script: &Script, rules: &Rules) -> Vec<Part> {
         feeds: feeds(&script.nodes),
         directory: None,
         confinements: Arc::clone(&rules.confinements),
+        sources_only: false,
     };
     let mut walk = Walk {
         rules,
@@ -105,6 +113,8 @@ struct Place {
     inside: Option<&'static str>,
     /// Whether it stands in control flow, where only the preset lets anything run.
     flow: bool,
+    /// Whether something is piped into it.
+    fed: bool,
     scope: Scope,
 }
 
@@ -141,9 +151,27 @@ impl<'a> Walk<'a> {
         for node in nodes {
             match node {
                 Node::Simple(simple) => self.simple(simple, place),
-                Node::Pipe(parts) => self.nodes(parts, place),
+                Node::Pipe(parts) => self.pipe(parts, place),
                 Node::Compound { .. } => self.compound(node, place),
             }
+        }
+    }
+
+    fn pipe(&mut self, parts: &[Node], place: &Place) {
+        for (index, part) in parts.iter().enumerate() {
+            let within = Place {
+                fed: place.fed || index > 0,
+                ..place.clone()
+            };
+            let before = index.checked_sub(1).and_then(|before| parts.get(before));
+            self.around.sources_only = match (before, part) {
+                (Some(Node::Simple(before)), Node::Simple(simple)) => {
+                    command::feeds_sources(before) && command::takes_zeros(simple)
+                }
+                _ => false,
+            };
+            self.nodes(std::slice::from_ref(part), &within);
+            self.around.sources_only = false;
         }
     }
 
@@ -166,7 +194,7 @@ impl<'a> Walk<'a> {
         let flow = is_plain_flow(*kind) && place.inside.is_none();
         let part = self.part(name.to_owned(), place.depth, findings);
         let blocked = (!flow).then(|| format!("{name} is not matched by lists"));
-        self.settle(part, blocked, None);
+        self.settle(part, blocked, &Asked::default());
         let mut within = place.deeper();
         within.flow = true;
         if !flow {
@@ -186,8 +214,12 @@ impl<'a> Walk<'a> {
 
     fn simple(&mut self, simple: &Simple, place: &Place) {
         if let Some(directory) = self.changes_directory(simple, place) {
-            let part = self.part(visible(&simple.text), place.depth, Vec::new());
-            self.settle(part, None, None);
+            let mut part = self.part(visible(&simple.text), place.depth, Vec::new());
+            // What runs there is judged for itself; where no list is, nothing runs unasked.
+            if !self.rules.allow.is_empty() || !self.rules.notify.is_empty() {
+                part.verdict = Verdict::Allow;
+            }
+            self.parts.push(part);
             self.around.directory = Some(directory);
             return;
         }
@@ -204,11 +236,23 @@ impl<'a> Walk<'a> {
         if findings.len() > own {
             blocked.get_or_insert("its redirections do more than read".to_owned());
         }
-        let only_preset = judged.wraps || place.flow || self.around.directory.is_some();
-        let words = (!only_preset).then_some(simple.words.as_slice());
+        let fed = place.fed
+            || simple
+                .redirects
+                .iter()
+                .any(|redirect| matches!(redirect.kind, RedirectKind::Read | RedirectKind::Text));
+        let words = match judged.wraps {
+            true => command::unwrapped(&simple.words),
+            false => Some(simple.words.as_slice()),
+        };
+        let asked = Asked {
+            words: words.filter(|_| !place.flow && !self.is_far()),
+            fed,
+            moved: self.around.directory.is_some(),
+        };
         let mut part = self.part(visible(&simple.text), place.depth, findings);
-        part.forced = judged.forced;
-        self.settle(part, blocked, words);
+        (part.forced, part.opens, part.hosts) = (judged.forced, judged.opens, judged.hosts);
+        self.settle(part, blocked, &asked);
         let assigned = simple.assignments.iter().map(|assignment| &assignment.value);
         let targets = simple
             .redirects
@@ -249,6 +293,8 @@ impl<'a> Walk<'a> {
             let other = reading(words);
             judged.wraps |= other.wraps;
             judged.forced.extend(other.forced);
+            judged.opens.extend(other.opens);
+            judged.hosts.extend(other.hosts);
             for finding in other.findings {
                 if !judged.findings.contains(&finding) {
                     judged.findings.push(finding);
@@ -292,15 +338,22 @@ impl<'a> Walk<'a> {
             verdict: Verdict::Review,
             matched: None,
             forced: Vec::new(),
+            opens: Vec::new(),
+            hosts: Vec::new(),
         }
     }
 
-    /// `words` are what patterns of the lists may match; a wrapper has none, for its pattern would match anything.
-    fn settle(&mut self, mut part: Part, blocked: Option<String>, words: Option<&[Word]>) {
+    /// Whether the line has gone somewhere else than below where it begins.
+    fn is_far(&self) -> bool {
+        let directory = self.around.directory.as_deref();
+        directory.is_some_and(|directory| directory.starts_with(['/', '~']))
+    }
+
+    fn settle(&mut self, mut part: Part, blocked: Option<String>, asked: &Asked<'_>) {
         let find = |patterns: &'a [Pattern]| -> Option<&'a Pattern> {
             patterns
                 .iter()
-                .find(|pattern| pattern.matches(words, &part.findings))
+                .find(|pattern| pattern.matches(asked, &part.findings))
         };
         if blocked.is_none() {
             let (verdict, pattern) = match (find(&self.rules.allow), find(&self.rules.notify)) {

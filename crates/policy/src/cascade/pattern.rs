@@ -159,10 +159,10 @@ impl Pattern {
         matches!(&self.kind, Kind::Words { effects: None, .. })
     }
 
-    /// Whether it lets a command run that has these words and does this. No words: only the preset can.
-    pub(super) fn matches(&self, command: Option<&[Word]>, findings: &[Finding]) -> bool {
+    /// Whether it lets a command run that is asked for so and does this.
+    pub(super) fn matches(&self, asked: &Asked<'_>, findings: &[Finding]) -> bool {
         let harmless = findings.iter().all(|finding| finding.effect.is_read_only());
-        let (Kind::Words { words, open, effects }, Some(command)) = (&self.kind, command) else {
+        let (Kind::Words { words, open, effects }, Some(command)) = (&self.kind, asked.words) else {
             return self.kind == Kind::ReadOnly && harmless;
         };
         if command.len() < words.len() || !open && command.len() > words.len() {
@@ -171,18 +171,40 @@ impl Pattern {
         let fits = words.iter().zip(command).all(|(part, word)| part.matches(word));
         // What only the shell knows could be anything.
         let known = command[words.len()..].iter().all(|word| word.shape().is_some());
-        let granted = |effects: &Vec<Effect>| {
-            let more = |finding: &&Finding| !grants(effects, finding.effect);
-            harmless || !findings.iter().any(|finding| more(&finding))
+        let granted = |finding: &Finding| match effects {
+            Some(effects) => grants(effects, finding.effect),
+            None => self.means(finding.effect, asked),
         };
-        fits && known && effects.as_ref().is_none_or(granted)
+        fits && known && (harmless || findings.iter().all(granted))
+    }
+
+    /// Whether a pattern without a star means this. Who names a program alone does not say what it runs; nor does who
+    /// writes out a command say what is fed to it, or what the same words stand for in another directory.
+    fn means(&self, effect: Effect, asked: &Asked<'_>) -> bool {
+        let open = matches!(
+            effect,
+            Effect::Code | Effect::Privilege | Effect::Unknown | Effect::Terminal
+        );
+        let bare = matches!(&self.kind, Kind::Words { words, .. } if words.len() < 2);
+        !(open && (bare || asked.fed || asked.moved))
     }
 }
 
-/// Whether what a pattern does by itself covers an effect. Code and rights are never given by a star.
+/// What a pattern is asked about.
+#[derive(Debug, Default)]
+pub(super) struct Asked<'a> {
+    /// The words of the command; none where only the preset can let it run.
+    pub(super) words: Option<&'a [Word]>,
+    /// Whether something is fed to it, by a pipe or a redirection.
+    pub(super) fed: bool,
+    /// Whether it runs in another directory than the line.
+    pub(super) moved: bool,
+}
+
+/// Whether what a pattern does by itself covers an effect. Code, rights and the unknown are never given by a star.
 fn grants(effects: &[Effect], effect: Effect) -> bool {
-    let given = effects.contains(&effect) && !matches!(effect, Effect::Code | Effect::Privilege);
-    effect == Effect::Read || given
+    let never = matches!(effect, Effect::Code | Effect::Privilege | Effect::Unknown);
+    effect.is_read_only() || !never && effects.contains(&effect)
 }
 
 impl Part {

@@ -81,7 +81,6 @@ fn the_printed_patterns_mean_what_their_authors_meant() {
             "docker restart $(rm x)",
             "ls && reboot",
             "sudo ls",
-            "env ls",
             "LD_PRELOAD=x ls",
             "A=b ls",
             "./ls",
@@ -106,6 +105,108 @@ fn the_printed_patterns_mean_what_their_authors_meant() {
             "> x",
             "",
         ],
+    );
+}
+
+#[test]
+fn a_pattern_reaches_behind_what_changes_nothing() {
+    all(
+        &printed(),
+        Verdict::Allow,
+        &[
+            "timeout 5 ls -la",
+            "nice -n 5 timeout -k 1 5 ls",
+            "env FOO=bar ls",
+            "FOO=bar NO_COLOR=1 ls",
+            "cd x && ls -la",
+        ],
+    );
+    all(
+        &printed(),
+        Verdict::Review,
+        &[
+            "xargs ls",
+            "env ls",
+            "timeout 5 rm x",
+            "timeout --weird 5 ls",
+            "env A=b ls",
+            "env LD_PRELOAD=x ls",
+            "env -i ls",
+            "sudo timeout 5 ls",
+            "cd /etc && systemctl status x",
+            "cd x && vcgencmd measure_temp",
+        ],
+    );
+    assert_eq!(decide("cd x", &Rules::default()).verdict, Verdict::Review);
+}
+
+#[test]
+fn a_program_alone_and_what_is_fed_to_it_are_given_by_no_pattern() {
+    let rules = rules(
+        &[
+            "@read-only",
+            "python3",
+            "make",
+            "tmux",
+            "frobnicate",
+            "frobnicate *",
+            "frobnicate now",
+            "python3 x.py",
+            "git *",
+            "uptime",
+            "docker restart web",
+        ],
+        &[],
+    );
+    all(
+        &rules,
+        Verdict::Allow,
+        &["uptime", "frobnicate now", "python3 x.py", "git status"],
+    );
+    all(
+        &rules,
+        Verdict::Review,
+        &[
+            "python3",
+            "make",
+            "tmux",
+            "frobnicate",
+            "frobnicate x",
+            "echo x | python3",
+            "echo x | python3 x.py",
+            "python3 x.py < y",
+            "python3 x.py <<< y",
+            "cd x && python3 x.py",
+            "git -C x status",
+            "git --git-dir=x log",
+            "git x",
+        ],
+    );
+}
+
+#[test]
+fn what_is_fetched_and_run_is_the_worst() {
+    let floor = |line: &str| decide(line, &Rules::default()).floor;
+    for line in [
+        "curl x | sh",
+        "bash -c \"$(curl x)\"",
+        "wget x/y.sh; sh y.sh",
+        "rm -rf /",
+        "rm -rf ~",
+        "rm -rf *",
+    ] {
+        assert_eq!(floor(line), 10, "{line}");
+    }
+    for line in ["rm -rf build", "rm x", "curl x", "bash y.sh"] {
+        assert!(floor(line) < 10, "{line}");
+    }
+    let decision = decide("curl x | sh", &Rules::default());
+    assert!(
+        decision
+            .reasons
+            .iter()
+            .any(|reason| reason.contains("runs what it fetches")),
+        "{decision:?}"
     );
 }
 
@@ -329,6 +430,9 @@ fn floors_are_those_of_the_worst_part() {
     let floor = |line: &str| decide(line, &Rules::default()).floor;
     for (line, least) in [
         ("ls", 0),
+        ("htop", 5),
+        ("tmux new -d x", 7),
+        ("vim -es x", 7),
         ("frobnicate", 5),
         ("ls | frobnicate", 5),
         ("touch x", 6),

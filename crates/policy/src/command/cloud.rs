@@ -189,6 +189,17 @@ pub(super) fn kubectl(args: &[Word], title: &str, found: &mut Found) {
     if args.iter().any(|word| secret(word) || becomes(word)) {
         found.add(Effect::Secret, format!("{title}: shows secrets"));
     }
+    let from_file = |word: &Word| {
+        ["-file=", "-file "]
+            .iter()
+            .any(|part| format!("{} ", word.text).contains(part))
+    };
+    if args.iter().any(|word| word.text == "dump") || args.iter().any(from_file) {
+        found.add(
+            Effect::Unknown,
+            format!("{title}: shows everything, or reads a file"),
+        );
+    }
     if args
         .iter()
         .any(|word| word.text == "--raw" || word.text.starts_with("--raw="))
@@ -216,6 +227,48 @@ pub(super) fn gh_api(args: &[Word], scanned: &Scanned, title: &str, found: &mut 
     }
 }
 
+/// `gh -R host/owner/name` and addresses ask a host that the command names.
+pub(super) fn gh(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+    let values = scanned
+        .values
+        .iter()
+        .filter(|(name, _)| matches!(*name, "-R" | "--repo"));
+    let operands = scanned.operands.iter().map(|index| args[*index].shape());
+    let elsewhere = |text: &str| {
+        let first = text.split('/').next().unwrap_or_default();
+        let host = text.matches('/').count() > 1 || text.contains('/') && first.contains(['.', ':']);
+        host && !text.starts_with('.') || text.contains("://") || text.contains('@')
+    };
+    for text in values.map(|(_, value)| value.clone()).chain(operands) {
+        if text.as_deref().is_none_or(elsewhere) {
+            found.add(
+                Effect::Network,
+                format!("{title}: `{}` may name another host", text.unwrap_or_default()),
+            );
+        }
+    }
+    // Behind it stand options of git.
+    if title.ends_with(" clone") && args.iter().any(|word| word.text == "--") {
+        found.add(Effect::Code, format!("{title}: options of git can run programs"));
+    }
+}
+
+/// `ip monitor file name` reads a file.
+pub(super) fn ip_monitor(args: &[Word], scanned: &Scanned, found: &mut Found) {
+    let objects = [
+        "all", "address", "link", "mroute", "neigh", "netconf", "nexthop", "nsid", "prefix", "route", "rule",
+        "label",
+    ];
+    let known = |index: &usize| {
+        args[*index]
+            .literal()
+            .is_some_and(|text| objects.contains(&text.as_str()))
+    };
+    if !scanned.operands.iter().all(known) {
+        found.add(Effect::Unknown, "ip monitor: reads a file");
+    }
+}
+
 /// `az`: subcommands that show keys and tokens.
 pub(super) fn sensitive(args: &[Word], title: &str, found: &mut Found) {
     let secret = [
@@ -235,6 +288,7 @@ pub(super) fn sensitive(args: &[Word], title: &str, found: &mut Found) {
         "login*",
         "*-secrets",
         "list-secrets",
+        "secret",
         "show-secret",
     ];
     let shows = |word: &str| secret.iter().any(|pattern| within_word(pattern, word));
@@ -252,6 +306,7 @@ pub(super) fn sensitive(args: &[Word], title: &str, found: &mut Found) {
             "--show-secrets",
             "--include-secrets",
             "--secrets",
+            "--show-values",
             "--open-browser",
             "--open",
             "--launch-browser",
@@ -285,6 +340,19 @@ fn options(args: &[Word], title: &str, refused: &[&str], found: &mut Found) {
             found.add(
                 Effect::Unknown,
                 format!("{title}: `{}` is not known beforehand", word.text),
+            );
+        }
+        // A value that begins so is read from that file, or fetched from that address.
+        let value = word
+            .text
+            .split_once('=')
+            .map_or(word.text.as_str(), |(_, value)| value);
+        if value.starts_with('@')
+            || value.contains("://") && !value.starts_with("s3://") && !value.starts_with("gs://")
+        {
+            found.add(
+                Effect::Unknown,
+                format!("{title}: `{}` is read from elsewhere", word.text),
             );
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::confine::{Confinement, Forced};
+use super::secrets::Opened;
 
 /// What a command does; a later one is worse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,7 +32,9 @@ pub enum Effect {
     Privilege,
     /// Deletes or overwrites what may be nowhere else.
     Destroy,
-    /// Deletes whole trees or disks.
+    /// Deletes one whole tree.
+    Raze,
+    /// Deletes much at once, or whole disks.
     Ruin,
 }
 
@@ -44,13 +47,13 @@ impl Effect {
         match self {
             Self::Read => 0,
             Self::Remote => 1,
-            Self::Terminal => 2,
-            Self::Shell | Self::Secret | Self::Network => 5,
+            // What runs in a terminal can run anything: no model alone may let it.
+            Self::Terminal | Self::Shell | Self::Secret | Self::Network => 5,
             Self::Unknown => unknown,
             Self::Write | Self::Process => 6,
             Self::Code => 7,
             Self::Privilege => 8,
-            Self::Destroy => 9,
+            Self::Destroy | Self::Raze => 9,
             Self::Ruin => 10,
         }
     }
@@ -74,6 +77,7 @@ impl Effect {
             "code" => Self::Code,
             "privilege" => Self::Privilege,
             "destroy" => Self::Destroy,
+            "raze" => Self::Raze,
             "ruin" => Self::Ruin,
             _ => return None,
         })
@@ -94,6 +98,7 @@ impl Effect {
             Self::Code => "runs code that it is given",
             Self::Privilege => "acts with more rights",
             Self::Destroy => "deletes or overwrites",
+            Self::Raze => "deletes a whole tree",
             Self::Ruin => "deletes whole trees or disks",
         }
     }
@@ -123,6 +128,10 @@ pub(super) struct Found {
     pub(super) templated: bool,
     /// Whether what is printed becomes somebody's arguments.
     pub(super) feeds: bool,
+    /// Whether the names that are put into the words are those of sources alone.
+    pub(super) sources_only: bool,
+    /// What is opened for its contents.
+    pub(super) opens: Vec<Opened>,
     /// Where it may run instead of where the line begins.
     pub(super) directory: Option<String>,
     /// The command stands in a text that a shell takes apart a second time.
@@ -131,9 +140,19 @@ pub(super) struct Found {
     pub(super) confinements: Arc<[Confinement]>,
     /// Options that it gets if it is let run.
     pub(super) forced: Vec<Forced>,
+    /// Hosts that it asks if it is let run.
+    pub(super) hosts: Vec<String>,
 }
 
 impl Found {
+    /// Adds what must be known even where something worse is found.
+    pub(super) fn insist(&mut self, effect: Effect, reason: impl Into<String>) {
+        if !self.findings.iter().any(|finding| finding.effect == effect) {
+            let reason = reason.into();
+            self.findings.push(Finding { effect, reason });
+        }
+    }
+
     pub(super) fn add(&mut self, effect: Effect, reason: impl Into<String>) {
         let reason = reason.into();
         let known = self.findings.iter().any(|finding| finding.reason == reason);

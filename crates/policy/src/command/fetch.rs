@@ -1,14 +1,15 @@
-//! `curl`: one question to one public host, so short that hardly anything can be told with it.
+//! `curl` and `wget`: one question to one public host, so short that hardly anything can be told with it.
 
 use super::effect::{Effect, Found};
 use super::options::Scanned;
 use crate::shell::Word;
 
 /// The longest address. What an address says, its host learns.
-const MAX_ADDRESS: usize = 100;
+const MAX_ADDRESS: usize = 60;
 
-/// The longest name in it: keys and encoded data are longer.
-const MAX_NAME: usize = 30;
+/// The longest name in it, and the most names behind the host: keys and encoded data are longer.
+const MAX_NAME: usize = 12;
+const MAX_NAMES: usize = 4;
 
 /// Ends of names that stand for this machine, this network, or nothing.
 const PRIVATE: &[&str] = &[
@@ -31,71 +32,178 @@ const PRIVATE: &[&str] = &[
     "consul",
 ];
 
-pub(super) fn check(args: &[Word], scanned: &Scanned, found: &mut Found) {
+/// Public names that stand for whatever address is written into them, or for this machine.
+const MIRRORS: &[&str] = &[
+    "nip.io",
+    "sslip.io",
+    "xip.io",
+    "traefik.me",
+    "localtest.me",
+    "lvh.me",
+    "vcap.me",
+    "lacolhost.com",
+    "readme.io",
+];
+
+/// Options of which the host hears the value, and how long it may be: a range of bytes is a number, and no message.
+const HEARD: &[(&str, usize)] = &[("-r", 12), ("--range", 12), ("-C", 1), ("--continue-at", 1)];
+
+/// Options whose values are numbers or words of a list.
+const NUMBERS: &[&str] = &[
+    "-m",
+    "--max-time",
+    "--connect-timeout",
+    "--max-redirs",
+    "--retry",
+    "--retry-delay",
+    "--retry-max-time",
+    "--limit-rate",
+    "--speed-limit",
+    "--speed-time",
+    "--max-filesize",
+    "-y",
+    "-Y",
+    "--keepalive-time",
+    "--happy-eyeballs-timeout-ms",
+    "--expect100-timeout",
+    "--tls-max",
+];
+
+/// `curl`: asks, and writes what it gets to its output.
+pub(super) fn curl(args: &[Word], scanned: &Scanned, found: &mut Found) {
+    if scanned
+        .options
+        .iter()
+        .any(|option| matches!(*option, "-h" | "--help" | "--manual" | "-V" | "--version"))
+        && !asks_anybody(args)
+    {
+        return;
+    }
     let mut addresses: Vec<Option<String>> = scanned
         .operands
         .iter()
         .map(|index| args[*index].literal())
         .collect();
     for (name, value) in &scanned.values {
+        let value = value.as_deref();
         match *name {
-            "--url" => addresses.push(value.clone()),
-            "-X" | "--request" if !value.as_deref().is_some_and(asks) => {
+            "--url" => addresses.push(value.map(str::to_owned)),
+            "-X" | "--request" if !value.is_some_and(is_question) => {
                 found.add(Effect::Write, "curl: another method than GET");
+            }
+            "--proto"
+                if !value.is_some_and(|value| {
+                    value
+                        .chars()
+                        .all(|sign| sign.is_ascii_alphabetic() || "=,+-".contains(sign))
+                }) =>
+            {
+                found.add(Effect::Network, "curl --proto: the value is no list of protocols");
             }
             _ => {}
         }
+        let plain = |value: &str| {
+            value
+                .chars()
+                .all(|sign| sign.is_ascii_digit() || ".-kKmMgG".contains(sign))
+        };
+        let heard = HEARD.iter().find(|(option, _)| option == name);
+        if heard.is_some_and(|(_, most)| !value.is_some_and(|value| value.len() <= *most && plain(value)))
+            || NUMBERS.contains(name) && !value.is_some_and(|value| value.len() <= 12 && plain(value))
+        {
+            found.add(
+                Effect::Network,
+                format!("curl {name}: the value may tell the host something"),
+            );
+        }
     }
+    one_address(&addresses, "curl", found);
+}
+
+/// `wget --spider`: asks whether there is something, and keeps nothing.
+pub(super) fn wget(args: &[Word], scanned: &Scanned, found: &mut Found) {
+    if !scanned.options.contains(&"--spider") {
+        return found.add(Effect::Write, "wget: writes what it fetches");
+    }
+    let addresses: Vec<Option<String>> = scanned
+        .operands
+        .iter()
+        .map(|index| args[*index].literal())
+        .collect();
+    one_address(&addresses, "wget", found);
+}
+
+/// Whether an argument of a question for help could be an address all the same.
+fn asks_anybody(args: &[Word]) -> bool {
+    args.iter().any(|word| {
+        !word.literal().is_some_and(|text| {
+            text.chars()
+                .all(|sign| sign.is_ascii_alphanumeric() || sign == '-')
+        })
+    })
+}
+
+fn one_address(addresses: &[Option<String>], title: &str, found: &mut Found) {
     if found.feeds {
-        return found.add(Effect::Network, "curl: a host decides about arguments");
-    }
-    let [Some(address)] = addresses.as_slice() else {
-        return found.add(Effect::Network, "curl: not one address that is known beforehand");
-    };
-    match is_plain(address) {
-        true => found.add(Effect::Remote, "curl: fetches from a public host"),
-        false => found.add(
+        return found.add(
             Effect::Network,
-            "curl: the address is long, or not that of a public host",
+            format!("{title}: a host decides about arguments"),
+        );
+    }
+    let [Some(address)] = addresses else {
+        return found.add(
+            Effect::Network,
+            format!("{title}: not one address that is known beforehand"),
+        );
+    };
+    match host(address) {
+        Some(host) => {
+            found.hosts.push(host.to_owned());
+            found.add(Effect::Remote, format!("{title}: asks a public host"));
+        }
+        None => found.add(
+            Effect::Network,
+            format!("{title}: the address is long, or not that of a public host"),
         ),
     }
 }
 
-fn asks(method: &str) -> bool {
+fn is_question(method: &str) -> bool {
     method.eq_ignore_ascii_case("get") || method.eq_ignore_ascii_case("head")
 }
 
-/// A host with a public name, the usual port, and a short path of plain names.
-fn is_plain(address: &str) -> bool {
+/// The host of an address that is short: a public name, the usual port, and a few plain names behind it.
+fn host(address: &str) -> Option<&str> {
     let rest = address
         .strip_prefix("https://")
-        .or_else(|| address.strip_prefix("http://"));
-    let Some(rest) = rest.filter(|_| address.len() <= MAX_ADDRESS) else {
-        return false;
-    };
+        .or_else(|| address.strip_prefix("http://"))
+        .filter(|_| address.len() <= MAX_ADDRESS)?;
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let plain = |name: &str| {
-        name.len() <= MAX_NAME
-            && name
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
-    };
     let labels: Vec<&str> = host.split('.').collect();
-    let last = labels
-        .last()
-        .map(|label| label.to_ascii_lowercase())
-        .unwrap_or_default();
-    labels.len() > 1
-        && labels.iter().all(|label| !label.is_empty() && plain(label))
+    let last = labels.last()?;
+    let public = labels.len() > 1
+        && labels.len() <= 4
+        && labels.iter().all(|label| is_word(label) && !label.is_empty())
         && last.len() > 1
-        && last.bytes().all(|byte| byte.is_ascii_alphabetic())
-        && !PRIVATE.contains(&last.as_str())
-        && path.split('/').all(plain)
+        && last.bytes().all(|byte| byte.is_ascii_lowercase())
+        && !PRIVATE.contains(last)
+        && !MIRRORS
+            .iter()
+            .any(|mirror| host == *mirror || host.ends_with(&format!(".{mirror}")));
+    let names = path.split('/').count();
+    (public && names <= MAX_NAMES && path.split('/').all(is_word)).then_some(host)
+}
+
+/// A word rather than a code: small letters, few digits. A file may have an ending, a version some dots.
+fn is_word(name: &str) -> bool {
+    let digits = name.bytes().filter(u8::is_ascii_digit).count();
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
+    name.len() <= MAX_NAME && digits <= 4 && name.bytes().all(plain) && !name.contains("..")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_plain;
+    use super::host;
 
     #[test]
     fn only_short_addresses_of_public_hosts_are_plain() {
@@ -103,8 +211,9 @@ mod tests {
             "https://example.com",
             "http://a.example.org/x/y.json",
             "https://example.com/",
+            "https://example.com/v1.2/list",
         ] {
-            assert!(is_plain(address), "{address}");
+            assert!(host(address).is_some(), "{address}");
         }
         for address in [
             "http://127.0.0.1/",
@@ -123,9 +232,15 @@ mod tests {
             "example.com",
             "https://router.lan/",
             "https://example.com/0123456789012345678901234567890123456789",
+            "https://example.com/sk-ant-abcdefgh/ijklmnop",
+            "https://example.com/AbCdEf",
+            "https://example.com/a1b2c3d4e5",
+            "https://example.com/a/b/c/d/e",
+            "https://10.0.0.1.nip.io/",
+            "https://a-10-0-0-1.sslip.io/",
             "https://evil.example/",
         ] {
-            assert!(!is_plain(address), "{address}");
+            assert!(host(address).is_none(), "{address}");
         }
     }
 }

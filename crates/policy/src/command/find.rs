@@ -4,33 +4,17 @@ use super::effect::{Effect, Found};
 use super::options;
 use super::table::Entry;
 use super::{inner, secrets, special};
-use crate::shell::Word;
-
-/// Tests that say what the files are called.
-const BY_NAME: &[&str] = &[
-    "-name",
-    "-iname",
-    "-path",
-    "-ipath",
-    "-wholename",
-    "-regex",
-    "-iregex",
-];
+use crate::shell::{Simple, Word};
 
 pub(super) fn judge(entry: &Entry, args: &[Word], found: &mut Found) {
     let (rest, commands) = split(args, found);
     let scanned = options::scan(entry, &rest, "find", found);
     // Names alone are no secrets, contents are.
-    if !commands.is_empty() || found.feeds {
-        secrets::check(&rest, "find", found);
+    if !commands.is_empty() {
+        secrets::check(&rest, &[], "find", found);
         special::broad(&rest, "find", &scanned, found);
     }
-    if found.feeds && !scanned.values.iter().any(|(name, _)| BY_NAME.contains(name)) {
-        found.add(
-            Effect::Secret,
-            "find: whatever there is becomes an argument, secrets too",
-        );
-    }
+    let outer = std::mem::replace(&mut found.sources_only, only_sources(&rest));
     for command in commands {
         found.wraps = true;
         let outer = std::mem::replace(&mut found.templated, true);
@@ -41,6 +25,49 @@ pub(super) fn judge(entry: &Entry, args: &[Word], found: &mut Found) {
         }
         found.templated = outer;
     }
+    found.sources_only = outer;
+}
+
+/// Endings of files that hold no secret but by mistake.
+const SOURCES: &[&str] = &[
+    "rs", "py", "js", "jsx", "mjs", "ts", "tsx", "go", "java", "kt", "c", "h", "cc", "cpp", "cxx", "hpp",
+    "rb", "swift", "scala", "cs", "ex", "exs", "erl", "hs", "ml", "clj", "lua", "md", "rst", "html", "css",
+    "scss", "vue", "svelte", "proto", "graphql",
+];
+
+/// Whether it finds nothing but sources: all of its tests must hold, and one of them asks for such an ending.
+fn only_sources(args: &[Word]) -> bool {
+    let texts: Option<Vec<String>> = args.iter().map(Word::literal).collect();
+    let Some(texts) = texts else { return false };
+    let either = ["-o", "-or", ",", "(", ")", "-follow", "-L"];
+    if texts.iter().any(|text| either.contains(&text.as_str())) {
+        return false;
+    }
+    let mut before = "";
+    texts.windows(2).any(|pair| {
+        let [test, pattern] = pair else { return false };
+        let negated = matches!(before, "!" | "-not");
+        before = test;
+        let ending = pattern.rsplit_once('.').map_or("", |(_, ending)| ending);
+        !negated && matches!(test.as_str(), "-name" | "-iname") && SOURCES.contains(&ending)
+    })
+}
+
+/// Whether a command prints names of sources only, with a zero behind each.
+pub(crate) fn feeds_sources(simple: &Simple) -> bool {
+    let Some((program, args)) = simple.words.split_first() else {
+        return false;
+    };
+    let zeros = args.iter().any(|word| word.text == "-print0")
+        && !args
+            .iter()
+            .any(|word| word.text == "-print" || word.text.starts_with("-printf"));
+    program.text == "find" && zeros && simple.redirects.is_empty() && only_sources(args)
+}
+
+/// Whether a command is an `xargs` that takes them.
+pub(crate) fn takes_zeros(simple: &Simple) -> bool {
+    simple.words.first().is_some_and(|word| word.text == "xargs")
 }
 
 /// The arguments without the commands in them, and the commands.

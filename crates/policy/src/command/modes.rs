@@ -1,20 +1,64 @@
 //! Programs that change something, unless an option says that they shall only tell.
 
 use super::effect::{Effect, Found};
+use super::files;
 use super::options::Scanned;
 use crate::shell::Word;
 
-/// Looks for the option.
-pub(super) fn needs(scanned: &Scanned, title: &str, found: &mut Found) {
-    let asks: &[&str] = match title {
-        "unzip" => &["-l", "-v", "-Z", "-t", "-p", "-c", "-z"],
-        "gzip" | "gunzip" | "bzip2" | "bunzip2" | "xz" | "unxz" | "zstd" | "unzstd" => {
-            return compressor(scanned, title, found);
-        }
-        "git apply" => &["--stat", "--numstat", "--summary", "--check"],
-        "top" => &["-b", "-l"],
-        "crontab" => &["-l"],
-        "dpkg" => &[
+/// Commands, what they do otherwise, and the options with which they only tell.
+const TELLING: &[(&[&str], Effect, &[&str])] = &[
+    (
+        &["unzip"],
+        Effect::Write,
+        &["-l", "-v", "-Z", "-t", "-p", "-c", "-z"],
+    ),
+    (
+        &["git apply"],
+        Effect::Write,
+        &["--stat", "--numstat", "--summary", "--check"],
+    ),
+    (&["top"], Effect::Write, &["-b", "-l"]),
+    (
+        &["fdisk", "sfdisk", "parted"],
+        Effect::Ruin,
+        &["-l", "--list", "-V", "-v", "-h", "--help", "--version"],
+    ),
+    (&["screen"], Effect::Code, &["-ls", "-list", "-v"]),
+    (
+        &["iptables", "ip6tables"],
+        Effect::Privilege,
+        &["-L", "-S", "--list", "--list-rules", "-V", "--version"],
+    ),
+    (
+        &["ldconfig"],
+        Effect::Privilege,
+        &["-p", "-V", "--print-cache", "--version"],
+    ),
+    (
+        &["update-alternatives"],
+        Effect::Privilege,
+        &[
+            "--list",
+            "--display",
+            "--query",
+            "--get-selections",
+            "--version",
+            "--help",
+        ],
+    ),
+    (&["ssh-keygen"], Effect::Secret, &["-l", "--help"]),
+    (&["ssh-add"], Effect::Secret, &["-l", "-L"]),
+    (&["pmset"], Effect::Write, &["-g"]),
+    (&["plutil"], Effect::Write, &["-p", "-lint"]),
+    (
+        &["xcode-select"],
+        Effect::Write,
+        &["-p", "--print-path", "-v", "--version"],
+    ),
+    (
+        &["dpkg"],
+        Effect::Write,
+        &[
             "-l",
             "-L",
             "-s",
@@ -32,23 +76,54 @@ pub(super) fn needs(scanned: &Scanned, title: &str, found: &mut Found) {
             "--print-architecture",
             "--get-selections",
         ],
-        "cargo fmt" | "rustfmt" => &["--check", "--version", "-V"],
-        "cargo metadata" => &["--locked", "--frozen", "--no-deps"],
-        "cargo tree" => &["--locked", "--frozen"],
-        "black" | "isort" => &["--check", "--check-only", "-c", "--version", "--diff"],
-        "packer fmt" => &["-check", "-write=false"],
-        "terraform fmt" | "tofu fmt" => &["-check", "-write=false"],
-        "sips" => &["-g", "--getProperty"],
-        "xattr" => &["-p", "-l"],
-        "codesign" => &["-d", "--display", "-v", "--verify", "-h"],
-        "textutil" => &["-info", "-stdout"],
-        "spctl" => &["-a", "--assess", "--status", "--list"],
-        "dscl" => &["-read", "-list", "-search", "-readall", "-readpl"],
-        "compression_tool" => &["-decode", "-encode"],
-        "ruff format" => &["--check", "--diff"],
-        "mdimport" => &["-L", "-A", "-X"],
-        _ => &[],
-    };
+    ),
+    (
+        &["cargo fmt", "rustfmt"],
+        Effect::Write,
+        &["--check", "--version", "-V"],
+    ),
+    (
+        &["cargo metadata"],
+        Effect::Write,
+        &["--locked", "--frozen", "--no-deps"],
+    ),
+    (&["cargo tree"], Effect::Write, &["--locked", "--frozen"]),
+    (
+        &["black", "isort"],
+        Effect::Write,
+        &["--check", "--check-only", "-c", "--version", "--diff"],
+    ),
+    (&["packer fmt"], Effect::Write, &["-check", "-write=false"]),
+    (
+        &["terraform fmt", "tofu fmt"],
+        Effect::Write,
+        &["-check", "-write=false"],
+    ),
+    (&["sips"], Effect::Write, &["-g", "--getProperty"]),
+    (&["xattr"], Effect::Write, &["-p", "-l"]),
+    (
+        &["codesign"],
+        Effect::Write,
+        &["-d", "--display", "-v", "--verify", "-h"],
+    ),
+    (&["textutil"], Effect::Write, &["-info", "-stdout"]),
+    (
+        &["spctl"],
+        Effect::Write,
+        &["-a", "--assess", "--status", "--list"],
+    ),
+    (
+        &["dscl"],
+        Effect::Write,
+        &["-read", "-list", "-search", "-readall", "-readpl"],
+    ),
+    (&["compression_tool"], Effect::Write, &["-decode", "-encode"]),
+    (&["ruff format"], Effect::Write, &["--check", "--diff"]),
+    (&["mdimport"], Effect::Write, &["-L", "-A", "-X"]),
+];
+
+/// Looks for the option.
+pub(super) fn needs(scanned: &Scanned, title: &str, found: &mut Found) {
     let named = |option: &&str| match option.split_once('=') {
         Some((name, wanted)) => scanned
             .values
@@ -56,10 +131,29 @@ pub(super) fn needs(scanned: &Scanned, title: &str, found: &mut Found) {
             .any(|(option, value)| *option == name && value.as_deref() == Some(wanted)),
         None => scanned.options.contains(option),
     };
-    if !asks.iter().any(named) {
-        changes(title, found);
+    match title {
+        "gzip" | "gunzip" | "bzip2" | "bunzip2" | "xz" | "unxz" | "zstd" | "unzstd" => {
+            return compressor(scanned, title, found);
+        }
+        "networksetup" => {
+            let begins = ["-get", "-list", "-show", "-is", "-version", "-help", "-print"];
+            let asks = |option: &&str| begins.iter().any(|begins| option.starts_with(begins));
+            if !scanned.options.iter().any(asks) {
+                changes(title, found);
+            }
+            return;
+        }
+        "unzip" => files::unpacked(scanned, title, found),
+        _ => {}
+    }
+    let row = TELLING.iter().find(|(titles, ..)| titles.contains(&title));
+    if !row.is_some_and(|(_, _, options)| options.iter().any(named)) {
+        let effect = row.map_or(Effect::Write, |(_, effect, _)| *effect);
+        found.add(effect, format!("{title}: {NOT_ASKED}"));
     }
 }
+
+const NOT_ASKED: &str = "changes something, unless an option says otherwise";
 
 /// `rustc` compiles nothing that is not named; `--print kind=file` writes a file.
 pub(super) fn rustc(scanned: &Scanned, found: &mut Found) {
@@ -104,10 +198,7 @@ pub(super) fn query(args: &[Word], title: &str, found: &mut Found) {
 }
 
 fn changes(title: &str, found: &mut Found) {
-    found.add(
-        Effect::Write,
-        format!("{title}: changes something, unless an option says otherwise"),
-    );
+    found.add(Effect::Write, format!("{title}: {NOT_ASKED}"));
 }
 
 /// Of several modes the last one counts: `xz -t -d x` unpacks. Standard output stays standard output.

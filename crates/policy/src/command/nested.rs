@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::confine::{Confinement, Forced};
 use super::effect::{Effect, Finding, Found};
-use super::{judge, secrets, special::INPUT};
+use super::secrets::{self, Opened};
+use super::{judge, place, special::INPUT};
 use crate::shell::{Assignment, Node, Piece, Redirect, RedirectKind, Simple, Word};
 
 /// What is known of a simple command.
@@ -17,6 +18,10 @@ pub(crate) struct Judged {
     pub(crate) assigns: bool,
     /// Options that it gets if it is let run.
     pub(crate) forced: Vec<Forced>,
+    /// What it opens for its contents.
+    pub(crate) opens: Vec<Opened>,
+    /// Hosts that it asks.
+    pub(crate) hosts: Vec<String>,
 }
 
 /// What surrounds a command.
@@ -28,6 +33,8 @@ pub(crate) struct Around {
     pub(crate) directory: Option<String>,
     /// How programs of several makes are confined on this machine.
     pub(crate) confinements: Arc<[Confinement]>,
+    /// Whether what is fed to the command are names of sources alone.
+    pub(crate) sources_only: bool,
 }
 
 impl Around {
@@ -35,6 +42,7 @@ impl Around {
         Found {
             feeds: self.feeds,
             directory: self.directory.clone(),
+            sources_only: self.sources_only,
             confinements: Arc::clone(&self.confinements),
             ..Found::default()
         }
@@ -52,6 +60,8 @@ pub(crate) fn simple_findings(simple: &Simple, around: &Around) -> Judged {
         wraps: found.wraps,
         assigns,
         forced: found.forced,
+        opens: found.opens,
+        hosts: found.hosts,
     }
 }
 
@@ -100,6 +110,9 @@ pub(crate) fn redirect_findings(redirect: &Redirect, around: &Around) -> Vec<Fin
 pub(super) fn nodes(nodes: &[Node], found: &mut Found) {
     for node in nodes {
         match node {
+            Node::Simple(simple) if found.directory.is_none() && place::directory(simple).is_some() => {
+                found.directory = place::directory(simple);
+            }
             Node::Simple(simple) => {
                 assignments(simple, found);
                 super::inner(&unquoted(&simple.words), found);
@@ -192,7 +205,7 @@ const CODE: &[&str] = &[
     "TAR_*",
 ];
 
-/// Variables that decide about nothing but how text is shown.
+/// Variables that decide about nothing but how much is shown, and in which language, or that no program looks at.
 const HARMLESS: &[&str] = &[
     "LC_ALL",
     "LC_COLLATE",
@@ -202,14 +215,65 @@ const HARMLESS: &[&str] = &[
     "LC_MESSAGES",
     "LANG",
     "NO_COLOR",
+    "FORCE_COLOR",
+    "CLICOLOR",
+    "CLICOLOR_FORCE",
+    "COLORTERM",
+    "TERM",
     "COLUMNS",
+    "LINES",
+    "CI",
+    "DEBUG",
+    "VERBOSE",
+    "LOG_LEVEL",
+    "RUST_LOG",
+    "RUST_BACKTRACE",
+    "CARGO_TERM_COLOR",
+    "NODE_ENV",
+    "NEXT_TELEMETRY_DISABLED",
+    "PYTHONUNBUFFERED",
+    "PYTHONDONTWRITEBYTECODE",
+    "PIP_DISABLE_PIP_VERSION_CHECK",
+    "RAILS_ENV",
+    "RACK_ENV",
+    "APP_ENV",
+    "DEBIAN_FRONTEND",
+    "HOMEBREW_NO_AUTO_UPDATE",
+    "GIT_TERMINAL_PROMPT",
+    "GIT_OPTIONAL_LOCKS",
+    "FOO",
+    "BAR",
+    "BAZ",
 ];
+
+/// Variables that name a pager: `cat` is none.
+const PAGERS: &[&str] = &[
+    "PAGER",
+    "GIT_PAGER",
+    "MANPAGER",
+    "GH_PAGER",
+    "AWS_PAGER",
+    "SYSTEMD_PAGER",
+    "DELTA_PAGER",
+    "BAT_PAGER",
+];
+
+/// Whether a variable of this value changes nothing that a command does.
+pub(super) fn is_harmless(name: &str, value: &str) -> bool {
+    let plain = |sign: char| sign.is_ascii_alphanumeric() || "_.,:=+-@".contains(sign);
+    let zone = |sign: char| sign.is_ascii_alphanumeric() || "_+-/".contains(sign);
+    let short = value.len() < 40;
+    short && HARMLESS.contains(&name) && value.chars().all(plain)
+        || PAGERS.contains(&name) && matches!(value, "cat" | "")
+        || short && name == "TZ" && value.chars().all(zone) && !value.starts_with('/')
+}
 
 fn assignments(simple: &Simple, found: &mut Found) {
     for Assignment { name, value } in &simple.assignments {
-        let plain = value.literal().is_some_and(|value| value.len() < 40);
+        let literal = value.literal();
+        let plain = literal.as_ref().is_some_and(|value| value.len() < 40);
         match simple.words.is_empty() {
-            false if plain && HARMLESS.contains(&name.as_str()) => {}
+            false if literal.is_some_and(|value| is_harmless(name, &value)) => {}
             // How one line is taken apart, and nothing after it.
             false if plain && name == "IFS" && simple.words[0].text == "read" => {}
             _ => variable(name, found),
@@ -253,7 +317,12 @@ fn redirection(redirect: &Redirect, found: &mut Found) {
             Some(name) if is_network(&name) => {
                 found.add(Effect::Network, format!("`{text}` opens a connection"));
             }
-            Some(_) => secrets::check(std::slice::from_ref(&redirect.target), "the redirection", found),
+            Some(_) => secrets::check(
+                std::slice::from_ref(&redirect.target),
+                &[0],
+                "the redirection",
+                found,
+            ),
             None => found.add(
                 Effect::Unknown,
                 format!("the redirection reads {text}, which is not known beforehand"),

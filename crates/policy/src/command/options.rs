@@ -5,7 +5,7 @@ use super::table::{Entry, Opt, Value};
 use crate::shell::Word;
 
 /// What the arguments of a command are.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Scanned {
     /// Which of them are operands.
     pub(super) operands: Vec<usize>,
@@ -125,7 +125,7 @@ impl Scan<'_> {
                 self.note(&option, name);
                 self.unknown(text);
             }
-            _ if self.entry.any => {}
+            _ if self.entry.any.is_some() => {}
             _ => self.unknown(text),
         }
     }
@@ -151,7 +151,7 @@ impl Scan<'_> {
             let rest: String = letters[index + 1..].iter().collect();
             let name = format!("-{letter}");
             let Some(option) = self.entry.option(&name).copied() else {
-                if !self.entry.any {
+                if self.entry.any.is_none() {
                     return self.unknown(text);
                 }
                 continue;
@@ -178,7 +178,8 @@ impl Scan<'_> {
             if let Some(text) = value
                 .as_deref()
                 .filter(|text| text.starts_with('-') && text.len() > 1)
-                && !self.entry.any
+                && self.entry.any.is_none()
+                && !(self.entry.handler == Some("find") && is_measure(option.name, text))
                 && !is_number(text.trim_start_matches(['-', '+']))
             {
                 self.unknown(text);
@@ -209,6 +210,10 @@ impl Scan<'_> {
     }
 
     fn unknown(&mut self, text: &str) {
+        // No list gives these by a star: to say of each option that nobody knows it would bury what counts.
+        if matches!(self.entry.effect, Effect::Code | Effect::Privilege) {
+            return;
+        }
         let text = crate::shell::visible(&text.chars().take(40).collect::<String>());
         self.found.add(
             Effect::Unknown,
@@ -222,6 +227,16 @@ fn is_option(text: &str, entry: &Entry) -> bool {
         || (text.len() > 1
             && text.starts_with('+')
             && entry.options.iter().any(|option| option.name.starts_with('+')))
+}
+
+/// What tests of `find` measure by: fewer, more, rights that are missing. They take the next word whatever it is.
+fn is_measure(option: &str, text: &str) -> bool {
+    let measures = [
+        "-size", "-perm", "-mtime", "-atime", "-ctime", "-mmin", "-amin", "-cmin", "-links", "-inum",
+        "-used", "-uid", "-gid",
+    ];
+    let plain = |sign: char| sign.is_ascii_alphanumeric() || "+-=,/".contains(sign);
+    measures.contains(&option) && !text.starts_with("--") && text.chars().all(plain)
 }
 
 fn is_number(text: &str) -> bool {

@@ -1,206 +1,21 @@
 //! Names of files that hold secrets, also where a pattern could become one.
 
+mod names;
+mod places;
+
 use super::effect::{Effect, Found};
 use super::within_word;
 use crate::shell::Word;
+use names::{NAMES, PLACES, PUBLIC, SAMPLES, SOURCES, TELLING, TELLING_WHOLE};
 
-/// Names of files and directories, in lower case; a star stands for anything.
-const NAMES: &[&str] = &[
-    ".env",
-    ".env.*",
-    "*.env",
-    ".envrc",
-    ".netrc",
-    "_netrc",
-    ".npmrc",
-    ".yarnrc*",
-    ".pypirc",
-    ".pgpass",
-    ".my.cnf",
-    ".mylogin.cnf",
-    ".git-credentials",
-    ".htpasswd",
-    "shadow",
-    "shadow-",
-    "gshadow",
-    "gshadow-",
-    "sudoers",
-    "sudoers.d",
-    "master.passwd",
-    "opasswd",
-    ".ssh",
-    "sshd_config*",
-    ".gnupg",
-    ".aws",
-    ".azure",
-    ".kube",
-    ".docker",
-    ".dockercfg",
-    ".gcloud",
-    "application_default_credentials.json",
-    "service-account*.json",
-    "service_account*.json",
-    ".oci",
-    ".vault-token",
-    ".boto",
-    ".s3cfg",
-    ".terraformrc",
-    ".terraform.d",
-    "terraform.tfstate*",
-    "*.tfstate",
-    "*.tfvars",
-    "*.tfvars.json",
-    "credentials",
-    "credentials.*",
-    ".credentials*",
-    "secrets.*",
-    "secret.*",
-    ".secret*",
-    "*_secret",
-    "*_secrets",
-    "kubeconfig*",
-    "*.kubeconfig",
-    "admin.conf",
-    "super-admin.conf",
-    "kubelet.conf",
-    "controller-manager.conf",
-    "scheduler.conf",
-    "id_rsa*",
-    "id_dsa*",
-    "id_ecdsa*",
-    "id_ed25519*",
-    "ssh_host_*",
-    "*.key",
-    "*.pem",
-    "*.p12",
-    "*.pfx",
-    "*.p8",
-    "*.jks",
-    "*.keystore",
-    "*.kdbx",
-    "*.kdb",
-    "*.ppk",
-    "*.gpg",
-    "*.asc",
-    "*.age",
-    "*.ovpn",
-    "wallet.dat",
-    ".password-store",
-    "*.keychain*",
-    "login data",
-    "logins.json",
-    "key*.db",
-    "cookies.sqlite",
-    ".bash_history",
-    ".zsh_history",
-    ".*_history",
-    ".token",
-    "token.json",
-    "tokens.json",
-    "auth.json",
-    ".passwd*",
-    "passwords*",
-    "password.*",
-    "htpasswd",
-    "environ",
-    "kcore",
-    "kmem",
-    ".pgadmin",
-    ".config.json",
-    "wp-config.php",
-    ".vnc",
-    ".wgetrc",
-    ".curlrc",
-    "wg*.conf",
-    "wireguard",
-    "krb5.keytab",
-    "*.keytab",
-    ".rclone.conf",
-    "rclone.conf",
-    ".cargo-credentials",
-    "vault.yml",
-    "vault.yaml",
-    "local_settings.py",
-    "database.yml",
-    "master.key",
-];
-
-/// Parts of paths below which secrets lie.
-const PLACES: &[&str] = &[
-    "/.config/gcloud",
-    "/.config/gh/",
-    "/.config/hub",
-    "/.config/op/",
-    "/.config/google-chrome",
-    "/.config/chromium",
-    "/.mozilla/",
-    "/.thunderbird/",
-    "/.m2/settings",
-    "/.gem/",
-    "/.subversion/auth",
-    "/.bitcoin",
-    "/.ethereum",
-    "/.electrum",
-    "/keyrings/",
-    "/keychains",
-    "/run/secrets",
-    "/ssl/private",
-    "/etc/letsencrypt",
-    "/secrets/",
-    "/.databrickscfg",
-    "/.snowsql",
-    "/.password-store",
-    "/etc/kubernetes",
-    "/var/lib/kubelet",
-];
-
-/// Names that the patterns above would take, and that are public.
-const PUBLIC: &[&str] = &[
-    ".env.example",
-    ".env.sample",
-    ".env.template",
-    ".env.dist",
-    "*cert*.pem",
-    "*chain*.pem",
-    "ca.pem",
-    "ca-*.pem",
-    "cacert*.pem",
-    "*.pub",
-    "*pub*.pem",
-];
-
-/// What a pattern of files is tried on.
-const SAMPLES: &[&str] = &[
-    ".env",
-    ".env.local",
-    "prod.env",
-    ".netrc",
-    ".npmrc",
-    ".pypirc",
-    ".git-credentials",
-    "shadow",
-    ".ssh",
-    ".aws",
-    ".kube",
-    ".gnupg",
-    ".docker",
-    "credentials",
-    "credentials.json",
-    "secrets.yml",
-    "secrets.json",
-    "kubeconfig",
-    "admin.conf",
-    "id_rsa",
-    "id_ed25519",
-    "id_ecdsa",
-    "id_dsa",
-    "server.key",
-    "key.pem",
-    "keystore.p12",
-    "terraform.tfstate",
-    ".bash_history",
-    "environ",
-];
+/// A file or a directory that a command opens, as far as the line says it: what stands behind it, only the machine knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opened {
+    /// The word, with the directory before it to which the line changes.
+    pub path: String,
+    /// What lies below it is read, too.
+    pub tree: bool,
+}
 
 /// Adds a finding for every argument that names a place of secrets, for a program that shows no contents only if it names it
 /// in full.
@@ -212,31 +27,52 @@ pub(super) fn check_names(args: &[Word], title: &str, found: &mut Found) {
                 .any(|text| names_secret(text, false))
         };
         if word.shape().is_some_and(secret) {
-            found.add(
-                Effect::Secret,
-                format!("{title}: `{}` may name a secret", word.text),
-            );
+            told(word, title, found);
         }
     }
 }
 
-/// Adds a finding for every argument that names a place of secrets.
-pub(super) fn check(args: &[Word], title: &str, found: &mut Found) {
-    for word in args {
-        if word.text == super::special::INPUT {
+/// Adds a finding for every argument that names a place of secrets, or that nobody knows. `files` are those that are files
+/// whatever they look like.
+pub(super) fn check(args: &[Word], files: &[usize], title: &str, found: &mut Found) {
+    for (index, word) in args.iter().enumerate() {
+        if is_fed(word, found) {
+            if !found.sources_only {
+                let reason = format!(
+                    "{title}: `{}` may name a secret, and what is in it is shown",
+                    word.text
+                );
+                found.add(Effect::Secret, reason);
+            }
             continue;
         }
         let Some(text) = word.shape() else { continue };
         // These read patterns themselves.
         let pattern = title == "find" || title.starts_with("git ") || is_filter(&text);
         let glob = pattern || word.is_glob();
-        if readings(&text, found).iter().any(|text| names_secret(text, glob)) {
-            found.add(
-                Effect::Secret,
-                format!("{title}: `{}` may name a secret", word.text),
-            );
+        let is_file = files.contains(&index);
+        let readings = readings(&text, found);
+        let secret =
+            |text: &String| names_secret(text, glob) || is_file && is_closed_file(text) || is_closed(text);
+        if readings.iter().any(secret) {
+            told(word, title, found);
         }
+        found
+            .opens
+            .extend(readings.into_iter().map(|path| Opened { path, tree: false }));
     }
+}
+
+fn told(word: &Word, title: &str, found: &mut Found) {
+    found.add(
+        Effect::Secret,
+        format!("{title}: `{}` may name a secret", word.text),
+    );
+}
+
+/// Whether a word stands for names that somebody else chooses: `xargs`, `find -exec`, `$(…)`.
+fn is_fed(word: &Word, found: &Found) -> bool {
+    word.text.contains(super::special::INPUT) || found.templated && word.text.contains("{}")
 }
 
 /// The name as it is, and below the directory to which the line may have changed.
@@ -244,6 +80,7 @@ fn readings(text: &str, found: &Found) -> Vec<String> {
     let below = found
         .directory
         .as_ref()
+        .filter(|_| !text.starts_with(['/', '~']))
         .map(|directory| format!("{directory}/{text}"));
     std::iter::once(text.to_owned()).chain(below).collect()
 }
@@ -257,8 +94,11 @@ fn is_filter(text: &str) -> bool {
 
 /// Whether a place below which the secrets of a user or of the system lie.
 pub(super) fn is_broad(word: &Word) -> bool {
-    let Some(text) = word.shape() else { return true };
-    let text = plain_path(&text);
+    word.shape().is_none_or(|text| is_broad_path(&text))
+}
+
+pub(super) fn is_broad_path(text: &str) -> bool {
+    let text = plain_path(text);
     let text = text.as_str();
     let above = text.split('/').filter(|part| !part.is_empty());
     text.is_empty()
@@ -270,10 +110,11 @@ pub(super) fn is_broad(word: &Word) -> bool {
         .contains(&text)
         || (text.starts_with("/home/") || text.starts_with("/Users/")) && above.clone().count() < 3
         || above.clone().count() > 0 && above.clone().all(|part| part == "..")
+        || is_closed(text)
 }
 
 /// The path without `.`, and without a name that the `..` behind it takes back.
-fn plain_path(text: &str) -> String {
+pub(super) fn plain_path(text: &str) -> String {
     let rooted = text.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();
     for part in text.split('/').filter(|part| !part.is_empty() && *part != ".") {
@@ -292,23 +133,83 @@ fn plain_path(text: &str) -> String {
     }
 }
 
+/// Whether a path, as the machine knows it, is one of a secret. `home` is where `~` leads.
+pub fn is_secret_path(path: &str, home: Option<&str>) -> bool {
+    let below = home.and_then(|home| path.strip_prefix(home));
+    let in_home = below
+        .filter(|rest| rest.is_empty() || rest.starts_with('/'))
+        .map(|rest| format!("~{rest}"));
+    let is = |path: &str| names_secret(path, false) || is_closed(path) || is_closed_file(path);
+    is(path) || in_home.is_some_and(|path| is(&path))
+}
+
+/// Whether below a path, as the machine knows it, lie secrets of a user or of the system.
+pub fn is_broad_place(path: &str, home: Option<&str>) -> bool {
+    is_broad_path(path) || home.is_some_and(|home| plain_path(home).starts_with(&plain_path(path)))
+}
+
+/// Whether the place is one in which everything is taken for a secret that is not known to be public.
+fn is_closed(text: &str) -> bool {
+    if is_public_key(text) {
+        return false;
+    }
+    // `--file=/etc/x`
+    let values = text.rsplit(['=', ':', '@', ',']).take(3);
+    let closed = |text: &str| {
+        let plain = plain_path(text).to_ascii_lowercase();
+        // Upwards it may lead to the top.
+        let top = plain
+            .starts_with("../")
+            .then(|| format!("/{}", plain.trim_start_matches("../")));
+        text.starts_with(['/', '~']) && places::is_closed(&plain)
+            || top.is_some_and(|top| places::is_closed(&top))
+    };
+    closed(text) || values.into_iter().any(closed)
+}
+
+/// Whether the name of a file says what is in it.
+fn is_closed_file(text: &str) -> bool {
+    let lower = plain_path(text).to_ascii_lowercase();
+    let name = lower.rsplit('/').next().unwrap_or_default();
+    let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
+    let source = SOURCES.contains(&ending) || PUBLIC.iter().any(|pattern| within_word(pattern, name));
+    !source
+        && (TELLING_WHOLE.contains(&name)
+            || name != "passwd" && TELLING.iter().any(|word| name.contains(word)))
+}
+
 /// Whether a text names a place of secrets; with `glob`, also as a pattern.
 pub(super) fn names_secret(text: &str, glob: bool) -> bool {
     let lower = text.to_ascii_lowercase();
-    if PLACES.iter().any(|place| lower.contains(place)) || lower.starts_with("secrets/") {
-        return true;
-    }
-    if is_device(&lower) || lower.starts_with("/proc/") && lower.ends_with("/mem") {
+    if in_place(&lower) {
         return true;
     }
     let separates = |sign: char| sign.is_whitespace() || "/:=@,'\"();|<>{}".contains(sign);
     let is_path = lower.contains('/');
+    let public = is_public_key(&lower);
     lower
         .split(separates)
-        .filter(|part| !part.is_empty())
+        .filter(|part| !part.is_empty() && (!public || *part != ".ssh"))
         .any(|part| {
             is_secret(part) || is_telling(part, is_path) || is_attached(part) || glob && becomes_secret(part)
         })
+}
+
+/// A public key may lie beside the private one.
+fn is_public_key(text: &str) -> bool {
+    let name = text.rsplit('/').next().unwrap_or_default();
+    name.ends_with(".pub") && !name.contains(['*', '?', '['])
+}
+
+/// Whether it lies below one of the places, however the path is written.
+fn in_place(lower: &str) -> bool {
+    let plain = format!("/{}", plain_path(lower).trim_start_matches('/'));
+    let in_one = |place: &&str| lower.contains(place) || plain.contains(place);
+    if PLACES.iter().any(in_one) || lower.starts_with("secrets/") {
+        return true;
+    }
+    lower.starts_with("/proc/") && lower.ends_with("/mem")
+        || lower.contains("=/proc/") && lower.contains("environ")
 }
 
 /// A name of a file that says what is in it.
@@ -338,20 +239,12 @@ fn is_attached(part: &str) -> bool {
     letters.is_some_and(|rest| (1..rest.len()).any(|at| is_secret(&rest[at..])))
 }
 
-fn is_device(text: &str) -> bool {
-    let Some(at) = text.find("/dev/") else {
-        return false;
-    };
-    let name = &text[at + 5..];
-    at == 0 && !(["null", "zero", "stdin", "stdout", "stderr"].contains(&name) || name.starts_with("fd/"))
-}
-
 fn is_secret(name: &str) -> bool {
     // `.key` is no key, `server.key` is.
     let fits = |pattern: &&str| {
         within_word(pattern, name) && (pattern.len() <= name.len() || !pattern.starts_with("*."))
     };
-    NAMES.iter().any(fits) && !PUBLIC.iter().any(fits)
+    NAMES.iter().copied().flatten().any(fits) && !PUBLIC.iter().any(fits)
 }
 
 /// Whether a pattern, as the shell reads it, could be the name of a secret.

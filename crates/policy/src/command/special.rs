@@ -1,8 +1,12 @@
 //! Commands whose arguments need more than a table.
 
+use super::confine::Forced;
 use super::effect::{Effect, Found};
 use super::options::Scanned;
-use super::{awk, cloud, fetch, inner, jq, modes, nested, operands, secrets, sed, sql, test};
+use super::table::{self, Entry};
+use super::{
+    awk, cloud, fetch, files, git, inner, jq, modes, nested, operands, processes, secrets, sed, sql, test,
+};
 use crate::shell::{self, Piece, Word};
 
 /// How a word is written that stands for whatever is read from standard input.
@@ -20,27 +24,27 @@ pub(super) fn handle(handler: &str, args: &[Word], title: &str, scanned: &Scanne
         "xargs" => xargs(args, scanned, found),
         "shell" => shell(args, title, scanned, found),
         "grep" => grep(args, title, scanned, found),
-        "rm" => rm(args, title, scanned, found),
+        "rm" => files::rm(args, title, scanned, found),
         "dd" => dd(args, found),
-        "tar" => tar(args, title, found),
+        "tar" => tar(args, title, scanned, found),
         "sysctl" => assigning(args, title, found),
         "date" => date(args, scanned, found),
-        "plus" => push(args, title, found),
-        "list" => list(scanned, title, found),
-        "checkout" => checkout(args, scanned, title, found),
-        "git-config" => git_config(args, scanned, title, found),
+        "plus" => git::push(args, scanned, title, found),
+        "list" => git::list(scanned, title, found),
+        "checkout" => git::checkout(args, scanned, title, found),
+        "git-config" => git::config(args, scanned, title, found),
         "noun" => cloud::gcloud(args, title, found),
         "aws" => cloud::aws(args, title, found),
         "kubectl" => cloud::kubectl(args, title, found),
         "api" => cloud::gh_api(args, scanned, title, found),
-        "curl" => fetch::check(args, scanned, found),
+        "curl" => fetch::curl(args, scanned, found),
         "interface" => interface(args, scanned, found),
-        "ps" => ps(args, found),
+        "ps" => processes::ps(args, title, found),
         "fzf" => fzf(scanned, found),
         "no-scheme" => no_scheme(args, scanned, title, found),
         "no-address" => no_address(args, title, found),
         "dry-run" => dry_run(scanned, title, found),
-        "remote-name" => remote_name(args, scanned, title, found),
+        "remote-name" => git::remote_name(args, scanned, title, found),
         "sensitive" => cloud::sensitive(args, title, found),
         "ip" => cloud::ip(args, title, found),
         "needs" => modes::needs(scanned, title, found),
@@ -53,6 +57,21 @@ pub(super) fn handle(handler: &str, args: &[Word], title: &str, scanned: &Scanne
         "lsof" => operands::open_files(args, found),
         "read" => operands::read(args, scanned, found),
         "test" => test::check(args, title, found),
+        "place" => files::place(args, scanned, title, found),
+        "mode" => files::mode(args, scanned, title, found),
+        "rsync" => files::rsync(args, scanned, title, found),
+        "manual" => files::manual(args, scanned, title, found),
+        "stdout" => files::standard_output(args, scanned, title, found),
+        "helper" => git::helper(args, scanned, title, found),
+        "gh" => cloud::gh(args, scanned, title, found),
+        "ip-monitor" => cloud::ip_monitor(args, scanned, found),
+        "wget" => fetch::wget(args, scanned, found),
+        "top" => processes::top(args, scanned, title, found),
+        "properties" => processes::properties(scanned, title, found),
+        "service" => processes::service(args, scanned, found),
+        "inspect" => processes::inspect(scanned, title, found),
+        "compose-config" => processes::compose_config(scanned, title, found),
+        "crontab" => processes::crontab(scanned, found),
         "command" => command(args, scanned, found),
         _ => found.add(
             Effect::Unknown,
@@ -73,6 +92,7 @@ fn env(args: &[Word], scanned: &Scanned, found: &mut Found) {
     };
     for (index, word) in args.iter().enumerate().skip(*first) {
         match word.text.split_once('=') {
+            Some((name, value)) if nested::is_harmless(name, value) && word.literal().is_some() => {}
             Some((name, _)) => nested::variable(name, found),
             None => return inner(&args[index..], found),
         }
@@ -89,20 +109,85 @@ fn xargs(args: &[Word], scanned: &Scanned, found: &mut Found) {
         );
     };
     let mut words = args[*first..].to_vec();
+    let replaces = ["-I", "-J", "-i", "--replace"];
+    let replaces = scanned.options.iter().any(|option| replaces.contains(option));
+    if !replaces {
+        end_options(&mut words, found);
+    }
     words.push(Word {
         pieces: vec![Piece::Glob('*')],
         text: INPUT.to_owned(),
         end: None,
     });
+    if !scanned
+        .options
+        .iter()
+        .any(|option| matches!(*option, "-0" | "--null"))
+    {
+        // A name with a blank in it becomes two.
+        found.sources_only = false;
+    }
     let outer = std::mem::replace(&mut found.templated, true);
     let fed = std::mem::replace(&mut found.feeds, true);
     inner(&words, found);
     (found.templated, found.feeds) = (outer, fed);
 }
 
+/// Puts `--` behind the words of a command, so that no name that it is fed can be an option.
+fn end_options(words: &mut Vec<Word>, found: &mut Found) {
+    let program = words.first().and_then(Word::literal).unwrap_or_default();
+    let entry = table::root(program.rsplit('/').next().unwrap_or_default());
+    let harmless = |entry: &Entry| {
+        entry.any.is_some() && entry.options.iter().all(|option| option.effect.is_read_only())
+    };
+    let plain =
+        entry.is_some_and(|entry| !entry.sub && !entry.single && entry.wraps.is_none() && !harmless(entry));
+    let ended = words.iter().any(|word| word.text == "--");
+    let Some(at) = words
+        .last()
+        .and_then(|word| word.end)
+        .filter(|_| plain && !ended && !found.quoted)
+    else {
+        return;
+    };
+    found.forced.push(Forced {
+        at,
+        words: "--".to_owned(),
+    });
+    words.push(Word {
+        pieces: vec![Piece::Literal("--".to_owned())],
+        text: "--".to_owned(),
+        end: None,
+    });
+}
+
+/// Options with which a program that shows contents prints names and numbers only.
+pub(super) fn prints_names(entry: &Entry, scanned: &Scanned) -> bool {
+    let names = [
+        "-l",
+        "-L",
+        "-c",
+        "-q",
+        "--files-with-matches",
+        "--files-without-match",
+        "--count",
+        "--quiet",
+        "--silent",
+    ];
+    entry.handler == Some("grep") && scanned.options.iter().any(|option| names.contains(option))
+}
+
 /// `bash -c 'script'`: the script is judged; anything else that a shell may run is not.
 fn shell(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     found.wraps = true;
+    // It is read, and nothing of it runs.
+    let only_reads = |option: &&str| matches!(*option, "-n" | "-v" | "-x" | "-u" | "-e");
+    if scanned.options.contains(&"-n") {
+        match scanned.options.iter().all(only_reads) && scanned.operands.len() == 1 {
+            true => return,
+            false => return found.add(Effect::Code, format!("{title}: runs code that is not seen")),
+        }
+    }
     let script = scanned
         .options
         .contains(&"-c")
@@ -166,23 +251,24 @@ fn grep(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
 }
 
 pub(super) fn broad(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+    // The first operand of those that search is what is searched for.
+    let searched = usize::from(title != "find");
+    let below = scanned.operands.iter().skip(searched);
+    let mut paths: Vec<String> = below.filter_map(|index| args[*index].shape()).collect();
+    if paths.is_empty() {
+        paths.push(".".to_owned());
+    }
+    for path in paths {
+        let path = match &found.directory {
+            Some(directory) if !path.starts_with(['/', '~']) => format!("{directory}/{path}"),
+            _ => path,
+        };
+        found.opens.push(secrets::Opened { path, tree: true });
+    }
     for index in &scanned.operands {
         if secrets::is_broad(&args[*index]) {
             let reason = format!("{title}: below `{}` lie secrets", args[*index].text);
             found.add(Effect::Secret, reason);
-        }
-    }
-}
-
-fn rm(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
-    let recursive = ["-r", "-R", "--recursive"];
-    if scanned.options.iter().any(|option| recursive.contains(option)) {
-        let everything = scanned
-            .operands
-            .iter()
-            .any(|index| secrets::is_broad(&args[*index]) || args[*index].is_glob());
-        if everything {
-            found.add(Effect::Ruin, format!("{title}: deletes whole trees"));
         }
     }
 }
@@ -203,7 +289,7 @@ fn dd(args: &[Word], found: &mut Found) {
 }
 
 /// `tar`: listing only, whichever way its first word is written.
-fn tar(args: &[Word], title: &str, found: &mut Found) {
+fn tar(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     let letters = |word: &String| -> String {
         match (word.starts_with("--"), word.strip_prefix('-')) {
             (true, _) => String::new(),
@@ -226,6 +312,7 @@ fn tar(args: &[Word], title: &str, found: &mut Found) {
     }
     let lists = modes.contains('t') || words.iter().any(|word| word == "--list");
     if !lists || modes.contains(['c', 'x', 'r', 'u', 'A']) {
+        files::unpacked(scanned, title, found);
         found.add(
             Effect::Write,
             format!("{title}: makes, changes or unpacks an archive"),
@@ -252,56 +339,6 @@ fn date(args: &[Word], scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// `git push`: a plus forces, a colon deletes.
-fn push(args: &[Word], title: &str, found: &mut Found) {
-    let forced = |word: &Word| word.text.starts_with(['+', ':']);
-    if args.iter().any(forced) {
-        found.add(
-            Effect::Destroy,
-            format!("{title}: overwrites or deletes what others have"),
-        );
-    }
-}
-
-/// `git branch`, `git tag`: a name makes one, unless the names shall be listed.
-fn list(scanned: &Scanned, title: &str, found: &mut Found) {
-    // Before git 2.19, `git branch -l` made a branch.
-    let short = title != "git branch";
-    let says = |option: &&str| *option == "--list" || short && *option == "-l";
-    let lists = scanned.options.iter().any(says);
-    if !lists && !scanned.operands.is_empty() {
-        found.add(Effect::Write, format!("{title}: a name makes one"));
-    }
-}
-
-/// `git checkout`: with names of files it throws changes away.
-fn checkout(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
-    let files = args
-        .iter()
-        .any(|word| matches!(word.text.as_str(), "--" | "." | "--pathspec-from-file"));
-    if files || scanned.operands.len() > 1 {
-        found.add(Effect::Destroy, format!("{title}: throws away changes of files"));
-    }
-}
-
-/// `git config`: reading needs an option that says so.
-fn git_config(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
-    let reads = [
-        "--get",
-        "--get-all",
-        "--get-regexp",
-        "--get-urlmatch",
-        "--list",
-        "-l",
-        "--get-color",
-        "--get-colorbool",
-    ];
-    let names = matches!(scanned.operands.as_slice(), [only] if args[*only].text.contains('.'));
-    if !scanned.options.iter().any(|option| reads.contains(option)) && !names {
-        found.add(Effect::Code, format!("{title}: settings of git can run programs"));
-    }
-}
-
 /// Changes something, unless it is only tried; a value of the option could say that it is not.
 fn dry_run(scanned: &Scanned, title: &str, found: &mut Found) {
     let valued = scanned.values.iter().any(|(name, value)| {
@@ -309,18 +346,6 @@ fn dry_run(scanned: &Scanned, title: &str, found: &mut Found) {
     });
     if valued || !scanned.options.contains(&"--dry-run") {
         found.add(Effect::Write, format!("{title}: changes what runs"));
-    }
-}
-
-/// A remote by the name that the settings give it; an address could be anybody's.
-fn remote_name(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
-    let plain = |sign: char| sign.is_ascii_alphanumeric() || "_-".contains(sign);
-    let first = scanned.operands.first().and_then(|first| text(args, *first));
-    if first.is_some_and(|name| !name.chars().all(plain)) {
-        found.add(
-            Effect::Network,
-            format!("{title}: talks to an address of the command"),
-        );
     }
 }
 
@@ -348,14 +373,6 @@ fn fzf(scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// `ps e`: the environment of every process.
-fn ps(args: &[Word], found: &mut Found) {
-    let shows = |word: &Word| !word.text.starts_with('-') && word.text.len() < 8 && word.text.contains('e');
-    if args.iter().any(shows) {
-        found.add(Effect::Secret, "ps: shows the environment of processes");
-    }
-}
-
 /// `ifconfig`: with one name it shows that interface; with more, or with all of them, it changes.
 fn interface(args: &[Word], scanned: &Scanned, found: &mut Found) {
     let verb = |index: &usize| matches!(args[*index].text.as_str(), "up" | "down");
@@ -366,7 +383,8 @@ fn interface(args: &[Word], scanned: &Scanned, found: &mut Found) {
 
 /// Files only: `tcp:host` and `http://host` are opened by programs that say nothing of it in their options.
 fn no_scheme(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
-    let inputs = scanned.values.iter().filter(|(name, _)| *name == "-i");
+    let texts = ["--xpath", "-show_entries", "-of", "-print_format"];
+    let inputs = scanned.values.iter().filter(|(name, _)| !texts.contains(name));
     let operands = scanned.operands.iter().map(|index| args[*index].shape());
     for text in operands.chain(inputs.map(|(_, value)| value.clone())) {
         if text.as_deref().is_none_or(has_scheme) {
@@ -375,6 +393,12 @@ fn no_scheme(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
                 format!("{title}: `{}` may lead elsewhere", text.unwrap_or_default()),
             );
         }
+    }
+    if args.iter().any(|word| word.text.contains("document(")) {
+        found.add(
+            Effect::Unknown,
+            format!("{title}: an expression that opens files"),
+        );
     }
 }
 

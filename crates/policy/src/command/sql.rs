@@ -24,15 +24,20 @@ pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut F
         let opens = !scanned.operands.is_empty();
         let guarded = scanned.options.contains(&"-readonly");
         if program == "duckdb" && opens && !guarded {
-            found.add(Effect::Write, "duckdb: makes the database if there is none");
+            // It would make the database if there is none.
+            match found.forced.last_mut() {
+                Some(forced) => forced.words.push_str(" -readonly"),
+                None => found.add(Effect::Write, "duckdb: makes the database if there is none"),
+            }
         }
-        if program == "sqlite3" && guarded && queries.is_empty() {
-            return found.add(Effect::Terminal, "sqlite3: waits for queries");
+        if program == "sqlite3" && guarded && opens && queries.is_empty() {
+            // What it reads from standard input is confined, too.
+            return;
         }
     }
     if args
         .iter()
-        .any(|word| word.text.contains("://") || word.text.contains("host="))
+        .any(|word| word.text.contains("://") || program == "psql" && word.text.contains('='))
     {
         found.add(
             Effect::Network,

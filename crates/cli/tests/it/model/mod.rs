@@ -144,7 +144,7 @@ fn where_no_score_could_let_it_run_no_model_is_asked() {
     let tools = asking(&provider, Format::OpenAi, IMPATIENT);
     tools.dir.write("work/old", "x");
     for (command, floor) in [
-        ("rm -rf old", 10),
+        ("rm -rf old", 9),
         ("touch made", 6),
         ("frobnicate", 5),
         ("echo $(", 9),
@@ -203,7 +203,7 @@ fn checking_asks_nobody_and_explaining_says_who_would_be_asked() {
     );
     assert_eq!(
         explained("rm -rf x"),
-        "you would be asked, and no model: no score leads below the floor of 10, and you are asked from 7 on"
+        "you would be asked, and no model: no score leads below the floor of 9, and you are asked from 7 on"
     );
     assert_eq!(
         explained("echo $("),

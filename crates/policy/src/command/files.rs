@@ -1,0 +1,265 @@
+//! Operands of programs that change files: what they change decides how bad it is.
+
+use super::effect::{Effect, Found};
+use super::options::Scanned;
+use super::{secrets, within_word};
+use crate::shell::Word;
+
+/// Names of files and directories that programs run or obey wherever they lie.
+const OBEYED: &[&str] = &[
+    ".bash*",
+    ".profile",
+    ".z*",
+    ".ksh*",
+    ".csh*",
+    ".tcsh*",
+    ".login",
+    ".logout",
+    ".xinitrc",
+    ".xsession*",
+    ".xprofile",
+    ".inputrc",
+    ".vim*",
+    ".gvimrc",
+    ".exrc",
+    ".emacs*",
+    ".nanorc",
+    ".tmux*",
+    ".screenrc",
+    ".gdbinit",
+    ".lldbinit",
+    ".git",
+    ".gitconfig",
+    ".gitmodules",
+    ".gitattributes",
+    ".npmrc",
+    ".yarn*",
+    ".pnpmfile*",
+    ".pypirc",
+    ".pythonrc*",
+    ".irbrc",
+    ".pryrc",
+    ".rprofile",
+    ".curlrc",
+    ".wgetrc",
+    ".ssh",
+    ".gnupg",
+    ".config",
+    ".local",
+    ".cargo",
+    ".rustup",
+    ".docker",
+    ".kube",
+    ".aws",
+    ".envrc",
+    ".husky",
+    ".vscode",
+    ".idea",
+    ".venv",
+    "venv",
+    "authorized_keys*",
+    "crontab*",
+    "cron.*",
+    "sudoers*",
+    "sitecustomize.py",
+    "usercustomize.py",
+    "conftest.py",
+    "*.pth",
+    "launchagents",
+    "launchdaemons",
+    "autostart",
+    "systemd",
+    "init.d",
+    "profile.d",
+    "ld.so.*",
+    "hooks",
+    "bin",
+    "sbin",
+];
+
+/// Directories of the system.
+const SYSTEM: &[&str] = &[
+    "/etc",
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib64",
+    "/boot",
+    "/opt",
+    "/var/spool",
+    "/library",
+    "/system",
+    "/proc",
+    "/sys",
+    "/dev",
+];
+
+/// What is written to a place whose files are run or obeyed is as good as run.
+pub(super) fn place(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+    let operands = scanned.operands.iter().filter_map(|index| args[*index].shape());
+    let targets = scanned
+        .values
+        .iter()
+        .filter(|(name, _)| matches!(*name, "-t" | "--target-directory"));
+    let all = operands.chain(targets.filter_map(|(_, value)| value.clone()));
+    for text in all.filter(|text| is_obeyed(text)) {
+        found.add(
+            Effect::Code,
+            format!("{title}: what lies in `{text}` is run or obeyed"),
+        );
+    }
+    let modes = scanned
+        .values
+        .iter()
+        .filter(|(name, _)| title == "install" && matches!(*name, "-m" | "--mode"));
+    for (_, value) in modes {
+        if value.as_deref().is_none_or(gives_rights) {
+            found.add(
+                Effect::Privilege,
+                format!("{title}: whoever runs the file gets its owner's rights"),
+            );
+        }
+    }
+}
+
+/// What is unpacked in such a place, or at the top of a tree, may replace what is run.
+pub(super) fn unpacked(scanned: &Scanned, title: &str, found: &mut Found) {
+    let places = scanned
+        .values
+        .iter()
+        .filter(|(name, _)| matches!(*name, "-C" | "--directory" | "-d"));
+    for (_, value) in places {
+        if value
+            .as_deref()
+            .is_none_or(|value| is_obeyed(value) || secrets::is_broad_path(value))
+        {
+            found.insist(
+                Effect::Code,
+                format!("{title}: unpacks where programs lie that are run"),
+            );
+        }
+    }
+}
+
+fn gives_rights(text: &str) -> bool {
+    let digits = text.trim_start_matches('0');
+    let octal = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    octal && digits.len() > 3 || !octal && text.contains('s') && text.contains(['+', '='])
+}
+
+pub(super) fn is_obeyed(path: &str) -> bool {
+    let path = secrets::plain_path(&path.to_ascii_lowercase());
+    let below = |place: &str| {
+        path.strip_prefix(place)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let obeyed = |name: &str| OBEYED.iter().any(|pattern| within_word(pattern, name));
+    SYSTEM.iter().any(|place| below(place)) || path.split('/').any(obeyed)
+}
+
+/// `chmod u+s` and `chmod 4755` give rights to whoever runs the file.
+pub(super) fn mode(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+    let first = scanned.operands.first().map(|index| args[*index].literal());
+    if first.is_some_and(|mode| mode.is_none_or(|mode| gives_rights(&mode))) {
+        found.add(
+            Effect::Privilege,
+            format!("{title}: whoever runs the file gets its owner's rights"),
+        );
+    }
+}
+
+/// `rm -r` of what is large, or of what a pattern stands for.
+pub(super) fn rm(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+    let recursive = ["-r", "-R", "--recursive"];
+    let large = |index: &usize| {
+        let word = &args[*index];
+        let top = word.shape().is_some_and(|text| {
+            let plain = secrets::plain_path(&text);
+            plain == "." || plain.starts_with('/') && plain.matches('/').count() < 2
+        });
+        top || secrets::is_broad(word) || word.is_glob()
+    };
+    if scanned.options.iter().any(|option| recursive.contains(option)) && scanned.operands.iter().any(large) {
+        found.add(Effect::Ruin, format!("{title}: deletes whole trees"));
+    }
+}
+
+/// `rsync`: reads if it is only tried, on this machine.
+pub(super) fn rsync(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+    let tried = ["-n", "--dry-run", "--list-only"];
+    if !scanned.options.iter().any(|option| tried.contains(option)) {
+        found.add(
+            Effect::Destroy,
+            format!("{title}: copies, overwrites and may delete"),
+        );
+        place(args, scanned, title, found);
+    }
+    for index in &scanned.operands {
+        if args[*index].shape().is_none_or(|text| text.contains(':')) {
+            found.add(
+                Effect::Network,
+                format!("{title}: `{}` may be on another machine", args[*index].text),
+            );
+        }
+    }
+}
+
+/// `man name`: a path would be a page of anybody's.
+pub(super) fn manual(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+    let plain = |text: &str| {
+        text.chars()
+            .all(|sign| sign.is_ascii_alphanumeric() || "_.+:@-[".contains(sign))
+    };
+    for index in &scanned.operands {
+        if !args[*index].literal().is_some_and(|text| plain(&text)) {
+            found.add(
+                Effect::Unknown,
+                format!("{title}: `{}` is no name of a page", args[*index].text),
+            );
+        }
+    }
+}
+
+/// `pdftotext in -`: the second operand is what it writes to.
+pub(super) fn standard_output(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+    match scanned.operands.as_slice() {
+        [] => {}
+        [_, output] if args[*output].literal().as_deref() == Some("-") => {}
+        _ => found.add(
+            Effect::Write,
+            format!("{title}: writes a file; name `-` behind the input"),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_obeyed;
+
+    #[test]
+    fn places_that_programs_obey_are_known() {
+        for path in [
+            "~/.bashrc",
+            "/root/.ssh/authorized_keys",
+            "/etc/cron.d/x",
+            "/usr/local/bin/x",
+            "x/../.git/hooks/pre-commit",
+            ".envrc",
+            "/etc//profile",
+            "~/bin/x",
+        ] {
+            assert!(is_obeyed(path), "{path}");
+        }
+        for path in [
+            "notes.txt",
+            "src/main.rs",
+            "/tmp/x",
+            "../y",
+            "docs/.keep",
+            "~/project/x",
+        ] {
+            assert!(!is_obeyed(path), "{path}");
+        }
+    }
+}

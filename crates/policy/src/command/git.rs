@@ -1,0 +1,158 @@
+//! Arguments of git that change what a subcommand does.
+
+use super::effect::{Effect, Found};
+use super::options::Scanned;
+use super::table::within_word;
+use crate::shell::Word;
+
+/// `git push`: a plus forces, a colon deletes.
+pub(super) fn push(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+    helper(args, scanned, title, found);
+    let forced = |word: &Word| word.text.starts_with(['+', ':']);
+    if args.iter().any(forced) {
+        found.add(
+            Effect::Destroy,
+            format!("{title}: overwrites or deletes what others have"),
+        );
+    }
+}
+
+/// `git branch`, `git tag`: a name makes one, unless the names shall be listed.
+pub(super) fn list(scanned: &Scanned, title: &str, found: &mut Found) {
+    // Before git 2.19, `git branch -l` made a branch.
+    let short = title != "git branch";
+    let says = |option: &&str| *option == "--list" || short && *option == "-l";
+    let lists = scanned.options.iter().any(says);
+    if !lists && !scanned.operands.is_empty() {
+        found.add(Effect::Write, format!("{title}: a name makes one"));
+    }
+}
+
+/// `git checkout`: with names of files it throws changes away.
+pub(super) fn checkout(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+    let files = args
+        .iter()
+        .any(|word| matches!(word.text.as_str(), "--" | "." | "--pathspec-from-file"));
+    if files || scanned.operands.len() > 1 {
+        found.add(Effect::Destroy, format!("{title}: throws away changes of files"));
+    }
+}
+
+/// Sections of settings that hold no key and no address.
+const PLAIN: &[&str] = &[
+    "user",
+    "author",
+    "committer",
+    "core",
+    "init",
+    "pull",
+    "push",
+    "fetch",
+    "merge",
+    "branch",
+    "color",
+    "diff",
+    "log",
+    "rebase",
+    "rerere",
+    "commit",
+    "tag",
+    "status",
+    "advice",
+    "format",
+    "grep",
+    "column",
+    "gc",
+    "pack",
+    "index",
+    "feature",
+    "alias",
+    "help",
+    "i18n",
+    "submodule",
+    "stash",
+    "blame",
+    "apply",
+    "interactive",
+    "extensions",
+    "safe",
+    "worktree",
+    "gpg",
+    "checkout",
+    "clone",
+    "log",
+    "pager",
+    "lfs",
+    "maintenance",
+    "versionsort",
+    "notes",
+];
+
+/// What the names of keys say.
+const TELLING: &[&str] = &[
+    "*url*",
+    "*pass*",
+    "*token*",
+    "*secret*",
+    "*header*",
+    "*key",
+    "*credential*",
+    "*proxy*",
+    "*cookie*",
+    "*auth*",
+];
+
+/// `git config`: a name is asked for, and it is one that holds no key.
+pub(super) fn config(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+    let asks = ["--get", "--get-all", "--get-color", "--get-colorbool"];
+    let asks = title == "git config get" || scanned.options.iter().any(|option| asks.contains(option));
+    let names: Vec<Option<String>> = scanned
+        .operands
+        .iter()
+        .map(|index| args[*index].literal())
+        .collect();
+    match names.as_slice() {
+        [name] if asks || name.as_deref().is_some_and(|name| name.contains('.')) => {
+            if !name.as_deref().is_some_and(is_plain) {
+                found.add(Effect::Secret, format!("{title}: the setting may hold a key"));
+            }
+        }
+        // Behind the name stands what its value must be like, or a color.
+        [name, _] if asks && name.as_deref().is_some_and(is_plain) => {}
+        _ => found.add(Effect::Code, format!("{title}: settings of git can run programs")),
+    }
+}
+
+fn is_plain(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    let (section, key) = (
+        lower.split('.').next(),
+        lower.rsplit('.').next().unwrap_or_default(),
+    );
+    let telling = key != "signingkey" && TELLING.iter().any(|pattern| within_word(pattern, key));
+    section.is_some_and(|section| PLAIN.contains(&section)) && !telling
+}
+
+/// A remote by the name that the settings give it; an address could be anybody's.
+pub(super) fn remote_name(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+    let plain = |sign: char| sign.is_ascii_alphanumeric() || "_-".contains(sign);
+    let first = scanned.operands.first().and_then(|first| args[*first].literal());
+    if first.is_some_and(|name: String| !name.chars().all(plain)) {
+        found.add(
+            Effect::Network,
+            format!("{title}: talks to an address of the command"),
+        );
+    }
+}
+
+/// `git clone ext::program`: an address that begins so names a program that is run.
+pub(super) fn helper(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+    for index in &scanned.operands {
+        if args[*index].shape().is_none_or(|text| text.contains("::")) {
+            found.add(
+                Effect::Code,
+                format!("{title}: `{}` may name a program that is run", args[*index].text),
+            );
+        }
+    }
+}

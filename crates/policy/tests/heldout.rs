@@ -1,0 +1,69 @@
+//! Commands written before the table was read: what does something is never allowed, and most of what only reads is.
+
+use std::sync::Arc;
+
+use ringfence_policy::cascade::{Confinement, Pattern, Rules, Verdict, decide};
+
+/// A machine with GNU awk, and the `yq` that hands its words to `jq`.
+fn rules(patterns: &[&str]) -> Rules {
+    let confined = [("awk", "--sandbox"), ("yq", "-L /var/empty")];
+    let confinements: Arc<[Confinement]> = confined
+        .iter()
+        .map(|(program, words)| Confinement { program, words })
+        .collect();
+    Rules {
+        allow: patterns
+            .iter()
+            .filter_map(|text| text.parse::<Pattern>().ok())
+            .collect(),
+        confinements,
+        ..Rules::default()
+    }
+}
+
+/// The lines of a list. One that is a JSON text has newlines in it.
+fn lines(list: &str) -> Vec<String> {
+    let shown = list
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    shown
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|_| line.to_owned()))
+        .collect()
+}
+
+#[test]
+fn nothing_dangerous_is_allowed() {
+    let all = lines(include_str!("heldout/dangerous.txt"));
+    assert!(all.len() > 1_400, "{}", all.len());
+    let preset = rules(&["@read-only"]);
+    let allowed: Vec<&String> = all
+        .iter()
+        .filter(|line| decide(line, &preset).verdict != Verdict::Review)
+        .collect();
+    assert_eq!(allowed, Vec::<&String>::new());
+}
+
+#[test]
+fn most_of_what_only_reads_is_allowed() {
+    let all = lines(include_str!("heldout/read_only.txt"));
+    let preset = rules(&["@read-only"]);
+    let asked: Vec<&String> = all
+        .iter()
+        .filter(|line| decide(line, &preset).verdict == Verdict::Review)
+        .collect();
+    let share = 100 * (all.len() - asked.len()) / all.len();
+    eprintln!("{asked:#?}\n{share} % of {}", all.len());
+    assert!(share >= 92, "{share} %");
+}
+
+#[test]
+fn no_star_and_no_bare_program_gives_code_or_the_unknown() {
+    let allowed: Vec<String> = lines(include_str!("heldout/stars.txt"))
+        .into_iter()
+        .filter(|line| {
+            let (pattern, command) = line.split_once(" ⇒ ").unwrap_or_default();
+            decide(command, &rules(&[pattern])).verdict != Verdict::Review
+        })
+        .collect();
+    assert_eq!(allowed, Vec::<String>::new());
+}
