@@ -103,19 +103,39 @@ pub struct Decision {
     pub parts: Vec<Part>,
     /// The program and its arguments, if no shell is needed to run the line.
     pub argv: Option<Vec<String>>,
-    /// What runs in place of the line if a list lets it run: the line, with options that confine programs of it.
+    /// What runs in place of the line if nobody looks at it: the line, with options that confine programs of it.
     pub runs: Option<String>,
+}
+
+/// Who lets a line run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LetBy {
+    /// A list, or a model: nobody has looked at it.
+    Policy,
+    /// A person, who approved the text.
+    Person,
 }
 
 impl Decision {
     /// The line that runs, and the program and its arguments if no shell is needed for it.
     ///
-    /// A line that a list lets run gets the options that confine its programs; one that was approved runs as it is.
-    pub fn executed<'a>(&'a self, line: &'a str) -> (&'a str, Option<Vec<String>>) {
-        match self.runs.as_deref().filter(|_| self.verdict != Verdict::Review) {
+    /// What nobody has looked at runs with the options that confine its programs; what a person approved runs as it is.
+    pub fn executed<'a>(&'a self, line: &'a str, by: LetBy) -> (&'a str, Option<Vec<String>>) {
+        match self.runs.as_deref().filter(|_| by == LetBy::Policy) {
             Some(runs) => (runs, shell::parse(runs).ok().and_then(|script| script.argv())),
             None => (line, self.argv.clone()),
         }
+    }
+
+    /// Has a person asked, whatever a list or a model would say.
+    pub fn ask(&mut self, effect: Effect, reason: &str) {
+        let floor = effect.floor(Effect::UNKNOWN_FLOOR);
+        self.verdict = Verdict::Review;
+        self.stage = Stage::Ask;
+        self.matched = None;
+        self.floor = self.floor.max(floor);
+        self.reasons.push(reason.to_owned());
+        self.parts.push(Part::found(effect, reason, floor));
     }
 }
 
@@ -165,33 +185,26 @@ pub fn decide(line: &str, rules: &Rules) -> Decision {
     decision
 }
 
-/// Adds the options without which the parts are not let run. A line that a person approves runs as it was approved.
+/// Adds the options without which the parts are not let run unseen.
 fn force(decision: &mut Decision, line: &str) {
     let forced: Vec<Forced> = decision
         .parts
         .iter()
         .flat_map(|part| part.forced.clone())
         .collect();
-    if decision.verdict == Verdict::Review || forced.is_empty() {
+    if forced.is_empty() {
         return;
     }
     let runs = command::with_forced(line, &forced);
-    match shell::parse(&runs) {
-        Ok(_) => {
-            decision
-                .reasons
-                .push(format!("it runs as `{}`", shell::visible(&runs)));
-            decision.runs = Some(runs);
-        }
-        Err(_) => {
-            decision.verdict = Verdict::Review;
-            decision.stage = Stage::Ask;
-            decision.matched = None;
-            decision
-                .reasons
-                .push("the options that confine it do not fit in".to_owned());
-        }
+    if shell::parse(&runs).is_err() {
+        return decision.ask(Effect::Unknown, "the options that confine it do not fit in");
     }
+    if decision.verdict != Verdict::Review {
+        decision
+            .reasons
+            .push(format!("it runs as `{}`", shell::visible(&runs)));
+    }
+    decision.runs = Some(runs);
 }
 
 fn stage(verdict: Verdict, floor: u8, rules: &Rules) -> Stage {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use ringfence_policy::cascade::{Confinement, Decision, Rules, Verdict, decide};
+use ringfence_policy::cascade::{Confinement, Decision, LetBy, Rules, Verdict, decide};
 
 /// Who reads what a line makes of the canary knows that it was run.
 const CANARY: &str = "xtouch canary";
@@ -186,7 +186,7 @@ fn scripts_of_sed_that_are_let_run_change_nothing() {
             continue;
         }
         run += 1;
-        let (confined, _) = decision.executed(&line);
+        let (confined, _) = decision.executed(&line, LetBy::Policy);
         assert!(confined.starts_with("sed --sandbox "), "{confined}");
         assert_eq!(
             changes(confined, place.path()),
@@ -307,7 +307,7 @@ fn lines_that_are_let_run_change_nothing() {
             continue;
         }
         run += 1;
-        let (executed, _) = decision.executed(line);
+        let (executed, _) = decision.executed(line, LetBy::Policy);
         assert_eq!(changes(executed, place.path()), Vec::<String>::new(), "{line}");
     }
     assert!(run > 200, "{run}");

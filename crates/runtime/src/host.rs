@@ -11,7 +11,7 @@ mod risk;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ringfence_policy::cascade::{Decision, Effect, Rules};
+use ringfence_policy::cascade::{Decision, Effect, LetBy, Rules};
 use ringfence_policy::{EnvName, Timeout};
 
 pub use makes::confinements;
@@ -79,12 +79,12 @@ impl HostSettings {
 
 /// The program and the arguments that a line becomes: the command's own where no shell is needed, else a bash that reads
 /// nothing but the line. A word that no program has, such as `type`, may be one of the shell's own.
-pub(crate) fn program(line: &str, decision: &Decision) -> (String, Vec<String>) {
+pub(crate) fn program(line: &str, decision: &Decision, by: LetBy) -> (String, Vec<String>) {
     let has_program = |words: &Vec<String>| {
         let name = words.first().map_or("", String::as_str);
         name.contains('/') || std::env::split_paths(PATH).any(|folder| folder.join(name).is_file())
     };
-    let (line, argv) = decision.executed(line);
+    let (line, argv) = decision.executed(line, by);
     let words = argv.filter(has_program).unwrap_or_else(|| {
         ["/bin/bash", "--noprofile", "--norc", "-c", line]
             .map(str::to_owned)
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn one_command_runs_without_a_shell_and_a_line_in_a_bare_bash() {
         let check = |line: &str, expected: &[&str]| {
-            let (program, args) = program(line, &decided(line));
+            let (program, args) = program(line, &decided(line), LetBy::Person);
             assert_eq!([&[program], &args[..]].concat(), expected, "{line}");
         };
         check("df -h", &["df", "-h"]);

@@ -3,7 +3,7 @@
 use std::io::{BufRead, Read};
 use std::process::ExitCode;
 
-use ringfence_policy::cascade::{Decision, Part, Rules, Stage, decide};
+use ringfence_policy::cascade::{Decision, LetBy, Part, Rules, Stage, Verdict, decide};
 use ringfence_policy::shell;
 use serde_json::json;
 
@@ -71,7 +71,11 @@ fn report(line: &str, rules: &Rules, json: bool) -> String {
             "floor": decision.floor,
             "reasons": decision.reasons,
         });
-        if let Some(runs) = &decision.runs {
+        if let Some(runs) = decision
+            .runs
+            .as_ref()
+            .filter(|_| decision.verdict != Verdict::Review)
+        {
             object["runs"] = json!(runs);
         }
         return format!("{object}\n");
@@ -104,13 +108,21 @@ fn explanation(line: &str, decision: &Decision) -> String {
     if decision.parts.is_empty() {
         text.push_str(&reasons(decision));
     }
-    if let (_, Some(argv)) = decision.executed(line) {
+    if let (_, Some(argv)) = decision.executed(line, let_by(decision)) {
         text.push_str(&format!(
             "\nruns without a shell: {}\n",
             visible(&format!("{argv:?}"))
         ));
     }
     text + &format!("\n{}\n", verdict(decision))
+}
+
+/// Who would let it run.
+fn let_by(decision: &Decision) -> LetBy {
+    match decision.verdict {
+        Verdict::Review => LetBy::Person,
+        Verdict::Allow | Verdict::Notify => LetBy::Policy,
+    }
 }
 
 /// What the stages behind the lists would do.

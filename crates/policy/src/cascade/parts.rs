@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::expand::Scope;
 use super::pattern::Asked;
 use super::{Pattern, Rules, Verdict, floor};
-use crate::command::{self, Around, Finding, Forced, Judged, Opened, variable_findings};
+use crate::command::{self, Around, Effect, Finding, Forced, Judged, Opened, variable_findings};
 use crate::shell::{Compound, Node, Piece, Redirect, RedirectKind, Script, Simple, Word, visible};
 
 /// One command of a line, or the control flow around others.
@@ -34,6 +34,25 @@ pub struct Part {
 }
 
 impl Part {
+    /// What was found on the machine, and is no word of the line.
+    pub(super) fn found(effect: Effect, reason: &str, floor: u8) -> Self {
+        Self {
+            text: visible(reason),
+            depth: 0,
+            findings: vec![Finding {
+                effect,
+                reason: reason.to_owned(),
+            }],
+            blocked: None,
+            verdict: Verdict::Review,
+            matched: None,
+            floor,
+            forced: Vec::new(),
+            opens: Vec::new(),
+            hosts: Vec::new(),
+        }
+    }
+
     /// Why it was judged like this.
     pub fn reasons(&self) -> Vec<String> {
         let found = self.findings.iter().map(|finding| finding.reason.clone());

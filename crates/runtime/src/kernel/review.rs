@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ringfence_policy::cascade::{Decision, Stage};
+use ringfence_policy::cascade::{Decision, LetBy, Stage};
 
 use super::{Approvals, Call, ErrorKind, Questions, ToolError, taken_back};
 use crate::approval::{self, Kind, Lasting, Place, Question};
@@ -28,13 +28,13 @@ impl Call<'_> {
             .judged(Risk::of(decision, None).recorded(decision));
     }
 
-    /// Returns once a model or a person lets the line run.
+    /// Resolves once a model or a person lets the line run.
     pub(crate) async fn review(
         &self,
         line: &str,
         decision: &Decision,
         around: Around<'_>,
-    ) -> Result<(), ToolError> {
+    ) -> Result<LetBy, ToolError> {
         let host = self.host()?;
 
         let risk = self.risk(host, line, decision).await?;
@@ -42,12 +42,12 @@ impl Call<'_> {
         let note = |by: &str| self.recording.notes().judged(format!("{record}; {by}"));
         if risk.is_let_run() {
             note("let run by the model");
-            return Ok(());
+            return Ok(LetBy::Policy);
         }
         note("nobody has answered");
         let (said, result) = told(self.ask_about((line, around), decision, &risk).await?, host);
         note(&said);
-        result
+        result.map(|()| LetBy::Person)
     }
 
     /// Asks the model where its score can make a difference. Where the floor decides, the command is not sent anywhere.

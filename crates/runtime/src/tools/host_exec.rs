@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ringfence_policy::Language;
-use ringfence_policy::cascade::{Verdict, decide};
+use ringfence_policy::cascade::{LetBy, Verdict, decide};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -42,6 +42,7 @@ impl Tool for HostExec {
             heed(&mut decision, file);
         }
         call.judged(&decision);
+        let mut by = LetBy::Policy;
         if decision.verdict == Verdict::Review {
             let named = look(&line, &directory, host).await?;
             let around = Around {
@@ -49,7 +50,7 @@ impl Tool for HostExec {
                 named: &named,
                 obeys: obeyed.is_some(),
             };
-            call.review(&line, &decision, around).await?;
+            by = call.review(&line, &decision, around).await?;
             // A model or a person has seen the line; what it names must be the same still.
             if let Some(path) = look(&line, &directory, host).await?.changed_since(&named) {
                 return Err(changed(&path));
@@ -58,7 +59,7 @@ impl Tool for HostExec {
         let mut request = call.request(Language::Command);
         request.env.clear();
         request.limits.timeout = request.limits.timeout.min(host.timeout);
-        let command = program(&line, &decision);
+        let command = program(&line, &decision, by);
         if decision.verdict == Verdict::Notify {
             // Before it runs: a caller that takes the call back must not keep the person from knowing.
             call.notify(&notice(&line)).await;
