@@ -4,7 +4,7 @@
 //! program reads without being told to by the line is not known here, nor what a pattern or a variable will stand for.
 
 mod look;
-mod words;
+pub(super) mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -6,7 +6,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ringfence_policy::cascade::{Decision, Effect, Finding, Part, Stage, Verdict};
+use ringfence_policy::cascade::{Decision, Effect};
+
+use super::named::words;
 
 /// Programs, and files of the directory that say what they run.
 const NAMES: &[(&[&str], &[&str])] = &[
@@ -33,6 +35,8 @@ const NAMES: &[(&[&str], &[&str])] = &[
             "bunfig.toml",
         ],
     ),
+    // Its interpreter is asked about its packages, and may be a program of anybody's.
+    (&["uv", "uvx"], &[".venv", "venv", "uv.toml", ".python-version"]),
     (&["ansible"], &["ansible.cfg"]),
     (&["gdb"], &[".gdbinit"]),
     (&["lldb"], &[".lldbinit"]),
@@ -114,30 +118,34 @@ const MAX_SETTINGS: u64 = 64 * 1024;
 /// Has a person asked about a line that a list or a model could let run, where its programs obey what an agent could
 /// have written.
 pub(crate) fn heed(decision: &mut Decision, file: &Path) {
-    let reason = format!("{} can say what it runs", file.display());
-    let floor = Effect::Code.floor(Effect::UNKNOWN_FLOOR);
-    decision.verdict = Verdict::Review;
-    decision.stage = Stage::Ask;
-    decision.matched = None;
-    decision.floor = decision.floor.max(floor);
-    decision.reasons.push(reason.clone());
-    decision.parts.push(Part {
-        text: file.display().to_string().escape_debug().to_string(),
-        depth: 0,
-        findings: vec![Finding {
-            effect: Effect::Code,
-            reason,
-        }],
-        blocked: None,
-        verdict: Verdict::Review,
-        matched: None,
-        floor,
-        forced: Vec::new(),
-    });
+    let reason = format!(
+        "{} can say what it runs",
+        file.display().to_string().escape_debug()
+    );
+    decision.ask(Effect::Code, &reason);
 }
 
-/// The first file that says, or could say, what the programs of a line run that starts in `directory`.
-pub(crate) fn obeyed(line: &str, directory: &Path) -> Option<PathBuf> {
+/// In how many directories is looked.
+const MAX_DIRECTORIES: usize = 64;
+
+/// The first file that says, or could say, what the programs of a line run that starts in `directory`: there, and in
+/// every directory that the line names, for a `cd`, an option such as `-C`, or a repository.
+pub(crate) fn obeyed(line: &str, directory: &Path, home: Option<&Path>) -> Option<PathBuf> {
+    let mut selected = vec![directory.to_path_buf()];
+    for word in words::of(line, home) {
+        let path = directory.join(word);
+        if path.is_dir() && !selected.contains(&path) {
+            selected.push(path);
+        }
+    }
+    // Too many to look at, and one of them may be the one.
+    if selected.len() > MAX_DIRECTORIES {
+        return selected.pop();
+    }
+    selected.iter().find_map(|place| in_one(line, place, home))
+}
+
+fn in_one(line: &str, directory: &Path, home: Option<&Path>) -> Option<PathBuf> {
     let named = |programs: &[&str]| programs.iter().any(|program| names(line, program));
     let there = |name: &&str| directory.join(name).symlink_metadata().is_ok();
     let mut files = NAMES
@@ -145,7 +153,42 @@ pub(crate) fn obeyed(line: &str, directory: &Path) -> Option<PathBuf> {
         .filter(|(programs, _)| named(programs))
         .flat_map(|(_, files)| *files);
     let file = files.find(|name| there(name)).map(|name| directory.join(name));
-    file.or_else(|| named(GIT).then(|| repository(directory)).flatten())
+    file.or_else(|| named(PACKAGES).then(|| package(directory, home)).flatten())
+        .or_else(|| named(GIT).then(|| repository(directory)).flatten())
+}
+
+/// Package managers that are chosen, and set up, by what lies above the directory as well.
+const PACKAGES: &[&str] = &["npm", "npx", "yarn", "yarnpkg", "pnpm", "pnpx", "corepack", "bun"];
+
+/// What of the project above a directory could name a program: its settings, or a package manager that is not a plain version of one.
+fn package(directory: &Path, home: Option<&Path>) -> Option<PathBuf> {
+    const SETTINGS: &[&str] = &[".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", "bunfig.toml"];
+    let users = |above: &&Path| Some(*above) != home && above.parent().is_some();
+    directory.ancestors().take_while(users).find_map(|above| {
+        let settings = SETTINGS.iter().map(|name| above.join(name));
+        let mut there = settings.filter(|path| path.symlink_metadata().is_ok());
+        there.next().or_else(|| {
+            let package = above.join("package.json");
+            let chooses = package.symlink_metadata().is_ok()
+                && !text(&package).is_some_and(|text| is_plain_package(&text));
+            chooses.then_some(package)
+        })
+    })
+}
+
+/// Whether the manager of a package is one that is known, in a version that is a number.
+fn is_plain_package(text: &str) -> bool {
+    let Ok(package) = serde_json::from_str::<serde_json::Value>(text) else {
+        return false;
+    };
+    let known = ["npm", "yarn", "pnpm", "bun"];
+    let plain = |manager: &str| {
+        let (name, version) = manager.split_once('@').unwrap_or((manager, ""));
+        let digits = |sign: char| sign.is_ascii_alphanumeric() || ".+-".contains(sign);
+        known.contains(&name) && version.chars().all(digits)
+    };
+    let manager = &package["packageManager"];
+    package["devEngines"].is_null() && (manager.is_null() || manager.as_str().is_some_and(plain))
 }
 
 /// Whether a word of a line could be this program, or one of its own. Quotes are taken away, for bash does that, too.
@@ -176,6 +219,10 @@ fn repository(directory: &Path) -> Option<PathBuf> {
             .all(|name| above.join(name).symlink_metadata().is_ok())
     });
     if let Some(bare) = bare {
+        // One of a project, named as such: its settings say.
+        if bare.file_name().is_some_and(|name| name == ".git") {
+            return unclear(bare.to_path_buf());
+        }
         return Some(bare.join("config"));
     }
     let modules = directory.join(".gitmodules");
@@ -266,7 +313,7 @@ fn allowed(section: &str) -> Option<&'static [&'static str]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringfence_policy::cascade::{Rules, decide};
+    use ringfence_policy::cascade::{Rules, Stage, Verdict, decide};
 
     const PLAIN: &str = "# ours\n[core]\n\trepositoryformatversion = 0\n\tbare=false\n[remote \"origin\"]\n\turl = x\n\
                          \tfetch = +refs/heads/*:refs/remotes/origin/*\n[Branch \"a\"]\n\tMerge = refs/heads/a\n";
@@ -311,7 +358,7 @@ mod tests {
     fn the_repository_is_found_as_git_finds_it() {
         let check = |files: &[(&str, &str)], expected: Option<&str>| {
             let place = made(files);
-            let found = obeyed("git status", place.path());
+            let found = obeyed("git status", place.path(), None);
             assert_eq!(found, expected.map(|name| place.path().join(name)), "{files:?}");
         };
         let evil = "[core]\nfsmonitor = x\n";
@@ -342,6 +389,69 @@ mod tests {
     }
 
     #[test]
+    fn every_directory_that_the_line_selects_is_looked_at() {
+        let evil = "[core]\nfsmonitor = x\n";
+        let place = made(&[
+            (".git/config", PLAIN),
+            ("sub/.git/config", evil),
+            ("plain/.git/config", PLAIN),
+            ("app/.npmrc", "x"),
+            ("tool/rust-toolchain.toml", ""),
+            ("py/.venv/bin/python", ""),
+        ]);
+        let home = place.path().join("home");
+        for line in [
+            "git -C sub status",
+            "git -Csub status",
+            "git --git-dir=sub/.git log",
+            "git --git-dir sub/.git log",
+            "git --work-tree sub status",
+            "cd sub && git status",
+            "cd ./plain/../sub && git log",
+            "cd 'sub' && git status",
+            "for d in plain sub; do git -C $d status; done",
+            "npm --prefix app ls",
+            "cd tool && cargo --version",
+            "cd py && uv pip list",
+        ] {
+            assert!(obeyed(line, place.path(), Some(&home)).is_some(), "{line}");
+        }
+        for line in [
+            "git -C plain status",
+            "git --git-dir=plain/.git log",
+            "cd plain && git status",
+            "cd app && git --version; ls sub",
+        ][..3]
+            .iter()
+            .chain(&["cd sub && ls", "uv pip list"])
+        {
+            assert_eq!(obeyed(line, place.path(), Some(&home)), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_package_manager_is_chosen_by_what_lies_above() {
+        let check = |package: &str, expected: bool| {
+            let place = made(&[("package.json", package), ("app/x", "")]);
+            for (line, start) in [("yarn why x", "app"), ("cd app && pnpm ls", "")] {
+                let found = obeyed(line, &place.path().join(start), None);
+                assert_eq!(found.is_some(), expected, "{line}: {package}");
+            }
+        };
+        check("{}", false);
+        check("{\"packageManager\": \"pnpm@9.1.0+sha512.abc\"}", false);
+        check("{\"packageManager\": \"yarn@https://h.invalid/x.tgz\"}", true);
+        check("{\"packageManager\": \"evil@1.0.0\"}", true);
+        check("{\"packageManager\": [1]}", true);
+        check("{\"devEngines\": {\"packageManager\": {}}}", true);
+        check("not json", true);
+        // A person's own settings are no project's.
+        let place = made(&[("home/.npmrc", ""), ("home/app/package.json", "{}")]);
+        let home = place.path().join("home");
+        assert_eq!(obeyed("npm ls", &home.join("app"), Some(&home)), None);
+    }
+
+    #[test]
     fn only_lines_that_could_run_the_program_are_concerned() {
         let place = made(&[
             (".git/config", "[alias]\n"),
@@ -349,7 +459,7 @@ mod tests {
             ("rust-toolchain.toml", ""),
         ]);
         let check = |line: &str, expected: bool| {
-            assert_eq!(obeyed(line, place.path()).is_some(), expected, "{line}");
+            assert_eq!(obeyed(line, place.path(), None).is_some(), expected, "{line}");
         };
         for line in [
             "git log",
@@ -380,7 +490,7 @@ mod tests {
         let place = made(&[(".git/config", "[alias]\n")]);
         let mut decision = decide("git status", &rules);
         assert_eq!(decision.verdict, Verdict::Allow);
-        heed(&mut decision, &obeyed("git status", place.path()).unwrap());
+        heed(&mut decision, &obeyed("git status", place.path(), None).unwrap());
         assert_eq!((decision.verdict, decision.stage), (Verdict::Review, Stage::Ask));
         assert!(!super::super::may_last(&decision), "{decision:?}");
     }

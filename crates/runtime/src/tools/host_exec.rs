@@ -1,9 +1,9 @@
 //! `host_exec`: a command on this machine itself, as far as the policy or a person allows it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ringfence_policy::Language;
-use ringfence_policy::cascade::{LetBy, Verdict, decide};
+use ringfence_policy::cascade::{Decision, LetBy, Verdict, decide};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -37,10 +37,7 @@ impl Tool for HostExec {
         let line = arguments.command;
         let directory = call.directory(host);
         let mut decision = decide(&line, &host.rules);
-        let obeyed = settings(&line, &directory).await?;
-        if let Some(file) = &obeyed {
-            heed(&mut decision, file);
-        }
+        let obeys = look_beside(&line, &mut decision, &directory, host).await?;
         call.judged(&decision);
         let mut by = LetBy::Policy;
         if decision.verdict == Verdict::Review {
@@ -48,7 +45,7 @@ impl Tool for HostExec {
             let around = Around {
                 directory: &directory,
                 named: &named,
-                obeys: obeyed.is_some(),
+                obeys,
             };
             by = call.review(&line, &decision, around).await?;
             // A model or a person has seen the line; what it names must be the same still.
@@ -86,14 +83,29 @@ fn notice(line: &str) -> String {
     }
 }
 
-/// What the programs of a line obey beside it, on a thread that may wait for a disk.
-async fn settings(line: &str, directory: &Path) -> Result<Option<PathBuf>, ToolError> {
-    let (line, directory) = (line.to_owned(), directory.to_path_buf());
-    let looking = tokio::task::spawn_blocking(move || obeyed(&line, &directory));
-    looking.await.map_err(|_| {
+/// Has a person asked where what lies on the machine makes a line worse than its text. Whether its programs obey what an
+/// agent could have written.
+async fn look_beside(
+    line: &str,
+    decision: &mut Decision,
+    directory: &Path,
+    host: &HostSettings,
+) -> Result<bool, ToolError> {
+    let home = host.home().map(Path::to_path_buf);
+    let (text, start) = (line.to_owned(), directory.to_path_buf());
+    let obeyed = on_a_thread(move || obeyed(&text, &start, home.as_deref())).await?;
+    if let Some(file) = &obeyed {
+        heed(decision, file);
+    }
+    Ok(obeyed.is_some())
+}
+
+/// Looks at the disk on a thread that may wait for it.
+async fn on_a_thread<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Result<T, ToolError> {
+    tokio::task::spawn_blocking(look).await.map_err(|_| {
         ToolError::new(
             ErrorKind::Internal,
-            "the look at the directory of the command broke off",
+            "the look at the files of the command panicked",
             "report this as a defect",
         )
     })

@@ -7,7 +7,7 @@ use std::path::Path;
 const MAX_DEPTH: usize = 4;
 
 /// The words of a line, as they are written and as a shell would hand them on, and what follows signs such as `=` in them.
-pub(super) fn of(line: &str, home: Option<&Path>) -> BTreeSet<String> {
+pub(in crate::host) fn of(line: &str, home: Option<&Path>) -> BTreeSet<String> {
     let line = line.replace("${HOME}", "$HOME");
     let mut words = BTreeSet::new();
     let separates = |c: char| c.is_whitespace() || "'\"`$(){}[];&|<>\\".contains(c);
