@@ -93,7 +93,24 @@ fn host(context: &Context) -> anyhow::Result<Option<HostSettings>> {
         directory: std::env::current_dir()?,
         timeout: parts.tools.host_timeout,
         patience: config.host_execution.ask_timeout_min.0,
+        own: own_files(context)?,
     }))
+}
+
+/// Our own directories and files of configuration, which commands of the host do not show unasked.
+///
+/// # Errors
+/// If the configuration cannot be used.
+fn own_files(context: &Context) -> anyhow::Result<Vec<std::path::PathBuf>> {
+    let paths = &context.paths;
+    let mut own = vec![
+        paths.state.clone(),
+        paths.runtime.clone(),
+        high::audit::directory(context)?,
+    ];
+    own.extend(paths.config.clone());
+    own.extend(context.loaded()?.files.clone());
+    Ok(own)
 }
 
 /// The questions of this user, and their answers.

@@ -6,6 +6,8 @@
 mod makes;
 mod named;
 mod obeyed;
+mod opened;
+mod pattern;
 mod risk;
 
 use std::path::{Path, PathBuf};
@@ -17,6 +19,7 @@ use ringfence_policy::{EnvName, Timeout};
 pub use makes::confinements;
 pub(crate) use named::{Named, TooMuch};
 pub(crate) use obeyed::{heed, obeyed};
+pub(crate) use opened::{Place, secret};
 pub(crate) use risk::Risk;
 
 use crate::assessor::Assessor;
@@ -50,6 +53,8 @@ pub struct HostSettings {
     pub timeout: Timeout,
     /// How long the person has to answer.
     pub patience: Timeout,
+    /// Ringfence's own directories and files, which no command shows unasked.
+    pub own: Vec<PathBuf>,
 }
 
 impl HostSettings {

@@ -207,11 +207,15 @@ impl<'a> Walk<'a> {
         };
         let name = kind.name();
         let mut findings: Vec<Finding> = variable.iter().flat_map(|name| variable_findings(name)).collect();
+        let mut opens = Vec::new();
         for redirect in redirects {
-            findings.extend(command::redirect_findings(redirect, &self.around));
+            let (found, opened) = command::redirect_findings(redirect, &self.around);
+            findings.extend(found);
+            opens.extend(opened);
         }
         let flow = is_plain_flow(*kind) && place.inside.is_none();
-        let part = self.part(name.to_owned(), place.depth, findings);
+        let mut part = self.part(name.to_owned(), place.depth, findings);
+        part.opens = opens;
         let blocked = (!flow).then(|| format!("{name} is not matched by lists"));
         self.settle(part, blocked, &Asked::default());
         let mut within = place.deeper();
@@ -245,8 +249,11 @@ impl<'a> Walk<'a> {
         let judged = self.judge(simple, place);
         let mut findings = judged.findings;
         let own = findings.len();
+        let mut opens = judged.opens;
         for redirect in &simple.redirects {
-            findings.extend(command::redirect_findings(redirect, &self.around));
+            let (found, opened) = command::redirect_findings(redirect, &self.around);
+            findings.extend(found);
+            opens.extend(opened);
         }
         let mut blocked = blocked(simple, place.inside);
         if judged.assigns {
@@ -270,7 +277,7 @@ impl<'a> Walk<'a> {
             moved: self.around.directory.is_some(),
         };
         let mut part = self.part(visible(&simple.text), place.depth, findings);
-        (part.forced, part.opens, part.hosts) = (judged.forced, judged.opens, judged.hosts);
+        (part.forced, part.opens, part.hosts) = (judged.forced, opens, judged.hosts);
         self.settle(part, blocked, &asked);
         let assigned = simple.assignments.iter().map(|assignment| &assignment.value);
         let targets = simple

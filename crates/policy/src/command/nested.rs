@@ -99,11 +99,11 @@ pub(super) fn is_own(name: &str) -> bool {
             && !settings.iter().any(|setting| name.contains(setting))
 }
 
-/// What a redirection does.
-pub(crate) fn redirect_findings(redirect: &Redirect, around: &Around) -> Vec<Finding> {
+/// What a redirection does, and what it opens.
+pub(crate) fn redirect_findings(redirect: &Redirect, around: &Around) -> (Vec<Finding>, Vec<Opened>) {
     let mut found = around.found();
     redirection(redirect, &mut found);
-    found.findings
+    (found.findings, found.opens)
 }
 
 /// Judges the commands of a script that another command runs.

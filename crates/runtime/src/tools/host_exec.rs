@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use ringfence_policy::Language;
-use ringfence_policy::cascade::{Decision, LetBy, Verdict, decide};
+use ringfence_policy::cascade::{Decision, Effect, LetBy, Verdict, decide};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::host::{HostSettings, Named, TooMuch, heed, obeyed, program};
+use crate::host::{HostSettings, Named, Place, TooMuch, heed, obeyed, program, secret};
 use crate::kernel::{Answer, Around, Call, Clock, Effects, ErrorKind, Tool, ToolError};
 use crate::told::Told;
 
@@ -96,6 +96,21 @@ async fn look_beside(
     let obeyed = on_a_thread(move || obeyed(&text, &start, home.as_deref())).await?;
     if let Some(file) = &obeyed {
         heed(decision, file);
+    }
+    if decision.verdict != Verdict::Review {
+        let place = Place {
+            directory: directory.to_path_buf(),
+            home: host.home().map(Path::to_path_buf),
+            own: host.own.clone(),
+        };
+        let judged = decision.clone();
+        if let Some(path) = on_a_thread(move || secret(&judged, &place)).await? {
+            let path = path.display().to_string();
+            decision.ask(
+                Effect::Secret,
+                &format!("it opens {}, which may be a secret", path.escape_debug()),
+            );
+        }
     }
     Ok(obeyed.is_some())
 }

@@ -1,0 +1,235 @@
+//! What a line opens for its contents, as the machine knows it: patterns and links resolved.
+//!
+//! The policy sees names. A harmless one can be a link, a pattern can become anything that lies there, and where Ringfence keeps
+//! its own state only the configuration says.
+
+use std::os::fd::AsRawFd;
+use std::path::{Component, Path, PathBuf};
+
+use ringfence_policy::cascade::{Decision, is_broad_place, is_secret_path};
+use rustix::fs::{CWD, Mode, OFlags};
+
+use super::pattern;
+use crate::exposure::{nearest, whole};
+
+/// How many paths are looked at; a line that could open more is asked about.
+const MAX_PATHS: usize = 5_000;
+
+/// Where a line runs, and what is nobody's there.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// Where it starts.
+    pub(crate) directory: PathBuf,
+    /// Where `~` leads.
+    pub(crate) home: Option<PathBuf>,
+    /// Ringfence's own directories and files.
+    pub(crate) own: Vec<PathBuf>,
+}
+
+/// The first secret that a line opens which a list lets run.
+pub(crate) fn secret(decision: &Decision, place: &Place) -> Option<PathBuf> {
+    let mut left = MAX_PATHS;
+    for opened in decision.parts.iter().flat_map(|part| &part.opens) {
+        for text in readings(&opened.path) {
+            let Some(path) = place.absolute(text) else {
+                continue;
+            };
+            for path in pattern::expand(&path, left) {
+                left = left.saturating_sub(1);
+                if left == 0 {
+                    return Some(path);
+                }
+                let Some(real) = real(&path) else { continue };
+                if place.is_secret(&real) || opened.tree && place.has_secrets(&real) {
+                    return Some(real);
+                }
+            }
+        }
+    }
+    None
+}
+
+/// A word, and what it says behind an option: `--file=x`, `-fx`.
+fn readings(text: &str) -> Vec<&str> {
+    let value = text.split_once('=').map(|(_, value)| value);
+    let attached = text
+        .strip_prefix('-')
+        .and_then(|rest| rest.char_indices().nth(1).map(|(at, _)| &rest[at..]));
+    std::iter::once(text).chain(value).chain(attached).collect()
+}
+
+impl Place {
+    fn absolute(&self, text: &str) -> Option<PathBuf> {
+        match text.strip_prefix('~') {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => {
+                Some(self.home.as_ref()?.join(rest.trim_start_matches('/')))
+            }
+            _ if text.is_empty() => None,
+            _ => Some(self.directory.join(text)),
+        }
+    }
+
+    fn home(&self) -> Option<&str> {
+        self.home.as_deref().and_then(Path::to_str)
+    }
+
+    fn is_secret(&self, path: &Path) -> bool {
+        if self.is_own(path) {
+            return true;
+        }
+        // What the line starts in may lie anywhere, also in a place that is closed otherwise.
+        let inside = path.strip_prefix(real(&self.directory).as_deref().unwrap_or(&self.directory));
+        let text = match inside {
+            Ok(inside) if !self.starts_in_a_broad_place() => inside.to_string_lossy(),
+            _ => path.to_string_lossy(),
+        };
+        is_secret_path(&text, self.home())
+    }
+
+    fn starts_in_a_broad_place(&self) -> bool {
+        is_broad_place(&self.directory.to_string_lossy(), self.home())
+    }
+
+    fn is_own(&self, path: &Path) -> bool {
+        self.own().any(|own| path.starts_with(&own)) && !self.is_in_workspace(path)
+    }
+
+    /// Whether it lies where the line starts, which may be a directory of ours that was made for it.
+    fn is_in_workspace(&self, path: &Path) -> bool {
+        let directory = whole(nearest(&self.directory));
+        path.starts_with(&directory) && self.own().any(|own| directory.starts_with(own))
+    }
+
+    fn own(&self) -> impl Iterator<Item = PathBuf> {
+        self.own.iter().map(|own| whole(nearest(own)))
+    }
+
+    /// Whether secrets lie below a directory: those of a user, of the system, or ours.
+    fn has_secrets(&self, path: &Path) -> bool {
+        is_broad_place(&path.to_string_lossy(), self.home()) || self.own().any(|own| own.starts_with(path))
+    }
+}
+
+/// The path without links, of what is there.
+fn real(path: &Path) -> Option<PathBuf> {
+    let file = rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let real = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    let plain = real
+        .components()
+        .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    plain.then_some(real)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringfence_policy::cascade::{Rules, Verdict, decide};
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    struct World {
+        dir: tempfile::TempDir,
+        place: Place,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let at = |name: &str| dir.path().join(name);
+            for name in ["home/.newtool", "work/sub", "state", "work/.cache"] {
+                fs::create_dir_all(at(name)).unwrap();
+            }
+            for name in [
+                "home/.newtool/config",
+                "home/notes.txt",
+                "work/notes.txt",
+                "work/sub/x.rs",
+                "state/things.jsonl",
+                "work/.cache/x",
+            ] {
+                fs::write(at(name), "x").unwrap();
+            }
+            let place = Place {
+                directory: at("work"),
+                home: Some(at("home")),
+                own: vec![at("state"), at("work/own.toml")],
+            };
+            Self { dir, place }
+        }
+
+        fn is_secret(&self, line: &str) -> bool {
+            let rules = Rules {
+                allow: vec!["@read-only".parse().unwrap()],
+                ..Rules::default()
+            };
+            let decision = decide(line, &rules);
+            assert_eq!(decision.verdict, Verdict::Allow, "{line}: {:?}", decision.reasons);
+            secret(&decision, &self.place).is_some()
+        }
+    }
+
+    #[test]
+    fn links_and_patterns_are_resolved_before_they_are_compared() {
+        let world = World::new();
+        let at = |name: &str| world.dir.path().join(name);
+        symlink(at("home/.newtool/config"), at("work/a.txt")).unwrap();
+        symlink(at("home/.newtool"), at("work/linked")).unwrap();
+        symlink("/etc/shadow", at("work/z.md")).unwrap();
+        fs::write(at("work/own.toml"), "x").unwrap();
+        let state = at("state/things.jsonl");
+        let up = format!("cat sub/../../state/{}", "things.jsonl");
+        for line in [
+            "cat a.txt",
+            "cat *.txt",
+            "cat ?.md",
+            "cat [xyz].md",
+            "head -c 5 linked/config",
+            "cat linked/conf*",
+            "grep -r x linked",
+            "cd linked && cat config",
+            "cat < a.txt",
+            "grep -f a.txt notes.txt",
+            "diff --from-file=a.txt notes.txt",
+            "for f in *.txt; do cat $f; done",
+            "cat own.toml",
+            "cat o*.toml",
+            &up,
+            &format!("cat {}", state.display()),
+            &format!("grep -r x {}", world.dir.path().display()),
+        ] {
+            assert!(world.is_secret(line), "{line}");
+        }
+        for line in [
+            "cat notes.txt",
+            "cat n*.txt",
+            "cat sub/*.rs",
+            "grep -r x sub",
+            "cat .cache/x",
+            "ls linked",
+            "wc -l a.txt",
+            "cat missing",
+        ] {
+            assert!(!world.is_secret(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_workspace_within_our_state_is_open_and_the_state_is_not() {
+        let mut world = World::new();
+        let workspace = world.dir.path().join("state/workspaces/x");
+        fs::create_dir_all(&workspace).unwrap();
+        fs::write(workspace.join("a"), "x").unwrap();
+        world.place.directory = workspace;
+        assert!(!world.is_secret("cat a"));
+        assert!(world.is_secret("cat ../../things.jsonl"));
+    }
+
+    #[test]
+    fn from_a_home_its_settings_are_as_closed_as_from_elsewhere() {
+        let mut world = World::new();
+        world.place.directory = world.dir.path().join("home");
+        assert!(world.is_secret("cat .newtool/config"));
+        assert!(world.is_secret("grep -r x ."));
+        assert!(!world.is_secret("cat notes.txt"));
+    }
+}

@@ -1,0 +1,107 @@
+//! Patterns of files, as a shell expands them.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+/// The paths that a pattern stands for, so many at most; a path without a pattern stands for itself.
+///
+/// A set in brackets counts as any character: what it leaves out is looked at for nothing.
+pub(super) fn expand(path: &Path, most: usize) -> Vec<PathBuf> {
+    let mut found = vec![PathBuf::new()];
+    for part in path.components() {
+        let is_pattern = matches!(part, Component::Normal(name) if name.as_bytes().iter().any(|byte| b"*?[".contains(byte)));
+        if !is_pattern {
+            found.iter_mut().for_each(|path| path.push(part));
+            continue;
+        }
+        let pattern = part.as_os_str().as_bytes();
+        let below = found.iter().flat_map(|directory| names(directory, pattern));
+        found = below.take(most).collect();
+    }
+    found
+}
+
+fn names(directory: &Path, pattern: &[u8]) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let fits = entries.filter(|entry| {
+        let name = entry.file_name();
+        // A name with a dot is meant only by who writes the dot.
+        let hidden = name.as_bytes().starts_with(b".") && !matches!(pattern.first(), Some(b'.' | b'['));
+        !hidden && matches(pattern, name.as_bytes())
+    });
+    fits.map(|entry| entry.path()).collect()
+}
+
+/// Whether a name fits a pattern.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    // The places of the name that can be reached by what was read of the pattern.
+    let mut reached = vec![false; name.len() + 1];
+    reached[0] = true;
+    let mut at = 0;
+    while let Some(sign) = pattern.get(at) {
+        let mut next = vec![false; name.len() + 1];
+        match sign {
+            b'*' => {
+                let first = reached
+                    .iter()
+                    .position(|reached| *reached)
+                    .unwrap_or(name.len() + 1);
+                next.iter_mut().skip(first).for_each(|place| *place = true);
+            }
+            sign => {
+                let any = matches!(sign, b'?' | b'[');
+                for place in 0..name.len() {
+                    next[place + 1] = reached[place] && (any || name[place] == *sign);
+                }
+                if *sign == b'[' {
+                    at += pattern[at..].iter().position(|sign| *sign == b']').unwrap_or(0);
+                }
+            }
+        }
+        reached = next;
+        at += 1;
+    }
+    reached[name.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_stand_for_what_lies_there() {
+        for (pattern, name, fits) in [
+            ("*.sh", "a.sh", true),
+            ("*.sh", ".sh", true),
+            ("?.sh", "ab.sh", false),
+            ("[ab]x", "ax", true),
+            ("a*b*c", "aXbYc", true),
+            ("a*b*c", "acb", false),
+            ("*", "", true),
+            ("a", "b", false),
+        ] {
+            assert_eq!(
+                matches(pattern.as_bytes(), name.as_bytes()),
+                fits,
+                "{pattern} {name}"
+            );
+        }
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a.sh", "b.sh", ".c.sh", "d"] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
+        let names = |pattern: &str| {
+            let mut found = expand(&dir.path().join(pattern), 10);
+            found.sort();
+            found
+                .iter()
+                .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names("*.sh"), ["a.sh", "b.sh"]);
+        assert_eq!(names(".*.sh"), [".c.sh"]);
+        assert_eq!(names("none"), ["none"]);
+        assert_eq!(expand(&dir.path().join("*"), 2).len(), 2);
+        assert_eq!(expand(&dir.path().join("*/x"), 9).len(), 3);
+    }
+}
