@@ -8,7 +8,9 @@ mod pattern;
 pub use parts::Part;
 pub use pattern::{ParsePatternError, Pattern};
 
-pub use crate::command::{Confinement, Effect, Finding, Forced, Opened, is_broad_place, is_secret_path};
+pub use crate::command::{
+    Confinement, Effect, Finding, Forced, Host, Opened, is_broad_place, is_secret_path,
+};
 use crate::{command, shell};
 use std::sync::Arc;
 
@@ -125,6 +127,15 @@ impl Decision {
             Some(runs) => (runs, shell::parse(runs).ok().and_then(|script| script.argv())),
             None => (line, self.argv.clone()),
         }
+    }
+
+    /// Adds options that the machine alone can tell, such as the address of a host.
+    pub fn confine(&mut self, line: &str, more: &[Forced]) {
+        if let Some(part) = self.parts.last_mut() {
+            part.forced.extend(more.iter().cloned());
+        }
+        self.runs = None;
+        force(self, line);
     }
 
     /// Has a person asked, whatever a list or a model would say.

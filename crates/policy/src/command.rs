@@ -25,6 +25,7 @@ mod test;
 pub(crate) use confine::with as with_forced;
 pub use confine::{Confinement, Forced};
 pub use effect::{Effect, Finding};
+pub use fetch::Host;
 pub(crate) use find::{feeds_sources, takes_zeros};
 pub(crate) use nested::{Around, Judged, redirect_findings, simple_findings, variable_findings};
 pub(crate) use place::{directory, prints_ids, prints_names};
@@ -63,6 +64,7 @@ fn judge(words: &[Word], found: &mut Found) {
         let reason = format!("`{}` decides only at run time what runs", first.text);
         return found.add(Effect::Code, reason);
     };
+    found.at = first.end.filter(|_| !found.quoted);
     let Some(program) = program(&written, found) else {
         return;
     };

@@ -3,6 +3,7 @@
 //! A line that a person must approve can wait for minutes, and what it names may be changed meanwhile: so what stands behind
 //! each of its words ([`Named`]) is noted before the question, and looked at again after the answer.
 
+mod addresses;
 mod makes;
 mod named;
 mod obeyed;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use ringfence_policy::cascade::{Decision, Effect, LetBy, Rules};
 use ringfence_policy::{EnvName, Timeout};
 
+pub(crate) use addresses::pinned;
 pub use makes::confinements;
 pub(crate) use named::{Named, TooMuch};
 pub(crate) use obeyed::{heed, obeyed};

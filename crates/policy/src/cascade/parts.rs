@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::expand::Scope;
 use super::pattern::Asked;
 use super::{Pattern, Rules, Verdict, floor};
-use crate::command::{self, Around, Effect, Finding, Forced, Judged, Opened, variable_findings};
+use crate::command::{self, Around, Effect, Finding, Forced, Host, Judged, Opened, variable_findings};
 use crate::shell::{Compound, Node, Piece, Redirect, RedirectKind, Script, Simple, Word, visible};
 
 /// One command of a line, or the control flow around others.
@@ -30,7 +30,7 @@ pub struct Part {
     /// What it opens for its contents.
     pub opens: Vec<Opened>,
     /// Hosts that it asks.
-    pub hosts: Vec<String>,
+    pub hosts: Vec<Host>,
 }
 
 impl Part {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::confine::{Confinement, Forced};
+use super::fetch::Host;
 use super::secrets::Opened;
 
 /// What a command does; a later one is worse.
@@ -141,7 +142,9 @@ pub(super) struct Found {
     /// Options that it gets if it is let run.
     pub(super) forced: Vec<Forced>,
     /// Hosts that it asks if it is let run.
-    pub(super) hosts: Vec<String>,
+    pub(super) hosts: Vec<Host>,
+    /// The place behind the name of the program that is judged.
+    pub(super) at: Option<usize>,
 }
 
 impl Found {

@@ -4,6 +4,15 @@ use super::effect::{Effect, Found};
 use super::options::Scanned;
 use crate::shell::Word;
 
+/// A public name that a command asks. Whether its address is public, too, the machine must tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// The name.
+    pub name: String,
+    /// Where `--resolve` can be put, so that the name is not looked up again.
+    pub at: Option<usize>,
+}
+
 /// The longest address. What an address says, its host learns.
 const MAX_ADDRESS: usize = 60;
 
@@ -158,7 +167,10 @@ fn one_address(addresses: &[Option<String>], title: &str, found: &mut Found) {
     };
     match host(address) {
         Some(host) => {
-            found.hosts.push(host.to_owned());
+            found.hosts.push(Host {
+                name: host.to_owned(),
+                at: found.at.filter(|_| title == "curl"),
+            });
             found.add(Effect::Remote, format!("{title}: asks a public host"));
         }
         None => found.add(

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::confine::{Confinement, Forced};
 use super::effect::{Effect, Finding, Found};
+use super::fetch::Host;
 use super::secrets::{self, Opened};
 use super::{judge, place, special::INPUT};
 use crate::shell::{Assignment, Node, Piece, Redirect, RedirectKind, Simple, Word};
@@ -21,7 +22,7 @@ pub(crate) struct Judged {
     /// What it opens for its contents.
     pub(crate) opens: Vec<Opened>,
     /// Hosts that it asks.
-    pub(crate) hosts: Vec<String>,
+    pub(crate) hosts: Vec<Host>,
 }
 
 /// What surrounds a command.

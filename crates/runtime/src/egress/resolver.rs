@@ -36,7 +36,7 @@ impl Resolver {
     }
 
     /// All addresses of the name; none if it has none or the look-up fails.
-    pub(super) async fn resolve(&self, name: &HostName) -> Vec<IpAddr> {
+    pub(crate) async fn resolve(&self, name: &HostName) -> Vec<IpAddr> {
         let lookups = match &self.0 {
             Way::System(lookups) => Arc::clone(lookups),
             Way::Fixed(answer) => return answer(name),

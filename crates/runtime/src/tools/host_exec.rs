@@ -7,7 +7,8 @@ use ringfence_policy::cascade::{Decision, Effect, LetBy, Verdict, decide};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::host::{HostSettings, Named, Place, TooMuch, heed, obeyed, program, secret};
+use crate::egress::Resolver;
+use crate::host::{HostSettings, Named, Place, TooMuch, heed, obeyed, pinned, program, secret};
 use crate::kernel::{Answer, Around, Call, Clock, Effects, ErrorKind, Tool, ToolError};
 use crate::told::Told;
 
@@ -110,6 +111,12 @@ async fn look_beside(
                 Effect::Secret,
                 &format!("it opens {}, which may be a secret", path.escape_debug()),
             );
+        }
+    }
+    if decision.verdict != Verdict::Review {
+        match pinned(decision, &Resolver::system()).await {
+            Ok(pins) => decision.confine(line, &pins),
+            Err(name) => decision.ask(Effect::Network, &format!("{name} has no public address")),
         }
     }
     Ok(obeyed.is_some())
