@@ -124,11 +124,22 @@ impl FromStr for Owner {
     }
 }
 
-/// When a process started, in clock ticks since boot (proc_pid_stat(5), field 22).
+/// Returns when a live process started, in clock ticks since boot. A zombie is not alive: it does no more, and its parent
+/// may take any time to reap it.
 fn start_time(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    start_time_in(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The start time (field 22) in the text of `/proc/<pid>/stat` (proc_pid_stat(5)), unless the process is dead by its
+/// state (field 3).
+fn start_time_in(stat: &str) -> Option<u64> {
     // The command's name may hold spaces and parentheses; it ends at the last one.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    // A thread group outlives its first thread, which is then shown as a zombie (field 20 counts the others).
+    let threads: u64 = fields.nth(16)?.parse().ok()?;
+    let dead = matches!(state, "Z" | "X" | "x") && threads <= 1;
+    fields.nth(1)?.parse().ok().filter(|_| !dead)
 }
 
 #[cfg(test)]
@@ -181,6 +192,50 @@ mod tests {
         };
         assert!(!other_user.is_dead_for(&Owner { uid: 7, ..us.clone() }));
         assert!(other_user.is_dead_for(&Owner { uid: 0, ..us }));
+    }
+
+    #[test]
+    fn a_zombie_is_dead() {
+        let stat = |state: &str, threads: u32| {
+            format!("7 (a) R (b) {state} 1 7 7 0 -1 4194560 9 0 0 0 0 0 0 0 20 0 {threads} 0 4711 0 0")
+        };
+        let check =
+            |state, threads, expected| assert_eq!(start_time_in(&stat(state, threads)), expected, "{state}");
+        for state in ["R", "S", "D", "T", "t", "I"] {
+            check(state, 1, Some(4711));
+        }
+        for state in ["Z", "X", "x"] {
+            check(state, 1, None);
+            check(state, 0, None);
+        }
+        check("Z", 3, Some(4711));
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a child that nobody reaps")]
+    fn an_owner_that_nobody_reaped_is_dead() {
+        let mut child = std::process::Command::new("/bin/cat")
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let us = Owner::new().unwrap();
+        let (pid, start) = (child.id(), start_time(child.id()).unwrap());
+        let owner = Owner {
+            pid,
+            start,
+            ..us.clone()
+        };
+        assert!(!owner.is_dead_for(&us));
+        drop(child.stdin.take());
+        // Its end of the pipe is closed when it has ended, and it becomes a zombie right after that.
+        std::io::copy(&mut child.stdout.take().unwrap(), &mut std::io::sink()).unwrap();
+        while fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
+            std::thread::yield_now();
+        }
+        assert!(owner.is_dead_for(&us));
+        assert!(owner_is_dead(&format!("{pid}-{start}")));
+        child.wait().unwrap();
     }
 
     #[test]

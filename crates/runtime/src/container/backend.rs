@@ -2,11 +2,13 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ringfence_policy::{self as policy, ExecutionResult, Request};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::agent::{self, Interpreter, NotRun, Parted};
@@ -72,7 +74,12 @@ pub struct Containers {
     podman: OnceCell<Arc<Manager>>,
     pool: Pool,
     pub(super) kept: Kept,
+    /// One task for each container engine in use.
+    sweepers: Mutex<JoinSet<()>>,
 }
+
+/// How often orphans are looked for. A process that was killed may have nobody who comes after it.
+const SWEEP_EVERY: Duration = Duration::from_secs(5 * 60);
 
 /// What says what containers in an engine are made of.
 pub(super) type Makes<'a> = dyn Fn(&Manager) -> Result<Making<'a>, RunError> + Send + Sync + 'a;
@@ -297,6 +304,7 @@ impl Containers {
             docker: OnceCell::new(),
             podman: OnceCell::new(),
             kept: Kept::new(),
+            sweepers: Mutex::default(),
         }
     }
 
@@ -460,10 +468,11 @@ impl Containers {
         let engine = ContainerRuntime::open(flavor, &self.settings.surroundings).await?;
         let owner = Owner::new().ok_or(RunError::NoOwner)?;
         let info = engine.info().await?;
-        let manager = Manager::new(engine, owner, info);
-        // What cannot be removed is tried again by the next process.
+        let manager = Arc::new(Manager::new(engine, owner, info));
+        // Before the first container is made, so that a name that an orphan has is free.
         let _ = manager.sweep().await;
-        Ok(Arc::new(manager))
+        self.sweepers().spawn(sweep(Arc::clone(&manager), SWEEP_EVERY));
+        Ok(manager)
     }
 
     /// The agent's program, as a file that containers can mount.
@@ -485,11 +494,53 @@ impl Containers {
         Ok(pins.get(flavor, image).unwrap_or_else(|| image.clone()))
     }
 
+    fn sweepers(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.sweepers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Ends what still runs, and waits until nothing is left.
     pub async fn close(&self) {
+        let mut sweepers = std::mem::take(&mut *self.sweepers());
+        sweepers.shutdown().await;
         self.pool.close().await;
         self.kept.close().await;
         for manager in [&self.docker, &self.podman].into_iter().filter_map(OnceCell::get) {
+            manager.close().await;
+        }
+    }
+}
+
+/// Removes orphans, once in each period. Never ends.
+async fn sweep(manager: Arc<Manager>, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        // What cannot be removed is tried again the next time.
+        let _ = manager.sweep().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::container::runtime::Id;
+    use crate::container::spec::Spec;
+    use crate::container::testing::{engines, owned, spec};
+
+    #[tokio::test]
+    async fn orphans_are_removed_while_a_process_runs() {
+        for engine in engines().await {
+            let manager = Manager::new(engine.clone(), owned(), engine.info().await.unwrap());
+            // Its own, of which it knows nothing: nobody else's sweep takes it.
+            let stray = Spec {
+                owner: manager.owner().clone(),
+                ..spec(&["sleep", "600"])
+            };
+            let manager = Arc::new(manager);
+            let mut sweeping = JoinSet::new();
+            sweeping.spawn(sweep(Arc::clone(&manager), Duration::from_millis(1)));
+            engine.create(&stray).await.unwrap();
+            while engine.inspect(&Id::from(&stray.name)).await.is_ok() {}
+            sweeping.shutdown().await;
             manager.close().await;
         }
     }
