@@ -28,7 +28,7 @@ pub const MAX_TEXT: usize = 10_000;
 pub const MAX_PENDING_PER_SCOPE: usize = 32;
 /// Questions that wait at once.
 pub const MAX_PENDING: usize = 256;
-/// Requests that are kept once they are answered.
+/// Requests that are kept once they are over: so many that were approved, rejected, and never answered.
 pub const MAX_HISTORY: usize = 1_000;
 /// How many more calls of a function a person is offered to allow at once.
 pub const BATCH: u32 = 10;

@@ -184,15 +184,16 @@ impl Service {
         self.with(|store| store.waiting()).await
     }
 
-    /// The newest requests, whatever became of them, oldest first.
+    /// All requests that are kept, whatever became of them, oldest first.
     ///
     /// # Errors
     /// If the store cannot be read.
     pub async fn history(&self) -> Result<Vec<Request>, Error> {
-        self.newest(super::MAX_HISTORY).await
+        self.with(|store| store.history()).await
     }
 
-    /// So many of the newest requests, whatever became of them, oldest first.
+    /// So many of the newest requests, whatever became of them, oldest first; of those that were approved, rejected or
+    /// never answered, a quarter as many each even if they are older.
     ///
     /// # Errors
     /// If the store cannot be read.

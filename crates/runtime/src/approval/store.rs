@@ -44,6 +44,14 @@ CREATE TABLE notices (
 ) STRICT;
 ";
 
+/// Requests that a person approved, rejected, and those that nobody decided: each kind is kept for itself, so that
+/// none can push out another. Only the last can be made without a person.
+const OUTCOMES: [&str; 3] = [
+    "(state IN ('approved', 'consumed') OR (state = 'abandoned' AND by IS NOT NULL))",
+    "state = 'rejected'",
+    "(state = 'expired' OR (state = 'abandoned' AND by IS NULL))",
+];
+
 const COLUMNS: &str = "id, kind, text, scope, session, chat, asker, created, expires, state, by, ended";
 
 /// A connection to the store.
@@ -154,13 +162,23 @@ impl Store {
         self.list(&sql, MAX_PENDING)
     }
 
-    /// The newest requests, oldest first.
+    /// The newest requests, and of each outcome a quarter as many even if they are older; oldest first.
     pub(super) fn newest(&mut self, count: usize) -> Result<Vec<Request>, Error> {
-        let newest = "SELECT * FROM requests ORDER BY number DESC LIMIT ?";
+        let newest = |of: &str, share: &str| {
+            format!("number IN (SELECT number FROM requests WHERE {of} ORDER BY number DESC LIMIT {share})")
+        };
+        let outcomes = OUTCOMES.map(|outcome| newest(outcome, "?1 / 4")).join(" OR ");
+        let all = newest("TRUE", "?1");
         self.list(
-            &format!("SELECT {COLUMNS} FROM ({newest}) ORDER BY number"),
-            count.min(MAX_HISTORY),
+            &format!("SELECT {COLUMNS} FROM requests WHERE {all} OR {outcomes} ORDER BY number"),
+            count,
         )
+    }
+
+    /// All requests that are kept, oldest first.
+    pub(super) fn history(&mut self) -> Result<Vec<Request>, Error> {
+        let sql = format!("SELECT {COLUMNS} FROM requests ORDER BY number LIMIT ?");
+        self.list(&sql, MAX_PENDING + OUTCOMES.len() * MAX_HISTORY)
     }
 
     fn list(&mut self, sql: &str, count: usize) -> Result<Vec<Request>, Error> {
@@ -292,13 +310,15 @@ fn write(change: &Transaction<'_>, id: &Id, question: &Question) -> Result<(), E
     Ok(())
 }
 
-/// Forgets the oldest of those that are no longer needed.
+/// Forgets the oldest of each outcome that are no longer needed.
 fn prune(change: &Transaction<'_>) -> Result<(), Error> {
-    change.execute(
-        "DELETE FROM requests WHERE state NOT IN ('pending', 'approved') AND number NOT IN
-         (SELECT number FROM requests ORDER BY number DESC LIMIT ?)",
-        [MAX_HISTORY as i64],
-    )?;
+    for outcome in OUTCOMES {
+        let oldest = format!(
+            "SELECT number FROM requests WHERE {outcome} ORDER BY number DESC LIMIT 1 OFFSET {MAX_HISTORY}"
+        );
+        let sql = format!("DELETE FROM requests WHERE {outcome} AND state != 'approved' AND number <= ({oldest})");
+        change.execute(&sql, [])?;
+    }
     Ok(())
 }
 

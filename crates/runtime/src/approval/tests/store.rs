@@ -48,6 +48,59 @@ async fn texts_and_questions_are_bounded_and_a_thousand_requests_leave_their_his
     assert_eq!(store.waiting().unwrap().len(), MAX_PENDING);
 }
 
+/// Adds so many requests that are over.
+fn fill(store: &Store, count: usize, state: State) {
+    let sql = "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+        INSERT INTO requests (id, kind, text, scope, chat, asker, created, expires, state, ended)
+        SELECT 'apr_' || lower(hex(randomblob(16))), kind, text, scope, chat, asker, created, expires, ?2, created
+        FROM n, (SELECT * FROM requests LIMIT 1)";
+    let values = rusqlite::params![count, state.as_str()];
+    store.connection.execute(sql, values).unwrap();
+}
+
+#[tokio::test]
+async fn what_nobody_answers_pushes_out_no_answer() {
+    let pair = Pair::new();
+    let mut store = pair.store();
+    let over = |store: &mut Store, events: &[Event]| {
+        let id = Id::random().unwrap();
+        store.insert(&id, &command("rm x")).unwrap();
+        for event in events {
+            assert!(store.happen(&id, *event).unwrap());
+        }
+        if events.first() == Some(&Event::Approve) {
+            let sql = "UPDATE requests SET by = 'ann' WHERE id = ?";
+            store.connection.execute(sql, [id.as_str()]).unwrap();
+        }
+        id
+    };
+    let decided = [
+        over(&mut store, &[Event::Approve, Event::Consume]),
+        over(&mut store, &[Event::Approve, Event::Abandon]),
+        over(&mut store, &[Event::Reject]),
+    ];
+    let first = over(&mut store, &[Event::Abandon]);
+    fill(&store, MAX_HISTORY / 2, State::Expired);
+    fill(&store, MAX_HISTORY / 2, State::Abandoned);
+    over(&mut store, &[Event::Abandon]);
+    let kept = pair.asks.history().await.unwrap();
+    let ids: Vec<&Id> = kept.iter().map(|request| &request.id).collect();
+    assert_eq!(ids[..3], decided.iter().collect::<Vec<_>>());
+    assert!(!ids.contains(&&first));
+    assert_eq!(kept.len(), decided.len() + MAX_HISTORY + 1);
+    // Nor do they hide them in a short list.
+    let newest = pair.asks.newest(100).await.unwrap();
+    let ids: Vec<&Id> = newest.iter().map(|request| &request.id).collect();
+    assert_eq!(ids[..3], decided.iter().collect::<Vec<_>>());
+    assert_eq!(newest.len(), 103);
+    // Answers push each other out alone.
+    fill(&store, MAX_HISTORY, State::Rejected);
+    over(&mut store, &[Event::Reject]);
+    let kept = pair.asks.history().await.unwrap();
+    let is_kept = |id: &Id| kept.iter().any(|request| request.id == *id);
+    assert_eq!(decided.map(|id| is_kept(&id)), [true, true, false]);
+}
+
 #[tokio::test]
 async fn a_gateway_is_known_by_the_chats_it_serves_until_it_or_its_engine_goes() {
     let pair = Pair::new();
