@@ -2,20 +2,23 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringfence_policy::{EnvName, RuntimeKind, Scope};
 use ringfence_runtime::approval::Service;
-use ringfence_runtime::audit::{self, Log};
+use ringfence_runtime::audit::{self, AnswerLog, Log};
 use ringfence_runtime::backend::{Backend, InContainers};
 use ringfence_runtime::egress::{Guard, Resolver};
 use ringfence_runtime::fetch::{Fetcher, Trust};
 use ringfence_runtime::files::{Protected, Rules};
 use ringfence_runtime::host::HostSettings;
 use ringfence_runtime::kernel::{Approvals, CodeLimits, CodeSettings, Kernel, Parts};
+use ringfence_runtime::redact::Redactor;
 use ringfence_runtime::shell::{Host, Runner};
 use ringfence_runtime::skills::Skills;
 use ringfence_runtime::workspaces::Workspaces;
 
+use crate::config::Problems;
 use crate::config::values::{ShellFallback, ShellRunner};
 use crate::context::Context;
 use crate::exit::Failure;
@@ -118,7 +121,10 @@ fn own_files(context: &Context) -> anyhow::Result<Vec<std::path::PathBuf>> {
 /// # Errors
 /// If the state directory cannot be used.
 pub(crate) fn approvals(context: &Context) -> anyhow::Result<Service> {
-    Ok(Service::at(context.paths.make_state()?))
+    let state = context.paths.make_state()?;
+    let redactor = Redactor::from_environment(context.environment.lossy_pairs());
+    let log = AnswerLog::new(high::audit::directory(context)?, audit_limits(context)?, redactor);
+    Ok(Service::recorded(state, Some(log)))
 }
 
 /// Whom a person's word is asked of.
@@ -172,11 +178,17 @@ pub(crate) fn audit_log(context: &Context) -> anyhow::Result<Log> {
     if config.dir.is_none() {
         context.paths.make_state()?;
     }
-    let limits = audit::Limits {
+    Ok(Log::open(&directory, audit_limits(context)?).map_err(high::audit::failure)?)
+}
+
+/// How much is kept of the audit log.
+fn audit_limits(context: &Context) -> Result<audit::Limits, Problems> {
+    let config = &context.config()?.audit;
+    Ok(audit::Limits {
         max_file_bytes: config.max_file.0,
         max_files: config.max_files as usize,
-    };
-    Ok(Log::open(&directory, limits).map_err(high::audit::failure)?)
+        keep_host: Duration::from_secs(u64::from(config.keep_host_days) * 24 * 60 * 60),
+    })
 }
 
 /// What fetches pages from the hosts that the configuration names.

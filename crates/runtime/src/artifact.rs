@@ -1,5 +1,7 @@
 //! Records of runs: one private file each, written whole or not at all.
 
+mod retention;
+
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Write};
@@ -10,14 +12,29 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use ringfence_policy::{ExecutionResult, Language, Outcome, UnknownName};
+use ringfence_policy::{ExecutionResult, Language, Outcome, Scope, UnknownName};
 use serde::{Deserialize, Serialize};
 
 use crate::redact::{Redactor, is_secret_name};
 use crate::{clock, output};
+use retention::Kept;
 
-/// How many records are kept where nothing else is configured.
-pub const DEFAULT_KEEP: usize = 1_000;
+/// How much is kept of the past. The newest record always is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep {
+    /// Records.
+    pub records: usize,
+    /// Bytes of all of them.
+    pub bytes: u64,
+}
+
+impl Keep {
+    /// Where nothing else is configured.
+    pub const DEFAULT: Self = Self {
+        records: 1_000,
+        bytes: 256 << 20,
+    };
+}
 
 /// A record that is longer is not read: ours hold a bounded output and the code.
 const MAX_RECORD: u64 = 64 * 1024 * 1024;
@@ -67,6 +84,8 @@ impl StorePolicy {
 /// What is recorded of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
+    /// Whose run it is.
+    pub scope: &'a Scope,
     /// The program's text.
     pub code: &'a str,
     /// Its language.
@@ -168,15 +187,15 @@ pub enum Error {
 #[derive(Debug, Clone)]
 pub struct Store {
     executions: PathBuf,
-    keep: usize,
+    keep: Keep,
 }
 
 impl Store {
-    /// The store below `dir` that keeps the `keep` newest records; nothing is made before the first one.
-    pub fn new(dir: &Path, keep: usize) -> Self {
+    /// The store below `dir` that keeps so much; nothing is made before the first record.
+    pub fn new(dir: &Path, keep: Keep) -> Self {
         Self {
             executions: dir.join("executions"),
-            keep: keep.max(1),
+            keep,
         }
     }
 
@@ -192,8 +211,8 @@ impl Store {
         let stored = redacted(record);
         let content = serde_json::to_vec_pretty(&stored).map_err(Error::Encode)?;
         let name = format!("{}_{:012x}", clock::compact(&stored.timestamp), hash(&content));
-        let path = self.write(&name, &content)?;
-        self.remove_oldest();
+        let path = self.write(&(name + &retention::tag(record.scope)), &content)?;
+        self.remove_oldest(&path);
         Ok(Some(path))
     }
 
@@ -274,11 +293,18 @@ impl Store {
     }
 
     /// A record that stays too long is no reason to fail the run; the next one tries again.
-    fn remove_oldest(&self) {
+    fn remove_oldest(&self, newest: &Path) {
         let Ok(names) = self.names() else { return };
-        let surplus = names.len().saturating_sub(self.keep);
-        for name in &names[..surplus] {
-            _ = fs::remove_file(self.path(name));
+        let bytes = |name: &String| fs::symlink_metadata(self.path(name)).map_or(0, |meta| meta.len());
+        let kept = names.iter().map(|name| Kept {
+            name,
+            bytes: bytes(name),
+        });
+        for name in retention::surplus(kept.collect(), self.keep) {
+            let path = self.path(name);
+            if path != newest {
+                _ = fs::remove_file(path);
+            }
         }
     }
 

@@ -139,6 +139,7 @@ const BLOCKED_STATUS: i32 = 126;
 /// A failure to keep an artifact does not take the result away; it is told in the result.
 fn keep(rules: &Rules, request: &Request, started: SystemTime, result: &mut ExecutionResult) {
     let record = Record {
+        scope: &request.scope,
         code: &request.code,
         language: request.language,
         started,

@@ -8,13 +8,17 @@ Examples:
   ringfence audit tail -n 5               who used which tool, and what came of it
   ringfence audit tail --follow --json    each record as it is stored
   ringfence audit verify                  that none was changed or taken out; prints the head
-  ringfence audit verify --head SEQUENCE:HASH    and that nothing was cut off since that head was noted";
+  ringfence audit verify --head SEQUENCE:HASH    and that nothing was cut off since that head was noted
+  ringfence audit tail --host             what ran on this machine itself, and what people answered";
 
 /// `ringfence audit`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditCommand {
     /// Check every record and the chain between them, and print the head to note.
     Verify {
+        /// Check the log of commands on the host and of people's answers alone.
+        #[arg(long)]
+        host: bool,
         /// Check as well that this record, noted earlier, is still part of the log.
         #[arg(long, value_name = "SEQUENCE:HASH")]
         head: Option<Link>,
@@ -24,6 +28,9 @@ pub(crate) enum AuditCommand {
     },
     /// Print the newest records, newest last.
     Tail {
+        /// Print those of commands on the host and of people's answers, which are kept longer.
+        #[arg(long)]
+        host: bool,
         /// How many, up to 1000.
         #[arg(short = 'n', long = "lines", value_name = "NUMBER", default_value_t = 20)]
         #[arg(value_parser = clap::value_parser!(u32).range(0..=1_000))]

@@ -22,8 +22,16 @@ const MAX_ARGUMENTS: usize = 100;
 pub(crate) fn run(command: &AuditCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let directory = directory(context)?;
     match command {
-        AuditCommand::Verify { head, json } => verify(&directory, head.as_ref(), *json, context.ui)?,
-        AuditCommand::Tail { lines, follow, json } => {
+        AuditCommand::Verify { host, head, json } => {
+            verify(&directory, *host, (head.as_ref(), *json), context.ui)?;
+        }
+        AuditCommand::Tail {
+            host,
+            lines,
+            follow,
+            json,
+        } => {
+            let directory = if *host { audit::host(&directory) } else { directory };
             let line = if *json { visible } else { readable };
             let newest = audit::tail(&directory, *lines as usize).map_err(failure)?;
             let text: String = newest.iter().map(|text| line(text) + "\n").collect();
@@ -36,29 +44,49 @@ pub(crate) fn run(command: &AuditCommand, context: &Context) -> anyhow::Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-fn verify(directory: &Path, head: Option<&Link>, json: bool, ui: Ui) -> anyhow::Result<()> {
-    let result = audit::verify(directory, head);
+/// Checks both logs, or the host log alone. A head is one of the log that is named, or of the first.
+fn verify(directory: &Path, host: bool, (head, json): (Option<&Link>, bool), ui: Ui) -> anyhow::Result<()> {
+    let own = audit::host(directory);
+    let result = if host {
+        audit::verify(&own, head)
+    } else {
+        audit::verify(directory, head)
+    };
+    let second = (!host).then(|| audit::verify(&own, None));
     if json {
-        let mut object = match &result {
-            Ok(verified) => serde_json::to_value(verified)?,
-            Err(Error::Broken(broken)) => json!({
-                "file": broken.file, "line": broken.line, "sequence": broken.sequence, "what": broken.what,
-            }),
-            Err(error @ Error::Gone { sequence, .. }) => {
-                json!({"file": null, "line": null, "sequence": sequence, "what": error.to_string()})
-            }
-            Err(_) => Value::Null,
-        };
-        if !object.is_null() {
-            object["intact"] = result.is_ok().into();
+        let mut object = shown(&result)?;
+        if let Some(second) = &second {
+            object["host"] = shown(second)?;
+        }
+        if !object["intact"].is_null() {
             ui.out(serde_json::to_string_pretty(&object)? + "\n")?;
         }
     }
     let verified = result.map_err(failure)?;
+    let second = second.transpose().map_err(failure)?;
     if !json {
         ui.out(summary(&verified))?;
+        if let Some(second) = second.filter(|second| second.records > 0) {
+            ui.out(format!("commands on the host and answers:\n{}", summary(&second)))?;
+        }
     }
     Ok(())
+}
+
+/// What was found, as JSON; null if the log cannot be read.
+fn shown(result: &Result<Verified, Error>) -> serde_json::Result<Value> {
+    let mut object = match result {
+        Ok(verified) => serde_json::to_value(verified)?,
+        Err(Error::Broken(broken)) => json!({
+            "file": broken.file, "line": broken.line, "sequence": broken.sequence, "what": broken.what,
+        }),
+        Err(error @ Error::Gone { sequence, .. }) => {
+            json!({"file": null, "line": null, "sequence": sequence, "what": error.to_string()})
+        }
+        Err(_) => return Ok(Value::Null),
+    };
+    object["intact"] = result.is_ok().into();
+    Ok(object)
 }
 
 fn summary(verified: &Verified) -> String {
@@ -67,6 +95,19 @@ fn summary(verified: &Verified) -> String {
     };
     let (records, files, last) = (verified.records, verified.files, head.sequence);
     let mut text = format!("intact: {records} records, {first} to {last}, in {files} files\n");
+    if let (2.., Some(at)) = (first, &verified.removed_at) {
+        let gone = first - 1;
+        text.push_str(&format!(
+            "removed: records 1 to {gone}, the newest of them at {}, to make room (`audit.max_files`)\n",
+            visible(at)
+        ));
+    }
+    if verified.counted > 0 {
+        let counted = verified.counted;
+        text.push_str(&format!(
+            "counted: {counted} refused uses have no record of their own\n"
+        ));
+    }
     if verified.repairs > 0 {
         text.push_str(&format!("repaired: {} torn records\n", verified.repairs));
     }
@@ -108,6 +149,21 @@ fn readable(line: &str) -> String {
         let bytes = repair["bytes"].as_u64().unwrap_or_default();
         return format!("{time}  repaired: {bytes} bytes of a record that was never finished were cut off");
     }
+    if let Some(removed) = record.get("removed") {
+        let last = removed["last"].as_u64().unwrap_or_default();
+        return format!("{time}  removed: the records up to {last}, to make room");
+    }
+    if let Some(refused) = record.get("refused") {
+        let (count, scope) = (
+            refused["count"].as_u64().unwrap_or_default(),
+            text(&refused["scope"]),
+        );
+        let since = text(&refused["since"]);
+        return format!("{time}  {scope:<12}  refused: {count} uses since {since}, counted");
+    }
+    if let Some(answer) = record.get("answer") {
+        return answered(&time, answer);
+    }
     let who = &record["who"];
     let who = format!("{} ({})", text(&who["scope"]), text(&who["surface"]));
     let outcome = match (record["decision"].as_str(), record["error"].as_str()) {
@@ -119,6 +175,20 @@ fn readable(line: &str) -> String {
     let arguments = visible(&short(&record["arguments"].to_string()));
     let tool = text(&record["tool"]);
     format!("{time}  {who:<12}  {tool:<16}  {outcome:<10}  {duration:>7}  {arguments}")
+}
+
+/// A person's answer on one line.
+fn answered(time: &str, answer: &Value) -> String {
+    let text = |name: &str| answer[name].as_str().map_or_else(|| "-".to_owned(), visible);
+    let word = if answer["approved"] == true {
+        "approved"
+    } else {
+        "denied"
+    };
+    let (by, remember, kind) = (text("by"), text("remember"), text("kind"));
+    let asked = visible(&short(answer["text"].as_str().unwrap_or_default()));
+    let scope = text("scope");
+    format!("{time}  {scope:<12}  {word} by {by}, {remember}  {kind}  {asked}")
 }
 
 fn duration(micros: u64) -> String {
@@ -169,6 +239,18 @@ mod tests {
             "timeout",
         );
         check(r#"{"time":"t","repair":{"bytes":7}}"#, "t  repaired: 7 bytes");
+        check(
+            r#"{"time":"t","removed":{"last":7}}"#,
+            "removed: the records up to 7",
+        );
+        check(
+            r#"{"time":"t","refused":{"scope":"a","count":7,"since":"s"}}"#,
+            "refused: 7 uses since s",
+        );
+        check(
+            r#"{"time":"t","answer":{"scope":"a","approved":true,"by":"ann","remember":"once","kind":"command","text":"rm x"}}"#,
+            "approved by ann, once  command  rm x",
+        );
         check("\u{1b}[2J", "unreadable: \\u{1b}[2J");
         check("[1]", "-  - (-)");
     }

@@ -296,9 +296,13 @@ fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static s
         "gateway.mcp_elicitation" => (value == false, "it would have others answer what you are asked"),
         key if key.starts_with("gateway.") => (false, "it would have others answer what you are asked"),
         "audit.dir" => (false, "it names a place that is written to with your rights"),
-        "audit.max_file" | "audit.max_files" => (
+        "audit.max_file" | "audit.max_files" | "audit.keep_host_days" => (
             false,
             "it would decide how much is kept of what other projects did",
+        ),
+        "artifacts.max_total" => (
+            false,
+            "it would decide how much of your disk is used, or delete stored runs",
         ),
         "artifacts.keep" => (
             value.as_u64() > present.as_u64(),
@@ -403,7 +407,9 @@ mod tests {
         }
         assert!(!allowed("audit.max_file", json!("1GiB")));
         assert!(!allowed("audit.max_files", json!(2)));
+        assert!(!allowed("audit.keep_host_days", json!(0)));
         assert!(!allowed("artifacts.keep", json!(1)));
+        assert!(!allowed("artifacts.max_total", json!("1TiB")));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use ringfence_policy::{Bytes, Cpus, Limits, Pids, RuntimeKind, Timeout};
-use ringfence_runtime::artifact::{DEFAULT_KEEP, StorePolicy};
+use ringfence_runtime::artifact::{Keep, StorePolicy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -620,8 +620,22 @@ pub(crate) struct Artifacts {
     pub(crate) store: StorePolicy,
     /// Where. Unset: `artifacts` in the state directory.
     pub(crate) dir: Option<PathBuf>,
-    /// How many are kept; the oldest go first.
+    /// How many are kept; the oldest go first, of the user who has the most.
     pub(crate) keep: usize,
+    /// How much they are together; the oldest go first, of the user who has the most.
+    #[serde(serialize_with = "values::shown")]
+    #[schemars(with = "values::Size")]
+    pub(crate) max_total: Bytes,
+}
+
+impl Artifacts {
+    /// How much is kept.
+    pub(crate) fn kept(&self) -> Keep {
+        Keep {
+            records: self.keep,
+            bytes: self.max_total.0,
+        }
+    }
 }
 
 impl Default for Artifacts {
@@ -629,7 +643,8 @@ impl Default for Artifacts {
         Self {
             store: StorePolicy::OnError,
             dir: None,
-            keep: DEFAULT_KEEP,
+            keep: Keep::DEFAULT.records,
+            max_total: Bytes(Keep::DEFAULT.bytes),
         }
     }
 }
@@ -644,8 +659,11 @@ pub(crate) struct Audit {
     #[serde(serialize_with = "values::shown")]
     #[schemars(with = "values::Size")]
     pub(crate) max_file: Bytes,
-    /// Files that are kept, between 2 and 500; the oldest go first.
+    /// Files that are kept, between 2 and 500; the oldest go first. The log of commands on the host has as many.
     pub(crate) max_files: u32,
+    /// Days for which the log of commands on the host keeps its records whatever comes: where it has no more room, no
+    /// command begins.
+    pub(crate) keep_host_days: u32,
 }
 
 impl Default for Audit {
@@ -654,6 +672,7 @@ impl Default for Audit {
             dir: None,
             max_file: Bytes::mib(16),
             max_files: 16,
+            keep_host_days: 7,
         }
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringfence_policy::{Bytes, EnvName, Language, Limits, Mount, Request, RuntimeKind, Scope};
-use ringfence_runtime::artifact::{Store, StorePolicy};
+use ringfence_runtime::artifact::{Keep, Store, StorePolicy};
 use ringfence_runtime::container::Flavor;
 use ringfence_runtime::exposure::Hidden;
 use ringfence_runtime::kernel::ToolError;
@@ -110,8 +110,8 @@ pub(crate) struct Settings {
     pub(crate) store: StorePolicy,
     /// Where; absolute.
     pub(crate) artifacts_dir: PathBuf,
-    /// How many stored runs are kept.
-    pub(crate) artifacts_keep: usize,
+    /// How much is kept of stored runs.
+    pub(crate) artifacts_keep: Keep,
 }
 
 /// Decides a run.
@@ -214,7 +214,7 @@ pub(crate) fn settings(args: Option<&RunArgs>, context: &Context) -> anyhow::Res
         blocked_in_pyodide: config.skills.sandbox.blocked_imports.clone(),
         store: config.artifacts.store,
         artifacts_dir: artifacts_dir(context)?,
-        artifacts_keep: config.artifacts.keep,
+        artifacts_keep: config.artifacts.kept(),
     })
 }
 
@@ -231,8 +231,10 @@ fn artifacts_dir(context: &Context) -> anyhow::Result<PathBuf> {
 /// # Errors
 /// If the configuration cannot be used.
 pub(crate) fn store(context: &Context) -> anyhow::Result<Store> {
-    let keep = context.config()?.artifacts.keep;
-    Ok(Store::new(&artifacts_dir(context)?, keep))
+    Ok(Store::new(
+        &artifacts_dir(context)?,
+        context.config()?.artifacts.kept(),
+    ))
 }
 
 /// The limits of the configuration, without a command line.

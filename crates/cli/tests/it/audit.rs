@@ -26,6 +26,7 @@ impl Logged {
         let limits = Limits {
             max_file_bytes: 2_000,
             max_files: 100,
+            keep_host: Duration::ZERO,
         };
         let log = Log::open(&dir.path("state/ringfence/audit"), limits).unwrap();
         let logged = Self { dir, log };
@@ -55,8 +56,9 @@ impl Logged {
             error: None,
             duration: Duration::from_micros(1_200),
             result: None,
+            on_host: false,
         };
-        self.log.append(&entry).unwrap()
+        self.log.append(&entry).unwrap().unwrap()
     }
 
     fn directory(&self) -> PathBuf {

@@ -137,6 +137,7 @@ fn append(dir: &Dir, stop: &AtomicBool) -> u64 {
     let limits = Limits {
         max_file_bytes: 64 * 1024,
         max_files: 500,
+        keep_host: Duration::ZERO,
     };
     let log = Log::open(&dir.path("state/ringfence/audit"), limits).unwrap();
     let redactor = Redactor::new([("", ""); 0]);
@@ -168,6 +169,7 @@ fn entry(arguments: &Arguments) -> Entry<'_> {
         error: None,
         duration: Duration::ZERO,
         result: None,
+        on_host: false,
     }
 }
 

@@ -6,6 +6,7 @@ mod support;
 mod approvals;
 mod artifacts_store;
 mod audit;
+mod audit_kept;
 mod audit_kill;
 mod bad_input;
 mod bench;

@@ -43,6 +43,9 @@ pub enum Error {
     /// The answer cannot be taken.
     #[error(transparent)]
     Unanswerable(#[from] Unanswerable),
+    /// The audit log does not take it, and no approval counts that is not recorded.
+    #[error("the approval was not taken, for the audit log cannot record it")]
+    Unrecorded(#[source] crate::audit::Error),
     /// The work broke off.
     #[error("the work on the store of approvals broke off")]
     Broken,
@@ -88,13 +91,14 @@ impl Error {
     }
 
     /// What the reader can do about it.
-    pub const fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> &'static str {
         match self {
             Self::Store(_) | Self::File { .. } | Self::Foreign(_) => {
                 "check the state directory and its room; `approvals.db` there may be removed while nothing runs"
             }
             Self::Approved { .. } => "correct the file, or remove it to revoke every lasting approval",
             Self::Random(_) | Self::Broken => "report this as a defect",
+            Self::Unrecorded(error) => error.hint(),
             Self::Text(_) => "ask about less at once",
             Self::TooMany(_) => "answer them first: `ringfence approvals ls` lists them",
             Self::Unanswerable(Unanswerable::Unknown | Unanswerable::Late(_)) => {

@@ -165,7 +165,27 @@ pub enum Remember {
     Always,
 }
 
+impl fmt::Display for Remember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Once => f.write_str("once"),
+            Self::Session => f.write_str("session"),
+            Self::Uses(uses) => write!(f, "{uses} uses"),
+            Self::Always => f.write_str("always"),
+        }
+    }
+}
+
 impl Kind {
+    /// Its name in every interface.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Command { .. } => "command",
+            Self::SoftTimeout { .. } => "soft_timeout",
+            Self::Skill { .. } => "skill",
+        }
+    }
+
     /// Whether an answer may be remembered so.
     pub const fn allows(&self, remember: Remember) -> bool {
         match (self, remember) {

@@ -13,6 +13,7 @@ use super::{
     Answer, Approved, Asked, Chat, Error, Event, Id, Listener, Notice, Question, Remember, Request, State,
     Unanswerable, Verdict, grants,
 };
+use crate::audit::{AnswerLog, Answered};
 
 /// How often another process's changes are looked for, while something is awaited.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -27,6 +28,8 @@ pub struct Service(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     directory: PathBuf,
+    /// Where answers are recorded; `None` only for those who keep records themselves.
+    log: Option<AnswerLog>,
     /// Opened at the first use: most invocations ask nothing.
     store: Mutex<Option<Store>>,
     /// Told of changes of our own, which the store does not show us as another's.
@@ -66,8 +69,14 @@ pub struct Changes {
 impl Service {
     /// The service of a directory of ours alone; nothing is opened yet.
     pub fn at(directory: &Path) -> Self {
+        Self::recorded(directory, None)
+    }
+
+    /// The same, which takes no approval that `log` does not record.
+    pub fn recorded(directory: &Path, log: Option<AnswerLog>) -> Self {
         Self(Arc::new(Shared {
             directory: directory.to_path_buf(),
+            log,
             store: Mutex::new(None),
             changed: watch::Sender::new(0),
         }))
@@ -150,9 +159,10 @@ impl Service {
     /// If it is not taken; it then changes nothing.
     pub async fn answer(&self, answer: Answer) -> Result<Request, Error> {
         let approved = self.approved();
+        let shared = Arc::clone(&self.0);
         self.with(move |store| {
             let lasting = answer.verdict == Verdict::Approve && answer.remember == Remember::Always;
-            let request = store.answer(&answer)?;
+            let request = store.answer(&answer, |request| shared.record(&answer, request))?;
             if lasting {
                 approved.add(
                     &request.scope,
@@ -288,6 +298,30 @@ impl Service {
 }
 
 impl Shared {
+    /// Records an answer before it counts. A no counts all the same.
+    fn record(&self, answer: &Answer, request: &Request) -> Result<(), Error> {
+        let Some(log) = &self.log else {
+            return Ok(());
+        };
+        let approved = answer.verdict == Verdict::Approve;
+        let recorded = log.append(&Answered {
+            id: answer.id.as_str(),
+            kind: request.kind.name(),
+            digest: request.digest(),
+            text: &request.text,
+            scope: &request.scope,
+            session: request.session.as_deref(),
+            chat: request.chat.as_str(),
+            approved,
+            remember: &answer.remember.to_string(),
+            by: &answer.by,
+        });
+        match recorded {
+            Err(error) if approved => Err(Error::Unrecorded(error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
     fn work<T>(&self, work: impl FnOnce(&mut Store) -> Result<T, Error>) -> Result<T, Error> {
         let mut guard = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         let store = match &mut *guard {

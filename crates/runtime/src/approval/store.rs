@@ -188,8 +188,12 @@ impl Store {
         rows.map(|row| request(row?)).collect()
     }
 
-    /// Takes a person's answer, if it is the first one and in time.
-    pub(super) fn answer(&mut self, answer: &Answer) -> Result<Request, Error> {
+    /// Takes a person's answer, if it is the first one and in time, and `record` keeps it.
+    pub(super) fn answer(
+        &mut self,
+        answer: &Answer,
+        record: impl FnOnce(&Request) -> Result<(), Error>,
+    ) -> Result<Request, Error> {
         // A yes to somebody who has gone would be told as one that counts.
         self.sweep()?;
         // Whoever is late keeps nobody from writing.
@@ -206,6 +210,7 @@ impl Store {
         if event == Event::Approve && !matches!(answer.remember, Remember::Once | Remember::Always) {
             grants::give(&change, &found, answer.remember, grants::uptime())?;
         }
+        record(&found)?;
         change.commit()?;
         Ok(found)
     }
@@ -316,7 +321,8 @@ fn prune(change: &Transaction<'_>) -> Result<(), Error> {
         let oldest = format!(
             "SELECT number FROM requests WHERE {outcome} ORDER BY number DESC LIMIT 1 OFFSET {MAX_HISTORY}"
         );
-        let sql = format!("DELETE FROM requests WHERE {outcome} AND state != 'approved' AND number <= ({oldest})");
+        let sql =
+            format!("DELETE FROM requests WHERE {outcome} AND state != 'approved' AND number <= ({oldest})");
         change.execute(&sql, [])?;
     }
     Ok(())

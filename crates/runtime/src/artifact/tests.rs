@@ -21,9 +21,23 @@ fn result(outcome: Outcome, exit_code: i32) -> ExecutionResult {
     }
 }
 
+/// So many records, however large.
+fn keep(records: usize) -> Keep {
+    Keep {
+        records,
+        bytes: u64::MAX,
+    }
+}
+
 /// Stores a failed run that started `millis` after 1970.
 fn store(store: &Store, millis: u64, code: &str) -> PathBuf {
+    store_of(&Scope::local(), store, millis, code)
+}
+
+/// The same of somebody.
+fn store_of(scope: &Scope, store: &Store, millis: u64, code: &str) -> PathBuf {
     let record = Record {
+        scope,
         code,
         language: Language::Python,
         started: UNIX_EPOCH + Duration::from_millis(millis),
@@ -78,7 +92,7 @@ fn policies_and_outcomes() {
 fn a_record_is_complete_private_and_redacted() {
     let dir = tempfile::tempdir().unwrap();
     let path = store(
-        &Store::new(dir.path(), 10),
+        &Store::new(dir.path(), keep(10)),
         1_795_299_300_123,
         "password = 'hunter22'",
     );
@@ -117,6 +131,7 @@ fn nothing_is_made_for_a_run_that_is_not_wanted() {
     let result = result(Outcome::Exited, 0);
     let (code, name, started) = ("", "", UNIX_EPOCH);
     let record = Record {
+        scope: &Scope::local(),
         code,
         language: Language::Bash,
         started,
@@ -127,19 +142,19 @@ fn nothing_is_made_for_a_run_that_is_not_wanted() {
         redactor: &redactor,
     };
     assert_eq!(
-        Store::new(dir.path(), 10)
+        Store::new(dir.path(), keep(10))
             .store(StorePolicy::OnError, &record)
             .unwrap(),
         None
     );
     assert!(!dir.path().join("executions").exists());
-    assert_eq!(Store::new(dir.path(), 10).list(10).unwrap(), []);
+    assert_eq!(Store::new(dir.path(), keep(10)).list(10).unwrap(), []);
 }
 
 #[test]
 fn equal_records_get_names_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
-    let artifacts = Store::new(dir.path(), 10);
+    let artifacts = Store::new(dir.path(), keep(10));
     let first = store(&artifacts, 1, "x");
     let second = store(&artifacts, 1, "x");
     assert_ne!(first, second);
@@ -151,7 +166,7 @@ fn a_link_at_the_target_is_not_followed() {
     let dir = tempfile::tempdir().unwrap();
     let victim = dir.path().join("victim");
     fs::write(&victim, "untouched").unwrap();
-    let artifacts = Store::new(dir.path(), 10);
+    let artifacts = Store::new(dir.path(), keep(10));
     let target = store(&artifacts, 1, "x");
     fs::remove_file(&target).unwrap();
     symlink(&victim, &target).unwrap();
@@ -167,7 +182,7 @@ fn a_link_at_the_target_is_not_followed() {
 #[test]
 fn a_failure_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let artifacts = Store::new(dir.path(), 10);
+    let artifacts = Store::new(dir.path(), keep(10));
     let name = store(&artifacts, 1, "x")
         .file_stem()
         .unwrap()
@@ -188,7 +203,7 @@ fn a_failure_leaves_nothing() {
 #[test]
 fn only_the_newest_are_kept() {
     let dir = tempfile::tempdir().unwrap();
-    let artifacts = Store::new(dir.path(), 3);
+    let artifacts = Store::new(dir.path(), keep(3));
     for second in 0..6 {
         store(&artifacts, second * 1_000, "x");
     }
@@ -200,9 +215,39 @@ fn only_the_newest_are_kept() {
 }
 
 #[test]
+fn one_users_flood_costs_no_other_a_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let artifacts = Store::new(
+        dir.path(),
+        Keep {
+            records: 1_000,
+            bytes: 100_000,
+        },
+    );
+    let (ann, bob): (Scope, Scope) = ("ann".parse().unwrap(), "bob".parse().unwrap());
+    let first = store_of(&ann, &artifacts, 0, "x");
+    let long = "y".repeat(20_000);
+    for second in 1..20 {
+        store_of(&bob, &artifacts, second * 1_000, &long);
+    }
+    assert!(first.exists());
+    let names = names(dir.path());
+    let bytes = names.iter().map(|name| {
+        fs::metadata(dir.path().join("executions").join(name))
+            .unwrap()
+            .len()
+    });
+    let bytes: u64 = bytes.sum();
+    assert!(names.len() == 5 && bytes <= 100_000, "{bytes} bytes in {names:?}");
+    // The newest is there, however large.
+    let huge = store_of(&bob, &artifacts, 100_000, &"z".repeat(200_000));
+    assert!(huge.exists());
+}
+
+#[test]
 fn a_listing_is_newest_first_bounded_and_names_broken_files() {
     let dir = tempfile::tempdir().unwrap();
-    let artifacts = Store::new(dir.path(), 10);
+    let artifacts = Store::new(dir.path(), keep(10));
     for second in 1..4 {
         store(&artifacts, second * 1_000, "x");
     }
@@ -229,7 +274,7 @@ fn a_listing_is_newest_first_bounded_and_names_broken_files() {
 #[test]
 fn an_unambiguous_prefix_is_enough() {
     let dir = tempfile::tempdir().unwrap();
-    let artifacts = Store::new(dir.path(), 10);
+    let artifacts = Store::new(dir.path(), keep(10));
     store(&artifacts, 1_000, "first");
     store(&artifacts, 1_000, "first");
     store(&artifacts, 2_000, "second");
@@ -249,7 +294,7 @@ fn an_unambiguous_prefix_is_enough() {
 fn no_name_leads_out_of_the_directory() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("secret.json"), "{}").unwrap();
-    let artifacts = Store::new(dir.path(), 10);
+    let artifacts = Store::new(dir.path(), keep(10));
     store(&artifacts, 1, "x");
     for name in [
         "../secret",
@@ -291,6 +336,7 @@ fn recorded(limit: u64, writes: &[&[u8]], outcome: Outcome) -> ExecutionResult {
         result.stderr.push_str("\nexecution timed out after 1s\n");
     }
     let record = Record {
+        scope: &Scope::local(),
         code: "",
         language: Language::Bash,
         started: UNIX_EPOCH,
@@ -364,6 +410,7 @@ fn variables_of_the_run_and_names_of_its_files_are_redacted() {
         bytes: 1,
     }];
     let record = Record {
+        scope: &Scope::local(),
         code: SECRET,
         language: Language::Bash,
         started: UNIX_EPOCH,

@@ -15,6 +15,10 @@ const MAX_TEXT: usize = 4 * 1024;
 const MAX_ALL: usize = 16 * 1024;
 /// Values, those within others included.
 const MAX_VALUES: usize = 256;
+/// Of all texts together, where nothing came of the use.
+const MAX_BRIEF: usize = 1024;
+/// Values, where nothing came of the use.
+const MAX_BRIEF_VALUES: usize = 32;
 /// Values within values.
 const MAX_DEPTH: usize = 16;
 /// A member's name.
@@ -35,7 +39,7 @@ impl Arguments {
     /// What the log shows of `arguments`.
     pub fn new(arguments: &Value, redactor: &Redactor) -> Self {
         let mut walk = Walk {
-            redactor,
+            redactor: Some(redactor),
             room: MAX_ALL,
             values: MAX_VALUES,
         };
@@ -48,6 +52,19 @@ impl Arguments {
     /// What the log shows.
     pub fn shown(&self) -> &Value {
         &self.shown
+    }
+
+    /// The beginning of them, with the digest of the whole: enough of what was refused.
+    pub(super) fn brief(&self) -> Self {
+        let mut walk = Walk {
+            redactor: None,
+            room: MAX_BRIEF,
+            values: MAX_BRIEF_VALUES,
+        };
+        Self {
+            shown: walk.value(&self.shown, MAX_DEPTH),
+            digest: self.digest,
+        }
     }
 }
 
@@ -80,7 +97,8 @@ impl Serialize for Sorted<'_> {
 }
 
 struct Walk<'r> {
-    redactor: &'r Redactor,
+    /// Takes credentials out; `None` where that is done.
+    redactor: Option<&'r Redactor>,
     /// Bytes of texts that may still be shown.
     room: usize,
     /// Values that may still be shown.
@@ -135,12 +153,12 @@ impl Walk<'_> {
     fn text(&mut self, text: &str, limit: usize) -> String {
         let limit = limit.min(self.room);
         let window = &text[..text.floor_char_boundary(limit)];
-        let clean = if window.len() < MIN_SECRET {
-            Cow::Borrowed(window)
-        } else if window.len() < text.len() {
-            self.redactor.redact_cut(window, &[])
-        } else {
-            self.redactor.redact(window)
+        let clean = match self.redactor {
+            Some(redactor) if window.len() >= MIN_SECRET && window.len() < text.len() => {
+                redactor.redact_cut(window, &[])
+            }
+            Some(redactor) if window.len() >= MIN_SECRET => redactor.redact(window),
+            _ => Cow::Borrowed(window),
         };
         let shown = fit(&clean, limit);
         self.room -= shown.chars().map(line::width).sum::<usize>();

@@ -1,8 +1,10 @@
-//! What is recorded of one use of a tool.
+//! The records of the log: uses of tools, people's answers, and what became of the log itself.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::arguments::{self, Arguments};
 use super::line::Digest;
@@ -12,6 +14,9 @@ use crate::clock;
 const MAX_NAME: usize = 256;
 /// It ends with who decided, whose name must not be lost behind that of a model.
 const MAX_JUDGEMENT: usize = 512;
+
+/// The text of a question is cut behind this many bytes.
+const MAX_ASKED: usize = 4 * 1024;
 
 /// How many attempts to reach a host a record names.
 pub(crate) const MAX_ATTEMPTS: usize = 20;
@@ -41,6 +46,8 @@ pub struct Entry<'a> {
     pub duration: Duration,
     /// The digest of the answer, if there was one.
     pub result: Option<Digest>,
+    /// It is a command on this machine itself that begins, or began: the host log has it, too.
+    pub on_host: bool,
 }
 
 /// Who uses a tool.
@@ -92,7 +99,7 @@ pub(super) struct Written<'a> {
     #[serde(serialize_with = "name")]
     tool: &'a str,
     #[serde(flatten)]
-    arguments: &'a Arguments,
+    arguments: Cow<'a, Arguments>,
     #[serde(skip_serializing_if = "<[String]>::is_empty", serialize_with = "names")]
     attempts: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "judgement")]
@@ -111,7 +118,11 @@ impl<'a> From<&Entry<'a>> for Written<'a> {
             time: clock::rfc3339(entry.started),
             who: entry.who,
             tool: entry.tool,
-            arguments: entry.arguments,
+            arguments: match entry.decision {
+                Decision::Allowed => Cow::Borrowed(entry.arguments),
+                // Nothing came of it, and whoever sends such calls could fill the log with their arguments.
+                Decision::Refused => Cow::Owned(entry.arguments.brief()),
+            },
             attempts: entry.attempts,
             judgement: entry.judgement,
             decision: entry.decision,
@@ -120,6 +131,109 @@ impl<'a> From<&Entry<'a>> for Written<'a> {
             duration_micros: u64::try_from(entry.duration.as_micros()).unwrap_or(u64::MAX),
             result_digest: entry.result,
         }
+    }
+}
+
+/// What a person answered.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Answered<'a> {
+    /// The question.
+    pub id: &'a str,
+    /// What kind of question it is.
+    pub kind: &'a str,
+    /// The digest of the question, which the person was shown.
+    pub digest: Digest,
+    /// What was asked about, without credentials.
+    #[serde(serialize_with = "text")]
+    pub text: &'a str,
+    /// Who asked.
+    #[serde(serialize_with = "name")]
+    pub scope: &'a str,
+    /// In which conversation.
+    #[serde(serialize_with = "optional_name")]
+    pub session: Option<&'a str>,
+    /// Where the person was asked.
+    #[serde(serialize_with = "name")]
+    pub chat: &'a str,
+    /// Whether the answer was yes.
+    pub approved: bool,
+    /// How long it holds.
+    #[serde(serialize_with = "name")]
+    pub remember: &'a str,
+    /// Who answered.
+    #[serde(serialize_with = "name")]
+    pub by: &'a str,
+}
+
+/// A person's answer as it is written.
+#[derive(Serialize)]
+pub(super) struct WrittenAnswer<'a> {
+    time: String,
+    answer: &'a Answered<'a>,
+}
+
+impl<'a> WrittenAnswer<'a> {
+    /// An answer that is given at this moment.
+    pub(super) fn now(answer: &'a Answered<'a>) -> Self {
+        let time = clock::rfc3339(SystemTime::now());
+        Self { time, answer }
+    }
+}
+
+/// Refused uses that came faster than they are recorded one by one.
+#[derive(Debug, Serialize)]
+pub(super) struct Counted {
+    time: String,
+    refused: Count,
+}
+
+/// How many there were.
+#[derive(Debug, Serialize)]
+struct Count {
+    scope: String,
+    count: u64,
+    since: String,
+    /// How many by kind of error.
+    errors: BTreeMap<String, u64>,
+}
+
+impl Counted {
+    /// So many uses of a scope since a moment.
+    pub(super) fn of(scope: &str, since: SystemTime, errors: BTreeMap<String, u64>) -> Self {
+        Self {
+            time: clock::rfc3339(SystemTime::now()),
+            refused: Count {
+                scope: arguments::fit(scope, MAX_NAME).to_owned(),
+                count: errors.values().sum(),
+                since: clock::rfc3339(since),
+                errors,
+            },
+        }
+    }
+}
+
+/// That the oldest records were removed to make room.
+#[derive(Serialize)]
+pub(super) struct Removal {
+    time: String,
+    removed: Removed,
+}
+
+/// What was removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Removed {
+    /// The newest record that was; with it, all before.
+    pub last: u64,
+    /// How long the files were that were removed this time.
+    pub bytes: u64,
+}
+
+impl Removal {
+    /// The records up to `last` are removed, files of so many bytes this time.
+    pub(super) fn of(last: u64, bytes: u64) -> Self {
+        let time = clock::rfc3339(SystemTime::now());
+        let removed = Removed { last, bytes };
+        Self { time, removed }
     }
 }
 
@@ -157,6 +271,11 @@ impl Repair {
 
 fn name<S: Serializer>(name: &&str, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(arguments::fit(name, MAX_NAME))
+}
+
+/// The text of a question, which may be long.
+fn text<S: Serializer>(text: &&str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(arguments::fit(text, MAX_ASKED))
 }
 
 fn names<S: Serializer>(names: &[String], serializer: S) -> Result<S::Ok, S::Error> {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Why the audit log cannot be written, read or believed.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +32,14 @@ pub enum Error {
     /// The file does not end as any crash would leave it.
     #[error("the end of the audit log `{0}` is damaged")]
     Damaged(PathBuf),
+    /// There is no room left, and nothing is old enough to be removed.
+    #[error("the log of commands on the host in `{path}` has no room, and holds nothing older than {days} days", days = keep.as_secs() / 86_400)]
+    Crowded {
+        /// Its directory.
+        path: PathBuf,
+        /// For how long records are kept.
+        keep: Duration,
+    },
     /// The record could not be put into JSON.
     #[error("cannot encode the record of the audit log")]
     Encode(#[source] serde_json::Error),
@@ -75,6 +84,9 @@ impl Error {
             Self::Busy(_) => "end the process that was stopped while it wrote, then try again",
             Self::Damaged(_) => {
                 "look at it with `ringfence audit verify`, then move the directory away to begin a log"
+            }
+            Self::Crowded { .. } => {
+                "look at what ran (`ringfence audit tail --host`), then move the directory away, or raise `audit.max_files`"
             }
             Self::Encode(_) | Self::TooLong => "send shorter arguments",
             Self::Gone { .. } => "compare with a backup; note the head again after each check",

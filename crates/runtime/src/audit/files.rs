@@ -42,6 +42,11 @@ pub(super) fn current(directory: &Path) -> PathBuf {
     directory.join("audit.jsonl")
 }
 
+/// The directory of the host log of the log in `directory`.
+pub fn host(directory: &Path) -> PathBuf {
+    directory.join("host")
+}
+
 /// What the file at `current` is called once it is closed, if its first record has this sequence number.
 pub(super) fn closed_name(current: &Path, first: u64) -> PathBuf {
     current.with_file_name(format!("audit-{first:012}.jsonl"))

@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::ser::Formatter;
 use sha2::{Digest as _, Sha256};
 
+use super::entry::Removed;
 use super::error::Error;
 
 /// The longest line, its end included.
@@ -43,9 +44,22 @@ pub struct ParseLinkError(String);
 pub(super) struct Record {
     pub(super) sequence: u64,
     pub(super) previous: Digest,
+    /// When.
+    #[serde(default)]
+    pub(super) time: String,
     /// There if a torn line was cut off before it.
     pub(super) repair: Option<serde::de::IgnoredAny>,
+    /// There if the oldest records were removed.
+    pub(super) removed: Option<Removed>,
+    /// There if it counts uses that were refused.
+    pub(super) refused: Option<Refused>,
     pub(super) hash: Digest,
+}
+
+/// How many uses a record counts.
+#[derive(Debug, Deserialize)]
+pub(super) struct Refused {
+    pub(super) count: u64,
 }
 
 /// What is written, but for the hash.

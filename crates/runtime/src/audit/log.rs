@@ -1,58 +1,30 @@
-//! Appending to the log, from many threads and processes at once.
+//! The audit log of a directory: a chain with every use of a tool, and one with what must outlast those.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use serde::Serialize;
-
-use super::entry::{Entry, Repair, Written};
-use super::error::{Error, failed};
-use super::files::{self, Lock};
-use super::line::{self, Link};
-use super::{end, follow};
-
-/// How much of the past is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// A file that has reached this length is closed.
-    pub max_file_bytes: u64,
-    /// Files that are kept, the current one included; at least 2 and at most 500.
-    pub max_files: usize,
-}
+use super::chain::{Chain, Crowded, Limits};
+use super::entry::{Answered, Decision, Entry, Outcome, Written, WrittenAnswer};
+use super::error::Error;
+use super::files;
+use super::line::Link;
+use super::refusals::{Refusal, Refusals};
+use crate::redact::Redactor;
 
 /// An open audit log.
 ///
-/// Appending is synchronous and short: a lock, a look, one write. A record survives the death of this process at
-/// once; that of the machine when the system has written it out, at the latest when the file is closed.
+/// A use of a tool that ran something on this machine itself is in both chains. Only such commands and people's answers
+/// are in the host log, so that no other use can push them out; and where it is full of young records, no command begins.
 #[derive(Debug)]
-pub struct Log(Mutex<Writer>);
-
-#[derive(Debug)]
-struct Writer {
+pub struct Log {
     directory: PathBuf,
     limits: Limits,
-    current: Option<Current>,
-    /// The newest record that we know of.
-    newest: Link,
-    /// Whether the current file holds records of ours that are not on the disk for certain.
-    unsynced: bool,
-    line: Vec<u8>,
+    uses: Chain,
+    /// Opened with the first command: most processes run none.
+    host: Mutex<Option<Chain>>,
+    refusals: Mutex<Refusals>,
 }
-
-/// The file that is appended to, as we left it.
-#[derive(Debug)]
-struct Current {
-    file: File,
-    path: PathBuf,
-    identity: (u64, u64),
-    /// Unknown before we have looked.
-    length: Option<u64>,
-}
-
-/// Reopening it this often means that somebody replaces the file in a loop.
-const MAX_TRIES: usize = 100;
 
 impl Log {
     /// Opens the log in `directory`, and repairs its end if a crash has torn it.
@@ -60,221 +32,104 @@ impl Log {
     /// # Errors
     /// If the directory is open to others, the log cannot be written, or its end is damaged.
     pub fn open(directory: &Path, limits: Limits) -> Result<Self, Error> {
-        files::make_directory(directory)?;
-        let mut writer = Writer {
+        Ok(Self {
             directory: directory.to_owned(),
             limits,
-            current: None,
-            newest: Link::START,
-            unsynced: false,
-            line: Vec::new(),
-        };
-        writer.locked(|_| Ok(()))?;
-        Ok(Self(Mutex::new(writer)))
+            uses: Chain::open(directory, limits, Duration::ZERO)?,
+            host: Mutex::default(),
+            refusals: Mutex::default(),
+        })
     }
 
-    /// Appends a record; it is in the file when this returns.
+    /// Appends the record of a use. It is in the file when this returns; of refusals that come too fast, their number
+    /// is, soon after, and this gives `None`.
     ///
     /// # Errors
     /// If it is not there whole. The tool's answer must not go out then.
-    pub fn append(&self, entry: &Entry<'_>) -> Result<Link, Error> {
-        let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        writer.locked(|writer| {
-            writer.rotate_if_full()?;
-            writer.write(&Written::from(entry))
-        })
+    pub fn append(&self, entry: &Entry<'_>) -> Result<Option<Link>, Error> {
+        if entry.decision == Decision::Refused {
+            return self.refused(entry);
+        }
+        self.settle()?;
+        let written = Written::from(entry);
+        if entry.on_host {
+            let crowded = match entry.outcome {
+                Outcome::Begun => Crowded::Refuse,
+                Outcome::Answered | Outcome::Failed | Outcome::Cancelled => Crowded::Append,
+            };
+            let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+            let chain = match host.take() {
+                Some(chain) => chain,
+                None => open_host(&self.directory, self.limits)?,
+            };
+            host.insert(chain).append(&written, crowded)?;
+        }
+        self.uses.append(&written, Crowded::Refuse).map(Some)
+    }
+
+    fn refused(&self, entry: &Entry<'_>) -> Result<Option<Link>, Error> {
+        let error = entry.error.unwrap_or("unknown");
+        let refusal = self.refusals().add(entry.who.scope, error, Instant::now());
+        match refusal {
+            Refusal::Recorded => self.uses.append(&Written::from(entry), Crowded::Refuse).map(Some),
+            Refusal::Due(counted) => self.uses.append(&counted, Crowded::Refuse).map(|_| None),
+            Refusal::Counted => Ok(None),
+        }
+    }
+
+    /// Records what is only counted.
+    fn settle(&self) -> Result<(), Error> {
+        let counts = self.refusals().take();
+        counts
+            .iter()
+            .try_for_each(|counted| self.uses.append(counted, Crowded::Refuse).map(drop))
+    }
+
+    fn refusals(&self) -> MutexGuard<'_, Refusals> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Writer {
+impl Drop for Log {
     fn drop(&mut self) {
-        if let Some(current) = self.current.as_ref().filter(|_| self.unsynced) {
-            // The records are in the file; a disk that fails cannot be helped from here.
-            _ = current.file.sync_data();
-        }
+        // Nobody is left to be told of a failure.
+        let _ = self.settle();
     }
 }
 
-impl Writer {
-    /// Does something while no other process appends, knowing the newest record.
-    fn locked<T>(&mut self, act: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
-        let result = self.lock().and_then(|()| act(self));
-        match &self.current {
-            Some(current) if result.is_ok() => {
-                current.file.unlock().map_err(failed("unlock", &current.path))?;
-            }
-            // Closing the file unlocks it, and the next one looks anew.
-            _ => self.current = None,
-        }
-        result
-    }
-
-    fn lock(&mut self) -> Result<(), Error> {
-        for _ in 0..MAX_TRIES {
-            let current = match self.current.take() {
-                Some(current) => current,
-                None => Current::open(&self.directory)?,
-            };
-            files::lock(&current.file, Lock::Alone, &current.path)?;
-            // Another process may have closed this file and begun the next one, or somebody removed it.
-            let length = match fs::symlink_metadata(&current.path) {
-                Ok(meta) if files::identity(&meta) == current.identity => meta.len(),
-                Ok(_) => continue,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(failed("look at", &current.path)(error)),
-            };
-            let as_we_left_it = current.length == Some(length);
-            let current = self.current.insert(current);
-            current.length = Some(length);
-            return if as_we_left_it { Ok(()) } else { self.look() };
-        }
-        Err(Error::Busy(files::current(&self.directory)))
-    }
-
-    /// Finds the newest record, and cuts off what a crash left behind it.
-    fn look(&mut self) -> Result<(), Error> {
-        let (current, length) = self.current()?;
-        let found = end::of(&current.file, length, &current.path)?;
-        let newest = match found.newest {
-            Some(newest) => newest,
-            None => newest_closed(&self.directory)?,
-        };
-        // Records that we know of and that are gone were removed: going on from ours leaves a gap that shows.
-        if newest.sequence > self.newest.sequence {
-            self.newest = newest;
-        }
-        if found.torn.is_empty() {
-            return Ok(());
-        }
-        let sound = length - found.torn.len() as u64;
-        self.cut(sound)?;
-        self.write(&Repair::of(&found.torn)).map(drop)
-    }
-
-    fn current(&mut self) -> Result<(&mut Current, u64), Error> {
-        let busy = || Error::Busy(files::current(&self.directory));
-        let current = self.current.as_mut().ok_or_else(busy)?;
-        let length = current.length.unwrap_or_default();
-        Ok((current, length))
-    }
-
-    fn cut(&mut self, length: u64) -> Result<(), Error> {
-        let (current, _) = self.current()?;
-        current
-            .file
-            .set_len(length)
-            .map_err(failed("cut", &current.path))?;
-        current.length = Some(length);
-        Ok(())
-    }
-
-    /// Appends one record with one call, so that no reader and no crash finds two halves.
-    fn write<C: Serialize>(&mut self, content: &C) -> Result<Link, Error> {
-        let mut line = std::mem::take(&mut self.line);
-        let sealed = line::seal(&mut line, &self.newest, content);
-        let written = sealed.and_then(|link| self.append(&line).map(|()| link));
-        self.line = line;
-        self.newest = written?;
-        self.unsynced = true;
-        Ok(self.newest)
-    }
-
-    fn append(&mut self, line: &[u8]) -> Result<(), Error> {
-        let (current, length) = self.current()?;
-        let written = loop {
-            match current.file.write(line) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                written => break written.map_err(failed("append to", &current.path))?,
-            }
-        };
-        if written == line.len() {
-            current.length = Some(length + line.len() as u64);
-            return Ok(());
-        }
-        // If this fails, too, the next one who appends repairs it.
-        _ = current.file.set_len(length);
-        Err(failed("append a whole record to", &current.path)(
-            io::ErrorKind::StorageFull.into(),
-        ))
-    }
-
-    /// Closes the current file and begins the next one. Another process may fill that at once.
-    fn rotate_if_full(&mut self) -> Result<(), Error> {
-        for _ in 0..MAX_TRIES {
-            let max = self.limits.max_file_bytes;
-            let (current, length) = self.current()?;
-            if length == 0 || length < max {
-                return Ok(());
-            }
-            current.close()?;
-            self.current = None;
-            self.unsynced = false;
-            self.lock()?;
-            self.remove_oldest()?;
-        }
-        Err(Error::Busy(files::current(&self.directory)))
-    }
-
-    fn remove_oldest(&self) -> Result<(), Error> {
-        let closed = files::closed(&self.directory)?;
-        let keep = self.limits.max_files.clamp(2, 500) - 1;
-        for (_, path) in &closed[..closed.len().saturating_sub(keep)] {
-            match fs::remove_file(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(failed("remove", path)(error));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
+fn open_host(directory: &Path, limits: Limits) -> Result<Chain, Error> {
+    Chain::open(&files::host(directory), limits, limits.keep_host)
 }
 
-impl Current {
-    fn open(directory: &Path) -> Result<Self, Error> {
-        let path = files::current(directory);
-        let file = match files::open_to_append(&path) {
-            Err(Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                // The whole directory was removed while we ran.
-                files::make_directory(directory)?;
-                files::open_to_append(&path)?
-            }
-            opened => opened?,
-        };
-        let meta = file.metadata().map_err(failed("look at", &path))?;
-        Ok(Self {
-            identity: files::identity(&meta),
-            length: None,
-            file,
-            path,
-        })
-    }
-
-    /// Writes everything out, and gives the file the name under which it stays.
-    fn close(&self) -> Result<(), Error> {
-        self.file.sync_data().map_err(failed("write out", &self.path))?;
-        let first = follow::first_sequence(&self.file, &self.path)?;
-        let closed = files::closed_name(&self.path, first);
-        // The lock keeps other writers out, and a file that has this name already is no work of theirs.
-        if closed.symlink_metadata().is_ok() {
-            return Err(failed("rename the full log to", &closed)(
-                io::ErrorKind::AlreadyExists.into(),
-            ));
-        }
-        fs::rename(&self.path, &closed).map_err(failed("rename the full log to", &closed))
-    }
+/// Records people's answers in the host log of a directory.
+#[derive(Debug)]
+pub struct AnswerLog {
+    directory: PathBuf,
+    limits: Limits,
+    redactor: Redactor,
 }
 
-/// The newest record of the closed files, which end with a whole one.
-fn newest_closed(directory: &Path) -> Result<Link, Error> {
-    let Some(piece) = files::closed_pieces(directory)?.pop() else {
-        return Ok(Link::START);
-    };
-    match end::of(&piece.file, piece.length, &piece.path)? {
-        end::End {
-            newest: Some(newest),
-            torn,
-        } if torn.is_empty() => Ok(newest),
-        _ => Err(Error::Damaged(piece.path)),
+impl AnswerLog {
+    /// Records them in the log of `directory`, which is opened for each; `redactor` takes credentials out of questions.
+    pub fn new(directory: PathBuf, limits: Limits, redactor: Redactor) -> Self {
+        Self {
+            directory,
+            limits,
+            redactor,
+        }
+    }
+
+    /// Appends the record of an answer; it is in the file when this returns.
+    pub(crate) fn append(&self, answer: &Answered<'_>) -> Result<(), Error> {
+        let text = self.redactor.redact(answer.text);
+        let answer = Answered {
+            text: &text,
+            ..*answer
+        };
+        // A person gave it, which no flood can.
+        let chain = open_host(&self.directory, self.limits)?;
+        chain
+            .append(&WrittenAnswer::now(&answer), Crowded::Append)
+            .map(drop)
     }
 }

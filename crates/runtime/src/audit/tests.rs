@@ -11,14 +11,18 @@ use serde_json::{Value, json};
 use super::*;
 use crate::redact::Redactor;
 
+mod retention;
+
 const ROOMY: Limits = Limits {
     max_file_bytes: 1 << 20,
     max_files: 8,
+    keep_host: Duration::ZERO,
 };
 /// Three records fill a file.
 const TIGHT: Limits = Limits {
     max_file_bytes: 1_400,
     max_files: 400,
+    keep_host: Duration::ZERO,
 };
 
 fn arguments(arguments: &Value) -> Arguments {
@@ -43,11 +47,14 @@ fn entry<'a>(tool: &'a str, arguments: &'a Arguments) -> Entry<'a> {
         error: None,
         duration: Duration::from_micros(1_234),
         result: Some(Digest::of(b"answer")),
+        on_host: false,
     }
 }
 
 fn add(log: &Log, tool: &str) -> Link {
-    log.append(&entry(tool, &arguments(&json!({"n": tool})))).unwrap()
+    log.append(&entry(tool, &arguments(&json!({"n": tool}))))
+        .unwrap()
+        .unwrap()
 }
 
 fn add_some(log: &Log, count: usize) {
@@ -102,7 +109,7 @@ fn a_record_says_who_did_what_and_how_it_ended() {
     let dir = private();
     let log = Log::open(dir.path(), ROOMY).unwrap();
     let arguments = arguments(&json!({"code": "1", "password": "x"}));
-    let link = log.append(&entry("run_code", &arguments)).unwrap();
+    let link = log.append(&entry("run_code", &arguments)).unwrap().unwrap();
     let text = fs::read_to_string(current(&dir)).unwrap();
     let expected = json!({
         "sequence": 1, "previous": "0".repeat(64), "time": "2026-11-21T22:15:00.123Z",
@@ -248,8 +255,15 @@ fn the_oldest_files_are_removed_and_the_rest_still_verifies() {
     };
     let dir = written(30, limits);
     let verified = intact(dir.path());
-    assert_eq!((verified.files, verified.head.unwrap().sequence), (3, 30));
+    // A record of its own tells of each removal.
+    let removals = 7;
+    assert_eq!(
+        (verified.files, verified.head.unwrap().sequence),
+        (3, 30 + removals)
+    );
     assert!(verified.first.unwrap() > 20, "{verified:?}");
+    let removed = verified.removed.unwrap();
+    assert_eq!(removed.last, verified.first.unwrap() - 1);
     // Between two files: the chain goes on from the closed one.
     fs::rename(current(&dir), dir.path().join("audit-000000000999.jsonl")).unwrap();
     assert_eq!(broken(dir.path()).line, 1);
@@ -447,7 +461,7 @@ fn a_file_that_is_gone_cut_or_replaced_is_named() {
 fn a_log_that_does_not_begin_at_the_beginning_is_told_from_one_whose_oldest_are_gone() {
     let dir = written(3, ROOMY);
     edit(&current(&dir), |lines| drop(lines.remove(0)));
-    assert_eq!(intact(dir.path()).first, Some(2));
+    assert!(broken(dir.path()).what.contains("records 1 to 1 are missing"));
     let other = written(1, ROOMY);
     edit(&current(&other), |lines| {
         let body = lines[0].replace(&"0".repeat(64), &"1".repeat(64));
@@ -483,9 +497,13 @@ fn a_noted_head_shows_that_the_newest_records_are_gone_or_others() {
         verify(private().path(), Some(&noted)),
         Err(Error::Gone { sequence: 5, .. })
     ));
-    edit(&current(&dir), |lines| drop(lines.drain(..2)));
+    let limits = Limits {
+        max_files: 2,
+        ..TIGHT
+    };
+    let turned = written(12, limits);
     let first = Link { sequence: 1, ..noted };
-    let error = verify(dir.path(), Some(&first)).unwrap_err().to_string();
+    let error = verify(turned.path(), Some(&first)).unwrap_err().to_string();
     assert!(error.contains("older than all"), "{error}");
 }
 
@@ -507,7 +525,7 @@ fn a_removed_log_is_begun_again() {
     add(&log, "t");
     fs::remove_dir_all(&below).unwrap();
     assert_eq!(add(&log, "t").sequence, 2);
-    assert_eq!(intact(&below).first, Some(2));
+    assert!(broken(&below).what.contains("records 1 to 1 are missing"));
 }
 
 #[test]

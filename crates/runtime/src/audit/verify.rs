@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::entry::Removed;
 use super::error::{Broken, Error, failed};
 use super::files::{self, Piece};
 use super::follow::{Ended, Lines};
@@ -18,6 +19,12 @@ pub struct Verified {
     pub first: Option<u64>,
     /// The newest one. Noted elsewhere, it shows later whether records up to it were removed or replaced.
     pub head: Option<Link>,
+    /// What became of the records before the oldest one that is kept, and when.
+    pub removed: Option<Removed>,
+    /// When the newest of them were removed.
+    pub removed_at: Option<String>,
+    /// Refused uses that have no record of their own, but were counted in one.
+    pub counted: u64,
     /// How many of the records tell of a torn line that was cut off.
     pub repairs: u64,
     /// In how many files.
@@ -41,9 +48,11 @@ pub fn verify(directory: &Path, noted: Option<&Link>) -> Result<Verified, Error>
             ..Verified::default()
         },
     };
+    let oldest = pieces.first().map(|piece| piece.path.clone());
     for piece in pieces {
         check.file(piece)?;
     }
+    check.beginning(oldest)?;
     if check.found {
         return Ok(check.verified);
     }
@@ -138,7 +147,29 @@ impl Check<'_> {
         verified.first.get_or_insert(record.sequence);
         verified.head = Some(record.link());
         verified.repairs += u64::from(record.repair.is_some());
+        verified.counted += record.refused.as_ref().map_or(0, |refused| refused.count);
+        if let Some(removed) = &record.removed {
+            verified.removed = Some(removed.clone());
+            verified.removed_at = Some(record.time.clone());
+        }
         Ok(())
+    }
+
+    /// The log begins with its first record, or a later one says that those before were removed.
+    fn beginning(&self, oldest: Option<PathBuf>) -> Result<(), Error> {
+        let Some(missing) = self.verified.first.map(|first| first.saturating_sub(1)) else {
+            return Ok(());
+        };
+        let told = self.verified.removed.as_ref().map_or(0, |removed| removed.last);
+        if missing <= told {
+            return Ok(());
+        }
+        let place = Place {
+            file: oldest.unwrap_or_default(),
+            line: 1,
+        };
+        let what = format!("records 1 to {missing} are missing, and no record says that they were removed");
+        Err(place.broken(Some(1), what))
     }
 
     /// A crash leaves the beginning of a record, never more.

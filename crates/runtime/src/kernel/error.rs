@@ -134,9 +134,13 @@ impl From<approval::Error> for ToolError {
         let kind = match error {
             E::Text(_) | E::TooMany(_) => ErrorKind::LimitExceeded,
             E::Unanswerable(_) => ErrorKind::NotFound,
-            E::Store(_) | E::File { .. } | E::Approved { .. } | E::Foreign(_) | E::Random(_) | E::Broken => {
-                ErrorKind::Internal
-            }
+            E::Store(_)
+            | E::File { .. }
+            | E::Approved { .. }
+            | E::Foreign(_)
+            | E::Random(_)
+            | E::Unrecorded(_)
+            | E::Broken => ErrorKind::Internal,
         };
         Self::new(kind, error.to_string(), error.hint())
     }

@@ -19,6 +19,10 @@ pub(super) struct Notes(Mutex<Noted>);
 struct Noted {
     attempts: Vec<String>,
     judgement: Option<String>,
+    /// Something begins, or began, on this machine itself.
+    on_host: bool,
+    /// A person is asked whether it may run, and has not said yes.
+    is_asked: bool,
 }
 
 impl Notes {
@@ -40,6 +44,11 @@ impl Notes {
     /// What the policy said of it.
     pub(super) fn judged(&self, judgement: String) {
         self.noted().judgement = Some(judgement);
+    }
+
+    /// Whether a person is asked, and has not said yes.
+    pub(super) fn asked(&self, is_asked: bool) {
+        self.noted().is_asked = is_asked;
     }
 
     fn noted(&self) -> MutexGuard<'_, Noted> {
@@ -97,6 +106,7 @@ impl<'a> Recording<'a> {
         };
         if let Err(error) = &result
             && error.kind.is_refusal()
+            && !self.notes.noted().on_host
         {
             self.decision = Decision::Refused;
         }
@@ -106,12 +116,15 @@ impl<'a> Recording<'a> {
 
     /// Records that something begins which a killed process could not tell the end of. It must not begin unrecorded.
     pub(super) fn begun(&self) -> Result<(), ToolError> {
-        match &self.arguments {
-            Some(arguments) => self
-                .write(arguments, (Outcome::Begun, None, None))
-                .map_err(unrecorded),
-            None => Ok(()),
-        }
+        self.notes.noted().on_host = true;
+        let Some(arguments) = &self.arguments else {
+            return Ok(());
+        };
+        self.write(arguments, (Outcome::Begun, None, None))
+            .map_err(|error| {
+                self.notes.noted().on_host = false;
+                not_begun(error)
+            })
     }
 
     fn append(
@@ -147,14 +160,28 @@ impl<'a> Recording<'a> {
             },
             tool: self.tool,
             arguments,
-            decision: self.decision,
+            decision: if noted.is_asked {
+                Decision::Refused
+            } else {
+                self.decision
+            },
             outcome,
             error,
             duration: self.since.1.elapsed(),
             result,
+            on_host: noted.on_host,
         };
         log.append(&entry).map(drop)
     }
+}
+
+fn not_begun(error: audit::Error) -> ToolError {
+    let kind = match error {
+        audit::Error::Crowded { .. } => ErrorKind::LimitExceeded,
+        _ => ErrorKind::Internal,
+    };
+    let message = format!("the command was not started, for the audit log cannot record it: {error}");
+    ToolError::new(kind, message, error.hint())
 }
 
 fn unrecorded(error: audit::Error) -> ToolError {

@@ -45,8 +45,11 @@ impl Call<'_> {
             return Ok(LetBy::Policy);
         }
         note("nobody has answered");
+        let notes = self.recording.notes();
+        notes.asked(true);
         let (said, result) = told(self.ask_about((line, around), decision, &risk).await?, host);
         note(&said);
+        notes.asked(result.is_err());
         result.map(|()| LetBy::Person)
     }
 

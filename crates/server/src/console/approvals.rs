@@ -122,6 +122,7 @@ fn failed(error: &Error) -> Refusal {
         | Error::Random(_)
         | Error::Text(_)
         | Error::TooMany(_)
+        | Error::Unrecorded(_)
         | Error::Broken => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
     };
     Refusal::new(status, (kind, ""), error.hint()).saying(error.to_string())

@@ -285,6 +285,12 @@ fn a_record_is_told_with_nothing_invisible_in_it() {
             &json!(["a:1 \\u{7f}"])
         )
     );
+    let count = json!({"sequence": 4, "time": "t", "refused": {"scope": "a", "count": 7, "errors": {"not_found": 7}}});
+    let run = serde_json::to_value(Run::read(&count.to_string()).unwrap()).unwrap();
+    assert_eq!(
+        (&run["tool"], &run["decision"], &run["error"]),
+        (&json!("7 uses"), &json!("refused"), &json!("not_found: 7"))
+    );
     for line in ["", "[]", "x", "{\"time\":\"t\",\"repair\":{\"bytes\":7}}"] {
         assert!(Run::read(line).is_none(), "{line}");
     }

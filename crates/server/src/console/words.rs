@@ -92,9 +92,12 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// What a line of the audit log says, if it is about the use of a tool.
+    /// What a line of the audit log says, if it is about uses of tools.
     pub(super) fn read(line: &str) -> Option<Self> {
         let record: Value = serde_json::from_str(line).ok()?;
+        if let Some(refused) = record.get("refused") {
+            return Some(Self::counted(&record, refused));
+        }
         let who = record.get("who")?;
         let text = |value: &Value| value.as_str().map(visible);
         let attempts = record["attempts"].as_array().into_iter().flatten();
@@ -114,6 +117,30 @@ impl Run {
             error: text(&record["error"]),
             duration_micros: record["duration_micros"].as_u64(),
         })
+    }
+
+    /// Refused uses that have no record of their own.
+    fn counted(record: &Value, refused: &Value) -> Self {
+        let text = |value: &Value| value.as_str().map(visible);
+        let count = refused["count"].as_u64().unwrap_or_default();
+        let errors = refused["errors"].as_object().into_iter().flatten();
+        let errors: Vec<String> = errors.map(|(kind, count)| format!("{kind}: {count}")).collect();
+        Self {
+            sequence: record["sequence"].as_u64(),
+            time: text(&record["time"]),
+            scope: text(&refused["scope"]),
+            session: None,
+            surface: None,
+            client: None,
+            tool: Some(format!("{count} uses")),
+            arguments: Vec::new(),
+            attempts: Vec::new(),
+            judgement: None,
+            decision: Some("refused".to_owned()),
+            outcome: Some("failed".to_owned()),
+            error: Some(visible(&errors.join(", "))),
+            duration_micros: None,
+        }
     }
 }
 

@@ -72,6 +72,7 @@ impl<'a> Record<'a> {
             error,
             duration: self.since.1.elapsed(),
             result,
+            on_host: false,
         };
         log.append(&entry).is_ok()
     }

@@ -164,6 +164,7 @@ fn log(dir: &TempDir) -> Log {
     let limits = Limits {
         max_file_bytes: 1 << 20,
         max_files: 4,
+        keep_host: std::time::Duration::ZERO,
     };
     Log::open(&dir.path().join("audit"), limits).unwrap()
 }

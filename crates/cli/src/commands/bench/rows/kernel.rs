@@ -8,7 +8,7 @@ use ringfence_policy::{
     Bytes, EgressPolicy, ExecutionResult, Limits, Meta, Network, Outcome, Request, RuntimeKind, Scope,
     Timeout,
 };
-use ringfence_runtime::artifact::{Store, StorePolicy};
+use ringfence_runtime::artifact::{Keep, Store, StorePolicy};
 use ringfence_runtime::audit::{self, Log};
 use ringfence_runtime::backend::{Backend, Running};
 use ringfence_runtime::egress::{Guard, Resolver};
@@ -58,6 +58,7 @@ fn kernel(place: &Place) -> anyhow::Result<Kernel> {
     let limits = audit::Limits {
         max_file_bytes: 64 << 20,
         max_files: 2,
+        keep_host: std::time::Duration::ZERO,
     };
     Ok(Kernel::new(Parts {
         backend: Arc::new(Nothing),
@@ -67,7 +68,7 @@ fn kernel(place: &Place) -> anyhow::Result<Kernel> {
             blocked_imports: None,
             blocked_in_pyodide: None,
             store_policy: StorePolicy::Never,
-            store: Store::new(&directory, 1),
+            store: Store::new(&directory, Keep::DEFAULT),
             redactor: Redactor::from_environment([]),
         },
         code: CodeSettings {

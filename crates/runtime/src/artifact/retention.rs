@@ -1,0 +1,128 @@
+//! Which records make room for others: those of whoever has the most.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ringfence_policy::Scope;
+use sha2::{Digest, Sha256};
+
+use super::Keep;
+
+/// A record that is kept, by its name.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kept<'a> {
+    pub(super) name: &'a str,
+    pub(super) bytes: u64,
+}
+
+/// Digits of a scope's tag.
+const TAG: usize = 8;
+
+/// What the names of a scope's records end with: they are told apart without being opened. The only scope of most
+/// machines has none.
+pub(super) fn tag(scope: &Scope) -> String {
+    if *scope == Scope::local() {
+        return String::new();
+    }
+    let digest = Sha256::digest(scope.as_str());
+    let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("_{}", &digits[..TAG])
+}
+
+fn tag_of(name: &str) -> &str {
+    let tag = name.split('_').nth(2).unwrap_or_default();
+    tag.split('-').next().unwrap_or_default()
+}
+
+/// The records of one scope, oldest first, and how much they are.
+#[derive(Debug, Default)]
+struct Share<'a> {
+    records: VecDeque<Kept<'a>>,
+    bytes: u64,
+}
+
+/// The records that are to go, of all that there are, oldest first: always the oldest of the scope that has the most, so
+/// that one scope's flood costs no other a record. The newest of all stays.
+pub(super) fn surplus(mut kept: Vec<Kept<'_>>, keep: Keep) -> Vec<&str> {
+    let newest = kept.pop();
+    let mut shares: BTreeMap<&str, Share<'_>> = BTreeMap::new();
+    let (mut records, mut bytes) = (1, newest.map_or(0, |kept| kept.bytes));
+    for one in kept {
+        let share = shares.entry(tag_of(one.name)).or_default();
+        share.records.push_back(one);
+        share.bytes += one.bytes;
+        records += 1;
+        bytes += one.bytes;
+    }
+    let mut gone = Vec::new();
+    while records > keep.records.max(1) || bytes > keep.bytes {
+        let largest = shares.values_mut().max_by_key(|share| match bytes > keep.bytes {
+            true => share.bytes,
+            false => share.records.len() as u64,
+        });
+        let Some((share, oldest)) = largest.and_then(|share| {
+            let oldest = share.records.pop_front()?;
+            Some((share, oldest))
+        }) else {
+            break;
+        };
+        share.bytes -= oldest.bytes;
+        records -= 1;
+        bytes -= oldest.bytes;
+        gone.push(oldest.name);
+    }
+    gone
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(kept: &[(&str, u64)], keep: (usize, u64), expected: &[&str]) {
+        let kept = kept.iter().map(|(name, bytes)| Kept { name, bytes: *bytes });
+        let keep = Keep {
+            records: keep.0,
+            bytes: keep.1,
+        };
+        assert_eq!(surplus(kept.collect(), keep), expected);
+    }
+
+    #[test]
+    fn the_oldest_go_by_number_and_by_size() {
+        let three = [("1_h", 10), ("2_h", 10), ("3_h", 10)];
+        check(&three, (3, 30), &[]);
+        check(&three, (2, 30), &["1_h"]);
+        check(&three, (9, 29), &["1_h"]);
+        check(&three, (9, 10), &["1_h", "2_h"]);
+        // The newest stays, however large it is.
+        check(&three, (0, 0), &["1_h", "2_h"]);
+        check(&[("1_h", 10), ("2_h", 1_000)], (9, 100), &["1_h"]);
+        check(&[], (1, 1), &[]);
+    }
+
+    #[test]
+    fn whoever_has_the_most_makes_room() {
+        let flood = [
+            ("1_h_a", 1),
+            ("2_h_b", 10),
+            ("3_h_b-1", 10),
+            ("4_h_b", 10),
+            ("5_h_a", 1),
+        ];
+        check(&flood, (4, 100), &["2_h_b"]);
+        check(&flood, (3, 100), &["2_h_b", "3_h_b-1"]);
+        check(&flood, (9, 25), &["2_h_b"]);
+        check(&flood, (9, 12), &["2_h_b", "3_h_b-1"]);
+    }
+
+    #[test]
+    fn scopes_have_tags() {
+        let (ann, bob): (Scope, Scope) = ("ann".parse().unwrap(), "bob".parse().unwrap());
+        assert_eq!(tag(&Scope::local()), "");
+        assert_ne!(tag(&ann), tag(&bob));
+        for suffix in ["", "-7"] {
+            let name = format!("20261121T221500.123Z_0123456789ab{}{suffix}", tag(&ann));
+            assert_eq!(format!("_{}", tag_of(&name)), tag(&ann));
+        }
+        assert_eq!(tag_of("20261121T221500.123Z_0123456789ab-1"), "");
+    }
+}
