@@ -33,8 +33,9 @@ fn lines(list: &str) -> Vec<String> {
 
 #[test]
 fn nothing_dangerous_is_allowed() {
-    let all = lines(include_str!("heldout/dangerous.txt"));
-    assert!(all.len() > 1_400, "{}", all.len());
+    let mut all = lines(include_str!("heldout/dangerous.txt"));
+    all.extend(lines(include_str!("heldout/second_dangerous.txt")));
+    assert!(all.len() > 2_900, "{}", all.len());
     let preset = rules(&["@read-only"]);
     let allowed: Vec<&String> = all
         .iter()
@@ -45,15 +46,20 @@ fn nothing_dangerous_is_allowed() {
 
 #[test]
 fn most_of_what_only_reads_is_allowed() {
-    let all = lines(include_str!("heldout/read_only.txt"));
     let preset = rules(&["@read-only"]);
-    let asked: Vec<&String> = all
-        .iter()
-        .filter(|line| decide(line, &preset).verdict == Verdict::Review)
-        .collect();
-    let share = 100 * (all.len() - asked.len()) / all.len();
-    eprintln!("{asked:#?}\n{share} % of {}", all.len());
-    assert!(share >= 92, "{share} %");
+    for list in [
+        include_str!("heldout/read_only.txt"),
+        include_str!("heldout/second_read_only.txt"),
+    ] {
+        let all = lines(list);
+        let asked: Vec<&String> = all
+            .iter()
+            .filter(|line| decide(line, &preset).verdict == Verdict::Review)
+            .collect();
+        let share = 100 * (all.len() - asked.len()) / all.len();
+        eprintln!("{asked:#?}\n{share} % of {}", all.len());
+        assert!(share >= 90, "{share} %");
+    }
 }
 
 #[test]

@@ -59,8 +59,8 @@ fn programs_with_a_language_run_confined_or_not_at_all() {
             "sed --sandbox -n '1p' x | sed --sandbox s/a/b/",
         ),
         (
-            "find . -name '*.md' -exec sed -n p {} +",
-            "find . -name '*.md' -exec sed --sandbox -n p {} +",
+            "find . -type f -name '*.md' -exec sed -n p {} +",
+            "find . -type f -name '*.md' -exec sed --sandbox -n p {} +",
         ),
         ("echo \"$(sed -n p x)\" <y", "echo \"$(sed --sandbox -n p x)\" <y"),
         (

@@ -18,6 +18,26 @@ const GCLOUD_ASKS: &str = "list describe list-* describe-* get-iam-policy get-an
     get-operation log get-value get-guest-attributes get-serial-port-output get-public-key get-partition get-parent-* \
     search-* lookup validate-* check-* query";
 
+/// Groups whose members are given an environment or a start-up script.
+const GIVEN: &[&str] = &[
+    "functions",
+    "run",
+    "app",
+    "instances",
+    "instance-templates",
+    "project-info",
+    "clusters",
+    "jobs",
+    "triggers",
+    "builds",
+    "composer",
+    "dataflow",
+    "workstations",
+    "notebooks",
+    "workflows",
+    "connections",
+];
+
 /// `gcloud`: groups, then what is done.
 pub(super) fn gcloud(args: &[Word], title: &str, found: &mut Found) {
     let first = title.rsplit(' ').next().unwrap_or_default().to_owned();
@@ -50,6 +70,16 @@ pub(super) fn gcloud(args: &[Word], title: &str, found: &mut Found) {
     }
     if matches!(words[0].as_str(), "auth" | "emulators") && verb != "list" {
         found.add(Effect::Secret, format!("{title}: may show secrets"));
+    }
+    let given = words[..groups]
+        .iter()
+        .any(|group| GIVEN.contains(&group.as_str()));
+    let whole = args.iter().any(|word| word.text.starts_with("--format"));
+    if given && (whole || verb.starts_with("describe") || verb.starts_with("get-")) {
+        found.add(
+            Effect::Secret,
+            format!("{title} … {verb}: shows what programs and machines are given"),
+        );
     }
     options(
         args,
@@ -114,6 +144,62 @@ const TO_FILE: &[&str] = &[
     "describe-input-device-thumbnail",
 ];
 
+/// Operations of `aws` that show or make keys, or show what programs and machines are given.
+const AWS_SECRET: &[&str] = &[
+    "*secret-value*",
+    "*password",
+    "*password-data",
+    "*random-password",
+    "*credential*",
+    "get-*token*",
+    "get-login",
+    "*parameters-for-import",
+    "*data-key*",
+    "*presigned*",
+    "*decrypt*",
+    "*private*",
+    "get-*-access",
+    "get-*-access-details",
+    "*api-key*",
+    "*client-secrets",
+    "describe-user-pool-client",
+    "*stream-key",
+    "get-ingest-configuration",
+    "*-job-details",
+    "*session-endpoint",
+    "get-oidc-info",
+    // What programs are given, and start-up scripts with keys in them.
+    "get-function",
+    "get-function-configuration",
+    "list-functions",
+    "list-versions-by-function",
+    "describe-task*",
+    "describe-job*",
+    "describe-instance-attribute",
+    "*launch-template-*",
+    "describe-launch-configurations",
+    "describe-spot-fleet-requests",
+    "describe-configuration-settings",
+    "describe-service",
+    "batch-get-projects",
+    "batch-get-builds",
+    "get-connection*",
+    "describe-stacks",
+    "get-template",
+    "describe-endpoints",
+    "get-app",
+    "list-apps",
+    "describe-apps",
+    "get-branch",
+    "list-branches",
+    "get-parameter*",
+    "describe-vpn-connections",
+    "describe-training-job",
+    "describe-processing-job",
+    "describe-model",
+    "*lifecycle-config",
+];
+
 /// `aws service operation`, where the operation says whether it asks.
 pub(super) fn aws(args: &[Word], title: &str, found: &mut Found) {
     options(
@@ -135,30 +221,6 @@ pub(super) fn aws(args: &[Word], title: &str, found: &mut Found) {
     if args.first().and_then(plain).is_some() {
         found.add(Effect::Write, format!("{title}: writes its answer to a file"));
     }
-    let secret = [
-        "*secret-value*",
-        "*password",
-        "*password-data",
-        "*random-password",
-        "*credentials*",
-        "get-*token*",
-        "get-login",
-        "*parameters-for-import",
-        "*data-key*",
-        "*presigned*",
-        "*decrypt*",
-        "*private*",
-        "get-*-access",
-        "get-*-access-details",
-        "*-api-key",
-        "*client-secrets",
-        "describe-user-pool-client",
-        "*stream-key",
-        "get-ingest-configuration",
-        "*-job-details",
-        "*session-endpoint",
-        "get-oidc-info",
-    ];
     let operation = title.rsplit(' ').next().unwrap_or_default();
     let writes = |pattern: &&str| match pattern.split_once(' ') {
         Some(_) => title.ends_with(*pattern),
@@ -167,7 +229,7 @@ pub(super) fn aws(args: &[Word], title: &str, found: &mut Found) {
     if TO_FILE.iter().any(writes) {
         found.add(Effect::Write, format!("{title}: writes its answer to a file"));
     }
-    if secret.iter().any(|pattern| within_word(pattern, operation))
+    if AWS_SECRET.iter().any(|pattern| within_word(pattern, operation))
         && operation != "list-service-specific-credentials"
     {
         found.add(Effect::Secret, format!("{title}: shows or makes secrets"));
@@ -290,8 +352,16 @@ pub(super) fn sensitive(args: &[Word], title: &str, found: &mut Found) {
         "list-secrets",
         "secret",
         "show-secret",
+        // What programs are given.
+        "kv",
+        "*variable*",
+        "staticwebapp",
     ];
     let shows = |word: &str| secret.iter().any(|pattern| within_word(pattern, word));
+    let given = ["az container ", "az containerapp ", "az deployment "];
+    if given.iter().any(|group| title.starts_with(group)) && !title.contains(" logs") {
+        found.add(Effect::Secret, format!("{title}: shows what programs are given"));
+    }
     if title.split(' ').skip(1).any(shows) || title.ends_with("secret show") || title.ends_with("secret get")
     {
         found.add(Effect::Secret, format!("{title}: may show secrets"));

@@ -35,7 +35,7 @@ const SOURCES: &[&str] = &[
     "scss", "vue", "svelte", "proto", "graphql",
 ];
 
-/// Whether it finds nothing but sources: all of its tests must hold, and one of them asks for such an ending.
+/// Whether it finds nothing but files of sources: all of its tests must hold, and one of them asks for such an ending.
 fn only_sources(args: &[Word]) -> bool {
     let texts: Option<Vec<String>> = args.iter().map(Word::literal).collect();
     let Some(texts) = texts else { return false };
@@ -43,14 +43,19 @@ fn only_sources(args: &[Word]) -> bool {
     if texts.iter().any(|text| either.contains(&text.as_str())) {
         return false;
     }
+    // A link by the name of a source leads anywhere.
+    let files = texts
+        .windows(2)
+        .any(|pair| matches!(pair, [test, kind] if test == "-type" && kind == "f"));
     let mut before = "";
-    texts.windows(2).any(|pair| {
-        let [test, pattern] = pair else { return false };
-        let negated = matches!(before, "!" | "-not");
-        before = test;
-        let ending = pattern.rsplit_once('.').map_or("", |(_, ending)| ending);
-        !negated && matches!(test.as_str(), "-name" | "-iname") && SOURCES.contains(&ending)
-    })
+    files
+        && texts.windows(2).any(|pair| {
+            let [test, pattern] = pair else { return false };
+            let negated = matches!(before, "!" | "-not");
+            before = test;
+            let ending = pattern.rsplit_once('.').map_or("", |(_, ending)| ending);
+            !negated && matches!(test.as_str(), "-name" | "-iname") && SOURCES.contains(&ending)
+        })
 }
 
 /// Whether a command prints names of sources only, with a zero behind each.

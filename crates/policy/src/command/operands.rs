@@ -141,6 +141,43 @@ pub(super) fn response(args: &[Word], title: &str, found: &mut Found) {
     }
 }
 
+/// `diff -r`: shows what links in a tree lead to.
+pub(super) fn diff(scanned: &Scanned, title: &str, found: &mut Found) {
+    let has = |names: &[&str]| scanned.options.iter().any(|option| names.contains(option));
+    let shows = !has(&["-q", "--brief", "--no-dereference"]);
+    if has(&["-r", "--recursive"]) && shows {
+        found.add(
+            Effect::Secret,
+            format!("{title}: follows links, wherever they lead; add --no-dereference"),
+        );
+    }
+}
+
+/// Names that a registry knows. A path or an address would be a package of anybody's, whose code runs when it is read.
+pub(super) fn packages(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+    for index in &scanned.operands {
+        let known = args[*index].literal().is_some_and(|text| is_package(&text));
+        if !known {
+            found.add(
+                Effect::Code,
+                format!("{title}: `{}` is no plain name of a package", args[*index].text),
+            );
+        }
+    }
+}
+
+/// `name`, `@scope/name`, `name@1.2`, or a field of the answer such as `dist.tarball`.
+fn is_package(text: &str) -> bool {
+    let plain = |sign: char| sign.is_ascii_alphanumeric() || "-_.+@~^=<>*[]".contains(sign);
+    let files = [".rb", ".tgz", ".tar", ".gz", ".json"];
+    let name = match text.strip_prefix('@').and_then(|rest| rest.split_once('/')) {
+        Some((scope, name)) if !scope.is_empty() && scope.chars().all(plain) => name,
+        Some(_) => return false,
+        None => text,
+    };
+    !name.starts_with('.') && name.chars().all(plain) && !files.iter().any(|ending| name.ends_with(ending))
+}
+
 #[cfg(test)]
 mod tests {
     use super::sets;

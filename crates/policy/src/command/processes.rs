@@ -62,6 +62,14 @@ pub(super) fn ps(args: &[Word], title: &str, found: &mut Found) {
             continue;
         }
         if text.starts_with('-') {
+            // On macOS and BSD this letter shows them.
+            let flags = text.split(VALUED_LETTERS).next().unwrap_or_default();
+            if !text.starts_with("--") && flags.contains('E') {
+                found.add(
+                    Effect::Secret,
+                    format!("{title}: shows the environment of processes"),
+                );
+            }
             let last = text
                 .chars()
                 .last()
@@ -236,6 +244,8 @@ mod tests {
             "auxe",
             "ewwo pid",
             "-ef e",
+            "-E",
+            "-axE",
             "-p 1 e",
             "axo pid,environ",
             "-o env",

@@ -24,6 +24,8 @@ pub(super) fn handle(handler: &str, args: &[Word], title: &str, scanned: &Scanne
         "xargs" => xargs(args, scanned, found),
         "shell" => shell(args, title, scanned, found),
         "grep" => grep(args, title, scanned, found),
+        "diff" => operands::diff(scanned, title, found),
+        "package" => operands::packages(args, scanned, title, found),
         "rm" => files::rm(args, title, scanned, found),
         "dd" => dd(args, found),
         "tar" => tar(args, title, scanned, found),

@@ -66,6 +66,8 @@ pub(super) const NAMES: &[&[&str]] = &[
         "sudoers.d",
         "master.passwd",
         "opasswd",
+        "grub.cfg",
+        "user.cfg",
         "sshd_config*",
         "*.keytab",
         "krb5cc*",
