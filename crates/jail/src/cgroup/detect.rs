@@ -233,28 +233,60 @@ pub(super) fn enable(folder: &Path, cpu: bool) -> Result<(), Error> {
     )
 }
 
-/// As [`enable`], for our own group. The kernel refuses that for a group with processes in it: where this process is
-/// the only one, as in a scope that systemd made for it, it first moves to a leaf.
+/// As [`enable`], for our own group. The kernel refuses that for a group with processes in it: where all of them are ours,
+/// as in a scope that systemd made for this process, they first move to a leaf. A run without an engine has a launcher
+/// by now, which may be starting processes of its own.
 fn delegate(folder: &Path, cpu: bool) -> Result<(), Error> {
-    match enable(folder, cpu) {
-        Err(error) if busy(&error) => {}
-        result => return result,
-    }
-    let inside = read(folder.join("cgroup.procs"))?;
-    let alone = inside.split_whitespace().eq([std::process::id().to_string()]);
+    const ATTEMPTS: usize = 20;
     let leaf = folder.join(ENGINE);
-    if !alone {
-        return enable(folder, cpu);
+    let mut result = enable(folder, cpu);
+    for _ in 0..ATTEMPTS {
+        if !result.as_ref().is_err_and(busy) || !move_ours(folder, &leaf)? {
+            return result;
+        }
+        result = enable(folder, cpu);
     }
-    std::fs::create_dir_all(&leaf).map_err(|source| Error::Create {
-        path: leaf.clone(),
-        source,
-    })?;
-    write(leaf.join("cgroup.procs"), "0")?;
-    enable(folder, cpu).inspect_err(|_| {
-        let _ = write(folder.join("cgroup.procs"), "0");
-        let _ = std::fs::remove_dir(&leaf);
-    })
+    result
+}
+
+/// Moves the processes of a group to a leaf of it, unless one is not this process or below it: then `false`.
+fn move_ours(folder: &Path, leaf: &Path) -> Result<bool, Error> {
+    let own = std::process::id();
+    let inside = read(folder.join("cgroup.procs"))?;
+    // What another pid namespace hides is shown as 0.
+    let pids: Vec<u32> = inside
+        .split_whitespace()
+        .map(|pid| pid.parse().unwrap_or(0))
+        .collect();
+    if !pids.iter().all(|pid| descends(*pid, own)) {
+        return Ok(false);
+    }
+    match std::fs::create_dir(leaf) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            let path = leaf.to_path_buf();
+            return Err(Error::Create { path, source: error });
+        }
+        _ => {}
+    }
+    for pid in pids {
+        match write(leaf.join("cgroup.procs"), &pid.to_string()) {
+            // It has ended meanwhile.
+            Err(Error::Write { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => {}
+            result => result?,
+        }
+    }
+    Ok(true)
+}
+
+/// Whether a process is `ancestor` or below it.
+fn descends(pid: u32, ancestor: u32) -> bool {
+    let parent = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name before it may hold anything.
+        stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
+    };
+    let line = std::iter::successors((pid != 0).then_some(pid), |pid| parent(*pid));
+    line.take_while(|pid| *pid != 0).any(|pid| pid == ancestor)
 }
 
 fn busy(error: &Error) -> bool {
@@ -329,6 +361,25 @@ mod tests {
             detection.hierarchy.unwrap().own.memory,
             folder.path().join("scope")
         );
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a child to be recognised")]
+    fn our_processes_are_recognised() {
+        let own = std::process::id();
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let (above, below) = (std::os::unix::process::parent_id(), child.id());
+        let check =
+            |pid, ancestor, expected| assert_eq!(descends(pid, ancestor), expected, "{pid} {ancestor}");
+        check(own, own, true);
+        check(below, own, true);
+        check(below, above, true);
+        check(above, own, false);
+        check(1, own, false);
+        check(0, own, false);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        check(below, own, false);
     }
 
     #[test]
