@@ -11,6 +11,7 @@ mod report;
 mod setup;
 mod source;
 mod tidy;
+mod vm;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,6 +27,7 @@ usage: cargo xtask COMMAND
   tidy      the rules of the house that no lint knows
   docs      write the generated references again
   fuzz [S]  run every fuzz target for S seconds (20)
+  vm        functional tests in a virtual machine, with Debian's kernel and control groups v2 (Debian, as root)
   metrics   lengths of files and functions
 ";
 
@@ -53,6 +55,7 @@ fn dispatch() -> Result<()> {
         ("docs", None) => docs::write(&root),
         ("fuzz", None) => fuzz::run(&root, fuzz::SECONDS_IN_CI),
         ("fuzz", Some(seconds)) => fuzz::run(&root, seconds.parse().context("seconds, as a whole number")?),
+        ("vm", None) => vm::run(&root),
         ("metrics", None) => metrics::print(&root),
         _ => bail!("{USAGE}"),
     }

@@ -20,8 +20,11 @@ use self::ledger::Made;
 use crate::process::{cargo, program};
 use crate::report;
 
-/// Debian packages, each with the program and its arguments that succeed where it is installed.
-const PACKAGES: &[(&str, &str, &[&str])] = &[
+/// A Debian package, with the program and its arguments that succeed where it is installed.
+pub(crate) type Package = (&'static str, &'static str, &'static [&'static str]);
+
+/// What the tests need.
+const PACKAGES: &[Package] = &[
     ("bash", "bash", &["--version"]),
     ("python3", PYTHON, &["--version"]),
     ("python3-venv", PYTHON, &["-c", "import ensurepip, venv"]),
@@ -80,7 +83,7 @@ pub(crate) fn setup(root: &Path) -> Result<()> {
 
 /// Installs packages and environments, and starts the container engines: everything that is not compiled here.
 fn services(root: &Path) -> Result<()> {
-    packages(root)?;
+    packages(root, PACKAGES)?;
     venv(root).context("make the virtual environment of the tests")?;
     mcp::setup(root)?;
     browser::setup(root).context("install the browser driver of the tests")?;
@@ -94,15 +97,16 @@ fn answers(root: &Path, name: &str, arguments: &[&str]) -> bool {
     program(root, name, arguments).succeeds()
 }
 
-fn packages(root: &Path) -> Result<()> {
-    let mut missing = missing(root);
+/// Installs the packages that are missing, and records them.
+pub(crate) fn packages(root: &Path, packages: &[Package]) -> Result<()> {
+    let mut missing = missing(root, packages);
     if missing.is_empty() {
         report::line("packages: all there");
         return Ok(());
     }
     let wanted = missing.join(" ");
     if !answers(root, "apt-get", &["--version"]) || !is_root(root) {
-        bail!("missing: {wanted}; install them, or run `cargo xtask setup` as root on Debian");
+        bail!("missing: {wanted}; install them, or run this as root on Debian");
     }
     report::line(&format!("packages: installing {wanted}"));
     apt(root, &["update", "--quiet"])?;
@@ -116,16 +120,17 @@ fn packages(root: &Path) -> Result<()> {
         ledger::record(Made::DebianPackage(package.clone()))?;
     }
     result?;
-    let still = self::missing(root);
+    let still = self::missing(root, packages);
     if !still.is_empty() {
         bail!("installed, and yet they do not answer: {}", still.join(" "));
     }
     Ok(())
 }
 
-fn missing(root: &Path) -> Vec<&'static str> {
-    let packages = PACKAGES.iter();
-    let missing = packages.filter(|(_, name, arguments)| !answers(root, name, arguments));
+fn missing(root: &Path, packages: &[Package]) -> Vec<&'static str> {
+    let missing = packages
+        .iter()
+        .filter(|(_, name, arguments)| !answers(root, name, arguments));
     missing.map(|(package, ..)| *package).collect()
 }
 
