@@ -31,9 +31,46 @@ pub fn framed(text: &str) -> String {
 
 /// The lines of a text that a person decides about, with nothing in them that cannot be seen, or that reads like an
 /// escape of ours and is none.
+///
+/// Runs of blanks and of empty lines are folded: they would push what follows off the screen.
 pub fn lines(text: &str) -> Vec<String> {
-    text.split('\n').map(line).collect()
+    let shown: String = runs(text)
+        .into_iter()
+        .map(|(run, note)| note.unwrap_or_else(|| run.split('\n').map(line).collect::<Vec<_>>().join("\n")))
+        .collect();
+    shown.split('\n').map(str::to_owned).collect()
 }
+
+/// Blanks, or new lines, that are shown as they are when they follow each other.
+const MAX_BLANKS: usize = 16;
+const MAX_LINES: usize = 3;
+
+/// A text taken apart where blanks and new lines follow each other, and our note in place of those that are too many.
+fn runs(text: &str) -> Vec<(&str, Option<String>)> {
+    let blank = |c: char| c == ' ' || c == '\n';
+    let mut runs = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let is_blank = rest.starts_with(blank);
+        let end = rest.find(|c| blank(c) != is_blank).unwrap_or(rest.len());
+        let (run, behind) = rest.split_at(end);
+        let ends = run.matches('\n').count();
+        let blanks = run.len() - ends;
+        let indent = run.rsplit('\n').next().unwrap_or_default().len();
+        let is_indent = ends > 0 && ends <= MAX_LINES && indent == blanks && blanks <= MAX_INDENT;
+        let is_much = is_blank && !is_indent && (blanks > MAX_BLANKS || ends > MAX_LINES);
+        let note = is_much.then(|| match ends {
+            0 => format!(" \\u{{20}}[{blanks} blanks] "),
+            _ => format!("\n\\u{{a}}[{ends} ends of lines, {blanks} blanks]\n"),
+        });
+        runs.push((run, note));
+        rest = behind;
+    }
+    runs
+}
+
+/// How far a line may be indented.
+const MAX_INDENT: usize = 60;
 
 fn line(text: &str) -> String {
     let escape = escaped_if(unseen);
@@ -60,11 +97,17 @@ pub enum Piece {
 /// A text that a person decides about, taken apart into what can be seen and what stands for what cannot.
 pub fn pieces(text: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
-    for c in text.chars() {
-        match pieces.last_mut() {
-            _ if unseen(c) && c != '\n' => pieces.push(Piece::Escape(c.escape_unicode().to_string())),
-            Some(Piece::Plain(plain)) => plain.push(c),
-            Some(Piece::Escape(_)) | None => pieces.push(Piece::Plain(c.to_string())),
+    for (run, note) in runs(text) {
+        if let Some(note) = note {
+            pieces.push(Piece::Escape(note));
+            continue;
+        }
+        for c in run.chars() {
+            match pieces.last_mut() {
+                _ if unseen(c) && c != '\n' => pieces.push(Piece::Escape(c.escape_unicode().to_string())),
+                Some(Piece::Plain(plain)) => plain.push(c),
+                Some(Piece::Escape(_)) | None => pieces.push(Piece::Plain(c.to_string())),
+            }
         }
     }
     pieces
@@ -153,6 +196,28 @@ mod tests {
                 "(not plain ASCII: \\u{3164} U+3164, \\u{fe0f} U+FE0F)",
             ],
         );
+    }
+
+    #[test]
+    fn blanks_push_nothing_off_the_screen() {
+        let blanks = " ".repeat(6_000);
+        assert_eq!(
+            lines(&format!("ls{blanks}; rm x")),
+            ["ls \\u{20}[6000 blanks] ; rm x"]
+        );
+        let empty = "\n".repeat(3_001);
+        let note = "\\u{a}[3001 ends of lines, 0 blanks]";
+        assert_eq!(lines(&format!("ls{empty}rm x")), ["ls", note, "rm x"]);
+        let mixed = " \n".repeat(2_000);
+        assert_eq!(lines(&format!("ls{mixed}rm x")).len(), 3);
+        assert_eq!(lines(&format!("ls\n{blanks}rm x")).len(), 3);
+        // As people write it.
+        let written = "if x\n\n                        y\n";
+        assert_eq!(lines(written).join("\n"), written);
+        // No text passes for it.
+        assert_eq!(lines("\\u{20}[9 blanks]"), ["\\u{5c}u{20}[9 blanks]"]);
+        let escape = Piece::Escape(" \\u{20}[6000 blanks] ".to_owned());
+        assert_eq!(pieces(&format!("ls{blanks}x"))[1], escape);
     }
 
     #[test]
