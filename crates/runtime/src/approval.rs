@@ -26,6 +26,8 @@ pub use state::{Event, State};
 pub const MAX_TEXT: usize = 10_000;
 /// Questions of one scope that wait at once.
 pub const MAX_PENDING_PER_SCOPE: usize = 32;
+/// Questions of one session that wait at once: none takes the places of the others.
+pub const MAX_PENDING_PER_SESSION: usize = 16;
 /// Questions that wait at once.
 pub const MAX_PENDING: usize = 256;
 /// Requests that are kept once they are over: so many that were approved, rejected, and never answered.

@@ -214,6 +214,7 @@ const fn status(kind: ErrorKind) -> u8 {
         | ErrorKind::NotFound
         | ErrorKind::RuntimeUnavailable
         | ErrorKind::LimitExceeded
+        | ErrorKind::Busy
         | ErrorKind::Internal => exit::FAILED,
     }
 }

@@ -38,7 +38,7 @@ pub enum Error {
     #[error("a text of {0} characters cannot be asked about; 1 to 10000 can")]
     Text(usize),
     /// Too many questions wait.
-    #[error("{0} questions wait for an answer already")]
+    #[error("{0} questions wait for an answer already, and no more can wait at once")]
     TooMany(usize),
     /// The answer cannot be taken.
     #[error(transparent)]

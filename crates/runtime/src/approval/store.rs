@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
 use super::{
-    Answer, Error, Event, Id, Kind, MAX_HISTORY, MAX_PENDING, MAX_PENDING_PER_SCOPE, MAX_TEXT, Question,
-    Remember, Request, State, Unanswerable, Verdict, grants,
+    Answer, Error, Event, Id, Kind, MAX_HISTORY, MAX_PENDING, MAX_PENDING_PER_SCOPE, MAX_PENDING_PER_SESSION,
+    MAX_TEXT, Question, Remember, Request, State, Unanswerable, Verdict, grants,
 };
 use crate::owner::{owner_is_dead, owner_name};
 
@@ -142,8 +142,20 @@ impl Store {
             "SELECT count(*) FROM requests WHERE state = 'pending' AND scope = ?",
             &[&question.scope.as_str()],
         )?;
-        if own >= MAX_PENDING_PER_SCOPE || all >= MAX_PENDING {
-            return Err(Error::TooMany(own.max(if all >= MAX_PENDING { all } else { 0 })));
+        // Without a session, a process is one.
+        let session = question.session.as_ref().map(|session| session.as_str());
+        let same = count(
+            "SELECT count(*) FROM requests WHERE state = 'pending' AND scope = ?1
+             AND (session = ?2 OR ?2 IS NULL AND session IS NULL AND asker = ?3)",
+            &[&question.scope.as_str(), &session, &owner_name()],
+        )?;
+        let full = [
+            (all, MAX_PENDING),
+            (own, MAX_PENDING_PER_SCOPE),
+            (same, MAX_PENDING_PER_SESSION),
+        ];
+        if let Some((waiting, _)) = full.into_iter().find(|(waiting, most)| waiting >= most) {
+            return Err(Error::TooMany(waiting));
         }
         write(&change, id, question)?;
         prune(&change)?;
@@ -210,7 +222,6 @@ impl Store {
         if event == Event::Approve && !matches!(answer.remember, Remember::Once | Remember::Always) {
             grants::give(&change, &found, answer.remember, grants::uptime())?;
         }
-        record(&found)?;
         change.commit()?;
         Ok(found)
     }

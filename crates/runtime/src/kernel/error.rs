@@ -41,6 +41,8 @@ pub enum ErrorKind {
     RuntimeUnavailable,
     /// Too large, too many, or too much at once.
     LimitExceeded,
+    /// Others are served first; it may be tried again.
+    Busy,
     /// The caller took the invocation back.
     Cancelled,
     /// It should have worked.
@@ -60,6 +62,7 @@ impl ErrorKind {
             | Self::NotFound
             | Self::RuntimeUnavailable
             | Self::LimitExceeded
+            | Self::Busy
             | Self::Cancelled
             | Self::Internal => false,
         }
@@ -77,6 +80,7 @@ impl ErrorKind {
             Self::NotFound => "not_found",
             Self::RuntimeUnavailable => "runtime_unavailable",
             Self::LimitExceeded => "limit_exceeded",
+            Self::Busy => "busy",
             Self::Cancelled => "cancelled",
             Self::Internal => "internal",
         }
@@ -132,7 +136,8 @@ impl From<approval::Error> for ToolError {
     fn from(error: approval::Error) -> Self {
         use approval::Error as E;
         let kind = match error {
-            E::Text(_) | E::TooMany(_) => ErrorKind::LimitExceeded,
+            E::Text(_) => ErrorKind::LimitExceeded,
+            E::TooMany(_) => ErrorKind::Busy,
             E::Unanswerable(_) => ErrorKind::NotFound,
             E::Store(_)
             | E::File { .. }

@@ -117,7 +117,8 @@ impl Call<'_> {
         };
         asked.map_err(|error| {
             let message = format!("nobody could be asked: {error}");
-            ToolError::new(ErrorKind::Internal, message, error.hint())
+            let hint = error.hint();
+            ToolError::new(ToolError::from(error).kind, message, hint)
         })
     }
 }

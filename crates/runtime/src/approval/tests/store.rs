@@ -12,10 +12,17 @@ async fn texts_and_questions_are_bounded_and_a_thousand_requests_leave_their_his
         assert!(matches!(pair.asks.ask(command(&text)).await, Err(Error::Text(_))));
     }
     let mut store = pair.store();
-    let insert = |store: &mut Store, scope: &str| {
+    let mut sessions = 0_usize;
+    let mut insert = |store: &mut Store, scope: &str| {
         let id = Id::random().unwrap();
+        sessions += 1;
         let question = Question {
             scope: scope.parse().unwrap(),
+            session: Some(
+                format!("s{}", sessions / MAX_PENDING_PER_SESSION)
+                    .parse()
+                    .unwrap(),
+            ),
             ..command("x")
         };
         store.insert(&id, &question).map(|()| id)
@@ -173,4 +180,31 @@ fn a_store_that_another_makes_is_waited_for() {
         other.execute_batch("COMMIT").unwrap();
         opening.join().unwrap().unwrap();
     });
+}
+
+#[tokio::test]
+async fn one_session_does_not_take_the_places_of_the_others() {
+    let pair = Pair::new();
+    let mut store = pair.store();
+    let insert = |store: &mut Store, scope: &str, session: Option<&str>| {
+        let question = Question {
+            scope: scope.parse().unwrap(),
+            session: session.map(|session| session.parse().unwrap()),
+            ..command("x")
+        };
+        store.insert(&Id::random().unwrap(), &question)
+    };
+    for (scope, session) in [("ann", Some("runaway")), ("bob", None)] {
+        for _ in 0..MAX_PENDING_PER_SESSION {
+            insert(&mut store, scope, session).unwrap();
+        }
+        let full = insert(&mut store, scope, session);
+        assert!(
+            matches!(full, Err(Error::TooMany(MAX_PENDING_PER_SESSION))),
+            "{full:?}"
+        );
+        let error = crate::kernel::ToolError::from(full.unwrap_err());
+        assert_eq!(error.kind.as_str(), "busy");
+        insert(&mut store, scope, Some("another")).unwrap();
+    }
 }
