@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ringfence_runtime::approval::{Answer, Error, Kind, Remember, Request, Service, State, Verdict};
-use ringfence_server::gateway::{framed, remaining};
+use ringfence_server::gateway::{decidable, framed, remaining};
 
 use crate::args::ApprovalsCommand;
 use crate::context::Context;
@@ -136,8 +136,16 @@ fn shown(request: &Request) -> String {
         "" => String::new(),
         directory => format!("    starts in {}\n", visible(directory)),
     };
+    let reasons = request.kind.reasons();
+    // It is said already where it starts.
+    let told = reasons
+        .iter()
+        .filter(|reason| !reason.starts_with("it starts in "));
+    let reasons: String = told
+        .map(|reason| format!("    - {}\n", decidable(reason).join(" ")))
+        .collect();
     format!(
-        "{}  {kind}  for {who} in {}  {state}\n{place}{text}",
+        "{}  {kind}  for {who} in {}  {state}\n{place}{text}{reasons}",
         request.id,
         request.chat.as_str()
     )

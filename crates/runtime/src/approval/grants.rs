@@ -36,6 +36,30 @@ pub(super) fn give(
         Remember::Session => None,
         Remember::Once | Remember::Always => return Ok(()),
     };
+    keep(
+        change,
+        request,
+        (&request.kind.subject(remember, &request.text), remaining),
+        uptime,
+    )
+}
+
+/// Keeps what a person refused for the rest of a session.
+pub(super) fn deny(change: &Transaction<'_>, request: &Request, uptime: u64) -> Result<(), Error> {
+    keep(
+        change,
+        request,
+        (&request.kind.refusal(&request.text), None),
+        uptime,
+    )
+}
+
+fn keep(
+    change: &Transaction<'_>,
+    request: &Request,
+    (subject, remaining): (&str, Option<u32>),
+    uptime: u64,
+) -> Result<(), Error> {
     let latest = latest(uptime);
     change.execute(
         "DELETE FROM grants WHERE expires NOT BETWEEN ? + 1 AND ?",
@@ -51,7 +75,7 @@ pub(super) fn give(
         params![
             request.scope,
             conversation(request.session.as_deref(), &request.asker),
-            request.kind.subject(remember, &request.text),
+            subject,
             remaining,
             latest,
         ],
@@ -90,6 +114,15 @@ fn left(
 }
 
 impl Store {
+    /// Whether a person has refused this before, for the session.
+    pub(super) fn is_refused(&self, question: &Question, uptime: u64) -> Result<bool, Error> {
+        let session = question.session.as_ref().map(|session| session.as_str());
+        let conversation = conversation(session, &owner_name());
+        let subject = question.kind.refusal(&question.text);
+        let key = (question.scope.as_str(), conversation.as_str(), subject.as_str());
+        Ok(left(&self.connection, key, uptime)?.is_some())
+    }
+
     /// Whether a person has allowed this before, for the session, and it holds at this time; one use of it is then spent.
     pub(super) fn spend(&mut self, question: &Question, uptime: u64) -> Result<bool, Error> {
         let session = question.session.as_ref().map(|session| session.as_str());

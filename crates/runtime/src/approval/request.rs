@@ -133,7 +133,7 @@ pub struct Place {
     /// The directory where it starts.
     #[serde(default)]
     pub directory: String,
-    /// What stood behind its words when it was asked about, where it may run that.
+    /// What stood behind its words when it was asked about, if it reads that.
     #[serde(default)]
     pub files: Option<Digest>,
 }
@@ -247,6 +247,12 @@ impl Kind {
         ];
         subjects.dedup();
         subjects
+    }
+
+    /// What a refusal for the session is about: the text and where it starts, whatever its files hold by then.
+    pub(super) fn refusal(&self, text: &str) -> String {
+        let directory = Digest::of(self.directory().as_bytes());
+        format!("refused:{}:{directory}", Digest::of(text.as_bytes()))
     }
 
     /// What an answer is about that is remembered so: the same subject is the same question.

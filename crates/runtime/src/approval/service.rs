@@ -105,8 +105,8 @@ impl Service {
         question: Question,
         caller: Option<&mpsc::Sender<Asked>>,
     ) -> Result<Decision, Error> {
-        if let Some(by) = self.known(question.clone()).await? {
-            return Ok(Decision::Approved { by });
+        if let Some(decision) = self.known(question.clone()).await? {
+            return Ok(decision);
         }
         let deadline = Instant::now() + question.patience.as_duration();
         let mut waiting = Waiting {
@@ -134,21 +134,29 @@ impl Service {
         waiting.wait(deadline).await
     }
 
-    /// Who has answered such a question before, and meant it to hold.
-    async fn known(&self, question: Question) -> Result<Option<String>, Error> {
+    /// What was answered to such a question before, and meant to hold. A no counts before a yes.
+    async fn known(&self, question: Question) -> Result<Option<Decision>, Error> {
         let approved = self.approved();
         self.with(move |store| {
+            let by = |by: &str| by.to_owned();
+            if store.is_refused(&question, grants::uptime())? {
+                let by = by("a denial for the session");
+                return Ok(Some(Decision::Rejected { by }));
+            }
             // A file that cannot be used allows nothing: the person is asked, as without it.
             let lasting = question.kind.allows(Remember::Always)
                 && approved
                     .holds(question.scope.as_str(), &question.text, question.kind.directory())
                     .unwrap_or(false);
             if lasting {
-                return Ok(Some("a lasting approval".to_owned()));
+                let by = by("a lasting approval");
+                return Ok(Some(Decision::Approved { by }));
             }
             Ok(store
                 .spend(&question, grants::uptime())?
-                .then(|| "an approval for the session".to_owned()))
+                .then(|| Decision::Approved {
+                    by: by("an approval for the session"),
+                }))
         })
         .await
     }

@@ -219,9 +219,14 @@ impl Store {
         if !advance(&change, &found.id, event, Some(&answer.by))? {
             return Err(Unanswerable::Late(found.state).into());
         }
-        if event == Event::Approve && !matches!(answer.remember, Remember::Once | Remember::Always) {
-            grants::give(&change, &found, answer.remember, grants::uptime())?;
+        match (event, answer.remember) {
+            (Event::Approve, Remember::Session | Remember::Uses(_)) => {
+                grants::give(&change, &found, answer.remember, grants::uptime())?;
+            }
+            (Event::Reject, Remember::Session) => grants::deny(&change, &found, grants::uptime())?,
+            _ => {}
         }
+        record(&found)?;
         change.commit()?;
         Ok(found)
     }

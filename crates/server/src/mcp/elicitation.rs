@@ -22,7 +22,7 @@ pub(super) const QUESTION: &str = "approval";
 const DECISION: &str = "decision";
 
 /// What can be chosen, and what it means. A no is first: clients preselect the first, and a person presses Enter.
-const CHOICES: [(&str, Verdict, Remember); 5] = [
+const CHOICES: [(&str, Verdict, Remember); 6] = [
     ("reject", Verdict::Reject, Remember::Once),
     ("approve once", Verdict::Approve, Remember::Once),
     ("approve for the session", Verdict::Approve, Remember::Session),
@@ -32,6 +32,7 @@ const CHOICES: [(&str, Verdict, Remember); 5] = [
         Remember::Uses(BATCH),
     ),
     ("always approve exactly this", Verdict::Approve, Remember::Always),
+    ("reject for the session", Verdict::Reject, Remember::Session),
 ];
 
 /// How much of a client's name others are told.
@@ -152,5 +153,5 @@ fn offered(request: &Request) -> impl Iterator<Item = (&'static str, Verdict, Re
     let is_offered = |remember| request.kind.offers().any(|(offered, _)| offered == remember);
     CHOICES
         .into_iter()
-        .filter(move |(_, _, remember)| is_offered(*remember))
+        .filter(move |(_, verdict, remember)| *verdict == Verdict::Reject || is_offered(*remember))
 }

@@ -179,6 +179,7 @@ fn meaning(word: &str) -> Option<(bool, Remember)> {
         "m" | "more" => (true, Remember::Uses(BATCH)),
         "always" => (true, Remember::Always),
         "d" | "deny" => (false, Remember::Once),
+        "n" | "never" => (false, Remember::Session),
         _ => return None,
     })
 }

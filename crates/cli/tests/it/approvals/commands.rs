@@ -14,7 +14,7 @@ fn ask(dir: &Dir, text: &str) -> JoinHandle<Decision> {
     let state: PathBuf = dir.path("state/ringfence");
     let question = Question {
         kind: Kind::Command {
-            reasons: Vec::new(),
+            reasons: vec!["apt: installs packages".to_owned(), "it starts in /x".to_owned()],
             risk: Some(8),
             lasting: Lasting::Offered,
             place: Place::default(),
@@ -55,7 +55,8 @@ fn a_person_lists_approves_and_denies_without_an_engine() {
     let shown = dir.run(["approvals", "ls"]);
     assert!(shown.ok().contains("command, risk 8"), "{shown:?}");
     assert!(
-        shown.stdout.contains("    | apt upgrade\\u{202e} -y\n    | id\n"),
+        shown.stdout.contains("    | apt upgrade\\u{202e} -y\n    | id\n")
+            && shown.stdout.contains("    - apt: installs packages\n"),
         "{shown:?}"
     );
     assert!(
@@ -88,7 +89,10 @@ fn a_person_lists_approves_and_denies_without_an_engine() {
         .into_iter()
         .map(|request| request["state"].clone())
         .collect();
-    assert_eq!(states, [json!("consumed"), json!("rejected"), json!("consumed")]);
+    assert_eq!(
+        states,
+        ["consumed", "rejected", "consumed"].map(|state| json!(state))
+    );
 }
 
 #[test]

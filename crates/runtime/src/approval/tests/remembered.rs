@@ -250,3 +250,30 @@ async fn what_may_not_be_remembered_is_not_taken_at_all() {
     pair.answers.answer(yes(&request)).await.unwrap();
     decided(asking).await;
 }
+
+#[tokio::test]
+async fn a_no_for_the_session_is_not_asked_about_again() {
+    let pair = Pair::new();
+    let refused = |request: &Request| Answer {
+        remember: Remember::Session,
+        ..no(request)
+    };
+    assert_eq!(pair.answered(command("x"), refused).await, rejected());
+    let by = "a denial for the session".to_owned();
+    let again = pair.asks.ask(command("x")).await.unwrap();
+    assert_eq!(again, Decision::Rejected { by: by.clone() });
+    // Whatever its files hold by then, and whatever was allowed before.
+    let mut changed = command("x");
+    if let Kind::Command { place, .. } = &mut changed.kind {
+        place.files = Some(Digest::of(b"2"));
+    }
+    assert_eq!(pair.asks.ask(changed).await.unwrap(), Decision::Rejected { by });
+    // Elsewhere, and after a plain no, it is asked about.
+    let other = Question {
+        session: Some("other".parse().unwrap()),
+        ..command("x")
+    };
+    assert_eq!(pair.answered(other, yes).await, approved("ann"));
+    assert_eq!(pair.answered(command("y"), no).await, rejected());
+    assert_eq!(pair.answered(command("y"), yes).await, approved("ann"));
+}
