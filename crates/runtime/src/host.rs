@@ -9,6 +9,7 @@ mod named;
 mod obeyed;
 mod opened;
 mod pattern;
+mod project;
 mod risk;
 
 use std::path::{Path, PathBuf};
@@ -112,6 +113,31 @@ pub(crate) fn may_last(decision: &Decision) -> bool {
         && !words.any(|word| RUNNERS.contains(&word.rsplit('/').next().unwrap_or_default()))
 }
 
+/// Whether nothing in a line reads what is in the files that it names.
+pub(crate) fn is_blind(decision: &Decision) -> bool {
+    const BLIND: &[&str] = &[
+        "rm", "rmdir", "unlink", "touch", "mkdir", "truncate", "kill", "pkill",
+    ];
+    let first = |text: &str| text.split_whitespace().next().unwrap_or_default().to_owned();
+    !decision.parts.is_empty()
+        && decision
+            .parts
+            .iter()
+            .all(|part| BLIND.contains(&&*first(&part.text)))
+}
+
+/// Whether a line runs code of which it names no part: what it computes can be another thing the next time.
+pub(crate) fn is_computed(line: &str, decision: &Decision) -> bool {
+    let mut findings = decision.parts.iter().flat_map(|part| &part.findings);
+    let runs = findings.any(|finding| matches!(finding.effect, Effect::Code | Effect::Unknown));
+    let variable = |word: &str| {
+        let bare = word.trim_matches(|sign: char| "\"'{}".contains(sign));
+        bare.starts_with('$') && !bare.contains(['/', '.'])
+    };
+    let substitutes = ["`", "$(", "<("].iter().any(|sign| line.contains(sign));
+    runs && (substitutes || line.split_whitespace().any(variable))
+}
+
 /// Programs that run others, which are judged by what they run: today's is not tomorrow's. Any word counts.
 const RUNNERS: &[&str] = &[
     "ash",
@@ -179,6 +205,29 @@ mod tests {
         let bash = ["/bin/bash", "--noprofile", "--norc", "-c"];
         for line in ["df -h | head", "echo $HOME", "X=1 env", "ls > out", "type ls"] {
             check(line, &[&bash[..], &[line]].concat());
+        }
+    }
+
+    #[test]
+    fn what_is_computed_or_looks_at_no_file_is_known() {
+        for (line, computed) in [
+            ("bash $(echo job).sh", true),
+            ("f=x; bash $f", true),
+            ("bash <(cat x)", true),
+            ("bash job$n.sh", false),
+            ("echo $(date)", false),
+            ("bash job.sh", false),
+        ] {
+            assert_eq!(is_computed(line, &decided(line)), computed, "{line}");
+        }
+        for (line, blind) in [
+            ("rm -rf x", true),
+            ("mkdir a && touch b", true),
+            ("cp x y", false),
+            ("rm x; bash y", false),
+            ("echo $(", false),
+        ] {
+            assert_eq!(is_blind(&decided(line)), blind, "{line}");
         }
     }
 

@@ -266,6 +266,52 @@ fn what_was_changed_while_it_waited_does_not_run() {
 }
 
 #[test]
+fn a_yes_for_the_session_ends_when_what_is_read_changes() {
+    let tools = Tools::new(LISTS);
+    tools.dir.write("work/job.sh", ". ./lib.sh");
+    tools.dir.write("work/lib.sh", "echo safe");
+    let begin = || {
+        let arguments = json!({"command": "bash job.sh"}).to_string();
+        let options = ["--session", "talk", "--no-engine", "--json"];
+        let mut tool = tools
+            .dir
+            .command([&["tool", "host_exec", &arguments], &options[..]].concat());
+        let child = tool.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        Asking { tools: &tools, child }
+    };
+    let asking = begin();
+    let question = asking.question();
+    assert_eq!(question["lasting"], "never", "{question}");
+    let id = question["id"].as_str().unwrap();
+    tools.dir.run(["approvals", "approve", id, "--session"]).ok();
+    assert!(asking.end().to_string().contains("safe"));
+    // The same again is not asked about.
+    assert!(begin().end().to_string().contains("safe"));
+    tools.dir.write("work/lib.sh", "touch swapped");
+    let asking = begin();
+    asking.answer("deny");
+    assert_eq!(asking.end()["error"]["type"], "rejected");
+    assert!(!tools.dir.path("work/swapped").exists());
+}
+
+#[test]
+fn a_risk_of_nine_is_never_offered_for_good() {
+    let tools = Tools::new(LISTS);
+    tools.dir.write("work/old", "x");
+    for (command, lasting) in [
+        ("rm old", "never"),
+        ("mkdir new", "offered"),
+        ("bash $(echo x)", "once"),
+    ] {
+        let asking = Asking::of(&tools, command);
+        let question = asking.question();
+        assert_eq!(question["lasting"], lasting, "{question}");
+        asking.answer("deny");
+        asking.end();
+    }
+}
+
+#[test]
 fn an_asker_that_was_killed_runs_nothing_later() {
     let tools = Tools::new(LISTS);
     tools.dir.write("work/old", "x");

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-use super::{Error, MAX_TEXT};
+use super::{Error, Kind, MAX_TEXT};
 use crate::clock::rfc3339;
 
 /// The longest file that is read.
@@ -17,7 +17,7 @@ const MAX_FILE: u64 = 4 * 1024 * 1024;
 /// The most entries.
 const MAX_ENTRIES: usize = 1_000;
 
-const HEADER: &str = "# Commands that run without a question: the exact text, for this scope, in this directory.\n\
+const HEADER: &str = "# Commands that run without a question: the exact text, for this scope, in this directory, with these files.\n\
                       # Remove a block to be asked again.\n";
 
 /// The file.
@@ -37,6 +37,9 @@ pub struct Entry {
     /// Where it starts; elsewhere the same text means something else.
     #[serde(default)]
     pub directory: String,
+    /// What was in the files that it names; with other contents the same text means something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<String>,
     /// Since when; for the reader.
     #[serde(default)]
     pub since: String,
@@ -46,8 +49,10 @@ pub struct Entry {
 }
 
 impl Entry {
-    fn is(&self, scope: &str, text: &str, directory: &str) -> bool {
-        self.text == text && self.scope == scope && self.directory == directory
+    fn is(&self, scope: &str, text: &str, kind: &Kind) -> bool {
+        let files = kind.contents().map(|files| files.to_string());
+        let same = self.directory == kind.directory() && self.files == files;
+        same && self.text == text && self.scope == scope
     }
 }
 
@@ -85,17 +90,17 @@ impl Approved {
         }
     }
 
-    /// Whether exactly this text is allowed for good in this directory.
+    /// Whether exactly this text is allowed for good in this directory, with files of these contents.
     ///
     /// # Errors
     /// As for [`Approved::entries`].
-    pub fn holds(&self, scope: &str, text: &str, directory: &str) -> Result<bool, Error> {
+    pub fn holds(&self, scope: &str, text: &str, kind: &Kind) -> Result<bool, Error> {
         let entries = self.entries()?;
-        Ok(entries.iter().any(|entry| entry.is(scope, text, directory)))
+        Ok(entries.iter().any(|entry| entry.is(scope, text, kind)))
     }
 
     /// Adds a text, behind whatever the person wrote.
-    pub(super) fn add(&self, scope: &str, text: &str, directory: &str, by: &str) -> Result<(), Error> {
+    pub(super) fn add(&self, scope: &str, text: &str, kind: &Kind, by: &str) -> Result<(), Error> {
         let mut file = OpenOptions::new()
             .read(true)
             .append(true)
@@ -106,7 +111,7 @@ impl Approved {
         // Two people at once must not both find room for the last entry.
         file.lock().map_err(|error| self.file(error))?;
         let entries = self.read(file.try_clone().map_err(|error| self.file(error))?)?;
-        if entries.iter().any(|entry| entry.is(scope, text, directory)) {
+        if entries.iter().any(|entry| entry.is(scope, text, kind)) {
             return Ok(());
         }
         if entries.len() >= MAX_ENTRIES {
@@ -115,7 +120,8 @@ impl Approved {
         let entry = Entry {
             text: text.to_owned(),
             scope: scope.to_owned(),
-            directory: directory.to_owned(),
+            directory: kind.directory().to_owned(),
+            files: kind.contents().map(|files| files.to_string()),
             since: rfc3339(SystemTime::now()),
             by: by.to_owned(),
         };

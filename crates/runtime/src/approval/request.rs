@@ -136,6 +136,9 @@ pub struct Place {
     /// What stood behind its words when it was asked about, if it reads that.
     #[serde(default)]
     pub files: Option<Digest>,
+    /// What was in the files that it names, if it reads them: a lasting answer holds for the same contents only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contents: Option<Digest>,
 }
 
 /// Whether an answer may hold from then on.
@@ -209,6 +212,14 @@ impl Kind {
         match self {
             Self::Command { place, .. } => &place.directory,
             Self::SoftTimeout { .. } | Self::Skill { .. } => "",
+        }
+    }
+
+    /// What was in the files that are named, if that counts.
+    pub fn contents(&self) -> Option<Digest> {
+        match self {
+            Self::Command { place, .. } => place.contents,
+            Self::SoftTimeout { .. } | Self::Skill { .. } => None,
         }
     }
 

@@ -146,7 +146,7 @@ impl Service {
             // A file that cannot be used allows nothing: the person is asked, as without it.
             let lasting = question.kind.allows(Remember::Always)
                 && approved
-                    .holds(question.scope.as_str(), &question.text, question.kind.directory())
+                    .holds(question.scope.as_str(), &question.text, &question.kind)
                     .unwrap_or(false);
             if lasting {
                 let by = by("a lasting approval");
@@ -172,12 +172,7 @@ impl Service {
             let lasting = answer.verdict == Verdict::Approve && answer.remember == Remember::Always;
             let request = store.answer(&answer, |request| shared.record(&answer, request))?;
             if lasting {
-                approved.add(
-                    &request.scope,
-                    &request.text,
-                    request.kind.directory(),
-                    &answer.by,
-                )?;
+                approved.add(&request.scope, &request.text, &request.kind, &answer.by)?;
             }
             Ok(request)
         })

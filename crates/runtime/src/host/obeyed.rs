@@ -192,7 +192,7 @@ fn is_plain_package(text: &str) -> bool {
 }
 
 /// Whether a word of a line could be this program, or one of its own. Quotes are taken away, for bash does that, too.
-fn names(line: &str, program: &str) -> bool {
+pub(super) fn names(line: &str, program: &str) -> bool {
     // What such quotes stand for is not read here.
     if line.contains("$'") {
         return true;

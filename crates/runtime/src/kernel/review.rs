@@ -7,7 +7,10 @@ use ringfence_policy::cascade::{Decision, LetBy, Stage};
 use super::{Approvals, Call, ErrorKind, Questions, ToolError, taken_back};
 use crate::approval::{self, Kind, Lasting, Place, Question};
 use crate::egress::AttemptLog;
-use crate::host::{HostSettings, Named, Risk, may_last};
+use crate::host::{HostSettings, Named, Risk, is_blind, is_computed, may_last};
+
+/// What has this risk, or a higher one, is asked about each time.
+const MAX_LASTING_RISK: u8 = 9;
 
 /// What a line means besides its text.
 #[derive(Debug, Clone, Copy)]
@@ -83,14 +86,17 @@ impl Call<'_> {
                 "use a command that the user's lists allow",
             ));
         };
-        let lasting = match (around.obeys, may_last(decision)) {
-            (true, _) => Lasting::Once,
-            (false, true) => Lasting::Offered,
-            (false, false) => Lasting::Never,
+        let unbound = around.obeys || around.named.is_partial() || is_computed(line, decision);
+        let lasting = match may_last(decision) && risk.value() < MAX_LASTING_RISK {
+            _ if unbound => Lasting::Once,
+            true => Lasting::Offered,
+            false => Lasting::Never,
         };
+        let reads = !is_blind(decision);
         let place = Place {
             directory: around.directory.display().to_string(),
-            files: (lasting != Lasting::Offered).then(|| around.named.digest()),
+            files: reads.then(|| around.named.digest()),
+            contents: around.named.contents().filter(|_| reads),
         };
         let question = Question {
             kind: Kind::Command {

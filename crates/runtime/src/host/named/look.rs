@@ -11,14 +11,16 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat};
 
 use super::TooMuch;
 use crate::audit::Digest;
-use crate::host::PATH;
+use crate::host::{PATH, project};
 
 /// How many paths are looked at.
-const MAX_PATHS: usize = 60_000;
+const MAX_PATHS: usize = 120_000;
 /// Files beyond this are told apart by everything but their content.
 const MAX_DIGESTED: u64 = 4 << 20;
 /// So much is read in all.
 const MAX_READ: u64 = 64 << 20;
+/// The longest script whose words are looked at.
+const MAX_SCRIPT: usize = 64 << 10;
 /// The kernel reads no more of a script's first line.
 const MAX_FIRST_LINE: usize = 256;
 
@@ -40,12 +42,19 @@ pub(super) struct Look {
     seen: BTreeSet<PathBuf>,
     found: BTreeMap<PathBuf, Stamp>,
     read: u64,
+    /// Scripts, and settings that name scripts.
+    scripts: BTreeMap<PathBuf, String>,
 }
 
 impl Look {
     /// What was found.
     pub(super) fn found(self) -> BTreeMap<PathBuf, Stamp> {
         self.found
+    }
+
+    /// The text of a script that was looked at.
+    pub(super) fn script(&self, path: &Path) -> Option<String> {
+        self.scripts.get(path).cloned()
     }
 
     /// Looks at a path, and at whatever runs it if it is a script. Whether it is a directory.
@@ -88,14 +97,19 @@ impl Look {
             return Some((Stamp::of_place(&found), Vec::new()));
         }
         // The system's programs are root's alone, and large.
-        let is_systems = std::env::split_paths(PATH).any(|folder| path.parent() == Some(&folder));
-        let length = (!is_systems).then_some(found.st_size.unsigned_abs());
+        let length = (!is_systems(path)).then_some(found.st_size.unsigned_abs());
         let known = format!("/proc/self/fd/{}", place.as_raw_fd());
-        let (digest, interpreter) = self.content(Path::new(&known), length).unwrap_or_default();
+        let (digest, bytes) = self.content(Path::new(&known), length).unwrap_or_default();
+        let interpreter = interpreter(&bytes);
+        let is_script = project::is_followed(path) || !interpreter.is_empty();
+        if digest.is_some() && is_script && bytes.len() <= MAX_SCRIPT {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            self.scripts.insert(path.to_path_buf(), text);
+        }
         Some((Stamp::of_file(&found, digest), interpreter))
     }
 
-    /// The digest of a file of this length, where one is wanted, and what follows `#!`.
+    /// The digest of a file of this length, where one is wanted, and what was read of it.
     fn content(&mut self, path: &Path, length: Option<u64>) -> Option<(Option<Digest>, Vec<u8>)> {
         let file = std::fs::File::open(path).ok()?;
         let room = MAX_DIGESTED.min(MAX_READ.saturating_sub(self.read));
@@ -104,15 +118,35 @@ impl Look {
         let mut bytes = Vec::new();
         file.take(wanted).read_to_end(&mut bytes).ok()?;
         self.read += bytes.len() as u64;
-        let first = &bytes[..bytes.len().min(MAX_FIRST_LINE)];
-        let script = first.strip_prefix(b"#!").unwrap_or_default();
-        let line = script.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        let interpreter = line.to_vec();
-        Some((digested.map(|_| Digest::of(&bytes)), interpreter))
+        Some((digested.map(|_| Digest::of(&bytes)), bytes))
     }
 }
 
+/// What follows `#!`.
+fn interpreter(bytes: &[u8]) -> Vec<u8> {
+    let first = &bytes[..bytes.len().min(MAX_FIRST_LINE)];
+    let script = first.strip_prefix(b"#!").unwrap_or_default();
+    let line = script.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    line.to_vec()
+}
+
+/// Whether it is a program of the system.
+pub(super) fn is_systems(path: &Path) -> bool {
+    std::env::split_paths(PATH).any(|folder| path.parent() == Some(&folder))
+}
+
 impl Stamp {
+    /// What tells the content of a file from another.
+    pub(super) fn content(&self) -> Option<String> {
+        match self.digest {
+            Some(digest) => Some(digest.to_string()),
+            None if self.length > 0 && !self.is_directory => {
+                Some(format!("{} {} {:?}", self.inode, self.length, self.changed))
+            }
+            None => None,
+        }
+    }
+
     fn of_file(found: &Stat, digest: Option<Digest>) -> Self {
         Self {
             length: found.st_size.unsigned_abs(),

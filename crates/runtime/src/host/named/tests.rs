@@ -132,8 +132,8 @@ fn whatever_runs_a_script_is_seen() {
     fs::write(&script, "#!/usr/bin/env python3\n").unwrap();
     let named = Named::by("./job", place, None).unwrap();
     assert!(
-        named.0.keys().any(|path| path.ends_with("bin/python3"))
-            && named.0.contains_key(Path::new("/usr/bin/env"))
+        named.found.keys().any(|path| path.ends_with("bin/python3"))
+            && named.found.contains_key(Path::new("/usr/bin/env"))
     );
     // Scripts that run each other, without an end.
     for number in 0..5_000 {
@@ -147,7 +147,7 @@ fn whatever_runs_a_script_is_seen() {
     assert_eq!(
         Named::by("./s0", place, None)
             .unwrap()
-            .0
+            .found
             .keys()
             .filter(|path| path.starts_with(place))
             .count(),
@@ -179,7 +179,7 @@ fn pipes_and_devices_are_not_opened_and_a_directory_is_not_read() {
         change(place, line, || fs::write(place.join("many/new"), "").unwrap()),
         None
     );
-    assert!(Named::by(line, place, None).unwrap().0.len() < 20);
+    assert!(Named::by(line, place, None).unwrap().found.len() < 20);
     // A pipe that takes a file's place.
     fs::write(place.join("plain"), "x").unwrap();
     let swap = || {
@@ -208,5 +208,79 @@ fn no_word_is_beyond_looking_at_and_what_is_too_much_is_refused() {
     assert_eq!(
         Named::by(&format!("{line} {}", names(MAX_DIRECTORIES)), place, None),
         Err(TooMuch)
+    );
+}
+
+#[test]
+fn what_a_program_reads_of_a_project_is_a_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path();
+    let write = |name: &str, text: &str| {
+        let path = place.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    for (name, text) in [
+        ("Makefile", "all:\n\t./build.sh\n"),
+        ("build.sh", ". ./lib.sh\n"),
+        ("lib.sh", "echo safe\n"),
+        (
+            "package.json",
+            "{\"scripts\": {\"build\": \"node scripts/build.js\"}}",
+        ),
+        ("scripts/build.js", "require('./util')\n"),
+        ("scripts/util.js", "x\n"),
+        ("pkg/mod.py", "from pkg import deep\n"),
+        ("pkg/deep.py", "x\n"),
+        ("conftest.py", "x\n"),
+        ("a.yaml", "x\n"),
+        ("job1.sh", "x\n"),
+        ("sub/Makefile", "all:\n"),
+    ] {
+        write(name, text);
+    }
+    for (line, name) in [
+        ("make", "Makefile"),
+        ("make", "build.sh"),
+        ("make", "lib.sh"),
+        ("make -C sub", "sub/Makefile"),
+        ("bash build.sh", "lib.sh"),
+        ("npm run build", "package.json"),
+        ("npm run build", "scripts/build.js"),
+        ("npm run build", "scripts/util.js"),
+        ("python3 -m pkg.mod", "pkg/mod.py"),
+        ("pytest", "conftest.py"),
+        ("bash job*.sh", "job1.sh"),
+        ("bash job[0-9].sh", "job1.sh"),
+        ("bash {job1,x}.sh", "job1.sh"),
+        ("n=1; bash job$n.sh", "job1.sh"),
+        ("kubectl apply -f .", "a.yaml"),
+        ("kubectl apply -f a.yaml", "a.yaml"),
+        ("git apply < a.yaml", "a.yaml"),
+        ("docker load -ia.yaml", "a.yaml"),
+    ] {
+        let text = fs::read_to_string(place.join(name)).unwrap();
+        let edit = || write(name, &format!("{text}# evil\n"));
+        let before = Named::by(line, place, None).unwrap();
+        assert_eq!(change(place, line, edit), Some(place.join(name)), "{line} {name}");
+        let after = Named::by(line, place, None).unwrap();
+        assert_ne!(before.contents(), after.contents(), "{line} {name}");
+        write(name, &text);
+        // The same words again are the same contents, though another file.
+        assert_eq!(
+            Named::by(line, place, None).unwrap().contents(),
+            before.contents()
+        );
+    }
+    // One that comes later counts, too.
+    assert_eq!(
+        change(place, "make -C pkg", || write("pkg/Makefile", "x")),
+        Some(place.join("pkg/Makefile"))
+    );
+    assert_eq!(
+        Named::by("docker restart web", &place.join("scripts"), None)
+            .unwrap()
+            .contents(),
+        None
     );
 }

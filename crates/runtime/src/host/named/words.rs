@@ -26,6 +26,63 @@ pub(in crate::host) fn of(line: &str, home: Option<&Path>) -> BTreeSet<String> {
     words
 }
 
+/// How many words the braces of one stand for at most.
+const MAX_BRACES: usize = 64;
+
+/// What a word with a pattern, a variable or braces in it can stand for, as patterns; none if it is plain, or nothing but variables.
+pub(in crate::host) fn patterns(word: &str) -> Vec<String> {
+    if !word.contains(['*', '?', '[', '{', '$']) || word.contains(char::is_whitespace) || word.len() > 200 {
+        return Vec::new();
+    }
+    let mut all = vec![without_variables(word)];
+    for _ in 0..4 {
+        let next: Vec<String> = all
+            .iter()
+            .flat_map(|word| unbraced(word))
+            .take(MAX_BRACES)
+            .collect();
+        if next == all {
+            break;
+        }
+        all = next;
+    }
+    all.retain(|pattern| pattern.contains(|sign: char| !"*?/.".contains(sign)) || word.contains(['*', '?']));
+    all
+}
+
+/// The word with a star for each variable.
+fn without_variables(word: &str) -> String {
+    let mut text = String::new();
+    let mut rest = word;
+    while let Some((before, behind)) = rest.split_once('$') {
+        text.push_str(before);
+        text.push('*');
+        rest = match behind.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
+            Some((_, after)) => after,
+            None => behind.trim_start_matches(|sign: char| sign.is_ascii_alphanumeric() || sign == '_'),
+        };
+    }
+    text + rest
+}
+
+/// The words that the first braces of a word stand for.
+fn unbraced(word: &str) -> Vec<String> {
+    let Some((before, inner, after)) = word
+        .split_once('{')
+        .and_then(|(before, rest)| rest.split_once('}').map(|(inner, after)| (before, inner, after)))
+    else {
+        return vec![word.to_owned()];
+    };
+    match inner.contains(',') {
+        true => inner
+            .split(',')
+            .map(|part| format!("{before}{part}{after}"))
+            .collect(),
+        // A range, such as `{1..9}`.
+        false => vec![format!("{before}*{after}")],
+    }
+}
+
 /// A word, what stands behind the signs in it, and what an option of one letter says.
 fn add(words: &mut BTreeSet<String>, word: &str, home: Option<&Path>) {
     let behind_option = word.strip_prefix('-').and_then(|rest| {
@@ -111,6 +168,23 @@ mod tests {
         }
         check("x \"$HOME/my x\"", "/home/ann/my x");
         check("cd ~; cd $HOME", "/home/ann");
+    }
+
+    #[test]
+    fn patterns_variables_and_braces_become_patterns() {
+        for (word, expected) in [
+            ("*.sh", &["*.sh"][..]),
+            ("$f.sh", &["*.sh"]),
+            ("${f}/x", &["*/x"]),
+            ("{a,b}.sh", &["a.sh", "b.sh"]),
+            ("s{1..3}.sh", &["s*.sh"]),
+            ("[ab].sh", &["[ab].sh"]),
+            ("$f", &[]),
+            ("plain", &[]),
+            ("*", &["*"]),
+        ] {
+            assert_eq!(patterns(word), expected, "{word}");
+        }
     }
 
     #[test]

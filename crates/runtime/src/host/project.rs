@@ -1,0 +1,358 @@
+//! Files of a project that its programs read without being told to by the line.
+
+use std::path::{Path, PathBuf};
+
+use super::obeyed::names;
+use super::pattern;
+
+/// How many files a pattern stands for at most.
+const MAX_FILES: usize = 1_000;
+
+/// Programs, and the files of a directory that say what they do.
+const FILES: &[(&[&str], &[&str])] = &[
+    (
+        &["make", "gmake", "bmake", "remake"],
+        &["GNUmakefile", "makefile", "Makefile", "*.mk"],
+    ),
+    (
+        &["cmake", "ctest", "cpack", "ninja", "meson", "scons"],
+        &[
+            "CMakeLists.txt",
+            "CMakePresets.json",
+            "CMakeUserPresets.json",
+            "build.ninja",
+            "meson.build",
+            "SConstruct",
+        ],
+    ),
+    (
+        &[
+            "npm", "npx", "yarn", "yarnpkg", "pnpm", "pnpx", "bun", "bunx", "corepack", "node", "tsc", "tsx",
+            "jest", "vitest", "vite", "webpack", "eslint", "prettier", "next", "mocha", "gulp", "grunt",
+            "nx", "turbo", "deno",
+        ],
+        &[
+            "package.json",
+            "package-lock.json",
+            "npm-shrinkwrap.json",
+            "yarn.lock",
+            "pnpm-lock.yaml",
+            "pnpm-workspace.yaml",
+            "bun.lock",
+            ".npmrc",
+            ".yarnrc",
+            ".yarnrc.yml",
+            ".pnpmfile.cjs",
+            "bunfig.toml",
+            "tsconfig*.json",
+            "*.config.js",
+            "*.config.cjs",
+            "*.config.mjs",
+            "*.config.ts",
+            ".eslintrc*",
+            ".prettierrc*",
+            ".babelrc*",
+            ".mocharc*",
+            "Gruntfile.js",
+            "gulpfile.js",
+            "nx.json",
+            "turbo.json",
+            "deno.json",
+            "deno.jsonc",
+        ],
+    ),
+    (
+        &["cargo", "cross", "rustc", "rustup", "rustfmt"],
+        &[
+            "Cargo.toml",
+            "Cargo.lock",
+            "build.rs",
+            "rust-toolchain",
+            "rust-toolchain.toml",
+            ".cargo/config",
+            ".cargo/config.toml",
+            "rustfmt.toml",
+            ".rustfmt.toml",
+        ],
+    ),
+    (
+        &["go", "gofmt"],
+        &["go.mod", "go.sum", "go.work", "vendor/modules.txt"],
+    ),
+    (
+        &[
+            "python",
+            "python2",
+            "python3",
+            "pip",
+            "pip3",
+            "pytest",
+            "py.test",
+            "tox",
+            "nox",
+            "uv",
+            "uvx",
+            "poetry",
+            "pdm",
+            "hatch",
+            "pipenv",
+            "mypy",
+            "pylint",
+            "ruff",
+            "black",
+            "isort",
+            "coverage",
+            "flake8",
+            "pre-commit",
+        ],
+        &[
+            "pyproject.toml",
+            "setup.py",
+            "setup.cfg",
+            "tox.ini",
+            "noxfile.py",
+            "conftest.py",
+            "*/conftest.py",
+            "pytest.ini",
+            "mypy.ini",
+            ".pylintrc",
+            ".flake8",
+            "ruff.toml",
+            ".ruff.toml",
+            "requirements*.txt",
+            "Pipfile",
+            "Pipfile.lock",
+            "poetry.lock",
+            "uv.lock",
+            "uv.toml",
+            "sitecustomize.py",
+            "usercustomize.py",
+            ".python-version",
+            ".venv/pyvenv.cfg",
+            ".venv/bin/python",
+            ".pre-commit-config.yaml",
+        ],
+    ),
+    (
+        &[
+            "docker",
+            "docker-compose",
+            "podman",
+            "podman-compose",
+            "nerdctl",
+            "buildah",
+        ],
+        &[
+            "compose*.y*ml",
+            "docker-compose*.y*ml",
+            "Dockerfile*",
+            "Containerfile*",
+            ".dockerignore",
+            ".env",
+            "docker-bake.*",
+        ],
+    ),
+    (
+        &["kubectl", "oc", "kustomize", "helm", "skaffold"],
+        &[
+            "kustomization.y*ml",
+            "Kustomization",
+            "Chart.yaml",
+            "Chart.lock",
+            "values*.yaml",
+            "templates/*",
+            "skaffold.yaml",
+            "*.yaml",
+            "*.yml",
+            "*.json",
+        ],
+    ),
+    (
+        &["terraform", "tofu", "terragrunt", "packer"],
+        &[
+            "*.tf",
+            "*.tf.json",
+            "*.tfvars",
+            "*.hcl",
+            ".terraform/terraform.tfstate",
+        ],
+    ),
+    (
+        &["ansible"],
+        &[
+            "ansible.cfg",
+            "hosts",
+            "inventory",
+            "inventory/*",
+            "*.yml",
+            "*.yaml",
+        ],
+    ),
+    (
+        &["mvn", "mvnw", "gradle", "gradlew", "sbt", "ant"],
+        &[
+            "pom.xml",
+            ".mvn/*",
+            "build.gradle*",
+            "settings.gradle*",
+            "gradle.properties",
+            "gradle/wrapper/*",
+            "build.sbt",
+            "project/*",
+            "build.xml",
+        ],
+    ),
+    (
+        &["rake", "bundle", "rails", "rspec", "ruby", "gem"],
+        &[
+            "Rakefile",
+            "Gemfile",
+            "Gemfile.lock",
+            ".rspec",
+            "config/application.rb",
+        ],
+    ),
+    (
+        &["composer", "php", "phpunit", "artisan"],
+        &["composer.json", "composer.lock", "phpunit.xml*", "artisan"],
+    ),
+    (
+        &["dotnet", "msbuild"],
+        &[
+            "*.csproj",
+            "*.fsproj",
+            "*.sln",
+            "Directory.Build.*",
+            "global.json",
+        ],
+    ),
+    (&["mix", "elixir", "iex"], &["mix.exs", "mix.lock"]),
+    (&["just"], &["justfile", "Justfile", ".justfile"]),
+    (&["task"], &["Taskfile.y*ml", "Taskfile.dist.y*ml"]),
+    (&["bazel"], &["WORKSPACE*", "MODULE.bazel", "BUILD*", ".bazelrc"]),
+    (&["vagrant"], &["Vagrantfile"]),
+    (&["direnv"], &[".envrc"]),
+    (
+        &["git", "gh", "hub", "tig"],
+        &[".git/config", ".git/hooks/*", ".gitmodules", ".gitattributes"],
+    ),
+    (
+        &["clang-format", "clang-tidy"],
+        &[".clang-format", "_clang-format", ".clang-tidy"],
+    ),
+    (
+        &["shellcheck", "yamllint", "hadolint"],
+        &[".shellcheckrc", ".yamllint*", ".hadolint.y*ml"],
+    ),
+];
+
+/// The files of a directory that programs of a line read without being told to, there or not.
+pub(super) fn files(line: &str, directory: &Path) -> Vec<PathBuf> {
+    let used = FILES
+        .iter()
+        .filter(|(programs, _)| programs.iter().any(|program| names(line, program)));
+    used.flat_map(|(_, files)| *files)
+        .flat_map(|file| pattern::expand(&directory.join(file), MAX_FILES))
+        .collect()
+}
+
+/// Whether a file is a script, or settings that name scripts, so that what it names counts, too.
+pub(super) fn is_followed(path: &Path) -> bool {
+    const ENDINGS: &[&str] = &[
+        "sh", "bash", "zsh", "mk", "py", "js", "cjs", "mjs", "ts", "rb", "pl", "php", "lua", "cmake",
+        "gradle",
+    ];
+    const NAMES: &[&str] = &[
+        "GNUmakefile",
+        "makefile",
+        "Makefile",
+        "package.json",
+        "composer.json",
+        "Cargo.toml",
+        "Dockerfile",
+        "Containerfile",
+        "justfile",
+        "Justfile",
+        "Rakefile",
+        "Vagrantfile",
+        ".envrc",
+        "CMakeLists.txt",
+    ];
+    let ending = path
+        .extension()
+        .and_then(|ending| ending.to_str())
+        .unwrap_or_default();
+    let name = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
+    ENDINGS.contains(&ending) || NAMES.contains(&name) || name.contains("compose") && ending.ends_with("ml")
+}
+
+/// The lines of a script that can name another file: all that stands in one with a dot or a slash, and what is imported.
+pub(super) fn naming(text: &str) -> String {
+    const IMPORTS: &[&str] = &[
+        "import", "from", "source", ".", "include", "-include", "require", "use", "load",
+    ];
+    let imports = |line: &&str| {
+        let first = line.split_whitespace().next().unwrap_or_default();
+        IMPORTS.contains(&first)
+    };
+    let all = text.lines().filter(imports).map(str::to_owned);
+    let named = text
+        .split(|sign: char| sign.is_whitespace() || "'\"`(){};,".contains(sign))
+        .filter(|word| word.contains(['.', '/']) && word.len() < 200)
+        .map(str::to_owned);
+    all.chain(named).collect::<Vec<_>>().join("\n")
+}
+
+/// The files that a word can stand for in a program's own language: `pkg.mod` is `pkg/mod.py`, `./lib` is `./lib.js`.
+pub(super) fn spellings(word: &str) -> Vec<String> {
+    let plain = |sign: char| sign.is_ascii_alphanumeric() || "_-./@".contains(sign);
+    if word.is_empty()
+        || word.len() > 200
+        || !word.chars().all(plain)
+        || word.contains("..") && !word.contains('/')
+    {
+        return vec![word.to_owned()];
+    }
+    let module = word.replace('.', "/");
+    let mut all = vec![word.to_owned()];
+    if !word.contains('/') {
+        let python = [".py", "/__init__.py", "/__main__.py"];
+        all.extend(python.iter().map(|ending| format!("{module}{ending}")));
+    }
+    let script = [".js", ".mjs", ".cjs", ".ts", "/index.js", ".sh", ".rb"];
+    all.extend(script.iter().map(|ending| format!("{word}{ending}")));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_program_reads_by_itself_is_known() {
+        let place = tempfile::tempdir().unwrap();
+        for name in ["Makefile", "rules.mk", "package.json", "main.tf"] {
+            std::fs::write(place.path().join(name), "").unwrap();
+        }
+        let check = |line: &str, name: &str, expected: bool| {
+            let found = files(line, place.path());
+            assert_eq!(
+                found.contains(&place.path().join(name)),
+                expected,
+                "{line} {name}"
+            );
+        };
+        check("make all", "Makefile", true);
+        check("m'ak'e all", "rules.mk", true);
+        check("npm run build", "package.json", true);
+        check("cd x && npm test", "package.json", true);
+        check("terraform apply", "main.tf", true);
+        check("cat x", "Makefile", false);
+        check("make all", "package.json", false);
+        assert!(spellings("pkg.mod").contains(&"pkg/mod.py".to_owned()));
+        assert!(spellings("./lib").contains(&"./lib.js".to_owned()));
+    }
+}
