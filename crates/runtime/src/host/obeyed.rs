@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use ringfence_policy::cascade::{Decision, Effect};
 
 use super::named::words;
+use super::pattern;
 
 /// Programs, and files of the directory that say what they run.
 const NAMES: &[(&[&str], &[&str])] = &[
@@ -153,9 +154,33 @@ fn in_one(line: &str, directory: &Path, home: Option<&Path>) -> Option<PathBuf> 
         .filter(|(programs, _)| named(programs))
         .flat_map(|(_, files)| *files);
     let file = files.find(|name| there(name)).map(|name| directory.join(name));
-    file.or_else(|| named(PACKAGES).then(|| package(directory, home)).flatten())
+    let composes =
+        line.contains("compose") && named(&["docker", "podman", "docker-compose", "podman-compose"]);
+    file.or_else(|| composes.then(|| compose(directory)).flatten())
+        .or_else(|| named(PACKAGES).then(|| package(directory, home)).flatten())
         .or_else(|| named(GIT).then(|| repository(directory)).flatten())
 }
+
+/// What of a directory has compose fetch another project: an include, or a variable that names its files.
+fn compose(directory: &Path) -> Option<PathBuf> {
+    let files = [
+        "compose*.y*ml",
+        "docker-compose*.y*ml",
+        "podman-compose*.y*ml",
+        ".env",
+    ];
+    let all = files
+        .iter()
+        .flat_map(|file| pattern::expand(&directory.join(file), MAX_COMPOSE));
+    let mut there = all.filter(|path| path.symlink_metadata().is_ok());
+    there.find(|path| {
+        let telling = ["include", "extends", "COMPOSE_", "://", "git@"];
+        text(path).is_none_or(|text| telling.iter().any(|part| text.contains(part)))
+    })
+}
+
+/// How many files of compose are looked at.
+const MAX_COMPOSE: usize = 100;
 
 /// Package managers that are chosen, and set up, by what lies above the directory as well.
 const PACKAGES: &[&str] = &["npm", "npx", "yarn", "yarnpkg", "pnpm", "pnpx", "corepack", "bun"];
@@ -449,6 +474,26 @@ mod tests {
         let place = made(&[("home/.npmrc", ""), ("home/app/package.json", "{}")]);
         let home = place.path().join("home");
         assert_eq!(obeyed("npm ls", &home.join("app"), Some(&home)), None);
+    }
+
+    #[test]
+    fn a_compose_file_that_fetches_another_is_obeyed() {
+        for (file, text, expected) in [
+            ("compose.yaml", "services:\n  web:\n    image: x\n", false),
+            ("compose.yaml", "include:\n  - oci://h.invalid/x\n", true),
+            (
+                "docker-compose.yml",
+                "services: {a: {extends: {file: ../x.yml}}}",
+                true,
+            ),
+            (".env", "A=b\n", false),
+            (".env", "COMPOSE_FILE=x\n", true),
+        ] {
+            let place = made(&[(file, text)]);
+            let found = obeyed("docker compose ps", place.path(), None);
+            assert_eq!(found.is_some(), expected, "{file}: {text}");
+            assert_eq!(obeyed("docker ps", place.path(), None), None);
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use ringfence_policy::cascade::{Decision, is_broad_place, is_secret_path};
 use rustix::fs::{CWD, Mode, OFlags};
 
-use super::pattern;
+use super::{pattern, project};
 use crate::exposure::{nearest, whole};
 
 /// How many paths are looked at; a line that could open more is asked about.
@@ -26,8 +26,34 @@ pub(crate) struct Place {
     pub(crate) own: Vec<PathBuf>,
 }
 
-/// The first secret that a line opens which a list lets run.
-pub(crate) fn secret(decision: &Decision, place: &Place) -> Option<PathBuf> {
+/// The first secret that a line opens which a list lets run: one that it names, or one that a file of the project is a
+/// link to, whose lines its programs show when they cannot read them.
+pub(crate) fn secret(line: &str, decision: &Decision, place: &Place) -> Option<PathBuf> {
+    linked(line, decision, place).or_else(|| opened(decision, place))
+}
+
+fn linked(line: &str, decision: &Decision, place: &Place) -> Option<PathBuf> {
+    let opens = decision.parts.iter().flat_map(|part| &part.opens);
+    let named = opens.filter_map(|opened| place.absolute(&opened.path));
+    let above = named.flat_map(|path| [path.parent().map(Path::to_path_buf), Some(path)]);
+    let mut directories: Vec<PathBuf> = above.flatten().filter(|path| path.is_dir()).collect();
+    directories.push(place.directory.clone());
+    directories.sort();
+    directories.dedup();
+    let files = directories
+        .iter()
+        .take(MAX_DIRECTORIES)
+        .flat_map(|directory| project::files(line, directory));
+    let mut links = files
+        .filter(|path| path.is_symlink())
+        .filter_map(|path| real(&path));
+    links.find(|real| place.is_secret(real))
+}
+
+/// In how many directories files of a project are looked for.
+const MAX_DIRECTORIES: usize = 16;
+
+fn opened(decision: &Decision, place: &Place) -> Option<PathBuf> {
     let mut left = MAX_PATHS;
     for opened in decision.parts.iter().flat_map(|part| &part.opens) {
         for text in readings(&opened.path) {
@@ -164,7 +190,7 @@ mod tests {
             };
             let decision = decide(line, &rules);
             assert_eq!(decision.verdict, Verdict::Allow, "{line}: {:?}", decision.reasons);
-            secret(&decision, &self.place).is_some()
+            secret(line, &decision, &self.place).is_some()
         }
     }
 
@@ -211,6 +237,19 @@ mod tests {
         ] {
             assert!(!world.is_secret(line), "{line}");
         }
+    }
+
+    #[test]
+    fn a_file_of_the_project_that_leads_to_a_secret_is_one() {
+        let world = World::new();
+        let at = |name: &str| world.dir.path().join(name);
+        symlink("/etc/shadow", at("work/package.json")).unwrap();
+        symlink("/etc/shadow", at("work/sub/.shellcheckrc")).unwrap();
+        symlink(at("work/notes.txt"), at("work/.shellcheckrc")).unwrap();
+        assert!(world.is_secret("npm ls"));
+        assert!(world.is_secret("shellcheck sub/x.rs"));
+        assert!(!world.is_secret("shellcheck notes.txt"));
+        assert!(!world.is_secret("ls"));
     }
 
     #[test]

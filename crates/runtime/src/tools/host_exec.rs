@@ -104,8 +104,8 @@ async fn look_beside(
             home: host.home().map(Path::to_path_buf),
             own: host.own.clone(),
         };
-        let judged = decision.clone();
-        if let Some(path) = on_a_thread(move || secret(&judged, &place)).await? {
+        let (text, judged) = (line.to_owned(), decision.clone());
+        if let Some(path) = on_a_thread(move || secret(&text, &judged, &place)).await? {
             let path = path.display().to_string();
             decision.ask(
                 Effect::Secret,
