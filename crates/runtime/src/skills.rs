@@ -23,6 +23,7 @@ use std::sync::Arc;
 use ringfence_policy::Scope;
 use serde_json::{Map, Value};
 
+use crate::audit::Digest;
 pub use crate::bridge::Fault;
 pub use bridged::bridged;
 pub use files::{HostLimits, SkillFiles};
@@ -41,6 +42,16 @@ pub type Asked<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub trait Skill: fmt::Debug + Send + Sync {
     /// What it offers at this moment.
     fn offer(&self) -> Asked<'_, Offer>;
+
+    /// Resolves to the definition under which the function at this path would be called now; `None`: it is not offered any
+    /// more.
+    fn definition<'a>(&'a self, path: &'a str) -> Asked<'a, Option<Digest>> {
+        Box::pin(async move {
+            let functions = self.offer().await.functions;
+            let function = functions.iter().find(|function| function.path() == path);
+            function.map(|function| function.definition())
+        })
+    }
 
     /// Calls a function with its arguments by name. To drop the call takes it back.
     fn call<'a>(

@@ -124,6 +124,12 @@ pub enum Kind {
     Skill {
         /// Which, such as `Notes.add`.
         path: String,
+        /// Digest of its definition; an answer holds for no other.
+        #[serde(default)]
+        definition: Option<Digest>,
+        /// The definition is another than at the last approval.
+        #[serde(default)]
+        changed: bool,
     },
 }
 
@@ -228,10 +234,17 @@ impl Kind {
         match self {
             Self::Command { reasons, .. } => reasons.clone(),
             Self::SoftTimeout { .. } => Vec::new(),
-            Self::Skill { path } => vec![format!(
-                "an approval for the session holds for exactly this call; one for more calls holds for {path} with any \
-                 arguments"
-            )],
+            Self::Skill { path, changed, .. } => {
+                let differs = format!(
+                    "{path} is not what it was when it was last approved: its name, description, arguments or code changed; \
+                     `ringfence skills describe {path}` shows what it says of itself"
+                );
+                let scope = format!(
+                    "an approval for the session holds for exactly this call; one for more calls holds for {path} with any \
+                     arguments"
+                );
+                changed.then_some(differs).into_iter().chain([scope]).collect()
+            }
         }
     }
 
@@ -275,9 +288,16 @@ impl Kind {
                 format!("command:{}:{directory}:{files}", Digest::of(text.as_bytes()))
             }
             Self::SoftTimeout { tool, .. } => format!("soft_timeout:{tool}"),
-            // A budget is for a loop, in which each call is another.
-            Self::Skill { path } if matches!(remember, Remember::Uses(_)) => format!("calls:{path}"),
-            Self::Skill { path } => format!("call:{path}:{}", Digest::of(text.as_bytes())),
+            Self::Skill { path, definition, .. } => {
+                let definition = definition.map(|digest| digest.to_string()).unwrap_or_default();
+                match remember {
+                    // A budget is for a loop, in which each call is another.
+                    Remember::Uses(_) => format!("calls:{path}:{definition}"),
+                    Remember::Once | Remember::Session | Remember::Always => {
+                        format!("call:{path}:{definition}:{}", Digest::of(text.as_bytes()))
+                    }
+                }
+            }
         }
     }
 }
@@ -403,7 +423,12 @@ mod tests {
     fn a_person_is_offered_a_budget_for_the_calls_of_a_function_alone() {
         let names = |kind: &Kind| kind.offers().map(|(_, name)| name).collect::<Vec<_>>();
         let path = "Notes.drop".to_owned();
-        assert_eq!(names(&Kind::Skill { path }), ["once", "session", "uses"]);
+        let skill = Kind::Skill {
+            path,
+            definition: None,
+            changed: false,
+        };
+        assert_eq!(names(&skill), ["once", "session", "uses"]);
         let command = Kind::Command {
             reasons: Vec::new(),
             risk: None,

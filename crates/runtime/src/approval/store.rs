@@ -11,6 +11,7 @@ use super::{
     Answer, Error, Event, Id, Kind, MAX_HISTORY, MAX_PENDING, MAX_PENDING_PER_SCOPE, MAX_PENDING_PER_SESSION,
     MAX_TEXT, Question, Remember, Request, State, Unanswerable, Verdict, grants,
 };
+use crate::audit::Digest;
 use crate::owner::{owner_is_dead, owner_name};
 
 /// Held while a store is made and opened.
@@ -157,7 +158,16 @@ impl Store {
         if let Some((waiting, _)) = full.into_iter().find(|(waiting, most)| waiting >= most) {
             return Err(Error::TooMany(waiting));
         }
-        write(&change, id, question)?;
+        let mut kind = question.kind.clone();
+        if let Kind::Skill {
+            path,
+            definition,
+            changed,
+        } = &mut kind
+        {
+            *changed = is_redefined(&change, question.scope.as_str(), (path, *definition))?;
+        }
+        write(&change, id, question, &kind)?;
         prune(&change)?;
         change.commit()?;
         Ok(())
@@ -309,8 +319,27 @@ pub(super) fn is_dead(owner: &str) -> bool {
     owner.strip_prefix("ringfence-").is_some_and(owner_is_dead)
 }
 
-fn write(change: &Transaction<'_>, id: &Id, question: &Question) -> Result<(), Error> {
-    let kind = serde_json::to_string(&question.kind).map_err(foreign)?;
+/// Tells if a function was approved for a scope before, the last time under another definition.
+fn is_redefined(
+    change: &Transaction<'_>,
+    scope: &str,
+    (path, definition): (&str, Option<Digest>),
+) -> Result<bool, Error> {
+    let sql = format!(
+        "SELECT kind FROM requests WHERE {} AND scope = ? AND json_extract(kind, '$.path') = ? ORDER BY number DESC LIMIT 1",
+        OUTCOMES[0]
+    );
+    let last: Option<String> = change
+        .query_row(&sql, [scope, path], |row| row.get(0))
+        .optional()?;
+    let last = last
+        .map(|kind| serde_json::from_str(&kind).map_err(foreign))
+        .transpose()?;
+    Ok(matches!(last, Some(Kind::Skill { definition: last, .. }) if last != definition))
+}
+
+fn write(change: &Transaction<'_>, id: &Id, question: &Question, kind: &Kind) -> Result<(), Error> {
+    let kind = serde_json::to_string(kind).map_err(foreign)?;
     let created = now();
     let patience = u64::try_from(question.patience.as_duration().as_millis()).unwrap_or(u64::MAX);
     change.execute(

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use super::journal::Journal;
 use super::{Asked, Fault, Function, Offer, Skill};
+use crate::audit::Digest;
 use crate::exposure::Hidden;
 use crate::local::{Fence, Local};
 use beside::Beside;
@@ -303,6 +304,13 @@ impl Skill for SkillFiles {
             }
             offer
         })
+    }
+
+    fn definition<'a>(&'a self, path: &'a str) -> Asked<'a, Option<Digest>> {
+        // Of what serves it: a program that runs sees no change of a file, until another one has it loaded anew.
+        let hosts = self.lock();
+        let definition = hosts.values().find_map(|served| served.host()?.definition(path));
+        Box::pin(std::future::ready(definition))
     }
 
     fn call<'a>(

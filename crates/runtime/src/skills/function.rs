@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::Policy;
+use crate::audit::Digest;
 
 /// The longest name of a skill, function or parameter.
 const MAX_NAME: usize = 64;
@@ -85,6 +86,7 @@ pub struct Function {
     arguments: Map<String, Value>,
     takes: Validator,
     gives: Option<Validator>,
+    definition: Digest,
     /// What its skill demands to happen before it is called.
     pub policy: Policy,
 }
@@ -100,6 +102,8 @@ impl Function {
             why,
         };
         check(&declared).map_err(wrong)?;
+        // Before the cut: what is not shown counts as well.
+        let definition = Digest::of_value(&json!(declared));
         let arguments = arguments(&declared.parameters);
         let takes = validator(&Value::Object(arguments.clone())).map_err(wrong)?;
         let gives = declared
@@ -116,8 +120,21 @@ impl Function {
             arguments,
             takes,
             gives,
+            definition,
             policy,
         })
+    }
+
+    /// Adds what its source knows of it beside the declaration to its definition.
+    #[must_use]
+    pub fn with_source(mut self, source: Digest) -> Self {
+        self.definition = Digest::of(format!("{source} {}", self.definition).as_bytes());
+        self
+    }
+
+    /// Digest of its definition. A person's yes holds for no other.
+    pub const fn definition(&self) -> Digest {
+        self.definition
     }
 
     /// Skill and function, such as `Notes.add`.

@@ -43,6 +43,11 @@ pub struct PathPattern(String);
 pub struct ParsePathError(String);
 
 impl PathPattern {
+    /// The one function that it names; `None`: all of a skill, or all.
+    fn only(&self) -> Option<&str> {
+        (!self.0.ends_with('*')).then_some(&*self.0)
+    }
+
     /// Whether it names the function at this path.
     pub fn names(&self, path: &str) -> bool {
         match self.0.strip_suffix('*') {
@@ -96,6 +101,21 @@ impl Rules {
         let own = self.scopes.iter().find(|(named, _)| named == scope);
         let patterns = own.map_or(&self.others, |(_, patterns)| patterns);
         patterns.iter().any(|pattern| pattern.names(path))
+    }
+
+    /// Policies for one function each that a skill with these functions does not offer, the strictest first. Its author may
+    /// have given it another name, so such a policy is that of all its functions.
+    pub(super) fn unmatched(&self, skill: &str, paths: &[&str]) -> Vec<(&PathPattern, Policy)> {
+        let is_unmatched = |(pattern, policy): &&(PathPattern, Policy)| {
+            *policy > Policy::Allow
+                && pattern
+                    .only()
+                    .is_some_and(|path| path.split('.').next() == Some(skill) && !paths.contains(&path))
+        };
+        let unmatched = self.policies.iter().filter(is_unmatched);
+        let mut unmatched: Vec<_> = unmatched.map(|(pattern, policy)| (pattern, *policy)).collect();
+        unmatched.sort_by_key(|(_, policy)| std::cmp::Reverse(*policy));
+        unmatched
     }
 
     /// What happens before the function at a path is called, where its skill demands `own`.

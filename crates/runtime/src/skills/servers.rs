@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 
 use super::journal::Journal;
 use super::{Asked, Fault, Function, Offer, Skill, needs};
+use crate::audit::Digest;
 use crate::egress::{Guard, NetworkSettings};
 use crate::exposure::Hidden;
 use crate::fetch::Url;
@@ -328,6 +329,14 @@ impl Skill for Servers {
                 }
             }
             offer
+        })
+    }
+
+    fn definition<'a>(&'a self, path: &'a str) -> Asked<'a, Option<Digest>> {
+        Box::pin(async move {
+            let skill = path.split('.').next();
+            let server = self.servers.iter().find(|server| Some(&*server.name) == skill)?;
+            self.ensure(server).await.ok()?.tools.definition(path)
         })
     }
 

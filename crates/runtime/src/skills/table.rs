@@ -58,9 +58,14 @@ impl Table {
         let mut length = 0;
         for (skill, offer) in offers {
             table.problems.extend(offer.problems);
-            let mut functions = offer.functions;
-            functions.retain(|function| rules.allows(scope, function.path()));
-            for own in functions.chunk_by(|one, next| one.skill() == next.skill()) {
+            for own in offer.functions.chunk_by(|one, next| one.skill() == next.skill()) {
+                let (least, problems) = unmatched(own, rules);
+                let mut own = own.to_vec();
+                own.retain(|function| rules.allows(scope, function.path()));
+                if own.is_empty() {
+                    continue;
+                }
+                table.problems.extend(problems);
                 let of_own: usize = own
                     .iter()
                     .map(|function| function.entry().to_string().len())
@@ -71,8 +76,10 @@ impl Table {
                     continue;
                 }
                 length += of_own;
-                own.iter()
-                    .for_each(|function| table.add(skill, Arc::clone(function), rules));
+                for function in own {
+                    let policy = rules.policy(function.path(), function.policy).max(least);
+                    table.add(skill, function, policy);
+                }
             }
         }
         table
@@ -96,7 +103,7 @@ impl Table {
         }
     }
 
-    fn add(&mut self, skill: &Arc<dyn Skill>, function: Arc<Function>, rules: &Rules) {
+    fn add(&mut self, skill: &Arc<dyn Skill>, function: Arc<Function>, policy: Policy) {
         let path = function.path().to_owned();
         if self.entries.contains_key(&path) {
             self.problems
@@ -104,7 +111,7 @@ impl Table {
             return;
         }
         let entry = Entry {
-            policy: rules.policy(&path, function.policy),
+            policy,
             skill: Arc::clone(skill),
             function,
         };
@@ -191,6 +198,22 @@ impl Table {
             ),
         }
     }
+}
+
+/// The least policy of a skill's functions, because of rules for functions that it does not offer, and what is told of these.
+fn unmatched(own: &[Arc<Function>], rules: &Rules) -> (Policy, Vec<String>) {
+    let paths: Vec<&str> = own.iter().map(|function| function.path()).collect();
+    let skill = own.first().map_or("", |function| function.skill());
+    let unmatched = rules.unmatched(skill, &paths);
+    let least = unmatched.first().map_or(Policy::Allow, |(_, policy)| *policy);
+    let told = unmatched.iter().map(|(pattern, policy)| {
+        let policy = policy.as_str();
+        format!(
+            "`skills.{policy}` names `{pattern}`, which `{skill}` does not offer; it may have another name now, so `{policy}` holds \
+             for all of `{skill}`"
+        )
+    });
+    (least, told.collect())
 }
 
 /// The path of a function that is written as in a program, `device.Notes.add`, which is how a search shows it.

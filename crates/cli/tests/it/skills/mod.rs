@@ -1,5 +1,6 @@
 //! Programs that call functions of the host, and programs that try what they should not.
 
+mod consent;
 mod ends;
 mod examples;
 mod files;

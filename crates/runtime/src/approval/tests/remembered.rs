@@ -204,6 +204,8 @@ async fn a_yes_to_a_call_holds_for_its_arguments_and_a_budget_for_any() {
     let call = |path: &str, arguments: &str| Question {
         kind: Kind::Skill {
             path: path.to_owned(),
+            definition: None,
+            changed: false,
         },
         ..command(&format!("{path} {arguments}"))
     };
@@ -221,6 +223,48 @@ async fn a_yes_to_a_call_holds_for_its_arguments_and_a_budget_for_any() {
     assert!(!holds("Notes.add", "{3}"));
     assert!(holds("Notes.drop", "{4}") && !holds("Notes.drop", "{5}"));
     assert!(holds("Notes.drop", "{1}"));
+}
+
+#[tokio::test]
+async fn a_yes_to_a_call_holds_for_one_definition_of_its_function() {
+    let call = |definition: &str| Question {
+        kind: Kind::Skill {
+            path: "Notes.drop".to_owned(),
+            definition: Some(Digest::of(definition.as_bytes())),
+            changed: false,
+        },
+        ..command("Notes.drop {1}")
+    };
+    let pair = Pair::new();
+    let mut store = pair.store();
+    for remember in [Remember::Session, Remember::Uses(2)] {
+        pair.granted(call("old"), remember).await;
+        let mut holds = |definition| store.spend(&call(definition), uptime()).unwrap();
+        assert!(holds("old") && !holds("new"), "{remember:?}");
+        store.connection.execute("DELETE FROM grants", []).unwrap();
+    }
+    // Whoever is asked about the new one is told that it is new, until that is approved.
+    let changed = |request: &Request| matches!(request.kind, Kind::Skill { changed: true, .. });
+    for (verdict, expected) in [
+        (Verdict::Reject, true),
+        (Verdict::Approve, true),
+        (Verdict::Approve, false),
+    ] {
+        let asking = pair.ask(call("new"));
+        let request = pair.only().await;
+        assert_eq!(changed(&request), expected, "{request:?}");
+        assert_eq!(
+            request.kind.reasons().len(),
+            1 + usize::from(expected),
+            "{request:?}"
+        );
+        let answer = Answer {
+            verdict,
+            ..yes(&request)
+        };
+        pair.answers.answer(answer).await.unwrap();
+        decided(asking).await;
+    }
 }
 
 #[tokio::test]

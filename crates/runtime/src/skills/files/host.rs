@@ -15,6 +15,7 @@ use super::super::{Declared, Fault, Function, process};
 use super::HostLimits;
 use super::beside::Beside;
 use super::manifest::Manifest;
+use crate::audit::Digest;
 use crate::bridge::{Call, Id, Line, MAX_LINE, Message, Speaker, bridge};
 use crate::local::{Chunk, Connection, Local};
 
@@ -65,6 +66,8 @@ type Ended = Arc<OnceLock<&'static str>>;
 /// A process that is coming up.
 #[derive(Debug)]
 pub(super) struct Coming {
+    /// Digest of its file, with the modules that it may import.
+    source: Digest,
     orders: mpsc::Sender<Order>,
     offered: oneshot::Receiver<Result<Offered, String>>,
     ended: Ended,
@@ -118,10 +121,12 @@ pub(super) fn prepare(local: &Arc<Local>, mut place: Place) -> (Coming, impl Fut
     let mut journal = std::mem::take(&mut place.journal);
     let fence = place.limits.fence;
     let (begin, request) = request(place);
+    let source = Digest::of(&begin.line());
     let (orders, ordered) = mpsc::channel(MAX_WAITING);
     let (offer, offered) = oneshot::channel();
     let ended = Ended::default();
     let coming = Coming {
+        source,
         orders,
         offered,
         ended: Arc::clone(&ended),
@@ -193,10 +198,12 @@ impl Coming {
         patience: Timeout,
     ) -> Result<Host, String> {
         let Self {
+            source,
             orders,
             offered,
             ended,
         } = self;
+        let source = Digest::of(format!("{source} {}", manifest.reach()).as_bytes());
         let Ok(answered) = tokio::time::timeout(patience.as_duration(), offered).await else {
             return Err(format!(
                 "it was not loaded within {patience} (`skills.start_timeout`)"
@@ -222,6 +229,7 @@ impl Coming {
             let policy = manifest.policy(&declared.path);
             match Function::new(declared, policy) {
                 Ok(function) => {
+                    let function = function.with_source(source);
                     host.functions
                         .insert(function.path().to_owned(), Arc::new(function));
                 }
@@ -243,6 +251,10 @@ impl Host {
 
     pub(super) fn offers(&self, path: &str) -> bool {
         self.functions.contains_key(path)
+    }
+
+    pub(super) fn definition(&self, path: &str) -> Option<Digest> {
+        self.functions.get(path).map(|function| function.definition())
     }
 
     pub(super) fn functions(&self) -> impl Iterator<Item = Arc<Function>> {

@@ -71,6 +71,11 @@ impl Manifest {
         .collect()
     }
 
+    /// What its process sees and reaches, as it is written: part of what a person consents to.
+    pub(super) fn reach(&self) -> String {
+        format!("{:?} {:?}", self.mounts, self.hosts)
+    }
+
     /// What its process sees, resolved.
     pub(super) fn mounts(
         &self,

@@ -65,6 +65,8 @@ async fn ask(visitor: Visitor<'_>, entry: &Entry, arguments: &Value, rules: &Rul
     let question = Question {
         kind: Kind::Skill {
             path: path.to_owned(),
+            definition: Some(entry.function.definition()),
+            changed: false,
         },
         // Exactly what is called, in full: these values, and no others, go to the function.
         text: format!("{path} {arguments:#}"),
@@ -74,12 +76,26 @@ async fn ask(visitor: Visitor<'_>, entry: &Entry, arguments: &Value, rules: &Rul
         patience: rules.patience,
     };
     match service.ask_with(question, visitor.questions).await {
-        Ok(decision) => judged(path, decision),
+        Ok(decision) => unless_changed(entry, judged(path, decision)).await,
         Err(error) => {
             let kind = ToolError::from(error).kind.as_str();
             let message = format!("nobody could be asked about `{path}`");
             refused("nobody could be asked", kind, message)
         }
+    }
+}
+
+/// Refuses a call that a person allowed if its function is another by now: minutes can lie between question and answer.
+async fn unless_changed(entry: &Entry, judgement: Judgement) -> Judgement {
+    let (path, asked) = (entry.function.path(), entry.function.definition());
+    if judgement.result.is_err() || entry.skill.definition(path).await == Some(asked) {
+        return judgement;
+    }
+    let message =
+        format!("`{path}` changed after a person was asked about it; run the program again to ask anew");
+    Judgement {
+        said: format!("{}; changed since", judgement.said),
+        result: Err(Fault::new("unavailable", message)),
     }
 }
 

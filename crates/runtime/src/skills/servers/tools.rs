@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::super::{Declared, Function, Parameter, ParameterKind, Policy};
 use super::schema::{annotation, restricted};
 use super::words::{identifier, plain};
+use crate::audit::Digest;
 
 /// Tools of one server.
 const MAX_TOOLS: usize = 128;
@@ -107,6 +108,7 @@ impl Tools {
             result,
         };
         let function = Function::new(declared, Policy::Allow).map_err(|wrong| wrong.to_string())?;
+        let function = function.with_source(definition(given));
         self.tools.insert(path, (Arc::new(function), tool));
         Ok(())
     }
@@ -130,6 +132,11 @@ impl Tools {
         self.tools.get(path).map(|(_, tool)| tool)
     }
 
+    /// The definition of the function at a path.
+    pub(super) fn definition(&self, path: &str) -> Option<Digest> {
+        self.tools.get(path).map(|(function, _)| function.definition())
+    }
+
     pub(super) fn functions(&self) -> impl Iterator<Item = Arc<Function>> {
         self.tools.values().map(|(function, _)| Arc::clone(function))
     }
@@ -139,6 +146,13 @@ impl Tools {
         let more = (self.more > 0).then(|| format!("and {} more of this kind", self.more));
         self.problems.iter().cloned().chain(more)
     }
+}
+
+/// Digest of a tool as its server defines it, its own name included: `read-file` and `read_file` have the same path.
+fn definition(tool: &Value) -> Digest {
+    const MEMBERS: [&str; 5] = ["name", "title", "description", "inputSchema", "outputSchema"];
+    let members = MEMBERS.map(|member| tool.get(member).unwrap_or(&Value::Null));
+    Digest::of_value(&json!(members))
 }
 
 impl Tool {
