@@ -11,6 +11,7 @@ mod runs;
 use serde::Serialize;
 
 use crate::container::Surroundings;
+use crate::container::pins::Pins;
 use crate::container::spec::Image;
 use crate::local::Settings;
 use machine::Machine;
@@ -97,7 +98,7 @@ impl Layer {
 /// Tries everything that runs with these settings would use, and asks the container engines, which have such an image or not.
 ///
 /// Nothing is confined but children, and nothing is left behind.
-pub async fn examine(settings: &Settings, surroundings: &Surroundings, image: &Image) -> Report {
+pub async fn examine(settings: &Settings, surroundings: &Surroundings, image: (&Image, &Pins)) -> Report {
     let machine = Machine::read();
     // First: where version 2 lets a process delegate only while it is alone in its group, children would spoil it.
     let groups = groups::layer(&machine);

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
+use ringfence_runtime::container::pins::Pins;
 use ringfence_runtime::local::Warmth;
 use ringfence_runtime::probe::{self, Layer, Report, Situation, Status};
 use ringfence_runtime::pyodide::{Settings, install};
@@ -21,7 +22,9 @@ pub(crate) fn run(args: &DoctorArgs, context: &Context) -> anyhow::Result<ExitCo
         .build()?;
     let image = context.parts()?.containers.runs.clone();
     let surroundings = container::surroundings(context);
-    let mut report = runtime.block_on(probe::examine(&settings, &surroundings, &image));
+    let pins = Pins::read(&container::pins(context))
+        .map_err(|error| Failure::refused(error.to_string(), error.hint()))?;
+    let mut report = runtime.block_on(probe::examine(&settings, &surroundings, (&image, &pins)));
     let pyodide = pyodide::settings(0, context)?;
     report.layers.push(pyodide_layer(&pyodide));
     report.layers.push(wheels_layer(&pyodide));

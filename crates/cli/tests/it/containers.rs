@@ -412,6 +412,21 @@ fn what_is_missing_is_told_with_the_fix() {
     }
 }
 
+#[test]
+fn an_image_that_is_not_pinned_is_told() {
+    for engine in engines() {
+        let told = |engine: &Engine| engine.python("print(1)").stderr.contains("is not pinned");
+        assert!(told(&engine));
+        let format = ["image", "inspect", "--format", "{{.Id}}", IMAGE];
+        let id = finish(engine.dir.program(engine.name).args(format), b"");
+        let id = id.ok().trim().trim_start_matches("sha256:");
+        let pins = json!({ format!("{} {IMAGE}", engine.name): format!("sha256:{id}") });
+        fs::create_dir_all(engine.dir.path("state/ringfence")).unwrap();
+        engine.dir.write("state/ringfence/images.json", pins.to_string());
+        assert!(!told(&engine));
+    }
+}
+
 /// A service that tells its versions as Docker and as Podman do, answers every other request on a socket with the same,
 /// and tells what it was asked for.
 fn answering(dir: &Dir, versions: &'static str, other: &'static str) -> (String, mpsc::Receiver<String>) {

@@ -120,10 +120,16 @@ fn same(result: &Value) -> Value {
         "runtime",
         "language",
         "output_files",
-        "warnings",
     ];
     let meta = meta.map(|key| (key.to_owned(), result["meta"][key].clone()));
+    // Each process names an image that is not pinned once.
+    let warnings = result["meta"]["warnings"].as_array();
+    let warnings = warnings
+        .into_iter()
+        .flatten()
+        .filter(|warning| !warning.to_string().contains("is not pinned"));
     json!([
+        warnings.collect::<Vec<_>>(),
         result["stdout"],
         result["stderr"],
         result["exit_code"],

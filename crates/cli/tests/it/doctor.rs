@@ -94,9 +94,14 @@ fn a_container_engine_is_found_where_runs_find_it() {
     for engine in engines() {
         if engine.name == "docker" {
             let found = doctor("unix:///var/run/docker.sock");
-            assert_eq!(found["status"], "ok", "{found}");
-            let words = "at /var/run/docker.sock, makes containers with ";
-            assert!(found["detail"].as_str().unwrap().contains(words), "{found}");
+            assert_eq!(found["status"], "info", "{found}");
+            assert_eq!(found["fix"], "ringfence setup image --engine docker");
+            for words in [
+                "at /var/run/docker.sock, makes containers with ",
+                "is there, and not pinned",
+            ] {
+                assert!(found["detail"].as_str().unwrap().contains(words), "{found}");
+            }
         }
     }
 }

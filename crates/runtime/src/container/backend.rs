@@ -1,5 +1,6 @@
 //! Docker and Podman as places where requests run.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -66,6 +67,9 @@ impl Settings {
     }
 }
 
+/// Images without a digest that are remembered; beyond, each result names its own.
+const MAX_UNPINNED: usize = 64;
+
 /// Docker and Podman, each asked for when it is first needed.
 #[derive(Debug)]
 pub struct Containers {
@@ -76,6 +80,8 @@ pub struct Containers {
     pub(super) kept: Kept,
     /// One task for each container engine in use.
     sweepers: Mutex<JoinSet<()>>,
+    /// Images without a digest that a result has named.
+    unpinned: Mutex<BTreeSet<String>>,
 }
 
 /// How often orphans are looked for. A process that was killed may have nobody who comes after it.
@@ -305,6 +311,7 @@ impl Containers {
             podman: OnceCell::new(),
             kept: Kept::new(),
             sweepers: Mutex::default(),
+            unpinned: Mutex::default(),
         }
     }
 
@@ -334,7 +341,9 @@ impl Containers {
         };
         let ran = self.run_once((flavor, &making), request, output_directory, connection);
         let image = &self.settings.image;
-        ran.await.map_err(|error| error.of_image(request, image))
+        let mut result = ran.await.map_err(|error| error.of_image(request, image))?;
+        result.meta.warnings.extend(self.unpinned(flavor, image));
+        Ok(result)
     }
 
     /// Runs a request in a container that serves nothing else: one that waits for its like, or is made for it.
@@ -496,6 +505,21 @@ impl Containers {
 
     fn sweepers(&self) -> MutexGuard<'_, JoinSet<()>> {
         self.sweepers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A warning about an image that is used by its name alone; once for each.
+    fn unpinned(&self, flavor: Flavor, image: &Image) -> Option<String> {
+        let pins = Pins::read(&self.settings.pins).ok()?;
+        let mut told = self.unpinned.lock().unwrap_or_else(PoisonError::into_inner);
+        let engine = flavor.as_str();
+        let is_news = !pins.hold(flavor, image)
+            && (told.len() >= MAX_UNPINNED || told.insert(format!("{engine} {image}")));
+        is_news.then(|| {
+            format!(
+                "the image {image} is not pinned: whoever may use {engine} can give its name to another image; \
+                 `ringfence setup image --engine {engine}` pins it, and so does a name with `@sha256:…`"
+            )
+        })
     }
 
     /// Ends what still runs, and waits until nothing is left.

@@ -96,6 +96,11 @@ impl Pins {
         write().map_err(|error| failed(path, error))
     }
 
+    /// Tells whether it is known which image is meant, whatever its name comes to mean.
+    pub fn hold(&self, flavor: Flavor, image: &Image) -> bool {
+        image.has_digest() || self.0.contains_key(&key(flavor, image))
+    }
+
     /// The image by its digest.
     pub fn get(&self, flavor: Flavor, image: &Image) -> Option<Image> {
         self.0.get(&key(flavor, image)).cloned()
@@ -126,8 +131,12 @@ mod tests {
         let digest: Image = format!("sha256:{}", "0a".repeat(32)).parse().unwrap();
         Pins::pin(&path, Flavor::Docker, &image, &digest).unwrap();
         let pins = Pins::read(&path).unwrap();
-        assert_eq!(pins.get(Flavor::Docker, &image), Some(digest));
+        assert_eq!(pins.get(Flavor::Docker, &image), Some(digest.clone()));
         assert_eq!(pins.get(Flavor::Podman, &image), None);
+        assert!(pins.hold(Flavor::Docker, &image) && !pins.hold(Flavor::Podman, &image));
+        for image in [digest.to_string(), format!("x@{digest}")] {
+            assert!(pins.hold(Flavor::Podman, &image.parse().unwrap()), "{image}");
+        }
         assert_eq!(pins.get(Flavor::Docker, &"x:2".parse().unwrap()), None);
     }
 

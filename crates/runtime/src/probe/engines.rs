@@ -2,6 +2,7 @@
 
 use super::Layer;
 use crate::container::info::Info;
+use crate::container::pins::Pins;
 use crate::container::spec::Image;
 use crate::container::{ContainerRuntime, Error, Flavor, Surroundings};
 
@@ -13,7 +14,7 @@ struct Found {
 }
 
 /// The engines, and gVisor. Runs here need none of them.
-pub(super) async fn layers(surroundings: &Surroundings, image: &Image) -> Vec<Layer> {
+pub(super) async fn layers(surroundings: &Surroundings, image: (&Image, &Pins)) -> Vec<Layer> {
     let (docker, podman) = (
         find(Flavor::Docker, surroundings).await,
         find(Flavor::Podman, surroundings).await,
@@ -35,7 +36,7 @@ async fn find(flavor: Flavor, surroundings: &Surroundings) -> Result<Found, Erro
     })
 }
 
-async fn layer(flavor: Flavor, found: Result<Found, Error>, image: &Image) -> Layer {
+async fn layer(flavor: Flavor, found: Result<Found, Error>, (image, pins): (&Image, &Pins)) -> Layer {
     let name = flavor.as_str();
     let refused = |error: &Error| Layer {
         fix: Some(error.hint().to_owned()),
@@ -46,10 +47,21 @@ async fn layer(flavor: Flavor, found: Result<Found, Error>, image: &Image) -> La
         Err(error) => return refused(&error),
     };
     let said = found.said();
-    match found.engine.image(image).await {
-        Ok(_) => Layer::ok(name, format!("{said}; the image {image} is there")),
+    let fix = || Some(format!("ringfence setup image --engine {name}"));
+    let used = pins.get(flavor, image);
+    match found.engine.image(used.as_ref().unwrap_or(image)).await {
+        Ok(_) if pins.hold(flavor, image) => Layer::ok(name, format!("{said}; the image {image} is there")),
+        Ok(_) => Layer {
+            fix: fix(),
+            ..Layer::info(
+                name,
+                format!(
+                    "{said}; the image {image} is there, and not pinned: its name can be given to another"
+                ),
+            )
+        },
         Err(Error::ImageMissing { .. }) => Layer {
-            fix: Some(format!("ringfence setup image --engine {name}")),
+            fix: fix(),
             ..Layer::info(name, format!("{said}; there is no image {image}"))
         },
         Err(error) => refused(&error),

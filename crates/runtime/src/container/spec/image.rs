@@ -23,6 +23,11 @@ impl Image {
     pub(crate) fn is_id(&self) -> bool {
         is_digest(&self.0)
     }
+
+    /// Tells whether it has a digest, by itself or behind a name.
+    pub(crate) fn has_digest(&self) -> bool {
+        is_digest(self.0.rsplit('@').next().unwrap_or_default())
+    }
 }
 
 impl FromStr for Image {
