@@ -23,6 +23,8 @@ const VERSION: &str = "v10";
 
 /// The longest answer that is read.
 const MAX_BODY: usize = 256 * 1024;
+/// The most of Discord's own words that is shown, in characters.
+const MAX_WORDS: usize = 200;
 /// How long one try may take.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// The first pause after a failure, and the longest.
@@ -38,6 +40,7 @@ const ALREADY_ANSWERED: u64 = 40_060;
 pub(super) struct Rest {
     http: Client,
     base: String,
+    token: Secret,
     gates: Mutex<Gates>,
 }
 
@@ -107,6 +110,7 @@ impl Rest {
         Ok(Self {
             http,
             base: format!("{}/{VERSION}", base.trim_end_matches('/')),
+            token: token.clone(),
             gates: Mutex::default(),
         })
     }
@@ -114,7 +118,7 @@ impl Rest {
     /// Who we are: the token's test.
     pub(super) async fn me(&self, until: Instant) -> Result<Me, Error> {
         let call = Call::get("users/@me".to_owned(), until);
-        read(self.send(&call).await?)
+        self.read(self.send(&call).await?)
     }
 
     /// That a channel exists and the bot sees it.
@@ -142,7 +146,8 @@ impl Rest {
             route: Some(format!("post {channel}")),
             until,
         };
-        read::<Created>(self.send(&call).await?).map(|created| created.id)
+        let created: Created = self.read(self.send(&call).await?)?;
+        Ok(created.id)
     }
 
     /// Changes a message.
@@ -189,6 +194,42 @@ impl Rest {
 
     /// Sends until it is done, refused or too late.
     async fn send(&self, call: &Call) -> Result<Value, Error> {
+        self.try_send(call).await.map_err(|error| self.scrubbed(error))
+    }
+
+    fn read<T: for<'de> Deserialize<'de>>(&self, value: Value) -> Result<T, Error> {
+        let odd = |error: serde_json::Error| self.scrubbed(Error::Odd(visible(&error.to_string())));
+        T::deserialize(value).map_err(odd)
+    }
+
+    /// An error without the token: what stands between Discord and us may echo our own words.
+    fn scrubbed(&self, error: Error) -> Error {
+        // Cut last: a token that is cut is found no more.
+        let scrub = |text: String| self.token.scrub(&text).chars().take(MAX_WORDS).collect();
+        match error {
+            Error::Unreachable(text) => Error::Unreachable(scrub(text)),
+            Error::Odd(text) => Error::Odd(scrub(text)),
+            Error::Refused {
+                status,
+                code,
+                message,
+            } => Error::Refused {
+                status,
+                code,
+                message: scrub(message),
+            },
+            Error::NoChannels
+            | Error::NoUsers
+            | Error::Token
+            | Error::Closed { .. }
+            | Error::Channel(_)
+            | Error::Limited
+            | Error::Roots(_)
+            | Error::Random(_) => error,
+        }
+    }
+
+    async fn try_send(&self, call: &Call) -> Result<Value, Error> {
         let [mut pause, longest] = PAUSES;
         loop {
             let gate = self.gate(call);
@@ -313,10 +354,6 @@ fn words(value: &impl serde::Serialize) -> Result<Vec<u8>, Error> {
     serde_json::to_vec(value).map_err(|error| Error::Odd(error.to_string()))
 }
 
-fn read<T: for<'de> Deserialize<'de>>(value: Value) -> Result<T, Error> {
-    T::deserialize(value).map_err(|error| Error::Odd(error.to_string()))
-}
-
 /// A message with a file, as a form.
 fn form(nonce: &str, json: &[u8], file: &str) -> Body {
     // Random, and of characters that end no line.
@@ -359,7 +396,7 @@ fn refused(status: StatusCode, body: &Value) -> Error {
     Error::Refused {
         status: status.as_u16(),
         code: body.get("code").and_then(Value::as_u64).unwrap_or_default(),
-        message: visible(&message.chars().take(200).collect::<String>()),
+        message: visible(message),
     }
 }
 

@@ -29,6 +29,7 @@ pub(super) struct Socket {
     due: Option<Instant>,
     /// Whether it has been told that there is no connection.
     told: bool,
+    token: Secret,
 }
 
 /// What there is to know about the gateway.
@@ -55,6 +56,7 @@ impl Socket {
             shard: Shard::with_config(ShardId::ONE, config),
             due: None,
             told: false,
+            token: token.clone(),
         })
     }
 
@@ -113,6 +115,7 @@ impl Socket {
     fn trouble(&mut self, what: &str) -> Option<Said> {
         let first = !std::mem::replace(&mut self.told, true);
         first.then(|| {
+            let what = self.token.scrub(what);
             Said::Trouble(format!(
                 "no connection to Discord's gateway: {what}; connecting again"
             ))

@@ -237,7 +237,8 @@ impl Api {
     }
 
     fn scrubbed(&self, fault: Fault) -> Fault {
-        let scrub = |text: String| self.token.scrub(&text);
+        // Cut last: a token that is cut is found no more.
+        let scrub = |text: String| self.token.scrub(&text).chars().take(MAX_WORDS).collect();
         match fault {
             Fault::Unreachable(text) => Fault::Unreachable(scrub(text)),
             Fault::Conflict(text) => Fault::Conflict(scrub(text)),
@@ -261,7 +262,7 @@ fn judged<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, Fau
             |error: serde_json::Error| Fault::Unreachable(format!("an answer of another kind: {error}"));
         return T::deserialize(answer.result).map_err(odd);
     }
-    let words: String = visible(&answer.description).chars().take(MAX_WORDS).collect();
+    let words = visible(&answer.description);
     Err(match status.as_u16() {
         429 => {
             let seconds = answer.parameters.and_then(|parameters| parameters.retry_after);
@@ -297,7 +298,7 @@ fn chain(error: reqwest::Error) -> String {
         text.push_str(&format!(": {inner}"));
         cause = inner.source();
     }
-    visible(&text).chars().take(MAX_WORDS).collect()
+    visible(&text)
 }
 
 #[cfg(test)]

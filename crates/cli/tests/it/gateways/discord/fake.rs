@@ -52,6 +52,8 @@ pub(super) struct World {
     pub(super) mute: bool,
     /// The code that every greeting is answered with.
     pub(super) close_with: Option<u16>,
+    /// Whether the REST interface refuses everything, with what it was sent in its words.
+    pub(super) echoes: bool,
     /// Whether the REST interface is out of order, and how often it was asked then.
     pub(super) away: bool,
     pub(super) visits: usize,

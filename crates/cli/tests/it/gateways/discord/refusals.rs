@@ -69,6 +69,16 @@ fn a_wrong_token_and_a_channel_that_it_does_not_see_are_told() {
 }
 
 #[test]
+fn a_token_that_is_echoed_is_not_told() {
+    let fake = Fake::new(&[CHANNEL]);
+    fake.state().echoes = true;
+    let config = format!("channels = [{CHANNEL}]\nusers = [{ANN}]\n{}", fake.config());
+    let output = run(&Dir::new(), &config, Some(TOKEN));
+    output.refused(125, "discord refuses it: Bot [token] xxx");
+    assert!(!output.stderr.contains(&TOKEN[..4]), "{output:?}");
+}
+
+#[test]
 fn a_bot_that_may_not_listen_ends() {
     for (code, words) in [
         (4004, "does not take the token"),
