@@ -9,8 +9,13 @@ use super::store::{Store, foreign, is_dead, now, parsed};
 use super::{Chat, Error};
 use crate::owner::owner_name;
 
-/// Notices that are kept at once.
-const MAX_NOTICES: i64 = 100;
+/// Notices of a chat that wait for a gateway. The first ones stay: a program that goes on calling must not push out what it did
+/// first.
+const MAX_WAITING: i64 = 100;
+/// The newest notices of a chat that are kept although they were passed on.
+const MAX_DELIVERED: i64 = 100;
+/// The last notice of a chat in which too many wait.
+const OVERFLOW: &str = "more calls followed than notices can wait; `ringfence audit tail` shows them";
 /// The longest notice, in bytes; what is beyond is cut.
 const MAX_NOTICE: usize = 4 * 1024;
 /// How long a notice waits for a gateway, in milliseconds.
@@ -85,17 +90,29 @@ impl Store {
 
     /// Keeps something that a person is told.
     pub(super) fn notify(&mut self, chat: &Chat, text: &str) -> Result<(), Error> {
-        let text = &text[..text.floor_char_boundary(MAX_NOTICE)];
         let change = self.change()?;
         change.execute(
-            "INSERT INTO notices (chat, text, created) VALUES (?, ?, ?)",
-            params![chat.as_str(), text, now()],
+            "DELETE FROM notices WHERE created < ?1 OR (chat = ?2 AND delivered = 1 AND number NOT IN
+             (SELECT number FROM notices WHERE chat = ?2 ORDER BY number DESC LIMIT ?3))",
+            params![
+                now().saturating_sub(NOTICE_LIFETIME),
+                chat.as_str(),
+                MAX_DELIVERED
+            ],
         )?;
-        change.execute(
-            "DELETE FROM notices WHERE created < ? OR number NOT IN
-             (SELECT number FROM notices ORDER BY number DESC LIMIT ?)",
-            params![now().saturating_sub(NOTICE_LIFETIME), MAX_NOTICES],
-        )?;
+        let sql = "SELECT count(*) FROM notices WHERE chat = ? AND delivered = 0";
+        let waiting: i64 = change.query_row(sql, [chat.as_str()], |row| row.get(0))?;
+        let text = match MAX_WAITING - waiting {
+            ..=0 => None,
+            1 => Some(OVERFLOW),
+            _ => Some(&text[..text.floor_char_boundary(MAX_NOTICE)]),
+        };
+        if let Some(text) = text {
+            change.execute(
+                "INSERT INTO notices (chat, text, created) VALUES (?, ?, ?)",
+                params![chat.as_str(), text, now()],
+            )?;
+        }
         change.commit()?;
         Ok(())
     }

@@ -147,6 +147,38 @@ async fn a_notice_waits_for_whoever_passes_it_on() {
     );
 }
 
+#[tokio::test]
+async fn a_flood_of_notices_pushes_out_none_that_waits() {
+    let pair = Pair::new();
+    let other: Chat = "telegram_7".parse().unwrap();
+    pair.asks.notify(&Chat::local(), "first").await.unwrap();
+    pair.asks.notify(&other, "elsewhere").await.unwrap();
+    for number in 0..300 {
+        pair.asks
+            .notify(&Chat::local(), &number.to_string())
+            .await
+            .unwrap();
+    }
+    let texts = async || {
+        let notices = pair.answers.notices(None).await.unwrap();
+        notices.into_iter().map(|notice| notice.text).collect::<Vec<_>>()
+    };
+    let waiting = texts().await;
+    assert_eq!(
+        (waiting.len(), &*waiting[0], &*waiting[1]),
+        (101, "first", "elsewhere")
+    );
+    assert!(
+        waiting[99] == "97" && waiting[100].contains("audit tail"),
+        "{waiting:?}"
+    );
+    // Once they were passed on, there is room for others.
+    pair.answers.delivered(1_000).await.unwrap();
+    pair.asks.notify(&Chat::local(), "last").await.unwrap();
+    assert_eq!(texts().await, ["last"]);
+    assert!(pair.answers.notices(Some(0)).await.unwrap().len() <= 102);
+}
+
 #[test]
 fn the_store_is_ours_alone_and_one_of_another_version_is_refused() {
     use std::os::unix::fs::PermissionsExt;
