@@ -11,6 +11,7 @@ mod guard;
 mod keys;
 mod listener;
 mod peer;
+mod places;
 mod refusal;
 mod session;
 

@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::places::Place;
 use super::refusal::RETRY_AFTER;
 use super::session::{self, Credentials, single};
 use super::{Keys, NoRandom, Refusal};
@@ -124,6 +125,7 @@ impl Guard {
             return Ok(());
         }
         if self.credentials.has_token(headers) {
+            know(request);
             return Ok(());
         }
         if !self.credentials.has_session(headers) {
@@ -133,6 +135,7 @@ impl Guard {
         if changes && !by_browser {
             return Err(Refusal::ORIGIN);
         }
+        know(request);
         Ok(())
     }
 
@@ -151,6 +154,13 @@ impl Guard {
         } else {
             Err(Refusal::ORIGIN)
         }
+    }
+}
+
+/// Lets a request's connection keep its place.
+fn know(request: &Request) {
+    if let Some(place) = request.extensions().get::<Arc<Place>>() {
+        place.know();
     }
 }
 

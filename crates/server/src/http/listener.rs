@@ -3,15 +3,17 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::peer;
+use super::places::{Place, Places};
 use crate::socket;
 
 /// Connections at once.
@@ -75,16 +77,19 @@ impl Listener {
 
     /// Serves `routes` until `stop` ends; then drops all that is under way.
     pub(crate) async fn serve(&self, routes: Router, stop: impl Future<Output = ()>) {
+        let places = Places::new(MAX_CONNECTIONS);
         let attend = |stream: TcpStream, peer| {
             if is_ours(peer, self.address) {
-                return Some(attend(stream, routes.clone()));
+                let place = places.enter()?;
+                return Some(attend(stream, routes.clone(), place));
             }
             // Whoever it is takes no place, and is waited for by nobody.
             let _ = stream.try_write(FOREIGN);
             None
         };
         socket::serve(
-            MAX_CONNECTIONS,
+            // Those that were evicted are still ending.
+            2 * MAX_CONNECTIONS,
             |context| self.socket.poll_accept(context),
             attend,
             stop,
@@ -98,7 +103,8 @@ fn is_ours(peer: SocketAddr, own: SocketAddr) -> bool {
     peer::user(peer, own).is_ok_and(|user| user.is_some_and(peer::is_ours))
 }
 
-async fn attend(stream: TcpStream, routes: Router) {
+async fn attend(stream: TcpStream, routes: Router, place: Arc<Place>) {
+    let routes = routes.layer(Extension(Arc::clone(&place)));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(MAX_IDLE)
@@ -106,5 +112,8 @@ async fn attend(stream: TcpStream, routes: Router) {
         .max_headers(MAX_HEADERS)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
     // However it ended, there is nobody left to tell.
-    let _ = tokio::time::timeout(MAX_LIFE, connection).await;
+    tokio::select! {
+        _ = tokio::time::timeout(MAX_LIFE, connection) => {}
+        () = place.evicted() => {}
+    }
 }

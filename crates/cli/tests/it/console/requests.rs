@@ -263,6 +263,33 @@ fn other_users_are_not_served_and_hold_nobody_up() {
 }
 
 #[test]
+fn a_web_page_that_opens_connections_holds_nobody_up() {
+    let world = World::before_engine();
+    world.dir.write("config/ringfence/ringfence.toml", CONFIG);
+    world.start_engine();
+    let site = Site::of(&world);
+    // As a browser opens them for any page: some say nothing, some ask under another name or without credentials.
+    let connections: Vec<TcpStream> = (0..150)
+        .map(|number| {
+            let mut stream = TcpStream::connect(&site.address).unwrap();
+            let host = if number % 3 == 0 {
+                "a.localhost"
+            } else {
+                &site.address
+            };
+            if number % 3 < 2 {
+                // It may be evicted already.
+                let _ = write!(stream, "GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            }
+            stream
+        })
+        .collect();
+    assert_eq!(site.waiting(), [Value::Null; 0]);
+    drop(connections);
+    world.close();
+}
+
+#[test]
 fn an_address_is_that_which_was_asked_for_or_none() {
     let world = World::before_engine();
     let configure = |engine: &str| {

@@ -1,0 +1,84 @@
+//! The places of connections: where all are taken, one that has proved nothing makes room.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::Notify;
+
+/// The connections that are served at once, oldest first.
+#[derive(Debug)]
+pub(super) struct Places {
+    most: usize,
+    taken: Mutex<Vec<Weak<Place>>>,
+}
+
+/// The place of one connection, free again when it is dropped.
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    /// A request on it had the credentials.
+    is_known: AtomicBool,
+    evicted: Notify,
+}
+
+impl Places {
+    pub(super) const fn new(most: usize) -> Self {
+        Self {
+            most,
+            taken: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// A place for a new connection. Any page in a browser can open connections and send nothing that is of use, so where
+    /// all places are taken the oldest without credentials is evicted; `None`: all have them.
+    pub(super) fn enter(&self) -> Option<Arc<Place>> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.retain(|place| place.strong_count() > 0);
+        if taken.len() >= self.most {
+            let unknown = |place: &Weak<Place>| {
+                place
+                    .upgrade()
+                    .filter(|place| !place.is_known.load(Ordering::Relaxed))
+            };
+            let (at, place) = taken
+                .iter()
+                .enumerate()
+                .find_map(|(at, place)| Some((at, unknown(place)?)))?;
+            place.evicted.notify_one();
+            taken.remove(at);
+        }
+        let place = Arc::new(Place::default());
+        taken.push(Arc::downgrade(&place));
+        Some(place)
+    }
+}
+
+impl Place {
+    /// Notes that a request had the credentials.
+    pub(super) fn know(&self) {
+        self.is_known.store(true, Ordering::Relaxed);
+    }
+
+    /// Resolves when another connection takes the place.
+    pub(super) async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_oldest_without_credentials_makes_room() {
+        let places = Places::new(3);
+        let mut taken: Vec<_> = (0..3).map(|_| places.enter().unwrap()).collect();
+        taken[0].know();
+        let fourth = places.enter().unwrap();
+        taken[1].evicted().await;
+        fourth.know();
+        taken[2].know();
+        assert!(places.enter().is_none());
+        taken.remove(0);
+        assert!(places.enter().is_some());
+    }
+}
