@@ -127,3 +127,15 @@ fn a_full_log_of_the_host_lets_no_command_begin() {
     assert!(text.contains("ringfence audit tail --host"), "{text}");
     world.dir.run(["audit", "verify"]).ok();
 }
+
+#[test]
+fn padding_hides_no_end_of_a_command() {
+    let world = world();
+    let mut client = Client::greeted(&world, &[]);
+    let padded = |count: usize| json!({ "command": format!("ls {} -- the-end", "a".repeat(count)) });
+    for count in [5_000, 9_000] {
+        client.call("host_exec", &padded(count));
+        let records = kept(&world);
+        assert_eq!(records.last().unwrap()["arguments"], padded(count), "{count}");
+    }
+}

@@ -13,6 +13,8 @@ use crate::redact::{Redactor, is_secret_name};
 const MAX_TEXT: usize = 4 * 1024;
 /// Of all texts together. What surrounds them fits into the rest of a line.
 const MAX_ALL: usize = 16 * 1024;
+/// Of a command that may run on this machine itself, which is shown whole or does not run.
+pub(super) const MAX_COMMAND: usize = 32 * 1024;
 /// Values, those within others included.
 const MAX_VALUES: usize = 256;
 /// Of all texts together, where nothing came of the use.
@@ -33,20 +35,40 @@ pub struct Arguments {
     shown: Value,
     #[serde(rename = "arguments_digest")]
     digest: Digest,
+    /// Nothing was cut; credentials may have been taken out.
+    #[serde(skip)]
+    is_whole: bool,
 }
 
 impl Arguments {
     /// What the log shows of `arguments`.
     pub fn new(arguments: &Value, redactor: &Redactor) -> Self {
+        Self::within((MAX_TEXT, MAX_ALL), arguments, redactor)
+    }
+
+    /// What the log shows of the arguments of a command.
+    pub(crate) fn of_command(arguments: &Value, redactor: &Redactor) -> Self {
+        Self::within((MAX_COMMAND, MAX_COMMAND), arguments, redactor)
+    }
+
+    fn within((longest, room): (usize, usize), arguments: &Value, redactor: &Redactor) -> Self {
         let mut walk = Walk {
             redactor: Some(redactor),
-            room: MAX_ALL,
+            longest,
+            room,
             values: MAX_VALUES,
+            is_whole: true,
         };
         Self {
             shown: walk.value(arguments, MAX_DEPTH),
             digest: Digest::of_value(arguments),
+            is_whole: walk.is_whole,
         }
+    }
+
+    /// Tells if nothing was cut.
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.is_whole
     }
 
     /// What the log shows.
@@ -58,12 +80,15 @@ impl Arguments {
     pub(super) fn brief(&self) -> Self {
         let mut walk = Walk {
             redactor: None,
+            longest: MAX_TEXT,
             room: MAX_BRIEF,
             values: MAX_BRIEF_VALUES,
+            is_whole: self.is_whole,
         };
         Self {
             shown: walk.value(&self.shown, MAX_DEPTH),
             digest: self.digest,
+            is_whole: walk.is_whole,
         }
     }
 }
@@ -99,10 +124,13 @@ impl Serialize for Sorted<'_> {
 struct Walk<'r> {
     /// Takes credentials out; `None` where that is done.
     redactor: Option<&'r Redactor>,
+    /// Of one text.
+    longest: usize,
     /// Bytes of texts that may still be shown.
     room: usize,
     /// Values that may still be shown.
     values: usize,
+    is_whole: bool,
 }
 
 impl Walk<'_> {
@@ -110,8 +138,11 @@ impl Walk<'_> {
         self.values = self.values.saturating_sub(1);
         match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
-            Value::String(text) => Value::String(self.text(text, MAX_TEXT)),
-            Value::Array(_) | Value::Object(_) if depth == 0 => Value::String("… (too deep)".to_owned()),
+            Value::String(text) => Value::String(self.text(text, self.longest)),
+            Value::Array(_) | Value::Object(_) if depth == 0 => {
+                self.is_whole = false;
+                Value::String("… (too deep)".to_owned())
+            }
             Value::Array(list) => Value::Array(self.list(list, depth - 1)),
             Value::Object(members) => Value::Object(self.members(members, depth - 1)),
         }
@@ -121,6 +152,7 @@ impl Walk<'_> {
         let mut shown = Vec::with_capacity(list.len().min(self.values));
         for (at, value) in list.iter().enumerate() {
             if self.is_full() {
+                self.is_whole = false;
                 shown.push(Value::String(format!("… ({} more)", list.len() - at)));
                 break;
             }
@@ -133,6 +165,7 @@ impl Walk<'_> {
         let mut shown = Map::new();
         for (at, (name, value)) in members.iter().enumerate() {
             if self.is_full() {
+                self.is_whole = false;
                 shown.insert(
                     "…".to_owned(),
                     Value::String(format!("{} more", members.len() - at)),
@@ -163,6 +196,7 @@ impl Walk<'_> {
         let shown = fit(&clean, limit);
         self.room -= shown.chars().map(line::width).sum::<usize>();
         if window.len() < text.len() || shown.len() < clean.len() {
+            self.is_whole = false;
             return format!("{shown}… ({} bytes in all)", text.len());
         }
         shown.to_owned()

@@ -46,6 +46,9 @@ pub enum Error {
     /// The record is longer than any may be.
     #[error("the record of the audit log would be longer than {max} bytes", max = super::line::MAX_LINE)]
     TooLong,
+    /// Something that runs on this machine itself is recorded whole.
+    #[error("expected a command of at most {max} bytes, as the audit log writes it, found a longer one", max = super::arguments::MAX_COMMAND)]
+    Cut,
     /// The record that was noted is not in the log.
     #[error("record {sequence}, which was noted, is not in the audit log: {why}")]
     Gone {
@@ -85,6 +88,7 @@ impl Error {
             Self::Damaged(_) => {
                 "look at it with `ringfence audit verify`, then move the directory away to begin a log"
             }
+            Self::Cut => "put the long text into a file, and name that",
             Self::Crowded { .. } => {
                 "look at what ran (`ringfence audit tail --host`), then move the directory away, or raise `audit.max_files`"
             }

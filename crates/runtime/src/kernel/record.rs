@@ -79,7 +79,10 @@ impl<'a> Recording<'a> {
             log,
             caller,
             tool,
-            arguments: log.map(|_| Arguments::new(arguments, redactor)),
+            arguments: log.map(|_| match tool {
+                "host_exec" | "shell" => Arguments::of_command(arguments, redactor),
+                _ => Arguments::new(arguments, redactor),
+            }),
             since: (SystemTime::now(), Instant::now()),
             notes: Notes::default(),
             decision: Decision::Refused,
@@ -116,10 +119,15 @@ impl<'a> Recording<'a> {
 
     /// Records that something begins which a killed process could not tell the end of. It must not begin unrecorded.
     pub(super) fn begun(&self) -> Result<(), ToolError> {
-        self.notes.noted().on_host = true;
         let Some(arguments) = &self.arguments else {
+            self.notes.noted().on_host = true;
             return Ok(());
         };
+        // Padding must not push the end of a line out of its record.
+        if !arguments.is_whole() {
+            return Err(not_begun(audit::Error::Cut));
+        }
+        self.notes.noted().on_host = true;
         self.write(arguments, (Outcome::Begun, None, None))
             .map_err(|error| {
                 self.notes.noted().on_host = false;
@@ -177,7 +185,7 @@ impl<'a> Recording<'a> {
 
 fn not_begun(error: audit::Error) -> ToolError {
     let kind = match error {
-        audit::Error::Crowded { .. } => ErrorKind::LimitExceeded,
+        audit::Error::Crowded { .. } | audit::Error::Cut => ErrorKind::LimitExceeded,
         _ => ErrorKind::Internal,
     };
     let message = format!("the command was not started, for the audit log cannot record it: {error}");

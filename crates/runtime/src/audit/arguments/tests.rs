@@ -135,3 +135,12 @@ fn the_widest_arguments_fit_into_a_line() {
         assert!(line.len() < line::MAX_LINE - 8 * 1024, "{}", line.len());
     }
 }
+
+#[test]
+fn a_command_is_whole_or_known_to_be_cut() {
+    let redactor = Redactor::new([("API_TOKEN", "tr0ub4dor-and-3")]);
+    let of = |length: usize| Arguments::of_command(&json!({"command": "a".repeat(length)}), &redactor);
+    assert!(of(MAX_TEXT + 1).is_whole() && !of(MAX_COMMAND + 1).is_whole());
+    let secret = Arguments::of_command(&json!({"command": "tr0ub4dor-and-3"}), &redactor);
+    assert!(secret.is_whole() && secret.shown["command"] == "[redacted:API_TOKEN]");
+}
