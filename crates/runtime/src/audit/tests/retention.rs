@@ -72,9 +72,10 @@ fn sixteen_thousand_refused_calls_push_nothing_out() {
     drop(log);
     let verified = intact(dir.path());
     assert_eq!((verified.first, verified.files), (Some(1), 1));
-    // The two of the command, a hundred refused ones, and counts of all others.
-    assert_eq!(verified.counted, 15_900);
-    assert_eq!(verified.records, 2 + 100 + 159);
+    // A hundred refused ones, and one more for each second that it takes; of all others there are counts.
+    let alone = 16_000 - verified.counted;
+    assert!((100..1_000).contains(&alone), "{verified:?}");
+    assert!((2 + 100 + 159..1_500).contains(&verified.records), "{verified:?}");
     assert!(length(dir.path()) < 1 << 20, "{}", length(dir.path()));
     assert_eq!(tools(dir.path())[0], "host_exec");
     assert_eq!(tools(&host(dir.path())), ["host_exec"; 2]);
