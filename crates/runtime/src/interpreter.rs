@@ -2,16 +2,17 @@
 
 mod cache;
 mod probe;
+mod view;
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use probe::ProbeError;
+pub use probe::{Ask, ProbeError, Question, Said};
 
 /// The oldest Python that runs our side of the protocol.
 const OLDEST: Version = (3, 9, 0);
@@ -29,6 +30,9 @@ const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "
 const BROAD: &[&str] = &[
     "/", "/root", "/home", "/var", "/etc", "/tmp", "/run", "/opt", "/mnt", "/srv", "/proc", "/dev",
 ];
+
+/// From `fcntl.h`; the same on x86_64 and aarch64.
+const O_NONBLOCK: i32 = 0o4_000;
 
 /// Links followed from a name to a program; the kernel's own limit.
 const MAX_LINKS: usize = 40;
@@ -144,8 +148,8 @@ pub enum Error {
 ///
 /// `configured` is a program, a program's name on the path, or the directory of a virtual environment. Without
 /// it, programs on `path_var` come first, then scripts there (such as the shims of pyenv, which know where the
-/// program is), then the usual places. What an interpreter says about itself is remembered in `cache_dir` and
-/// asked again when one of its files changed.
+/// program is), then the usual places. Each is asked about itself by `ask`, in a fence; what it says is remembered in
+/// `cache_dir`, and asked again when one of its files changed.
 ///
 /// # Errors
 /// If none is found that can be used; the error is that of the first one found.
@@ -153,8 +157,9 @@ pub fn find_python(
     configured: Option<&Path>,
     path_var: Option<&OsStr>,
     cache_dir: Option<&Path>,
+    ask: &Ask<'_>,
 ) -> Result<Python, Error> {
-    let probe = |candidate: &Path| cache::python(candidate, path_var, cache_dir);
+    let probe = |candidate: &Path| cache::python(candidate, path_var, cache_dir, ask);
     if let Some(configured) = configured {
         let missing = || Error::Configured(configured.to_owned());
         return probe(&configured_python(configured, path_var).ok_or_else(missing)?);
@@ -267,10 +272,17 @@ fn is_executable(path: &Path) -> bool {
 
 fn is_elf(path: &Path) -> bool {
     let mut magic = [0; 4];
-    File::open(path)
-        .and_then(|mut file| file.read_exact(&mut magic))
-        .is_ok()
-        && magic == *b"\x7fELF"
+    opened(path).is_some_and(|mut file| file.read_exact(&mut magic).is_ok()) && magic == *b"\x7fELF"
+}
+
+/// A regular file, opened without waiting: in its place there may be a pipe that nobody writes to.
+fn opened(path: &Path) -> Option<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(O_NONBLOCK)
+        .open(path)
+        .ok()?;
+    file.metadata().is_ok_and(|found| found.is_file()).then_some(file)
 }
 
 /// The links from `path` to what it means, and what it means. Each lies in a resolved directory; where a link

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Error, Python, Version, probe};
+use super::probe::{self, Ask};
+use super::{Error, Python, Version};
 
 /// A file of another form is as good as none.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// Interpreters that are remembered: few are in use, and each costs the others reading time.
 const MAX_ENTRIES: usize = 8;
@@ -49,6 +50,8 @@ struct Stamp {
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
 struct Look {
     modified: (i64, i64),
+    /// A program can set the time of its last change to what it was, but not this one.
+    changed: (i64, i64),
     size: u64,
     inode: u64,
     mode: u32,
@@ -59,6 +62,7 @@ pub(super) fn python(
     candidate: &Path,
     path_var: Option<&OsStr>,
     cache_dir: Option<&Path>,
+    ask: &Ask<'_>,
 ) -> Result<Python, Error> {
     let file = cache_dir.map(|dir| dir.join("interpreters.json"));
     let mut entries = file.as_deref().map(read).unwrap_or_default();
@@ -66,7 +70,7 @@ pub(super) fn python(
     if let Some(entry) = known.filter(|entry| entry.stamps.iter().all(Stamp::holds)) {
         return entry.found.clone().into_result(candidate);
     }
-    let found = match probe::python(candidate, path_var) {
+    let found = match probe::python(candidate, path_var, ask) {
         Ok(python) => Found::Python(python),
         Err(Error::TooOld { version, .. }) => Found::TooOld(version),
         Err(error) => return Err(error),
@@ -131,6 +135,7 @@ impl Look {
     fn of(metadata: &fs::Metadata) -> Self {
         Self {
             modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
             size: metadata.size(),
             inode: metadata.ino(),
             mode: metadata.mode(),

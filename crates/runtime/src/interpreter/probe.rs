@@ -1,24 +1,13 @@
-//! Asks a Python about itself, once, without trusting that it answers.
+//! Asks a Python about itself, in a fence, without trusting what it answers.
 
 use std::ffi::OsStr;
-use std::io::{self, Read};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::time::{Duration, Instant};
 
+use ringfence_policy::{EnvName, Timeout};
 use serde::Deserialize;
 
-use super::{
-    Error, OLDEST, Python, SYSTEM, Version, follow, in_resolved_directory, is_broad, is_elf, visible,
-};
-
-/// A shim may have much to do; a Python answers in a twentieth of a second.
-const TIME_LIMIT: Duration = Duration::from_secs(5);
-
-/// An answer takes about two kilobytes.
-const MAX_ANSWER: u64 = 256 * 1024;
+use super::view::{View, installation, lies_in};
+use super::{Error, Link, OLDEST, Python, Version, follow, in_resolved_directory, is_broad, is_elf, visible};
 
 /// Tells the answer from what a `sitecustomize` may print.
 const MARK: &str = "ringfence-probe:";
@@ -45,6 +34,7 @@ sys.stdout.write("\nringfence-probe:" + json.dumps({
     "stdlib": os.path.dirname(os.__file__),
     "search_path": [p for p in sys.path if p and os.path.exists(p)],
     "real": [os.path.realpath(p) for p in (sys.executable, sys.prefix, sys.base_prefix, sys.exec_prefix)],
+    "sites": [s for s in sites if os.path.isdir(s)],
     "has_pth": any(n.endswith(".pth") for s in sites for n in names(s)),
 }) + "\n")
 "#;
@@ -55,12 +45,15 @@ const KEPT_VARIABLES: &[&str] = &["HOME", "PYENV_ROOT", "PYENV_VERSION"];
 /// Why an interpreter did not tell about itself.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// It could not be started.
-    #[error("it cannot be started")]
-    Start(#[source] io::Error),
+    /// The fence that it is asked in could not be put up, or it could not be started there.
+    #[error("it cannot be asked in a fence: {0}")]
+    Fence(String),
     /// It took too long and was killed.
-    #[error("it did not answer within {} seconds", TIME_LIMIT.as_secs())]
-    TimedOut,
+    #[error("it did not answer within {0}")]
+    TimedOut(Timeout),
+    /// It printed more than an answer.
+    #[error("it printed more than the {0} bytes that an answer may have")]
+    TooLong(u64),
     /// It ended without an answer.
     #[error("it gave no answer: {0}")]
     NoAnswer(String),
@@ -70,7 +63,41 @@ pub enum ProbeError {
     /// It stands for what is no program.
     #[error("it leads to `{0}`, which is not a program")]
     NoProgram(PathBuf),
+    /// It claims files that its own configuration does not lead to.
+    #[error("it says that `{0}` is a part of it, which neither its links nor its `pyvenv.cfg` lead to")]
+    Beyond(PathBuf),
 }
+
+/// What an interpreter is asked, and what it sees meanwhile.
+#[derive(Debug)]
+pub struct Question<'a> {
+    /// The program.
+    pub program: &'a Path,
+    /// Its arguments.
+    pub arguments: &'a [&'a str],
+    /// Variables beside those of every fence.
+    pub environment: Vec<(EnvName, String)>,
+    /// Standard input.
+    pub input: &'a [u8],
+    /// Files and directories of the host, read-only, beside the system's.
+    pub shown: &'a [PathBuf],
+    /// Links of the host, made anew.
+    pub links: &'a [Link],
+}
+
+/// The answer of a program.
+#[derive(Debug)]
+pub struct Said {
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+    /// It ended with the status 0.
+    pub succeeded: bool,
+}
+
+/// Runs a program that nobody has vouched for, in a fence, to its end.
+pub type Ask<'a> = dyn Fn(&Question<'_>) -> Result<Said, ProbeError> + 'a;
 
 /// The part of the answer that even an old Python gives.
 #[derive(Deserialize)]
@@ -87,17 +114,18 @@ struct Answer {
     stdlib: PathBuf,
     search_path: Vec<PathBuf>,
     real: Vec<PathBuf>,
+    sites: Vec<PathBuf>,
     has_pth: bool,
 }
 
 /// What `candidate` says about itself.
-pub(super) fn python(candidate: &Path, path_var: Option<&OsStr>) -> Result<Python, Error> {
+pub(super) fn python(candidate: &Path, path_var: Option<&OsStr>, ask: &Ask<'_>) -> Result<Python, Error> {
     let failed = |source| Error::Probe {
         path: candidate.to_owned(),
         source,
     };
-    let tell = |path: &Path| {
-        let answer = ask(path, path_var).map_err(failed)?;
+    let tell = |path: &Path, view: &View| {
+        let answer = answer(path, view, path_var, ask).map_err(failed)?;
         let malformed = |error| failed(ProbeError::Malformed(error));
         let version = serde_json::from_str::<VersionAnswer>(&answer)
             .map_err(malformed)?
@@ -111,20 +139,36 @@ pub(super) fn python(candidate: &Path, path_var: Option<&OsStr>) -> Result<Pytho
         let answer: Answer = serde_json::from_str(&answer).map_err(malformed)?;
         Ok((version, answer))
     };
-    let (mut version, mut answer) = tell(&in_resolved_directory(candidate))?;
+    let mut program = in_resolved_directory(candidate);
+    let mut view = View::of(&program)?;
+    let (mut version, mut answer) = tell(&program, &view)?;
     // Not `candidate`: that may be a stand-in, be it a script or a program such as those of rye.
     let executable = in_resolved_directory(&answer.executable);
+    if !view.shows(&executable) && executable != program {
+        return Err(failed(ProbeError::Beyond(executable)));
+    }
     if !is_elf(&executable) {
         return Err(failed(ProbeError::NoProgram(executable)));
     }
-    if executable != answer.executable {
-        // A stand-in called it by a name that leads through linked directories, and so would all its paths.
-        (version, answer) = tell(&executable)?;
+    if executable != program || executable != answer.executable {
+        // A stand-in leads to it, perhaps by a name with linked directories, and so would all its paths.
+        program = executable;
+        view = View::of(&program)?;
+        (version, answer) = tell(&program, &view)?;
     }
-    describe(executable, version, answer)
+    let added = view.added(&answer.sites);
+    if !added.is_empty() {
+        view = view.with(added);
+        (version, answer) = tell(&program, &view)?;
+    }
+    describe(program, &view, (version, answer))
 }
 
-fn describe(executable: PathBuf, version: Version, answer: Answer) -> Result<Python, Error> {
+fn describe(executable: PathBuf, view: &View, (version, answer): (Version, Answer)) -> Result<Python, Error> {
+    let beyond = |path: &Path| Error::Probe {
+        path: executable.clone(),
+        source: ProbeError::Beyond(path.to_owned()),
+    };
     let mut dirs = vec![
         answer.prefix.clone(),
         answer.base_prefix.clone(),
@@ -143,15 +187,20 @@ fn describe(executable: PathBuf, version: Version, answer: Answer) -> Result<Pyt
         });
     }
     dirs.push(answer.stdlib.clone());
-    dirs.extend(answer.search_path.iter().cloned());
+    if let Some(path) = dirs.iter().find(|dir| !view.shows(dir)) {
+        return Err(beyond(path));
+    }
+    let search_path: Vec<PathBuf> = answer
+        .search_path
+        .into_iter()
+        .filter(|path| view.shows(path))
+        .collect();
+    dirs.extend(search_path.iter().cloned());
     let library_dirs = visible(dirs);
-    let system = SYSTEM.iter().map(Path::new);
-    let all: Vec<&Path> = system.chain(library_dirs.iter().map(PathBuf::as_path)).collect();
-    let shown = |path: &Path| all.iter().any(|dir| path.starts_with(dir));
     let links = follow(&executable)
         .0
         .into_iter()
-        .filter(|link| !shown(&link.path))
+        .filter(|link| !lies_in(&link.path, &library_dirs))
         .collect();
     Ok(Python {
         executable,
@@ -160,126 +209,43 @@ fn describe(executable: PathBuf, version: Version, answer: Answer) -> Result<Pyt
         base_prefix: answer.base_prefix,
         exec_prefix: answer.exec_prefix,
         stdlib: answer.stdlib,
-        search_path: answer.search_path,
+        search_path,
         links,
         library_dirs,
         has_pth: answer.has_pth,
     })
 }
 
-/// The directory that a program `…/bin/python3` is installed in.
-fn installation(program: &Path) -> Option<PathBuf> {
-    let dir = program.parent()?;
-    let root = if dir.file_name() == Some(OsStr::new("bin")) {
-        dir.parent()?
-    } else {
-        dir
-    };
-    // A `/bin` that is no link to `/usr/bin` is shown like `/usr`.
-    Some(if root == Path::new("/") {
-        PathBuf::from("/usr")
-    } else {
-        root.to_owned()
-    })
-}
-
 /// The line of the answer, without its mark.
-fn ask(candidate: &Path, path_var: Option<&OsStr>) -> Result<String, ProbeError> {
-    let mut child = start(candidate, path_var).map_err(ProbeError::Start)?;
-    let deadline = Instant::now() + TIME_LIMIT;
-    let stdout = child.stdout.take().map(read_aside);
-    let stderr = child.stderr.take().map(read_aside);
-    let outcome = stdout
-        .map_or(Ok(Vec::new()), |stdout| receive(&stdout, deadline))
-        .and_then(|stdout| {
-            let stderr = stderr.map_or(Ok(Vec::new()), |stderr| receive(&stderr, deadline))?;
-            Ok((
-                String::from_utf8_lossy(&stdout).into_owned(),
-                String::from_utf8_lossy(&stderr).into_owned(),
-            ))
-        });
-    let ended = reap(&mut child, deadline, outcome.is_ok());
-    let (stdout, stderr) = outcome?;
-    if !ended {
-        return Err(ProbeError::TimedOut);
-    }
-    let answer = stdout.lines().find_map(|line| line.strip_prefix(MARK));
+fn answer(
+    program: &Path,
+    view: &View,
+    path_var: Option<&OsStr>,
+    ask: &Ask<'_>,
+) -> Result<String, ProbeError> {
+    let said = ask(&Question {
+        program,
+        arguments: &["-I", "-c", PROBE],
+        environment: environment(path_var),
+        input: &[],
+        shown: &view.shown,
+        links: &view.links,
+    })?;
+    let answer = said.stdout.lines().find_map(|line| line.strip_prefix(MARK));
     answer
+        .filter(|_| said.succeeded)
         .map(str::to_owned)
-        .ok_or_else(|| ProbeError::NoAnswer(last_line(&stderr)))
+        .ok_or_else(|| ProbeError::NoAnswer(last_line(&said.stderr)))
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the probe is the one place outside the jail that starts a process"
-)]
-fn start(candidate: &Path, path_var: Option<&OsStr>) -> io::Result<Child> {
+/// A shim finds what it stands for by the PATH and by its own variables.
+fn environment(path_var: Option<&OsStr>) -> Vec<(EnvName, String)> {
     let kept = std::env::vars_os().filter(|(name, _)| KEPT_VARIABLES.iter().any(|kept| name == kept));
-    // A group of its own, so that a shim and what it started can be killed together; `/`, so that no file of
-    // the project decides which Python a shim means.
-    let mut command = Command::new(candidate);
-    command
-        .args(["-I", "-c", PROBE])
-        .env_clear()
-        .envs(kept)
-        .current_dir("/")
-        .process_group(0);
-    command.envs(path_var.map(|path| ("PATH", path)));
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-}
-
-/// Reads on a thread of its own: a process that lives on may keep the pipe open for ever.
-fn read_aside(pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
-    let (sender, receiver) = sync_channel(1);
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        // What was read before an error is all there is.
-        _ = pipe.take(MAX_ANSWER).read_to_end(&mut bytes);
-        _ = sender.send(bytes);
-    });
-    receiver
-}
-
-fn receive(pipe: &Receiver<Vec<u8>>, deadline: Instant) -> Result<Vec<u8>, ProbeError> {
-    match pipe.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-        Ok(bytes) => Ok(bytes),
-        Err(RecvTimeoutError::Timeout) => Err(ProbeError::TimedOut),
-        Err(RecvTimeoutError::Disconnected) => Ok(Vec::new()),
-    }
-}
-
-/// Waits for the end of a child that has said all it will, or kills it; whether it ended by itself.
-fn reap(child: &mut Child, deadline: Instant, may_finish: bool) -> bool {
-    while may_finish && Instant::now() < deadline {
-        if let Ok(Some(_)) = child.try_wait() {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    kill_group(child);
-    // Killed, it cannot stay long.
-    _ = child.kill();
-    _ = child.wait();
-    false
-}
-
-/// The standard library kills one process; the shell kills what a shim has started too.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the probe is the one place outside the jail that starts a process"
-)]
-fn kill_group(child: &Child) {
-    let group = format!("-{}", child.id());
-    let shell = Command::new("/bin/sh")
-        .args(["-c", "kill -s KILL -- \"$1\"", "sh", &group])
-        .env_clear()
-        .status();
-    // Without a shell the child itself is still killed by the caller.
-    _ = shell;
+    let path = path_var.map(|path| ("PATH".into(), path.to_owned()));
+    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+        Some((name.to_str()?.parse().ok()?, value.into_string().ok()?))
+    };
+    kept.chain(path).filter_map(text).collect()
 }
 
 fn last_line(text: &str) -> String {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::fs::symlink;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use super::*;
 
@@ -47,6 +47,35 @@ fn make_venv(path: &Path) {
         .status()
         .unwrap();
     assert!(status.success());
+}
+
+/// Asks a program outside of any fence, as it is given what the fence would show it.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the tests start interpreters of their own"
+)]
+fn ask(question: &Question<'_>) -> Result<Said, ProbeError> {
+    let variables = question.environment.iter();
+    let output = std::process::Command::new(question.program)
+        .args(question.arguments)
+        .env_clear()
+        .envs(variables.map(|(name, value)| (name.as_str(), value)))
+        .current_dir("/")
+        .output()
+        .map_err(|error| ProbeError::Fence(error.to_string()))?;
+    Ok(Said {
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        succeeded: output.status.success(),
+    })
+}
+
+fn find_python(
+    configured: Option<&Path>,
+    path_var: Option<&OsStr>,
+    cache_dir: Option<&Path>,
+) -> Result<Python, Error> {
+    super::find_python(configured, path_var, cache_dir, &ask)
 }
 
 fn age(path: &Path, seconds: u64) {
@@ -248,48 +277,105 @@ fn a_broken_python_says_what_it_said() {
     assert_eq!(source.to_string(), "it gave no answer: no such version");
 }
 
+/// An interpreter that is made up says what it likes.
 #[test]
-fn an_endless_answer_is_cut_short() {
+fn what_an_interpreter_says_goes_no_further_than_its_own_files() {
     let dir = Dir::new();
-    let endless = dir.script("python3", "exec yes");
-    let error = find_python(Some(&endless), None, None).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Probe {
-                source: ProbeError::NoAnswer(_),
-                ..
-            }
-        ),
-        "{error:?}"
-    );
+    let venv = dir.path("venv");
+    make_venv(&venv);
+    fs::create_dir_all(dir.path("secret/bin")).unwrap();
+    fs::copy("/bin/true", dir.path("secret/bin/python3")).unwrap();
+    let honest = find_python(Some(&venv), None, None).unwrap();
+    let said = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut answer = serde_json::json!({
+            "version": [3, 11, 2],
+            "executable": venv.join("bin/python3"),
+            "prefix": venv,
+            "base_prefix": "/usr",
+            "exec_prefix": venv,
+            "stdlib": honest.stdlib,
+            "search_path": honest.search_path,
+            "real": ["/usr/bin/python3", venv, "/usr", venv],
+            "sites": [],
+            "has_pth": false,
+        });
+        change(&mut answer);
+        let lying = move |_: &Question<'_>| {
+            Ok(Said {
+                stdout: format!("ringfence-probe:{answer}\n"),
+                stderr: String::new(),
+                succeeded: true,
+            })
+        };
+        super::find_python(Some(&venv), None, None, &lying)
+    };
+    assert_eq!(said(&|_| ()).unwrap(), honest);
+    let secret = dir.path("secret");
+    for key in ["prefix", "base_prefix", "exec_prefix", "stdlib"] {
+        let claimed = said(&|answer| answer[key] = serde_json::json!(secret)).unwrap_err();
+        assert!(
+            matches!(&claimed, Error::Probe { source: ProbeError::Beyond(path), .. } if *path == secret),
+            "{key}: {claimed:?}"
+        );
+    }
+    let escaping = venv.join("../secret");
+    for claimed in [secret.join("bin/python3"), escaping.join("bin/python3")] {
+        let error = said(&|answer| answer["executable"] = serde_json::json!(claimed)).unwrap_err();
+        assert!(
+            matches!(
+                &error,
+                Error::Probe {
+                    source: ProbeError::Beyond(_),
+                    ..
+                }
+            ),
+            "{error:?}"
+        );
+    }
+    let real = said(&|answer| answer["real"][1] = serde_json::json!(secret)).unwrap_err();
+    assert!(matches!(real, Error::Probe { .. }), "{real:?}");
+    // What it would search besides is left out.
+    let python = said(&|answer| answer["search_path"] = serde_json::json!([secret, escaping, venv])).unwrap();
+    assert_eq!(python.search_path, [venv.clone()]);
+    // A site of its own choice names nothing, either.
+    fs::write(secret.join("x.pth"), dir.path("elsewhere").to_str().unwrap()).unwrap();
+    fs::create_dir(dir.path("elsewhere")).unwrap();
+    let python = said(&|answer| answer["sites"] = serde_json::json!([secret])).unwrap();
+    assert_eq!(python.library_dirs, honest.library_dirs);
 }
 
 #[test]
-fn a_hanging_python_is_killed_with_what_it_started() {
+fn files_that_are_configuration_lead_to_no_private_place() {
     let dir = Dir::new();
-    let hanging = dir.script("python3", "sleep 1000 & echo $! > {dir}/pid; wait");
-    let started = Instant::now();
-    let error = find_python(Some(&hanging), Some(OsStr::new("/usr/bin:/bin")), None).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Probe {
-                source: ProbeError::TimedOut,
-                ..
-            }
-        ),
-        "{error:?}"
-    );
-    assert!(started.elapsed() < Duration::from_secs(60));
-    let pid = fs::read_to_string(dir.path("pid")).unwrap();
-    // It dies a moment after the signal, and nobody may have reaped it yet.
-    let runs =
-        || fs::read_to_string(format!("/proc/{}/stat", pid.trim())).is_ok_and(|stat| !stat.contains(") Z"));
-    while runs() {
-        assert!(started.elapsed() < Duration::from_secs(60), "it still runs");
-        std::thread::yield_now();
+    let venv = dir.path("venv");
+    make_venv(&venv);
+    let site = find_python(Some(&venv), None, None).unwrap().search_path;
+    let site = site.iter().find(|path| path.ends_with("site-packages")).unwrap();
+    for name in ["open", "home/.ssh"] {
+        fs::create_dir_all(dir.path(name)).unwrap();
     }
+    let names = [
+        "/etc/ssl",
+        "/run",
+        "/",
+        "/root",
+        "{dir}/home/.ssh",
+        "{dir}/none",
+        "{dir}/open",
+        "import os",
+    ];
+    let text = names.join("\n").replace("{dir}", dir.0.path().to_str().unwrap());
+    fs::write(site.join("a.pth"), text).unwrap();
+    let python = find_python(Some(&venv), None, None).unwrap();
+    assert_eq!(python.library_dirs, [dir.path("open"), venv.clone()]);
+    // A home is believed if there is an interpreter in it.
+    fs::write(
+        venv.join("pyvenv.cfg"),
+        format!("home = {}\n", dir.path("home").display()),
+    )
+    .unwrap();
+    let view = view::View::of(&venv.join("bin/python3")).unwrap();
+    assert_eq!(view.shown, [venv]);
 }
 
 #[test]

@@ -3,12 +3,13 @@
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
 use std::hash::{Hash, Hasher};
-use std::io::{self, Write};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use super::served::WORKER;
-use crate::interpreter::Python;
+use super::{Settings, fenced};
+use crate::interpreter::{Python, Question};
 
 /// Reads the compiled worker from the control descriptor, where the job follows it.
 pub(super) const BOOT: &str = "import marshal, posix
@@ -22,18 +23,18 @@ def read(n):
 exec(marshal.loads(read(int.from_bytes(read(4), 'little'))))
 ";
 
-/// Compiles what comes on its standard input.
+/// Compiles what comes on its standard input, and prints it in hexadecimal digits.
 const COMPILE: &str = "import marshal, sys
-sys.stdout.buffer.write(marshal.dumps(compile(sys.stdin.buffer.read(), '<worker>', 'exec')))
+sys.stdout.write(marshal.dumps(compile(sys.stdin.buffer.read(), '<worker>', 'exec')).hex())
 ";
 
 /// The compiled worker, behind its length as [`BOOT`] reads it. `None`: it must be compiled by the guest.
-pub(super) fn message(python: &Python, cache: Option<&Path>) -> Option<Vec<u8>> {
-    let path = place(python, cache?);
+pub(super) fn message(python: &Python, settings: &Settings) -> Option<Vec<u8>> {
+    let path = place(python, settings.cache.as_deref()?);
     let bytecode = match fs::read(&path) {
         Ok(bytecode) => bytecode,
         Err(_) => {
-            let bytecode = compile(python).ok()?;
+            let bytecode = compile(python, settings)?;
             // Not kept is compiled again.
             let _ = keep(&path, &bytecode);
             bytecode
@@ -43,35 +44,37 @@ pub(super) fn message(python: &Python, cache: Option<&Path>) -> Option<Vec<u8>> 
     Some([&length.to_le_bytes()[..], &bytecode].concat())
 }
 
-/// Named by everything that the bytecode depends on.
+/// Named by everything that the bytecode depends on. A program that took the place of the interpreter for a while must not
+/// leave its bytecode behind.
 fn place(python: &Python, cache: &Path) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     (WORKER, &python.executable, python.version).hash(&mut hasher);
+    if let Ok(found) = fs::metadata(&python.executable) {
+        let changed = (found.ctime(), found.ctime_nsec());
+        (found.dev(), found.ino(), found.size(), changed).hash(&mut hasher);
+    }
     cache.join(format!("worker-{:016x}.bin", hasher.finish()))
 }
 
-/// The interpreter is the person's own; what it compiles is ours.
-fn compile(python: &Python) -> io::Result<Vec<u8>> {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "asks the interpreter once, as the probe does"
-    )]
-    let mut child = std::process::Command::new(&python.executable)
-        .args(["-I", "-S", "-c", COMPILE])
-        .env_clear()
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
-    if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(WORKER.as_bytes())?;
-    }
-    let output = child.wait_with_output()?;
-    if output.status.success() && !output.stdout.is_empty() {
-        Ok(output.stdout)
-    } else {
-        Err(io::ErrorKind::InvalidData.into())
-    }
+/// The interpreter may be a guest's work, and so what it compiles: both run in a fence alone.
+fn compile(python: &Python, settings: &Settings) -> Option<Vec<u8>> {
+    let said = fenced::ask(
+        &Question {
+            program: &python.executable,
+            arguments: &["-I", "-S", "-c", COMPILE],
+            environment: Vec::new(),
+            input: WORKER.as_bytes(),
+            shown: &python.library_dirs,
+            links: &python.links,
+        },
+        settings,
+    );
+    let digits = said.ok().filter(|said| said.succeeded)?.stdout;
+    let bytes = digits.as_bytes().chunks(2);
+    let bytes = bytes.map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok());
+    bytes
+        .collect::<Option<Vec<u8>>>()
+        .filter(|bytecode| !bytecode.is_empty())
 }
 
 fn keep(path: &Path, bytecode: &[u8]) -> io::Result<()> {

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use ringfence_policy::{Language, Request};
 
 use super::layout::Extra;
-use super::{Error, Settings};
+use super::{Error, Settings, fenced};
 use crate::interpreter::{self, Javascript, JavascriptKind, Python};
 
 /// What interpreters need outside the system's directories; all that can be found, or that of one language.
@@ -30,15 +30,20 @@ pub(super) fn libraries(settings: &Settings, language: Option<Language>) -> Extr
     extra
 }
 
+/// The Python named so, or without a name the first that can be used, asked about itself in a fence.
+///
+/// # Errors
+/// If there is none.
+pub(crate) fn find_python(settings: &Settings, named: Option<&Path>) -> Result<Python, interpreter::Error> {
+    let (path, cache) = (settings.path.as_deref(), settings.cache.as_deref());
+    interpreter::find_python(named, path, cache, &|question| fenced::ask(question, settings))
+}
+
 pub(super) fn python(settings: &Settings) -> Result<Python, Error> {
     if let Some(python) = settings.found.python.get() {
         return Ok(python.clone());
     }
-    let python = interpreter::find_python(
-        settings.python.as_deref(),
-        settings.path.as_deref(),
-        settings.cache.as_deref(),
-    )?;
+    let python = find_python(settings, settings.python.as_deref())?;
     check_shown(&python.executable, &python.library_dirs, &settings.private)?;
     Ok(settings.found.python.get_or_init(|| python).clone())
 }

@@ -111,6 +111,11 @@ pub(super) struct Groups {
 pub(super) struct Grouping(OnceLock<Option<Arc<Groups>>>);
 
 impl Grouping {
+    /// No control groups, without a look.
+    pub(super) fn none() -> Self {
+        Self(OnceLock::from(None))
+    }
+
     /// The control groups, looked for if nobody has.
     pub(super) fn get(&self) -> Option<&Arc<Groups>> {
         let look = || {

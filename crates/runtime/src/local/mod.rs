@@ -8,6 +8,7 @@ mod bytecode;
 mod destination;
 mod ears;
 mod error;
+mod fenced;
 mod found;
 mod guest;
 pub(crate) mod harvest;
@@ -39,6 +40,7 @@ use tokio::task::JoinSet;
 
 pub(crate) use destination::Destination;
 pub use error::Error;
+pub(crate) use found::find_python;
 pub use found::{Found, interpreter};
 pub use layout::NOBODY;
 pub use notice::{is_limits_gap, notice, session_ended};

@@ -120,6 +120,11 @@ impl Served {
         self
     }
 
+    /// Its guests live in cells.
+    pub(super) fn has_cells(&self) -> bool {
+        self.places == Places::Cell
+    }
+
     /// Whether its launcher still lives.
     pub(super) fn is_open(&self) -> bool {
         self.lane.is_open()

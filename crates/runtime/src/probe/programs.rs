@@ -9,8 +9,8 @@ use ringfence_policy::Language;
 
 use super::runs::Runs;
 use super::{Layer, fixes};
-use crate::interpreter::{self, Python, find_bash, find_javascript, find_python};
-use crate::local::Settings;
+use crate::interpreter::{self, Python, find_bash, find_javascript};
+use crate::local::{Settings, find_python};
 
 /// Others of its name are listed up to this many.
 const MAX_PASSED_OVER: usize = 8;
@@ -21,7 +21,7 @@ pub(super) fn languages(settings: &Settings, runs: &Runs) -> Vec<Layer> {
 }
 
 fn python(settings: &Settings, runs: &Runs) -> Layer {
-    let found = find(settings, settings.python.as_deref());
+    let found = find_python(settings, settings.python.as_deref());
     let mut detail = match &found {
         Ok(python) => format!("{} {}", describe(python), origin(settings)),
         Err(error) => explain(error),
@@ -37,10 +37,6 @@ fn python(settings: &Settings, runs: &Runs) -> Layer {
         (Ok(_), Err((why, hint))) => Layer::missing("python", format!("{detail}; {why}"), hint),
         (Err(_), _) => Layer::missing("python", detail, fixes::PYTHON),
     }
-}
-
-fn find(settings: &Settings, named: Option<&Path>) -> Result<Python, interpreter::Error> {
-    find_python(named, settings.path.as_deref(), settings.cache.as_deref())
 }
 
 fn describe(python: &Python) -> String {
@@ -70,7 +66,7 @@ fn passed_over(settings: &Settings, found: Option<&Python>) -> Vec<(PathBuf, Str
         .filter(|path| found.is_none_or(|python| python.executable != *path));
     others
         .filter_map(|path| {
-            let error = find(settings, Some(&path)).err()?;
+            let error = find_python(settings, Some(&path)).err()?;
             Some((path, explain(&error)))
         })
         .take(MAX_PASSED_OVER)

@@ -183,6 +183,13 @@ impl Fence {
         command
     }
 
+    /// `ringfence ARGS…` with a variable such as `NAME=value`.
+    pub(super) fn product(&self, variable: &str, args: &[&str]) -> Command {
+        let mut command = self.command(Path::new("/usr/bin/env"));
+        command.arg(variable).arg(&self.ringfence).args(args);
+        command
+    }
+
     /// `ringfence run OPTIONS`, with nothing more.
     pub(super) fn ringfence(&self, options: &[&str]) -> Command {
         let mut command = self.command(&self.ringfence);

@@ -119,7 +119,7 @@ impl Served {
         let directory = self.directory(settings)?;
         let places = self.places_in(directory.as_ref());
         let workspace = places.workspace(&self.extra);
-        let compiled = bytecode::message(&python, settings.cache.as_deref());
+        let compiled = bytecode::message(&python, settings);
         let text = if compiled.is_some() {
             bytecode::BOOT
         } else {

@@ -1,0 +1,200 @@
+//! The part of the file system that an interpreter is shown when it is asked about itself, worked out without running it.
+//!
+//! What an interpreter says decides what later guests are shown, and it may be a guest's work. So it is shown, and can
+//! name, what its own links, its `pyvenv.cfg` and the `.pth` files of its packages lead to, and nothing else.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Read;
+use std::path::{Component, Path, PathBuf};
+
+use super::{Error, Link, SYSTEM, follow, in_resolved_directory, is_broad, is_elf, opened, visible};
+
+/// The longest `pyvenv.cfg` or `.pth` file that is read.
+const MAX_TEXT: u64 = 64 * 1024;
+
+/// Directories that `.pth` files may add.
+const MAX_ADDED: usize = 64;
+
+/// What programs are called that bring a standard library along. Others that lead to a Python are stand-ins.
+const PYTHONS: &[&str] = &["python", "pypy", "graalpy"];
+
+/// Directories and files that are shown, with the links by which the program is found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct View {
+    pub(super) shown: Vec<PathBuf>,
+    pub(super) links: Vec<Link>,
+}
+
+impl View {
+    /// That of a program, which lies in a resolved directory.
+    ///
+    /// # Errors
+    /// If the program is installed where much else is.
+    pub(super) fn of(program: &Path) -> Result<Self, Error> {
+        let (links, end) = follow(program);
+        let names = std::iter::once(program).chain(links.iter().map(|link| link.path.as_path()));
+        let mut shown = Vec::new();
+        for environment in names.filter_map(environment) {
+            shown.push(narrow(program, environment.directory)?);
+            shown.extend(environment.home);
+        }
+        match installation(&end).filter(|_| is_elf(&end) && is_python(&end)) {
+            Some(root) => shown.push(narrow(program, root)?),
+            None => shown.extend(stand_in(&end)),
+        }
+        Ok(Self::new(shown, links))
+    }
+
+    /// The same, with more directories.
+    pub(super) fn with(self, more: Vec<PathBuf>) -> Self {
+        Self::new([self.shown, more].concat(), self.links)
+    }
+
+    fn new(shown: Vec<PathBuf>, links: Vec<Link>) -> Self {
+        let shown = visible(shown);
+        let links = links
+            .into_iter()
+            .filter(|link| !lies_in(&link.path, &shown))
+            .collect();
+        Self { shown, links }
+    }
+
+    /// A path can be seen, and so be believed to be a part of the interpreter.
+    pub(super) fn shows(&self, path: &Path) -> bool {
+        lies_in(path, &self.shown)
+    }
+
+    /// Directories that the `.pth` files of these directories add to the search path, and that are not shown.
+    pub(super) fn added(&self, sites: &[PathBuf]) -> Vec<PathBuf> {
+        let sites = sites.iter().filter(|site| self.shows(site));
+        let mut added: Vec<PathBuf> = sites.flat_map(|site| named_in(site)).collect();
+        added.retain(|path| !self.shows(path) && !is_private(path, &self.shown));
+        added.sort();
+        added.dedup();
+        added.truncate(MAX_ADDED);
+        added
+    }
+}
+
+/// A virtual environment, by the files that make it one.
+struct Environment {
+    directory: PathBuf,
+    /// Where the interpreter is installed that it was made with.
+    home: Option<PathBuf>,
+}
+
+/// The virtual environment that a program called so belongs to.
+fn environment(name: &Path) -> Option<Environment> {
+    let directory = name.parent()?.parent()?.to_owned();
+    let text = text(&directory.join("pyvenv.cfg"))?;
+    let home = text.lines().find_map(|line| {
+        let (key, value) = line.split_once('=')?;
+        (key.trim() == "home").then(|| PathBuf::from(value.trim()))
+    });
+    Some(Environment {
+        home: home.and_then(|home| base(&home)),
+        directory,
+    })
+}
+
+/// The installation whose programs lie in `home`, if there is a Python among them.
+fn base(home: &Path) -> Option<PathBuf> {
+    let program = ["python3", "python"]
+        .iter()
+        .map(|name| in_resolved_directory(&home.join(name)))
+        .find(|program| home.is_absolute() && is_elf(program))?;
+    let end = follow(&program).1;
+    // A home may hold links alone: the library lies where these lead.
+    installation(&end).filter(|root| is_python(&end) && !is_broad(root))
+}
+
+/// What a program that only stands for a Python needs to find it.
+fn stand_in(program: &Path) -> Vec<PathBuf> {
+    let root = match program.parent() {
+        Some(shims) if shims.ends_with("shims") => shims.parent().map(Path::to_owned),
+        _ => installation(program),
+    };
+    let root = root.filter(|root| !is_broad(root));
+    std::iter::once(program.to_owned()).chain(root).collect()
+}
+
+/// Refuses a directory that holds more than an interpreter.
+fn narrow(program: &Path, directory: PathBuf) -> Result<PathBuf, Error> {
+    if is_broad(&directory) {
+        return Err(Error::Broad {
+            path: program.to_owned(),
+            prefix: directory,
+        });
+    }
+    Ok(directory)
+}
+
+/// The directory that a program `…/bin/python3` is installed in.
+pub(super) fn installation(program: &Path) -> Option<PathBuf> {
+    let dir = program.parent()?;
+    let root = if dir.file_name() == Some(OsStr::new("bin")) {
+        dir.parent()?
+    } else {
+        dir
+    };
+    // A `/bin` that is no link to `/usr/bin` is shown like `/usr`.
+    Some(if root == Path::new("/") {
+        PathBuf::from("/usr")
+    } else {
+        root.to_owned()
+    })
+}
+
+fn is_python(program: &Path) -> bool {
+    let name = program.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    PYTHONS.iter().any(|python| name.starts_with(python))
+}
+
+/// A path lies in one of these directories, or in one of the system's.
+pub(super) fn lies_in(path: &Path, shown: &[PathBuf]) -> bool {
+    let system = SYSTEM.iter().map(Path::new);
+    let mut all = system.chain(shown.iter().map(PathBuf::as_path));
+    let dots = path.components().any(|part| part == Component::ParentDir);
+    !dots && all.any(|directory| path.starts_with(directory))
+}
+
+/// The directories that the `.pth` files in a directory name, by their own paths.
+fn named_in(site: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(site).into_iter().flatten().flatten();
+    let files = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension() == Some(OsStr::new("pth")));
+    let texts = files.filter_map(|path| text(&path));
+    let lines = texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
+    let paths = lines
+        .filter(|line| !line.trim().is_empty() && !line.starts_with('#') && !is_code(line))
+        .filter_map(|line| site.join(line.trim_end()).canonicalize().ok());
+    paths.collect()
+}
+
+/// A line that `site` executes: what it does happens in the fence, and adds nothing here.
+fn is_code(line: &str) -> bool {
+    line.starts_with("import ") || line.starts_with("import\t")
+}
+
+/// A path that no package lies in: the system's, or where people keep what nobody shall see. Directories that the
+/// interpreter itself lies in are no such place.
+fn is_private(path: &Path, shown: &[PathBuf]) -> bool {
+    const KEPT: &[&str] = &["/proc", "/sys", "/dev", "/run", "/etc", "/var", "/boot"];
+    let hidden = |part: Component<'_>| part.as_os_str().as_encoded_bytes().starts_with(b".");
+    let common = |other: &PathBuf| {
+        let pairs = std::iter::zip(path.components(), other.components());
+        pairs.take_while(|(one, other)| one == other).count()
+    };
+    let common = shown.iter().map(common).max().unwrap_or_default();
+    is_broad(path)
+        || KEPT.iter().any(|kept| path.starts_with(kept))
+        || path.components().skip(common).any(hidden)
+}
+
+fn text(path: &Path) -> Option<String> {
+    let mut bytes = Vec::new();
+    opened(path)?.take(MAX_TEXT).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}

@@ -1,0 +1,127 @@
+//! Runs one program in a fence of its own, for what has to be known before any request can run.
+//!
+//! An interpreter is asked about itself so: it may lie in a virtual environment that a guest has written. It sees the
+//! system's programs and what the question names, has no network, no file of the caller's and no control descriptor.
+
+use std::time::Instant;
+
+use ringfence_policy::{Bytes, ExecutionResult, Language, Limits, Network, Outcome, Request, Scope, Timeout};
+use tokio::sync::mpsc;
+
+use super::lanes::Lanes;
+use super::layout::Extra;
+use super::{Connection, Error, Settings, run};
+use crate::interpreter::{ProbeError, Question, Said};
+
+/// A shim may have much to do; a Python answers in a twentieth of a second.
+const TIME_LIMIT: Timeout = Timeout::seconds(5);
+
+/// An answer takes about two kilobytes, a compiled worker a hundred.
+const MAX_ANSWER: Bytes = Bytes::kib(512);
+
+/// Asks a program, and waits for what it says.
+///
+/// # Errors
+/// If it cannot be fenced or started, does not end in time, or says too much.
+pub(super) fn ask(question: &Question<'_>, settings: &Settings) -> Result<Said, ProbeError> {
+    // Whoever asks may be a task of a runtime, in which another one cannot be waited for.
+    let asking = || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| ProbeError::Fence(error.to_string()))?;
+        runtime.block_on(answer(question, settings))
+    };
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(asking).join();
+        asked.unwrap_or_else(|_| {
+            Err(ProbeError::Fence(
+                "the thread that asks it has panicked".to_owned(),
+            ))
+        })
+    })
+}
+
+async fn answer(question: &Question<'_>, settings: &Settings) -> Result<Said, ProbeError> {
+    let result = result(question, settings)
+        .await
+        .map_err(|error| ProbeError::Fence(error.explain()))?;
+    match result.meta.outcome {
+        Outcome::TimedOut => Err(ProbeError::TimedOut(TIME_LIMIT)),
+        _ if result.meta.truncated => Err(ProbeError::TooLong(MAX_ANSWER.0)),
+        _ => Ok(Said {
+            stdout: result.stdout,
+            stderr: result.stderr,
+            succeeded: result.exit_code == 0,
+        }),
+    }
+}
+
+async fn result(question: &Question<'_>, settings: &Settings) -> Result<ExecutionResult, Error> {
+    let request = request(question);
+    let lanes = Lanes::default();
+    let served = lanes.open_unvouched(shown(question), settings).await?;
+    let (mut guest, _) = match served.guest((&request, false), settings).await {
+        Ok(found) => found,
+        Err(error) => {
+            served.close().await;
+            return Err(error);
+        }
+    };
+    let (input, read_by_it) = mpsc::channel(1);
+    // There is room for one.
+    let _ = input.try_send(question.input.to_vec());
+    drop(input);
+    let connection = Connection {
+        stdin: Some(read_by_it),
+        ..Connection::none()
+    };
+    let since = Instant::now();
+    let finished = run::attend(
+        &mut guest,
+        &request.limits,
+        since,
+        connection,
+        std::future::pending(),
+    )
+    .await;
+    let result = super::result::assemble(&request, &guest, finished, false, since);
+    let remains = guest.leave_to_lane();
+    served.close().await;
+    // What it leaves in a directory of its own is removed at the next start at the latest, which looks for it.
+    let _ = remains.clear().await;
+    Ok(result)
+}
+
+/// What the program sees beside the system's directories.
+fn shown(question: &Question<'_>) -> Extra {
+    let link = |link: &crate::interpreter::Link| (link.path.clone(), link.target.clone());
+    Extra {
+        libraries: question.shown.to_vec(),
+        links: question.links.iter().map(link).collect(),
+        ..Extra::default()
+    }
+}
+
+fn request(question: &Question<'_>) -> Request {
+    let program = question.program.display().to_string();
+    let arguments = question.arguments.iter().map(|&argument| argument.to_owned());
+    Request {
+        code: String::new(),
+        name: program.clone(),
+        language: Language::Command,
+        args: std::iter::once(program).chain(arguments).collect(),
+        env: question.environment.clone(),
+        limits: Limits {
+            timeout: TIME_LIMIT,
+            max_output: MAX_ANSWER,
+            ..Limits::DEFAULT
+        },
+        network: Network::None,
+        mounts: Vec::new(),
+        workspace: None,
+        working_directory: None,
+        scope: Scope::local(),
+        session: None,
+    }
+}
