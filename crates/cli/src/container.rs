@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ringfence_policy::{Limits, Network as Reach};
+use ringfence_policy::{Limits, Mount, Network as Reach};
 use ringfence_runtime::container::backend::{Containers, Settings};
 use ringfence_runtime::container::keepalive::Wanted;
 use ringfence_runtime::container::outputs::Outputs;
@@ -16,7 +16,7 @@ use ringfence_runtime::shell::{Contained, Runner};
 
 use crate::config::values::{self, ContainerRuntime};
 use crate::context::Context;
-use crate::high;
+use crate::{high, trust};
 
 /// The containers of runs.
 ///
@@ -65,10 +65,22 @@ pub(crate) fn of_calls(context: &Context) -> anyhow::Result<SandboxSettings> {
             true => Reach::Allowlist(context.parts()?.egress.policy.clone()),
             false => Reach::None,
         },
-        mounts: context.parts()?.containers.mounts.clone(),
+        mounts: mounts(context)?,
         outputs: outputs(context),
         fallback: code.fallback.into(),
     })
+}
+
+/// What the configuration shows to programs of `sandbox_exec`, without links that a program may have made.
+fn mounts(context: &Context) -> anyhow::Result<Vec<Mount>> {
+    let all = context.parts()?.containers.mounts.iter();
+    let resolved = all.map(|mount| {
+        let host = trust::resolve(&mount.host, context)?.path;
+        let mut mount = mount.clone();
+        mount.host = host;
+        Ok(mount)
+    });
+    resolved.collect()
 }
 
 /// The containers of the tool `shell`, which have no network, and what runs commands where there is no container engine.

@@ -8,6 +8,7 @@ use crate::config::{self, Config, Loaded, Problems, Sources};
 use crate::env::Environment;
 use crate::parts::{self, Parts};
 use crate::paths::Paths;
+use crate::trust;
 use crate::ui::Ui;
 
 /// What every command is given.
@@ -67,6 +68,13 @@ impl Context {
         self.validated().map(|(loaded, _)| loaded)
     }
 
+    /// Refuses a file of the configuration that a link leads to which a program may have made.
+    fn check_links(&self, loaded: &Loaded) -> Result<(), Problems> {
+        let refused = |file: &PathBuf| trust::resolve(file, self).err();
+        let refused = loaded.files.iter().find_map(refused);
+        refused.map_or(Ok(()), |failure| Err(Problems(vec![failure.into_problem()])))
+    }
+
     fn validated(&self) -> Result<&(Loaded, Parts), Problems> {
         if let Some(validated) = self.loaded.get() {
             return Ok(validated);
@@ -78,6 +86,7 @@ impl Context {
             explicit: self.explicit_config.clone(),
             environment: &self.environment,
         })?;
+        self.check_links(&loaded)?;
         let parts = parts::validate(&loaded, (&self.environment, &self.paths))?;
         for sentence in loaded.near_misses.iter().chain(&parts.warnings) {
             self.ui.warn(sentence);

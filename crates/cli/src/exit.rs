@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use ringfence_policy::{ExecutionResult, Outcome};
 use ringfence_runtime::backend;
 
-use crate::config::Problems;
+use crate::config::{Problem, Problems};
 use crate::ui::Ui;
 
 /// Wrong usage, or a configuration that cannot be used.
@@ -63,6 +63,11 @@ impl Failure {
 }
 
 impl Failure {
+    /// The same as one of the configuration's problems.
+    pub(crate) fn into_problem(self) -> Problem {
+        Problem::new(self.message, self.hint)
+    }
+
     /// Sessions live in an engine, and there is none.
     pub(crate) fn no_engine_for_sessions() -> Self {
         Self::refused(

@@ -1,6 +1,6 @@
 //! The kernel, set up from the configuration.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::config::values::{ShellFallback, ShellRunner};
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::parts::missing_key;
-use crate::{container, high, local};
+use crate::{container, high, local, trust};
 
 /// Variables of the host that its own commands need: where things are, who we are, which language we speak.
 const HOST_VARIABLES: &[&str] = &[
@@ -45,6 +45,16 @@ pub(crate) fn build(
     let config = context.config()?;
     context.tell_passed_over()?;
     let settings = high::settings(None, context)?;
+    let sandbox = container::of_calls(context)?;
+    let directory = workspaces.directory();
+    let opened: Vec<&Path> = directory
+        .iter()
+        .map(PathBuf::as_path)
+        .chain(sandbox.opened())
+        .collect();
+    let trusted = trust::trusted(trust::Named::default(), &opened, context)?;
+    trust::note_directories(&opened, context)?;
+    let workspaces = workspaces.keeping(trusted.clone());
     let parts = Parts {
         backend,
         containers: Some(containers),
@@ -59,12 +69,13 @@ pub(crate) fn build(
                 pyodide: high::limits_on(config, RuntimeKind::Pyodide),
             },
             fence: high::default_fence(config).into(),
+            trusted,
             variables: high::passed_variables(context)?,
             network: high::egress::default_network(context)?,
         },
         limits: context.parts()?.tools.limits.clone(),
         denied: config.permissions.denied_tools.clone(),
-        sandbox: Some(container::of_calls(context)?),
+        sandbox: Some(sandbox),
         shell: runner(context)?,
         host: host(context)?,
         workspaces,

@@ -16,6 +16,7 @@ mod parts;
 mod paths;
 mod pyodide;
 mod skills;
+mod trust;
 mod ui;
 
 use std::ffi::OsString;

@@ -80,7 +80,7 @@ pub(crate) fn settings(spares: usize, context: &Context) -> anyhow::Result<Setti
     let named = Some(&sandbox.deno_path).filter(|path| path.as_os_str() != "deno");
     Ok(Settings {
         // A link is not mounted.
-        directory: high::resolved(&directory)?,
+        directory: high::resolved(&directory, context)?,
         deno: named.map(PathBuf::from),
         packages: sandbox.packages.as_deref().map(std::path::absolute).transpose()?,
         spares,

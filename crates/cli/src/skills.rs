@@ -13,7 +13,7 @@ use ringfence_runtime::redact::Redactor;
 use ringfence_runtime::skills::{HostLimits, Skill, SkillFiles, Skills, Visitor};
 
 use crate::context::Context;
-use crate::{high, kernel, local};
+use crate::{high, kernel, local, trust};
 pub(crate) use person::{Ears, Person, attended};
 
 /// What calls from the command line are recorded with, and asked about.
@@ -62,7 +62,8 @@ const MAX_PROCESSES: usize = 64;
 /// # Errors
 /// If a directory, or the configuration, cannot be used.
 pub(crate) fn all(named: Option<&Path>, context: &Context) -> anyhow::Result<Option<Skills>> {
-    let configured = context.parts()?.skills.directory.as_deref();
+    // As it was written: the links on the way to it are looked at again.
+    let configured = context.config()?.skills.path.as_deref();
     skills(named.or(configured), true, context)
 }
 
@@ -80,9 +81,14 @@ pub(crate) fn skills(
     if let Some(directory) = directory {
         // Its processes will see it.
         let directory = high::workspace(directory, context)?;
+        let named = trust::Named {
+            skills: Some(&directory),
+            ..trust::Named::default()
+        };
         let limits = HostLimits {
             memory: config.skills.memory,
             fence: high::default_fence(config).into(),
+            trusted: trust::trusted(named, &[], context)?,
             patience: config.skills.start_timeout,
             private_networks: context.parts()?.egress.policy.private_networks.clone(),
             // To keep what they print is a convenience.

@@ -1,5 +1,7 @@
 //! The root file system that all cells of a launcher share: built once, read-only from then on.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::{CStr, CString};
 use std::fs;
 use std::io;
@@ -62,8 +64,9 @@ pub(crate) fn build(template: &Template) -> Result<(), StepError> {
 
 fn open_sources(template: &Template) -> Result<Vec<(&Bind, OwnedFd)>, StepError> {
     let mut sources = Vec::new();
+    let mut maps = IdMaps::default();
     for bind in &template.binds {
-        match open_source(bind, template.host_ids) {
+        match open_source(bind, template.host_ids, &mut maps) {
             Ok(source) => sources.push((bind, source)),
             Err(error) if bind.optional && error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error).step("copy the mount of a host path"),
@@ -72,13 +75,20 @@ fn open_sources(template: &Template) -> Result<Vec<(&Bind, OwnedFd)>, StepError>
     Ok(sources)
 }
 
-fn open_source(bind: &Bind, host_ids: Option<HostIds>) -> io::Result<OwnedFd> {
+/// User namespaces in which an owner of files stands for the guest, one for each owner: making one takes longer than a
+/// mount.
+type IdMaps = HashMap<(u32, u32), OwnedFd>;
+
+fn open_source(bind: &Bind, host_ids: Option<HostIds>, maps: &mut IdMaps) -> io::Result<OwnedFd> {
     let (tree, owner) = copy_tree(bind)?;
     let read_only = if bind.writable { 0 } else { MOUNT_ATTR_RDONLY };
     let set = NOSUID | NODEV | read_only;
     sys::set_mount_attributes(tree.as_fd(), &sys::MountAttributes { set, id_map: None })?;
     if let (true, Some(ids)) = (bind.guest_owns, host_ids) {
-        let map = guest_id_map(owner.0, owner.1, ids)?;
+        let map = match maps.entry(owner) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(guest_id_map(owner.0, owner.1, ids)?),
+        };
         let mapped = sys::MountAttributes {
             set: 0,
             id_map: Some(map.as_fd()),

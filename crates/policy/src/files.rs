@@ -81,6 +81,14 @@ fn standard() -> String {
 }
 
 impl UserRoot {
+    /// The part of the template that all callers have in common.
+    pub fn common(&self) -> PathBuf {
+        let names = Path::new(&self.template).components();
+        names
+            .take_while(|name| !name.as_os_str().as_encoded_bytes().contains(&b'{'))
+            .collect()
+    }
+
     /// Reads a template for files that `scope` keeps apart.
     ///
     /// # Errors

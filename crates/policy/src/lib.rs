@@ -17,6 +17,7 @@ mod network;
 mod outcome;
 mod request;
 pub mod shell;
+mod trusted;
 mod units;
 
 pub use bounds::{disk, memory};
@@ -35,4 +36,5 @@ pub use outcome::{
 pub use request::{
     EnvName, Language, ParseEnvNameError, Request, RuntimeKind, Scope, SessionId, UnknownName,
 };
+pub use trusted::Trusted;
 pub use units::{Bytes, Cpus, ParseUnitError, Pids, Timeout};

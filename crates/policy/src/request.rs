@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Limits, Mount, Network};
+use crate::{Limits, Mount, Network, Trusted};
 
 /// A name that is not one of the known ones.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -260,6 +260,8 @@ pub struct Request {
     pub workspace: Option<PathBuf>,
     /// Where a command starts: a path below the workspace, without `..`. `None`: the workspace itself.
     pub working_directory: Option<PathBuf>,
+    /// What it must leave as it is.
+    pub trusted: Trusted,
     /// Whose request it is.
     pub scope: Scope,
     /// The interpreter of its scope that keeps its state from run to run. `None`: a fresh one.

@@ -1,7 +1,8 @@
 """Runs one program inside the fence; with a second argument, as a zygote that forks such runs.
 
-Arguments: the module search path, joined by newlines; nothing, or "zygote" and its preloaded modules. In a container the
-path is empty, for it is the image's, and the second argument "call" or "forks", see forks.py.
+Arguments: the module search path, joined by newlines; nothing, or "zygote", the path that it searches itself, and its
+preloaded modules. In a container the path is empty, for it is the image's, and the second argument "call" or "forks", see
+forks.py.
 The job arrives on descriptor 3: a sequence of byte strings, each after its length in four bytes, behind the
 length of the whole: name, code, number of arguments, arguments, then the names and values of variables.
 A job without length makes a session of it: see session.py. All ones before the job keep the descriptor as the program's
@@ -258,17 +259,16 @@ def main():
     if search_path:
         sys.path[:] = search_path.split("\n")
     if zygote:
-        # The zygote is not confined as guests are, and its first directory is theirs to write: a `random.py` there
-        # would run in it.
-        guests = sys.path.pop(0)
+        # The zygote is not confined as guests are: a `random.py` in a directory that they may write would run in it.
+        guests, sys.path[:] = sys.path[:], list(filter(None, modules[1].split("\n")))
     sys.stdout.reconfigure(line_buffering=True)
     add_site_names()
     enter_environment()
     library, settle = None, lambda bridge: None
     if zygote:
-        preload(modules[1:])
+        preload(modules[2:])
         library = serve_as_zygote()
-        sys.path.insert(0, guests)
+        sys.path[:] = guests
     elif modules:
         if modules == ["forks"]:
             reopen = fork_for_calls()

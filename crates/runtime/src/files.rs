@@ -9,6 +9,7 @@
 
 mod delete;
 mod error;
+mod kept;
 mod list;
 mod protected;
 mod read;
@@ -19,6 +20,7 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
+use ringfence_policy::Trusted;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Uid, chownat, openat2};
 use rustix::io::Errno;
 use schemars::JsonSchema;
@@ -42,6 +44,8 @@ pub struct Rules {
     pub max_entries: usize,
     /// What may be read, but not changed.
     pub protected: Protected,
+    /// The same, by its path on the host.
+    pub trusted: Trusted,
 }
 
 impl Rules {
@@ -52,6 +56,7 @@ impl Rules {
             max_write: 16 << 20,
             max_entries: 5_000,
             protected: Protected::standard(),
+            trusted: Trusted::none(),
         }
     }
 }
@@ -154,6 +159,11 @@ impl Root {
             real,
             rules,
         })
+    }
+
+    /// The same directory under other rules.
+    pub(crate) fn under(self, rules: Rules) -> Self {
+        Self { rules, ..self }
     }
 
     /// The directory's path on the host, absolute.

@@ -10,6 +10,7 @@ use std::io::Read;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
+use ringfence_policy::Trusted;
 use serde::{Deserialize, Serialize};
 
 pub use probe::{Ask, ProbeError, Question, Said};
@@ -65,6 +66,51 @@ pub struct Python {
     pub links: Vec<Link>,
     /// Whether a site directory holds `.pth` files.
     pub has_pth: bool,
+}
+
+impl Python {
+    /// What it executes and loads: no guest may write there.
+    pub fn trusted(&self) -> Trusted {
+        let prefixes = [&self.prefix, &self.base_prefix, &self.exec_prefix];
+        Trusted {
+            paths: std::iter::once(&self.executable)
+                .chain(self.links.iter().map(|link| &link.path))
+                .cloned()
+                .collect(),
+            installations: prefixes.map(Clone::clone).into(),
+            lookups: vec![self.stdlib.clone()],
+        }
+    }
+}
+
+/// What interpreters that were asked about themselves before execute and load.
+pub fn known(cache_dir: &Path) -> Trusted {
+    let mut all = Trusted::none();
+    for python in cache::pythons(cache_dir) {
+        all.extend(&python.trusted());
+    }
+    all
+}
+
+/// What an interpreter that a person has named would execute and load, as far as that can be told without asking it: a
+/// program, or the directory of a virtual environment.
+pub fn named(configured: &Path, path_var: Option<&OsStr>) -> Trusted {
+    let Some(program) = configured_python(configured, path_var) else {
+        return Trusted::none();
+    };
+    let program = in_resolved_directory(&program);
+    let (links, end) = follow(&program);
+    let links = links.into_iter().map(|link| link.path);
+    Trusted {
+        paths: std::iter::once(program.clone())
+            .chain(links)
+            .chain([end])
+            .collect(),
+        installations: view::View::of(&program)
+            .map(|view| view.shown)
+            .unwrap_or_default(),
+        lookups: Vec::new(),
+    }
 }
 
 /// A symbolic link.

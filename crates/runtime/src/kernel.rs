@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ringfence_policy::{Access, Limits, Network, Request, RuntimeKind};
+use ringfence_policy::{Access, Limits, Network, Request, RuntimeKind, Trusted};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
@@ -103,6 +103,8 @@ pub struct CodeSettings {
     pub limits: CodeLimits,
     /// How strongly it is fenced.
     pub fence: Fence,
+    /// What it must leave as it is.
+    pub trusted: Trusted,
     /// Variables that it sees.
     pub variables: Vec<(ringfence_policy::EnvName, String)>,
 }
@@ -204,6 +206,11 @@ impl Kernel {
             });
         }
         Ok(Self { parts, tools })
+    }
+
+    /// What code must leave as it is.
+    pub fn trusted(&self) -> &Trusted {
+        &self.parts.code.trusted
     }
 
     /// The tools that may be used.

@@ -11,6 +11,7 @@
 //! - [`kernel`]: the one door through which every tool is used; [`audit`]: what is kept of each use.
 //! - [`approval`]: questions that a person answers; [`assessor`]: one that a model answers.
 //! - [`bridge`]: what goes between programs and the host's functions; [`skills`]: those functions.
+//! - [`trust`]: what lies where no guest writes.
 //! - [`files`]: the workspace that file tools and code share; [`egress`]: the guard of every way out;
 //!   [`fetch`]: pages through it.
 //! - [`imports`], [`output`], [`redact`], [`artifact`], [`interpreter`]: the parts of the work.
@@ -41,6 +42,7 @@ pub mod redact;
 pub mod shell;
 pub mod skills;
 mod told;
+pub mod trust;
 pub mod workspaces;
 
 mod clock;

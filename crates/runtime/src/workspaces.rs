@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ringfence_policy::{Scope, SessionId, UserRoot, UserRootError};
+use ringfence_policy::{Scope, SessionId, Trusted, UserRoot, UserRootError};
 
 use crate::files::{self, Root, Rules};
 use crate::local::owner_for_guests;
@@ -83,6 +83,26 @@ impl Workspaces {
         Self {
             measured: true,
             ..self
+        }
+    }
+
+    /// The same, where file tools must leave this as it is. Nobody works in it yet.
+    #[must_use]
+    pub fn keeping(mut self, trusted: Trusted) -> Self {
+        self.rules.trusted = trusted;
+        if let Choice::One(root) = self.choice {
+            let root = Arc::into_inner(root).map(|root| Arc::new(root.under(self.rules.clone())));
+            self.choice = root.map_or(Choice::Nobody, Choice::One);
+        }
+        self
+    }
+
+    /// The directory of the host that all of this lies in, if there is one.
+    pub fn directory(&self) -> Option<PathBuf> {
+        match &self.choice {
+            Choice::Nobody => None,
+            Choice::One(root) => Some(root.real().to_path_buf()),
+            Choice::Each(root, below) => Some(below.join(root.common())),
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_policy::{ExecutionResult, Scope};
+use ringfence_policy::{ExecutionResult, Scope, Trusted};
 use ringfence_runtime::backend::{Backend, InContainers as _, Running};
 use ringfence_runtime::bridge::Duct;
 use ringfence_runtime::container::Sandboxes;
@@ -42,6 +42,8 @@ pub struct Places {
     pub pyodide: Arc<Pyodide>,
     /// The way into its console, if it serves one.
     pub console: Option<Door>,
+    /// What no program may change, beside what clients name.
+    pub trusted: Arc<Trusted>,
 }
 
 /// The engine's socket, removed when this is dropped.
@@ -187,7 +189,8 @@ async fn execute(
     let (fence, output_directory) = (Fence::from(run.fence), run.output_directory.clone());
     let container = run.container.clone();
     let (pyodide, bridged) = (run.pyodide.is_some(), run.bridge);
-    let request = run.request()?;
+    let mut request = run.request()?;
+    request.trusted.extend(&places.trusted);
     if frame::send(sender, Kind::Accepted, &[]).await.is_err() {
         return Err(Refusal::gone());
     }

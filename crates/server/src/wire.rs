@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use ringfence_policy::{
     Access, Bytes, Cpus, EgressFacts, EgressPolicy, EnvName, Language, Limits, Mount, Network, Pids, Request,
-    Scope, SessionId, Timeout,
+    Scope, SessionId, Timeout, Trusted,
 };
 use ringfence_runtime::backend;
 use ringfence_runtime::container::Flavor;
@@ -38,6 +38,9 @@ pub struct Run {
     pub workspace: Option<PathBuf>,
     /// Where a command starts, below the workspace.
     pub working_directory: Option<PathBuf>,
+    /// What it must leave as it is.
+    #[serde(default)]
+    pub trusted: Trusted,
     /// Whose request it is.
     pub scope: Scope,
     /// What it may reach; nothing if `None`.
@@ -346,6 +349,7 @@ impl Run {
             mounts: mounts.collect(),
             workspace: request.workspace.clone(),
             working_directory: request.working_directory.clone(),
+            trusted: request.trusted.clone(),
             scope: request.scope.clone(),
             network: WireNetwork::of(&request.network),
             session: request.session.clone(),
@@ -389,6 +393,7 @@ impl Run {
             mounts: mounts.collect::<Result<_, _>>()?,
             workspace: self.workspace,
             working_directory: self.working_directory,
+            trusted: self.trusted,
             scope: self.scope,
             session: self.session,
         })

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_policy::{Scope, SessionId};
+use ringfence_policy::{Scope, SessionId, Trusted};
 use ringfence_runtime::container::Containers;
 use ringfence_runtime::kernel::Kernel;
 use ringfence_runtime::local::{Local, Warmth};
@@ -107,6 +107,7 @@ impl Server<'_> {
     /// Serves the client until it leaves or we are told to stop, then clears up.
     async fn serve(self, kernel: Kernel, session: Option<SessionId>) -> anyhow::Result<()> {
         let (wishes, wished) = mpsc::channel(1);
+        let trusted = kernel.trusted().clone();
         let settings = Settings {
             scope: self.scope.clone(),
             session,
@@ -120,7 +121,7 @@ impl Server<'_> {
         let (reader, writer) = mcp::stdio_pipes();
         tokio::select! {
             () = mcp::serve(settings, reader, writer, interrupted()) => {}
-            () = self.attend(wished) => {}
+            () = self.attend(wished, &trusted) => {}
         }
         self.containers.close().await;
         if let Some(skills) = self.skills {
@@ -141,25 +142,26 @@ impl Server<'_> {
     }
 
     /// Does what the client wishes, and has workers ready where the tools work. Never ends.
-    async fn attend(&self, mut wished: mpsc::Receiver<Wish>) {
+    async fn attend(&self, mut wished: mpsc::Receiver<Wish>, trusted: &Trusted) {
         if let Some(named) = &self.named {
-            self.warm_up(named).await;
+            self.warm_up(named, trusted).await;
         }
         while let Some(wish) = wished.recv().await {
             match wish {
                 Wish::Adopt(path, answer) => {
                     let adopted = self.adopt(&path);
-                    let place = adopted.as_ref().ok().map(|(place, _)| place.clone());
+                    let place = adopted.as_ref().ok();
+                    let place = place.map(|(place, kernel)| (place.clone(), kernel.trusted().clone()));
                     // A call that has waited goes on without warm workers.
                     let kernel = adopted.map(|(_, kernel)| kernel);
                     let _ = answer.send(kernel.map_err(|error| format!("{error:#}")));
-                    if let Some(place) = place {
-                        self.warm_up(&place).await;
+                    if let Some((place, trusted)) = place {
+                        self.warm_up(&place, &trusted).await;
                     }
                 }
                 Wish::Stay => {
                     if let Some(private) = &self.private {
-                        self.warm_up(private.path()).await;
+                        self.warm_up(private.path(), trusted).await;
                     }
                 }
             }
@@ -175,8 +177,9 @@ impl Server<'_> {
         Ok((place, kernel))
     }
 
-    async fn warm_up(&self, workspace: &Path) {
-        if let Err(error) = self.backend.warm_up(&self.scope, Some(workspace)).await {
+    async fn warm_up(&self, workspace: &Path, trusted: &Trusted) {
+        let warming = self.backend.warm_up(&self.scope, Some(workspace), trusted);
+        if let Err(error) = warming.await {
             self.context.ui.warn(&error.explain());
             self.context.ui.hint(error.hint());
         }

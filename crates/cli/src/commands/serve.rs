@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ringfence_policy::Scope;
+use ringfence_policy::{Scope, Trusted};
 use ringfence_runtime::container::Sandboxes;
 use ringfence_runtime::local::{Local, Warmth};
 use ringfence_server::gateway;
@@ -19,7 +19,7 @@ use crate::args::ServeArgs;
 use crate::commands::console::Served;
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::{container, high, kernel, local, pyodide};
+use crate::{container, high, kernel, local, pyodide, trust};
 
 /// Threads that wait for slow system calls, such as taking a large file system apart.
 const MAX_BLOCKING_THREADS: usize = 8;
@@ -51,13 +51,11 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
         let backend = Arc::new(Local::new(settings));
         let sandboxes = Arc::new(Sandboxes::new(container::ready(context)?));
         let places = Places {
-            local: Arc::clone(&backend),
-            sandboxes: Arc::clone(&sandboxes),
-            pyodide: Arc::new(pyodide::kept(context)?),
             console: console.as_ref().map(|console| console.door().clone()),
+            ..places(&backend, &sandboxes, context)?
         };
         backend
-            .warm_up(&Scope::local(), None)
+            .warm_up(&Scope::local(), None, &Trusted::none())
             .await
             .map_err(|error| Failure::refused(error.explain(), error.hint()))?;
         context.ui.err(format!("listening at {}\n", socket.display()))?;
@@ -96,6 +94,17 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
                 .map_err(|error| Failure::refused(error.explain(), error.hint()))?;
         }
         Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// Where programs run, and what none of them may change.
+fn places(backend: &Arc<Local>, sandboxes: &Arc<Sandboxes>, context: &Context) -> anyhow::Result<Places> {
+    Ok(Places {
+        local: Arc::clone(backend),
+        sandboxes: Arc::clone(sandboxes),
+        pyodide: Arc::new(pyodide::kept(context)?),
+        console: None,
+        trusted: Arc::new(trust::trusted(trust::Named::default(), &[], context)?),
     })
 }
 

@@ -3,24 +3,31 @@
 use std::path::{Component, Path, PathBuf};
 
 use ringfence_runtime::exposure::{Hidden, nearest, whole};
+use ringfence_runtime::trust::Resolved;
 
 use crate::exit::Failure;
 use crate::paths::Paths;
+use crate::trust;
 
-/// The absolute path, without links, of a host path that exists.
+/// The absolute path, without links, of a host path that exists, with the links that led there.
 ///
 /// The resolved path is what is mounted, so that a link changed later does not change what was checked.
-pub(super) fn resolve(path: &Path) -> Result<PathBuf, Failure> {
-    path.canonicalize().map_err(|error| {
-        Failure::usage(
-            format!("cannot use {}: {error}", path.display()),
+pub(super) fn resolve(path: &Path) -> Result<Resolved, Failure> {
+    let found = trust::find(path)?;
+    match found.exists {
+        true => Ok(found),
+        false => Err(Failure::usage(
+            format!(
+                "cannot use {}: there is no such file or directory",
+                path.display()
+            ),
             "name a host path that exists and that you may read",
-        )
-    })
+        )),
+    }
 }
 
 /// The absolute path, without links, of a directory that may not exist yet.
-pub(super) fn resolve_new(path: &Path) -> Result<PathBuf, Failure> {
+pub(super) fn resolve_new(path: &Path) -> Result<Resolved, Failure> {
     let refuse = |why: String| {
         Err(Failure::usage(
             format!("cannot use the directory {}: {why}", path.display()),
@@ -35,7 +42,11 @@ pub(super) fn resolve_new(path: &Path) -> Result<PathBuf, Failure> {
     if !missing.components().all(plain) {
         return refuse(format!("{} does not exist", path.display()));
     }
-    Ok(whole((there, missing)))
+    let found = trust::find(path)?;
+    Ok(Resolved {
+        path: whole((there, missing)),
+        ..found
+    })
 }
 
 /// A path without links as far as it exists.
@@ -71,7 +82,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     fn refusal(path: &Path, paths: &Paths) -> String {
-        check(&resolve(path).unwrap(), paths, Path::new("/none"))
+        check(&resolve(path).unwrap().path, paths, Path::new("/none"))
             .map_or_else(|failure| failure.to_string(), |()| "allowed".to_owned())
     }
 
@@ -136,14 +147,14 @@ mod tests {
         ]));
         let refusal = |name: &str| {
             resolve_new(&root.join(name))
-                .and_then(|path| check(&path, &paths, Path::new("/none")))
+                .and_then(|found| check(&found.path, &paths, Path::new("/none")))
                 .map_or_else(|failure| failure.to_string(), |()| "allowed".to_owned())
         };
         for inside in ["real/ringfence", "link/ringfence/new/x"] {
             assert!(refusal(inside).contains("would expose"), "{inside}");
         }
         assert_eq!(refusal("real/new/x"), "allowed");
-        let shown = |name: &str| resolve_new(&root.join(name)).unwrap().display().to_string();
+        let shown = |name: &str| resolve_new(&root.join(name)).unwrap().path.display().to_string();
         assert_eq!(shown("link"), root.join("real").display().to_string());
         assert!(refusal("new/../link/ringfence").contains("does not exist"));
         fs::write(root.join("file"), "").unwrap();

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ringfence_policy::{Bytes, EnvName, Language, Limits, Mount, Request, RuntimeKind, Scope};
+use ringfence_policy::{Bytes, EnvName, Language, Limits, Mount, Request, RuntimeKind, Scope, Trusted};
 use ringfence_runtime::artifact::{Keep, Store, StorePolicy};
 use ringfence_runtime::container::Flavor;
 use ringfence_runtime::exposure::Hidden;
@@ -21,9 +21,9 @@ use crate::config::values::{IsolationChoice, UserScope, VariableName};
 use crate::config::{Config, Problems};
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::kernel;
 use crate::parts::{Interpreters, interpreter, is_bare};
 use crate::paths::Paths;
+use crate::{kernel, trust};
 use source::Source;
 
 /// A run, decided in full.
@@ -137,7 +137,7 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
     if args.skills.is_some() || args.servers {
         check_bridge(program.language, runtime)?;
     }
-    let plan = RunPlan {
+    let mut plan = RunPlan {
         request: Request {
             code: program.code,
             name: program.name,
@@ -149,6 +149,7 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
             mounts: mounts(args, context)?,
             workspace: workspace_of(args, context)?,
             working_directory: None,
+            trusted: Trusted::none(),
             scope: args.user.clone().unwrap_or_else(Scope::local),
             session: args.session.clone(),
         },
@@ -166,8 +167,15 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
         servers: args.servers,
         settings: settings(Some(args), context)?,
     };
+    let named = trust::Named {
+        skills: args.skills.as_deref(),
+        python: args.python.as_deref(),
+    };
+    trust::keep(&mut plan.request, (named, plan.output_dir.as_deref()), context)?;
     // Last, so that a plan that is refused leaves nothing behind.
-    plan.output_dir.as_deref().map(make_output_dir).transpose()?;
+    if let Some(dir) = &plan.output_dir {
+        make_output_dir(dir, &plan.request, config)?;
+    }
     Ok(plan)
 }
 
@@ -341,8 +349,10 @@ pub(crate) fn check_shown(path: &Path, context: &Context) -> Result<(), Failure>
 ///
 /// # Errors
 /// If it cannot be resolved.
-pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Failure> {
-    exposure::resolve_new(path)
+pub(crate) fn resolved(path: &Path, context: &Context) -> Result<PathBuf, Failure> {
+    let found = exposure::resolve_new(path)?;
+    trust::check_links(&found, context)?;
+    Ok(found.path)
 }
 
 /// Our own directories, which no program may see.
@@ -366,8 +376,10 @@ pub(crate) fn nearest_resolved(path: &Path) -> PathBuf {
 fn mounts(args: &RunArgs, context: &Context) -> Result<Vec<Mount>, Failure> {
     let mut mounts: Vec<Mount> = Vec::with_capacity(args.mount.len());
     for mount in &args.mount {
-        let host = exposure::resolve(&mount.host)?;
-        check_shown(&host, context)?;
+        let found = exposure::resolve(&mount.host)?;
+        check_shown(&found.path, context)?;
+        trust::check_links(&found, context)?;
+        let host = found.path;
         if let Some(other) = mounts.iter().find(|other| other.guest() == mount.guest()) {
             return Err(Failure::usage(
                 format!(
@@ -413,27 +425,30 @@ fn workspace_of(args: &RunArgs, context: &Context) -> anyhow::Result<Option<Path
 /// # Errors
 /// If it does not exist, or showing it would give away what must stay hidden.
 pub(crate) fn workspace(path: &Path, context: &Context) -> Result<PathBuf, Failure> {
-    let resolved = exposure::resolve(path)?;
-    if !resolved.is_dir() {
+    let found = exposure::resolve(path)?;
+    if !found.path.is_dir() {
         return Err(Failure::usage(
             format!("cannot work in {}: it is not a directory", path.display()),
             "name a directory",
         ));
     }
-    check_shown(&resolved, context)?;
-    Ok(resolved)
+    check_shown(&found.path, context)?;
+    trust::check_links(&found, context)?;
+    Ok(found.path)
 }
 
 fn output_dir(args: &RunArgs, context: &Context) -> anyhow::Result<Option<PathBuf>> {
     let Some(dir) = &args.output else { return Ok(None) };
-    let dir = exposure::resolve_new(&std::path::absolute(dir)?)?;
-    check_shown(&dir, context)?;
-    Ok(Some(dir))
+    let found = exposure::resolve_new(&std::path::absolute(dir)?)?;
+    check_shown(&found.path, context)?;
+    trust::check_links(&found, context)?;
+    Ok(Some(found.path))
 }
 
 /// Makes the output directory. A program whose files would be lost is not run.
-fn make_output_dir(dir: &Path) -> Result<(), Failure> {
-    check_output_directory(dir).map_err(|error| {
+fn make_output_dir(dir: &Path, request: &Request, config: &Config) -> Result<(), Failure> {
+    let protected = &config.permissions.filesystem.protected;
+    check_output_directory(dir, protected, &request.trusted).map_err(|error| {
         Failure::usage(
             format!("cannot use the output directory {}: {error}", dir.display()),
             "name a directory that you may write, or one that can be made",

@@ -13,8 +13,6 @@ use crate::high;
 /// Skills, with the rules for calls.
 #[derive(Debug, Clone)]
 pub(crate) struct Skills {
-    /// The directory of skill files; absolute, without links.
-    pub(crate) directory: Option<PathBuf>,
     /// Who may call what, and how often.
     pub(crate) rules: Rules,
     /// The MCP servers.
@@ -26,21 +24,22 @@ pub(crate) struct Skills {
 pub(super) fn skills(checks: &mut Checks<'_>) -> Option<Skills> {
     let config = &checks.config().skills;
     let directory = match &config.path {
-        Some(path) => directory(checks, path).map(Some),
-        None => Some(None),
+        Some(path) => check_directory(checks, path),
+        None => Some(()),
     };
     let rules = rules(checks, config);
     let servers = servers::plans(checks);
+    directory?;
     Some(Skills {
-        directory: directory?,
         rules: rules?,
         servers: servers?,
         pyodide: config.sandbox.directory.as_deref().map(absolute),
     })
 }
 
-/// The directory of skill files. Their processes see it.
-fn directory(checks: &mut Checks<'_>, path: &Path) -> Option<PathBuf> {
+/// Checks the directory of skill files. Their processes see it. It is resolved where it is used, for the links on the way
+/// to it are looked at then.
+fn check_directory(checks: &mut Checks<'_>, path: &Path) -> Option<()> {
     const KEY: &str = "skills.path";
     let expected = |found: &str| {
         let message = format!(
@@ -65,7 +64,7 @@ fn directory(checks: &mut Checks<'_>, path: &Path) -> Option<PathBuf> {
             let message = format!("refusing to show {} to programs: {why}", path.display());
             Wrong::new(KEY, message, "name a directory that holds skill files alone")
         });
-    checks.keep(shown).map(|()| resolved)
+    checks.keep(shown)
 }
 
 fn rules(checks: &mut Checks<'_>, config: &schema::Skills) -> Option<Rules> {

@@ -4,7 +4,7 @@ use ringfence_runtime::local::Local;
 use ringfence_runtime::skills::{Servers, Surroundings};
 
 use crate::context::Context;
-use crate::high;
+use crate::{high, trust};
 
 /// The configured servers; those that are started run in `local`.
 ///
@@ -14,6 +14,7 @@ pub(super) fn servers(local: Local, context: &Context) -> anyhow::Result<Servers
     let (config, parts) = (context.config()?, context.parts()?);
     let around = Surroundings {
         hidden: high::hidden(context)?,
+        trusted: trust::trusted(trust::Named::default(), &[], context)?,
         network: parts.egress.network.clone(),
         private_networks: parts.egress.policy.private_networks.clone(),
         patience: config.skills.start_timeout,

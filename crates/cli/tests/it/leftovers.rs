@@ -79,6 +79,7 @@ fn files(dir: &Dir) {
                 "workspaces",
                 "audit",
                 "interpreters.json",
+                "opened.json",
                 "engine.lock",
                 "approvals.db",
                 "approvals.db-wal",

@@ -167,6 +167,13 @@ impl World {
         self.uid
     }
 
+    /// The same, with an engine.
+    pub(crate) fn with_engine(mut self) -> Self {
+        self.mode = Mode::Engine;
+        self.start_engine();
+        self
+    }
+
     /// Whether it is in a container.
     pub(crate) fn container(&self) -> bool {
         self.container.is_some()

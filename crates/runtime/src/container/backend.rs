@@ -25,8 +25,9 @@ use crate::backend;
 use crate::egress::NetworkSettings;
 use crate::exposure::Hidden;
 use crate::filter::UnknownFilter;
-use crate::local::{Connection, Destination, Fence};
+use crate::local::{Connection, Destination, Fence, Spared};
 use crate::owner::Owner;
+use crate::trust::Conflict;
 
 /// How containers of requests are made.
 #[derive(Debug, Clone)]
@@ -99,6 +100,9 @@ pub enum RunError {
     /// Something that it asks for cannot be shown.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// What we rely on cannot be kept from the program.
+    #[error(transparent)]
+    Trusted(#[from] Conflict),
     /// A filter that there is none of.
     #[error(transparent)]
     Filter(UnknownFilter),
@@ -217,6 +221,7 @@ impl RunError {
             Self::ProgramMissing { .. } => "use another language, or name an image that has it",
             Self::KeptFull(_) => "wait until a call has ended",
             Self::Outputs(_) => "make that directory yours alone, or remove it",
+            Self::Trusted(conflict) => conflict.hint(),
             Self::LocalOnly(_) => "use the local runtime: set SANDBOX_TYPE=local or pass `--runtime local`",
         }
     }
@@ -255,6 +260,7 @@ impl RunError {
                 _ => R::Failed,
             },
             Self::Bind(_)
+            | Self::Trusted(_)
             | Self::NoProgram
             | Self::LocalOnly(_)
             | Self::Name(_)
@@ -357,7 +363,11 @@ impl Containers {
         let since = Instant::now();
         let output = output_directory.as_deref();
         let taken = output.filter(|output| !self.settings.outputs.holds(output, &request.scope));
-        let destination = taken.map(Destination::open).transpose();
+        let spared = Spared {
+            protected: &self.settings.protected,
+            trusted: &request.trusted,
+        };
+        let destination = taken.map(|path| Destination::open(path, spared)).transpose();
         let destination = destination.map_err(RunError::OutputDirectory)?;
         let manager = self.shared_manager(flavor).await?;
         let frame = Frame::of((self, manager), making(manager)?, (request, output))?;

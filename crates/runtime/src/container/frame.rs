@@ -55,13 +55,8 @@ impl Frame {
         (request, output): (&Request, Option<&Path>),
     ) -> Result<Self, RunError> {
         let settings = &containers.settings;
-        let mut shown = match &request.workspace {
-            Some(path) => places::workspace(path, settings)?,
-            None => Vec::new(),
-        };
-        for mount in &request.mounts {
-            shown.push(Bind::new(mount, &settings.hidden)?);
-        }
+        let asked = (request.workspace.as_deref(), request.mounts.as_slice());
+        let shown = places::shown(asked, &request.trusted, settings)?;
         let limits = &request.limits;
         let (network, filter) = reach(&request.network, (making.network, making.filter));
         let kept = output.filter(|output| settings.outputs.holds(output, &request.scope));

@@ -14,7 +14,9 @@ mod tests;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_policy::{self as policy, ExecutionResult, Limits, Mount, Outcome, Request, Scope, SessionId};
+use ringfence_policy::{
+    self as policy, ExecutionResult, Limits, Mount, Outcome, Request, Scope, SessionId, Trusted,
+};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, OnceCell, mpsc, watch};
 use tokio::task::JoinSet;
@@ -29,6 +31,7 @@ use super::spec::{Image, Name, Network};
 use super::{Containers, Error, Flavor, RunError};
 use crate::local::{Chunk, Connection, Fence, taken_back, told};
 use crate::output::Capture;
+use crate::trust::{self, Mark};
 use book::{Book, Left, Number, Rule};
 use place::Container;
 
@@ -64,6 +67,9 @@ struct Key {
     reach: policy::Network,
     workspace: Option<std::path::PathBuf>,
     mounts: Vec<Mount>,
+    trusted: Trusted,
+    /// What lies there now: a container goes on showing what lay there when it was made.
+    kept: Vec<Mark>,
     /// But for the time and the output of a call.
     limits: Limits,
 }
@@ -240,6 +246,8 @@ impl Key {
             reach: request.network.clone(),
             workspace: request.workspace.clone(),
             mounts: request.mounts.clone(),
+            trusted: request.trusted.clone(),
+            kept: trust::marks(request),
             limits: Limits {
                 timeout: Limits::DEFAULT.timeout,
                 max_output: Limits::DEFAULT.max_output,

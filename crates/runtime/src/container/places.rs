@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use ringfence_policy::{Access, Bytes, EnvName, Language, Request};
+use ringfence_policy::{Access, Bytes, EnvName, Language, Mount, Request, Trusted};
 
 use super::backend::Settings;
 use super::frame::{Frame, Output};
@@ -14,6 +14,7 @@ use super::{Containers, RunError, outputs};
 use crate::exposure::Hidden;
 use crate::local::{Destination, NOBODY, Workdir, Workspace, harvest, overfull, soon};
 use crate::owner::Owner;
+use crate::trust;
 
 /// Where the program finds things.
 const FIXED: &[(&str, &str)] = &[
@@ -182,14 +183,47 @@ pub(super) fn workdir(settings: &Settings, user: User) -> io::Result<Workdir> {
     Workdir::create(&settings.scratch, owner)
 }
 
-/// A workspace as a container sees it, with what the host would execute shown read-only.
-pub(super) fn workspace(workspace: &Path, settings: &Settings) -> Result<Vec<Bind>, BindError> {
+/// A workspace and mounts as a container sees them, with what the host would execute, and what we rely on, read-only.
+pub(super) fn shown(
+    (workspace, mounts): (Option<&Path>, &[Mount]),
+    trusted: &Trusted,
+    settings: &Settings,
+) -> Result<Vec<Bind>, RunError> {
     let hidden = &settings.hidden;
-    let place = Path::new("/workspace");
-    let mut binds = vec![Bind::at(workspace, place, Access::ReadWrite, hidden)?];
-    for path in protected(workspace, &settings.protected) {
-        let guest = place.join(path.file_name().unwrap_or_default());
-        binds.push(Bind::at(&path, &guest, Access::ReadOnly, hidden)?);
+    let mut binds = Vec::new();
+    if let Some(workspace) = workspace {
+        let place = Path::new("/workspace");
+        binds.push(Bind::at(workspace, place, Access::ReadWrite, hidden)?);
+        let protected = protected(workspace, &settings.protected);
+        for path in &protected {
+            let guest = place.join(path.file_name().unwrap_or_default());
+            binds.push(Bind::at(path, &guest, Access::ReadOnly, hidden)?);
+        }
+        binds.extend(kept_in((workspace, place), trusted, (&protected, hidden))?);
+    }
+    for mount in mounts {
+        binds.push(Bind::new(mount, hidden)?);
+        if mount.access == Access::ReadWrite {
+            binds.extend(kept_in((&mount.host, mount.guest()), trusted, (&[], hidden))?);
+        }
+    }
+    Ok(binds)
+}
+
+/// What of a directory a program must leave as it is, and the directories above that, which stay where they are.
+fn kept_in(
+    (host, guest): (&Path, &Path),
+    trusted: &Trusted,
+    (protected, hidden): (&[PathBuf], &Hidden),
+) -> Result<Vec<Bind>, RunError> {
+    let mut binds = Vec::new();
+    for kept in trust::kept(host, trusted)? {
+        let path = host.join(&kept.below);
+        if protected.iter().any(|protected| path.starts_with(protected)) {
+            continue;
+        }
+        let bind = Bind::at(&path, &guest.join(&kept.below), kept.access, hidden)?;
+        binds.push(bind.in_place());
     }
     Ok(binds)
 }

@@ -118,7 +118,7 @@ mod tests {
     use std::any::Any;
     use std::path::PathBuf;
 
-    use ringfence_policy::{Bytes, Language, Limits, Network, Outcome, Request, Scope};
+    use ringfence_policy::{Bytes, Language, Limits, Network, Outcome, Request, Scope, Trusted};
     use tokio::sync::mpsc;
 
     use super::*;
@@ -172,6 +172,7 @@ mod tests {
             mounts: Vec::new(),
             workspace: None,
             working_directory: None,
+            trusted: Trusted::none(),
             scope: Scope::local(),
             session: None,
         }

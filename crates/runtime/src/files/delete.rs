@@ -23,6 +23,7 @@ impl Root {
     pub fn delete(&self, path: &str) -> Result<Deleted, Error> {
         self.at(path, Last::Itself, |place| {
             place.changeable()?;
+            self.untrusted(place)?;
             self.delete_at(place)
         })
     }

@@ -58,6 +58,9 @@ pub const PROTECTED: &[&str] = &[
     "sitecustomize.py",
     "usercustomize.py",
     "conftest.py",
+    ".venv",
+    "venv",
+    "*.pth",
 ];
 
 /// Paths that may be read and listed, but not written, made, deleted or replaced, at whatever depth they lie.
@@ -68,7 +71,8 @@ pub struct Protected {
 }
 
 impl Protected {
-    /// Protects these paths, each a name or several joined by `/`, with all that lies below.
+    /// Protects these paths, each a name or several joined by `/`, with all that lies below. A name that begins with a star
+    /// stands for every name with that end.
     pub fn new<S: AsRef<str>>(paths: impl IntoIterator<Item = S>) -> Self {
         let folded = |path: S| {
             path.as_ref()
@@ -92,7 +96,7 @@ impl Protected {
     }
 
     /// Whether a path ends with one that is protected.
-    pub(super) fn ends(&self, names: &[impl AsRef<std::ffi::OsStr>]) -> bool {
+    pub(crate) fn ends(&self, names: &[impl AsRef<std::ffi::OsStr>]) -> bool {
         let longest = self.paths.iter().map(Vec::len).max().unwrap_or_default();
         let tail: Vec<String> = names[names.len().saturating_sub(longest)..]
             .iter()
@@ -142,6 +146,9 @@ fn narrow(c: char) -> char {
 
 /// Whether two folded names are one, or `name` is the short form (`git~1`) that FAT and NTFS have for `protected`.
 fn same(name: &str, protected: &str) -> bool {
+    if let Some(end) = protected.strip_prefix('*') {
+        return name.ends_with(end);
+    }
     if name == protected {
         return true;
     }
@@ -193,6 +200,11 @@ mod tests {
             ".git\u{1}",
             "RingFence.TOML",
             "tests/conftest.py",
+            ".venv",
+            "a/VENV",
+            "lib/site-packages/a.pth",
+            "a.PTH.",
+            ".pth",
         ] {
             assert!(ends(path), "{path:?}");
         }
@@ -213,6 +225,9 @@ mod tests {
             "~1",
             "日本語",
             "conftest.txt",
+            "pth",
+            "a.pth.txt",
+            ".venvs",
             ".",
             "a:b",
             "ſ",

@@ -35,6 +35,7 @@ impl Root {
         self.fits(path, written)?;
         self.at(path, Last::Target, |place| {
             place.changeable()?;
+            self.untrusted(place)?;
             match mode {
                 WriteMode::Replace => self.replace(place, content),
                 WriteMode::Append => match self.append(place, content) {

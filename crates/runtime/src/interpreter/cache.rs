@@ -99,6 +99,15 @@ pub(super) fn python(
     found.into_result(candidate)
 }
 
+/// Every Python that is remembered.
+pub(super) fn pythons(cache_dir: &Path) -> impl Iterator<Item = Python> {
+    let entries = read(&cache_dir.join("interpreters.json")).into_iter();
+    entries.filter_map(|entry| match entry.found {
+        Found::Python(python) => Some(python),
+        Found::TooOld(_) => None,
+    })
+}
+
 impl Found {
     fn into_result(self, candidate: &Path) -> Result<Python, Error> {
         match self {

@@ -336,7 +336,7 @@ fn what_an_interpreter_says_goes_no_further_than_its_own_files() {
     assert!(matches!(real, Error::Probe { .. }), "{real:?}");
     // What it would search besides is left out.
     let python = said(&|answer| answer["search_path"] = serde_json::json!([secret, escaping, venv])).unwrap();
-    assert_eq!(python.search_path, [venv.clone()]);
+    assert_eq!(python.search_path, [venv.as_path()]);
     // A site of its own choice names nothing, either.
     fs::write(secret.join("x.pth"), dir.path("elsewhere").to_str().unwrap()).unwrap();
     fs::create_dir(dir.path("elsewhere")).unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfence_policy::{
-    Access, ExecutionResult, Language, Limits, Mount, Network, Request, RuntimeKind, Timeout,
+    Access, ExecutionResult, Language, Limits, Mount, Network, Request, RuntimeKind, Timeout, Trusted,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -97,6 +97,11 @@ impl Call<'_> {
             mounts: Vec::new(),
             workspace: self.workspace.as_ref().map(|root| root.real().to_path_buf()),
             working_directory: None,
+            trusted: match self.workspace {
+                Some(_) => code.trusted.clone(),
+                // There is nothing that it could be written in.
+                None => Trusted::none(),
+            },
             scope: self.caller.scope.clone(),
             session: None,
         }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ringfence_policy::{Bytes, ExecutionResult, Language, Limits, Mount, Network, RuntimeKind};
+use ringfence_policy::{Access, Bytes, ExecutionResult, Language, Limits, Mount, Network, RuntimeKind};
 
 use super::{Call, ErrorKind, ToolError};
 use crate::backend::{self, InContainers};
@@ -36,6 +36,17 @@ pub struct SandboxSettings {
     pub fallback: Fallback,
 }
 
+impl SandboxSettings {
+    /// Directories of the host that their programs may write.
+    pub fn opened(&self) -> impl Iterator<Item = &Path> {
+        let writable = self
+            .mounts
+            .iter()
+            .filter(|mount| mount.access == Access::ReadWrite);
+        writable.map(|mount| mount.host.as_path())
+    }
+}
+
 /// What happens where a container is asked for, and there is no container engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fallback {
@@ -56,6 +67,7 @@ impl Call<'_> {
         let mut request = self.request(language);
         request.code = code;
         request.mounts.clone_from(&settings.mounts);
+        request.trusted.clone_from(&self.kernel.code.trusted);
         request.network.clone_from(&settings.reach);
         request.limits = Limits {
             timeout: request.limits.timeout,

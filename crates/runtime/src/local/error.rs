@@ -44,6 +44,9 @@ pub enum Error {
         /// What must not be shown.
         private: PathBuf,
     },
+    /// What Ringfence relies on cannot be kept from the program.
+    #[error(transparent)]
+    Trusted(#[from] crate::trust::Conflict),
     /// A layer of the fence could not be put up.
     #[error("cannot fence the run: {step} failed: {}", io::Error::from_raw_os_error(*errno))]
     Fence {
@@ -142,6 +145,7 @@ impl Error {
             Self::Exposing { .. } => {
                 "use an interpreter or a virtual environment in a directory of its own (`--python`, `sandbox.python`)"
             }
+            Self::Trusted(conflict) => conflict.hint(),
             Self::NoInterpreter { .. } => "install one of them so that it is on the path",
             Self::NamespacesForbidden { .. } | Self::NoControlGroups { .. } => {
                 "run `ringfence doctor` for the fix, or set `sandbox.isolation` (`--isolation` for one run) to best-effort"

@@ -5,7 +5,9 @@
 
 use std::time::Instant;
 
-use ringfence_policy::{Bytes, ExecutionResult, Language, Limits, Network, Outcome, Request, Scope, Timeout};
+use ringfence_policy::{
+    Bytes, ExecutionResult, Language, Limits, Network, Outcome, Request, Scope, Timeout, Trusted,
+};
 use tokio::sync::mpsc;
 
 use super::lanes::Lanes;
@@ -121,6 +123,7 @@ fn request(question: &Question<'_>) -> Request {
         mounts: Vec::new(),
         workspace: None,
         working_directory: None,
+        trusted: Trusted::none(),
         scope: Scope::local(),
         session: None,
     }

@@ -5,29 +5,76 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use ringfence_policy::{Language, Request};
+use ringfence_policy::{Language, Request, Trusted};
 
 use super::layout::Extra;
 use super::{Error, Settings, fenced};
 use crate::interpreter::{self, Javascript, JavascriptKind, Python};
+use crate::trust::{self, Conflict};
 
 /// What interpreters need outside the system's directories; all that can be found, or that of one language.
-pub(super) fn libraries(settings: &Settings, language: Option<Language>) -> Extra {
-    let mut extra = Extra::default();
+///
+/// What is found is added to what guests must leave as it is.
+pub(super) fn add_libraries(extra: &mut Extra, settings: &Settings, language: Option<Language>) {
     if language.is_none_or(|language| language == Language::Python)
-        && let Ok(python) = python(settings)
+        && let Ok(python) = python_for(extra, settings)
     {
+        extra.trusted.extend(&python.trusted());
         extra.libraries.extend(python.library_dirs);
         extra
             .links
             .extend(python.links.into_iter().map(|link| (link.path, link.target)));
     }
     if language.is_none_or(|language| language == Language::Javascript)
-        && let Ok(found) = javascript(settings)
+        && let Ok(found) = javascript_for(extra, settings)
     {
+        let programs = found.executable.parent().map(Path::to_owned);
+        extra.trusted.extend(&Trusted {
+            installations: programs
+                .iter()
+                .filter(|programs| programs.ends_with("bin"))
+                .filter_map(|programs| programs.parent().map(Path::to_owned))
+                .collect(),
+            lookups: programs.into_iter().collect(),
+            ..Trusted::none()
+        });
         extra.libraries.extend(found.prefix_dirs);
     }
-    extra
+}
+
+/// The Python of a lane.
+///
+/// # Errors
+/// If there is none, or only the PATH leads to it, among what guests may write.
+pub(super) fn python_for(extra: &Extra, settings: &Settings) -> Result<Python, Error> {
+    let python = python(settings)?;
+    let named = settings.python.as_deref();
+    if named.is_none_or(|named| !named.as_os_str().as_encoded_bytes().contains(&b'/')) {
+        check_found(extra, &python.executable)?;
+        check_found(extra, &python.prefix)?;
+    }
+    Ok(python)
+}
+
+/// The JavaScript engine of a lane.
+///
+/// # Errors
+/// As for [`python_for`].
+fn javascript_for(extra: &Extra, settings: &Settings) -> Result<Javascript, Error> {
+    let found = javascript(settings)?;
+    check_found(extra, &found.executable)?;
+    Ok(found)
+}
+
+/// Nobody has named it: it must not lie where programs could have put it.
+fn check_found(extra: &Extra, program: &Path) -> Result<(), Error> {
+    match extra.writable().find(|(tree, _)| trust::holds(tree, program)) {
+        Some((tree, _)) => Err(Error::Trusted(Conflict::Found {
+            program: program.to_owned(),
+            tree: tree.to_owned(),
+        })),
+        None => Ok(()),
+    }
 }
 
 /// The Python named so, or without a name the first that can be used, asked about itself in a fence.
@@ -39,7 +86,7 @@ pub(crate) fn find_python(settings: &Settings, named: Option<&Path>) -> Result<P
     interpreter::find_python(named, path, cache, &|question| fenced::ask(question, settings))
 }
 
-pub(super) fn python(settings: &Settings) -> Result<Python, Error> {
+fn python(settings: &Settings) -> Result<Python, Error> {
     if let Some(python) = settings.found.python.get() {
         return Ok(python.clone());
     }
@@ -108,6 +155,7 @@ pub struct Found {
 
 /// The interpreter of a script, the file name that the script gets, and the arguments before it.
 pub(super) fn script(
+    extra: &Extra,
     request: &Request,
     settings: &Settings,
 ) -> Result<(PathBuf, String, Vec<String>), Error> {
@@ -129,7 +177,7 @@ pub(super) fn script(
             ))
         }
         Language::Javascript | Language::Python | Language::Command => {
-            let found = javascript(settings)?;
+            let found = javascript_for(extra, settings)?;
             let arguments: &[&str] = match found.kind {
                 JavascriptKind::Node => &[],
                 // The fence is the barrier; Deno's own permissions would only ask.

@@ -110,6 +110,15 @@ impl Walk<'_> {
 
     /// Takes a file, or notes a directory, or says why it is left.
     fn meet(&mut self, directory: &File, path: &Path) {
+        if self
+            .destination
+            .is_some_and(|destination| destination.protects(path))
+        {
+            let path = path.display();
+            return self.leave(&format!(
+                "{path} was left: programs of the host act on files of that name"
+            ));
+        }
         let found = open_entry(directory, path)
             .ok()
             .and_then(|file| Some((file.metadata().ok()?, file)));
@@ -197,6 +206,7 @@ pub(crate) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::destination::Spared;
     use super::*;
     use std::os::unix::fs::symlink;
 
@@ -211,7 +221,13 @@ mod tests {
     }
 
     fn destination(directory: &tempfile::TempDir) -> Destination {
-        Destination::open(&directory.path().canonicalize().unwrap()).unwrap()
+        let trusted = ringfence_policy::Trusted::none();
+        let protected = [".git".to_owned(), "*.pth".to_owned()];
+        let spared = Spared {
+            protected: &protected,
+            trusted: &trusted,
+        };
+        Destination::open(&directory.path().canonicalize().unwrap(), spared).unwrap()
     }
 
     #[test]
@@ -265,6 +281,28 @@ mod tests {
         assert_eq!(paths, [&last, "sub/a.txt", "z.txt"]);
         let left = format!("{}/too lies deeper than 16 levels and was left", deep.display());
         assert!(harvest.warnings.contains(&left), "{harvest:?}");
+    }
+
+    #[test]
+    fn nothing_is_delivered_to_protected_names() {
+        let (source, handle) = fixture();
+        for name in ["sub/.Git/hooks", "venv"] {
+            fs::create_dir_all(source.path().join(name)).unwrap();
+        }
+        for name in ["sub/.Git/hooks/post-checkout", "venv/a.pth", "venv/a.py"] {
+            fs::write(source.path().join(name), "x").unwrap();
+        }
+        let target = tempfile::tempdir().unwrap();
+        let harvest = collect(&handle, Some(&destination(&target)), 1 << 20);
+        let files: Vec<&str> = harvest.files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(files, ["sub/a.txt", "venv/a.py"]);
+        for left in ["sub/.Git was left", "venv/a.pth was left"] {
+            assert!(
+                harvest.warnings.iter().any(|warning| warning.starts_with(left)),
+                "{harvest:?}"
+            );
+        }
+        assert!(!target.path().join("sub/.Git").exists());
     }
 
     #[test]

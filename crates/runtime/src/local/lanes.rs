@@ -7,15 +7,16 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ringfence_jail::Launcher;
 use ringfence_jail::protocol::{LauncherSpec, Missing};
-use ringfence_policy::{Access, Limits, Mount, Request, Scope};
+use ringfence_policy::{Access, Limits, Mount, Request, Scope, Trusted};
 
-use super::found::libraries;
+use super::found::add_libraries;
 use super::guest::{Grouping, Groups, Held};
 use super::lane::{Failure, Lane, OpenError};
 use super::layout::{self, Extra, Places, Strength, WORKSPACE};
 use super::served::Served;
 use super::workspace::Workspace;
 use super::{Error, Fence, Settings, Warmth};
+use crate::trust::Conflict;
 
 /// The most scopes that have warm lanes at once.
 const MAX_SCOPES: usize = 8;
@@ -23,8 +24,13 @@ const MAX_SCOPES: usize = 8;
 /// How long an engine's start may wait for its first workers.
 const WARM_UP_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Whose lane it is, and the host directory that its guests work in.
-pub(super) type Key = (Scope, Option<PathBuf>);
+/// Whose lane it is, the host directory that its guests work in, and what they must leave as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) scope: Scope,
+    pub(super) workspace: Option<PathBuf>,
+    pub(super) trusted: Trusted,
+}
 
 /// The lanes of a backend.
 #[derive(Debug, Default)]
@@ -56,7 +62,15 @@ impl Lanes {
         if fence.is_none() || lenient || !request.mounts.is_empty() {
             return self.open(request, fence, settings, groups).await.map(Arc::new);
         }
-        let key = (request.scope.clone(), request.workspace.clone());
+        let key = Key {
+            scope: request.scope.clone(),
+            workspace: request.workspace.clone(),
+            // Without a directory to write in it is all the same.
+            trusted: match request.workspace {
+                Some(_) => request.trusted.clone(),
+                None => Trusted::none(),
+            },
+        };
         let served = self.shared(&key, settings, groups).await?;
         served.check_fence(fence)?;
         Ok(served)
@@ -65,13 +79,20 @@ impl Lanes {
     async fn shared(&self, key: &Key, settings: &Settings, groups: &Grouping) -> Result<Arc<Served>, Error> {
         let now = self.uses.fetch_add(1, Ordering::Relaxed);
         let mut shared = self.shared.lock().await;
-        if let Some((used, served)) = shared.get_mut(key).filter(|(_, served)| served.is_open()) {
+        let usable = |served: &Served| served.is_open() && served.keeps_what_is_there();
+        if let Some((used, served)) = shared.get_mut(key).filter(|(_, served)| usable(served)) {
             *used = now;
             return Ok(Arc::clone(served));
         }
-        let extra = || Extra {
-            workspace: workspace(key.1.as_deref(), settings),
-            ..libraries(settings, None)
+        let extra = || {
+            let mut extra = Extra {
+                workspace: workspace(key.workspace.as_deref(), settings),
+                trusted: key.trusted.clone(),
+                ..Extra::default()
+            };
+            add_libraries(&mut extra, settings, None);
+            extra.keep()?;
+            Ok(extra)
         };
         let served = Arc::new(
             self.open_with(extra, (Fence::Default, None), (settings, groups))
@@ -106,10 +127,18 @@ impl Lanes {
         groups: &Grouping,
     ) -> Result<Served, Error> {
         let extra = || {
-            let mut extra = libraries(settings, Some(request.language));
-            extra.mounts.clone_from(&request.mounts);
-            extra.workspace = workspace(request.workspace.as_deref(), settings);
-            extra
+            let mut extra = Extra {
+                mounts: request.mounts.clone(),
+                workspace: workspace(request.workspace.as_deref(), settings),
+                trusted: request.trusted.clone(),
+                ..Extra::default()
+            };
+            add_libraries(&mut extra, settings, Some(request.language));
+            // Without a fence nothing is kept from anybody.
+            if !fence.is_none() {
+                extra.keep()?;
+            }
+            Ok(extra)
         };
         self.open_with(extra, (fence, Some(&request.limits)), (settings, groups))
             .await
@@ -120,7 +149,7 @@ impl Lanes {
         // Control groups take longer to make than such a program to answer; limits per process hold it.
         let groups = Grouping::none();
         let fence = (Fence::BestEffort, None);
-        let served = self.open_with(|| extra, fence, (settings, &groups)).await?;
+        let served = self.open_with(|| Ok(extra), fence, (settings, &groups)).await?;
         if served.has_cells() || ringfence_jail::landlock_abi().is_ok() {
             return Ok(served);
         }
@@ -134,13 +163,20 @@ impl Lanes {
     /// control group of the first is made for these limits while it comes up.
     async fn open_with(
         &self,
-        extra: impl FnOnce() -> Extra,
+        extra: impl FnOnce() -> Result<Extra, Error>,
         (fence, first): (Fence, Option<&Limits>),
         (settings, groups): (&Settings, &Grouping),
     ) -> Result<Served, Error> {
         let namespaced = !fence.is_none() && self.forbidden.get().is_none();
         let launcher = namespaced.then(|| self.launcher()).transpose()?;
-        let extra = extra();
+        let extra = match extra() {
+            Ok(extra) => extra,
+            Err(error) => {
+                // What it comes up as nobody needs.
+                launcher.map(Launcher::close);
+                return Err(error);
+            }
+        };
         if launcher.is_none() {
             settings.sweep_cold();
         }
@@ -217,6 +253,10 @@ impl Lanes {
                 path: mount.host,
                 protected: Vec::new(),
             });
+        }
+        if let (Strength::Full(_), Some((trusted, tree))) = (strength, extra.kept_by_mounts()) {
+            let tree = tree.to_owned();
+            return Err(Error::Trusted(Conflict::Unkept { tree, trusted }));
         }
         if extra.mounts.iter().any(|mount| mount.guest() != mount.host) {
             return Err(Error::NeedsNamespaces {

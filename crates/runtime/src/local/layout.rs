@@ -10,9 +10,10 @@ use ringfence_jail::protocol::{
     Bind, Confinement, GUEST_ID, HostIds, LandlockRules, Missing, Program, Rlimits, Template, TemplateFile,
 };
 use ringfence_jail::seccomp::{Forks, Ipc, Sockets, Surface};
-use ringfence_policy::{Access, Limits, Mount};
+use ringfence_policy::{Access, Limits, Mount, Trusted};
 
 use super::workspace::Workspace;
+use crate::trust::{self, Conflict, Kept, Mark};
 
 /// Top-level directories that hold programs and their libraries; links on a merged-/usr system.
 const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"];
@@ -82,9 +83,118 @@ pub(super) struct Extra {
     pub(super) mounts: Vec<Mount>,
     /// The host directory that guests work in. `None`: a private one for each.
     pub(super) workspace: Option<Workspace>,
+    /// What guests must leave as it is.
+    pub(super) trusted: Trusted,
+    /// What is kept from them of the directories that they may write.
+    pub(super) trees: Vec<Tree>,
+}
+
+/// A directory of the host that guests may write, but for what is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Tree {
+    pub(super) host: PathBuf,
+    /// Where guests see it in a cell.
+    guest: PathBuf,
+    kept: Vec<Kept>,
+}
+
+impl Tree {
+    fn binds(&self) -> impl Iterator<Item = Bind> {
+        self.kept.iter().map(|kept| Bind {
+            host: self.host.join(&kept.below),
+            guest: self.guest.join(&kept.below),
+            writable: kept.access == Access::ReadWrite,
+            guest_owns: true,
+            optional: false,
+        })
+    }
+
+    /// What is kept from guests, each by its path on the host.
+    pub(super) fn read_only(&self) -> impl Iterator<Item = PathBuf> {
+        let kept = self.kept.iter();
+        let kept = kept.filter(|kept| kept.access == Access::ReadOnly);
+        kept.map(|kept| self.host.join(&kept.below))
+    }
 }
 
 impl Extra {
+    /// Directories of the host that guests may write.
+    pub(super) fn writable(&self) -> impl Iterator<Item = (&Path, &Path)> {
+        let mounts = self.mounts.iter();
+        let mounts = mounts.filter(|mount| mount.access == Access::ReadWrite);
+        let workspace = self.workspace.iter();
+        let workspace = workspace.map(|workspace| (workspace.path.as_path(), Path::new(WORKSPACE)));
+        workspace.chain(mounts.map(|mount| (mount.host.as_path(), mount.guest())))
+    }
+
+    /// Works out what is kept from guests. What lies in a protected directory of a workspace is kept with that.
+    ///
+    /// # Errors
+    /// If something cannot be kept from those that may write around it.
+    pub(super) fn keep(&mut self) -> Result<(), Conflict> {
+        let protected = self
+            .workspace
+            .as_ref()
+            .map(|workspace| workspace.entries().protected);
+        let mut trees = Vec::new();
+        for (host, guest) in self.writable() {
+            let mut kept = trust::kept(host, &self.trusted)?;
+            let is_protected = |kept: &Kept| {
+                let path = host.join(&kept.below);
+                protected
+                    .iter()
+                    .flatten()
+                    .any(|protected| path.starts_with(protected))
+            };
+            kept.retain(|kept| guest != Path::new(WORKSPACE) || !is_protected(kept));
+            trees.push(Tree {
+                host: host.to_owned(),
+                guest: guest.to_owned(),
+                kept,
+            });
+        }
+        self.trees = trees;
+        Ok(())
+    }
+
+    /// What is kept from guests, each with what lies there now.
+    pub(super) fn kept_now(&self) -> Vec<Mark> {
+        let mut protected: Vec<PathBuf> = self
+            .workspace
+            .iter()
+            .flat_map(|workspace| workspace.entries().protected)
+            .collect();
+        protected.sort();
+        let trees = self
+            .trees
+            .iter()
+            .flat_map(|tree| tree.kept.iter().map(|kept| tree.host.join(&kept.below)));
+        protected.into_iter().chain(trees).map(trust::mark).collect()
+    }
+
+    /// Something kept from guests by mounts alone, with the directory that it lies in.
+    pub(super) fn kept_by_mounts(&self) -> Option<(PathBuf, &Path)> {
+        let all = self.trees.iter();
+        all.flat_map(|tree| tree.read_only().map(|kept| (kept, tree.host.as_path())))
+            .next()
+    }
+
+    /// A guest may write at a path of the host.
+    pub(super) fn may_be_written(&self, path: &Path) -> bool {
+        let protected = self
+            .workspace
+            .iter()
+            .flat_map(|workspace| workspace.entries().protected);
+        let kept: Vec<PathBuf> = self
+            .trees
+            .iter()
+            .flat_map(Tree::read_only)
+            .chain(protected)
+            .collect();
+        let mut writable = self.writable().map(|(host, _)| host);
+        writable.any(|tree| trust::holds(tree, path)) && !kept.iter().any(|kept| trust::holds(kept, path))
+    }
+
     /// Directories outside `/usr`, each once, and none below another.
     fn library_directories(&self) -> Vec<&PathBuf> {
         let mut sorted: Vec<_> = self
@@ -125,7 +235,13 @@ pub(super) fn template(extra: &Extra) -> Template {
             .map(|path| visible(path, false)),
     );
     binds.extend(extra.workspace.iter().flat_map(workspace));
+    let (in_workspace, in_mounts): (Vec<&Tree>, Vec<&Tree>) = extra
+        .trees
+        .iter()
+        .partition(|tree| tree.guest == Path::new(WORKSPACE));
+    binds.extend(in_workspace.into_iter().flat_map(Tree::binds));
     binds.extend(extra.mounts.iter().map(mounted));
+    binds.extend(in_mounts.into_iter().flat_map(Tree::binds));
     for (link, target) in [
         ("fd", "/proc/self/fd"),
         ("stdin", "/proc/self/fd/0"),

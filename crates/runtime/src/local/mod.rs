@@ -34,11 +34,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use ringfence_policy::{ExecutionResult, Language, Limits, Network, Request, Scope};
+use ringfence_policy::{ExecutionResult, Language, Limits, Network, Request, Scope, Trusted};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
-pub(crate) use destination::Destination;
+pub(crate) use destination::{Destination, Spared};
 pub use error::Error;
 pub(crate) use found::find_python;
 pub use found::{Found, interpreter};
@@ -118,6 +118,14 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// What the files that a request's program leaves are not delivered over.
+    pub(crate) fn spared<'a>(&'a self, request: &'a Request) -> Spared<'a> {
+        Spared {
+            protected: &self.protected,
+            trusted: &request.trusted,
+        }
+    }
+
     /// Removes what killed processes left, for a single run. An engine has done that at its start.
     fn sweep_cold(&self) {
         if self.warmth == Warmth::Cold {
@@ -221,7 +229,7 @@ impl Local {
         let request = equipped.as_ref();
         let destination = output_directory
             .as_deref()
-            .map(Destination::open)
+            .map(|path| Destination::open(path, self.settings.spared(request)))
             .transpose()
             .map_err(Error::OutputDirectory)?;
         if let Some(id) = &request.session {
@@ -300,8 +308,17 @@ impl Local {
     ///
     /// # Errors
     /// If it cannot be opened.
-    pub async fn warm_up(&self, scope: &Scope, workspace: Option<&Path>) -> Result<(), Error> {
-        let key = (scope.clone(), workspace.map(Path::to_path_buf));
+    pub async fn warm_up(
+        &self,
+        scope: &Scope,
+        workspace: Option<&Path>,
+        trusted: &Trusted,
+    ) -> Result<(), Error> {
+        let key = lanes::Key {
+            scope: scope.clone(),
+            workspace: workspace.map(Path::to_path_buf),
+            trusted: trusted.clone(),
+        };
         self.lanes.warm_up(&key, &self.settings, &self.groups).await
     }
 
@@ -383,11 +400,12 @@ impl Drop for Place<'_> {
     }
 }
 
-/// That files can be delivered to the directory at `path`, which is absolute and holds neither links nor `..`.
-/// What of it is missing is made.
+/// That files can be delivered to the directory at `path`, which is absolute and holds neither links nor `..`: it bears no
+/// name of `protected`, nor lies in what does, and we rely on nothing there. What of it is missing is made.
 ///
 /// # Errors
 /// If they cannot be.
-pub fn check_output_directory(path: &Path) -> io::Result<()> {
-    Destination::open(path).map(drop)
+pub fn check_output_directory(path: &Path, protected: &[String], trusted: &Trusted) -> io::Result<()> {
+    destination::check_name(path, protected)?;
+    Destination::open(path, Spared { protected, trusted }).map(drop)
 }

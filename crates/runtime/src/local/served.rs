@@ -13,7 +13,7 @@ use ringfence_policy::{Language, Limits, Network, Request};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use super::found::{command, python, script};
+use super::found::{command, python_for, script};
 use super::guest::{self, Groups, Guest, Plan};
 use super::lane::{Lane, Zygote};
 use super::lanes::check_groups;
@@ -21,6 +21,7 @@ use super::layout::{self, Accounting, Extra, Places, Strength};
 use super::pool::Pool;
 use super::workdir::Workdir;
 use super::{Error, Fence, Settings, Warmth, network};
+use crate::trust::Mark;
 
 pub(super) use python::WORKER;
 use python::zygote_program;
@@ -46,6 +47,8 @@ pub(super) struct Served {
     pool: OnceLock<Arc<Pool>>,
     zygote_renewal: Arc<Renewal>,
     warnings: Vec<String>,
+    /// What lay in its directories to be kept from guests when it was opened.
+    kept: Vec<Mark>,
 }
 
 /// How long a lane rests before its zygote is replaced.
@@ -100,7 +103,9 @@ impl Served {
         let mut tasks = JoinSet::new();
         let pumped = Arc::clone(&lane);
         tasks.spawn(async move { pumped.pump().await });
+        let kept = extra.kept_now();
         Self {
+            kept,
             lane,
             tasks: Mutex::new(tasks),
             places,
@@ -118,6 +123,16 @@ impl Served {
     pub(super) fn beginning_with(mut self, group: Option<(Limits, Group)>) -> Self {
         self.first = Mutex::new(group);
         self
+    }
+
+    /// What it keeps from guests is what they must not change: a mount goes on showing what lay there before, or is gone
+    /// where that was replaced.
+    pub(super) fn keeps_what_is_there(&self) -> bool {
+        if self.extra.workspace.is_none() {
+            return true;
+        }
+        let mut extra = self.extra.clone();
+        extra.keep().is_ok() && extra.trees == self.extra.trees && extra.kept_now() == self.kept
     }
 
     /// Its guests live in cells.
@@ -198,10 +213,10 @@ impl Served {
             return Ok(());
         };
         // Without Python there is nothing to warm; other languages still run.
-        let Ok(python) = python(settings) else {
+        let Ok(python) = python_for(&self.extra, settings) else {
             return Ok(());
         };
-        let program = zygote_program(&python, settings);
+        let program = zygote_program(&python, &self.extra, settings);
         let library = ringfence_jail::code_file(EXTENSION).map_err(Error::Pipes)?;
         let pool = Arc::new(Pool::new(size, settings.limits));
         let keeper = Keeper {
@@ -261,7 +276,7 @@ impl Served {
     async fn script_guest(&self, request: &Request, settings: &Settings) -> Result<(Guest, bool), Error> {
         let directory = self.directory(settings)?;
         let places = self.places_in(directory.as_ref());
-        let (executable, name, arguments) = script(request, settings)?;
+        let (executable, name, arguments) = script(&self.extra, request, settings)?;
         let path = match &directory {
             Some(directory) => directory
                 .write_code(&name, &request.code)

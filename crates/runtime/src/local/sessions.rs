@@ -17,7 +17,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use ringfence_policy::{ExecutionResult, Language, Limits, Network, Request, Scope, SessionId, Timeout};
+use ringfence_policy::{
+    ExecutionResult, Language, Limits, Network, Request, Scope, SessionId, Timeout, Trusted,
+};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
@@ -188,6 +190,7 @@ impl Local {
             mounts: Vec::new(),
             workspace: None,
             working_directory: None,
+            trusted: Trusted::none(),
             scope: scope.clone(),
             session: Some(id.clone()),
         };

@@ -1,5 +1,6 @@
 //! A host directory that guests work in: what of it they may change, and what keeps them from it.
 
+use std::ffi::OsStr;
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -37,11 +38,7 @@ impl Workspace {
                 continue;
             }
             let name = entry.file_name();
-            if self
-                .protected
-                .iter()
-                .any(|protected| name.eq_ignore_ascii_case(protected))
-            {
+            if self.protected.iter().any(|protected| bears(&name, protected)) {
                 found.protected.push(entry.path());
                 continue;
             }
@@ -102,6 +99,15 @@ impl Workspace {
     }
 }
 
+/// A name is a protected one, or ends like one that begins with a star.
+fn bears(name: &OsStr, protected: &str) -> bool {
+    let Some(end) = protected.strip_prefix('*') else {
+        return name.eq_ignore_ascii_case(protected);
+    };
+    let (name, end) = (name.as_encoded_bytes(), end.as_bytes());
+    name.len() >= end.len() && name[name.len() - end.len()..].eq_ignore_ascii_case(end)
+}
+
 /// What the permission bits give to a user whose group has the same number.
 fn rights(found: &Metadata, user: u32) -> u32 {
     let shift = match (found.uid() == user, found.gid() == user) {
@@ -138,7 +144,7 @@ mod tests {
         let path = dir.path().join("w");
         fs::create_dir(&path).unwrap();
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-        let protected = vec![".git".to_owned(), ".envrc".to_owned()];
+        let protected = [".git", ".envrc", "*.pth"].map(str::to_owned).into();
         (dir, Workspace { path, protected })
     }
 
@@ -148,12 +154,18 @@ mod tests {
         for name in ["src", ".GIT"] {
             fs::create_dir(workspace.path.join(name)).unwrap();
         }
-        fs::write(workspace.path.join("a"), "").unwrap();
+        for name in ["a", "b.Pth"] {
+            fs::write(workspace.path.join(name), "").unwrap();
+        }
         symlink("/etc", workspace.path.join("link")).unwrap();
         symlink("/etc/passwd", workspace.path.join(".envrc")).unwrap();
         let mut found = workspace.entries();
         found.open.sort();
-        assert_eq!(found.protected, [workspace.path.join(".GIT")]);
+        found.protected.sort();
+        assert_eq!(
+            found.protected,
+            [".GIT", "b.Pth"].map(|name| workspace.path.join(name))
+        );
         assert_eq!(found.open, [workspace.path.join("a"), workspace.path.join("src")]);
     }
 

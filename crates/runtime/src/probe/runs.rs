@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 
 use ringfence_policy::{
-    ExecutionResult, Isolation, Language, Limits, Network, Outcome, Request, Scope, Timeout,
+    ExecutionResult, Isolation, Language, Limits, Network, Outcome, Request, Scope, Timeout, Trusted,
 };
 
 use super::machine::Machine;
@@ -61,6 +61,7 @@ async fn run(local: &Local, language: Language, fence: Fence) -> Result<Executio
         mounts: Vec::new(),
         workspace: None,
         working_directory: None,
+        trusted: Trusted::none(),
         scope: Scope::local(),
         session: None,
     };

@@ -92,7 +92,10 @@ impl Pyodide {
     ) -> Result<ExecutionResult, RunError> {
         let since = Instant::now();
         run::check(request, fence)?;
-        let destination = output_directory.as_deref().map(Destination::open).transpose();
+        let destination = output_directory
+            .as_deref()
+            .map(|path| Destination::open(path, self.settings.local.spared(request)))
+            .transpose();
         let destination = destination.map_err(RunError::OutputDirectory)?;
         let installed = self
             .installed

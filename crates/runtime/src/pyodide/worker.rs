@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ringfence_policy::{
     Access, Bytes, ExecutionResult, Language, Limits, Mount, Network, Outcome, ParseMountError, Request,
-    Scope, Timeout,
+    Scope, Timeout, Trusted,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -356,6 +356,7 @@ pub(super) fn command<'a>(words: impl IntoIterator<Item = &'a str>) -> Request {
         mounts: Vec::new(),
         workspace: None,
         working_directory: None,
+        trusted: Trusted::none(),
         scope: Scope::local(),
         session: None,
     }

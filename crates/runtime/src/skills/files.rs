@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_policy::{Bytes, Cidr, Timeout};
+use ringfence_policy::{Bytes, Cidr, Timeout, Trusted};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -46,6 +46,8 @@ pub struct HostLimits {
     pub memory: Bytes,
     /// How strongly it is fenced.
     pub fence: Fence,
+    /// What it must leave as it is.
+    pub trusted: Trusted,
     /// How long it may take until its file is loaded.
     pub patience: Timeout,
     /// Ranges of addresses that are not public, and which hosts of a manifest may have all the same.

@@ -1,12 +1,14 @@
 //! What the processes of skills have in common: a run without an end, and the words for how it ended.
 
-use ringfence_policy::{Bytes, ExecutionResult, Language, Limits, Mount, Network, Request, Scope, Timeout};
+use ringfence_policy::{
+    Bytes, ExecutionResult, Language, Limits, Mount, Network, Request, Scope, Timeout, Trusted,
+};
 
 /// The scope of such processes. They share nothing warm with anybody in any case.
 const SCOPE: &str = "ringfence-skills";
 
-/// A run that serves for as long as a run may take, and may reach and see this.
-pub(super) fn request(memory: Bytes, network: Network, mounts: Vec<Mount>) -> Request {
+/// A run that serves for as long as a run may take, and may reach and see this, and change nothing that is trusted.
+pub(super) fn request(memory: Bytes, network: Network, (mounts, trusted): (Vec<Mount>, Trusted)) -> Request {
     Request {
         code: String::new(),
         name: String::new(),
@@ -23,6 +25,7 @@ pub(super) fn request(memory: Bytes, network: Network, mounts: Vec<Mount>) -> Re
         mounts,
         workspace: None,
         working_directory: None,
+        trusted,
         scope: SCOPE.parse().unwrap_or_else(|_| Scope::local()),
         session: None,
     }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ringfence_policy::{Bytes, Cidr, EgressPolicy, EnvName, Host, HostPattern, Timeout};
+use ringfence_policy::{Bytes, Cidr, EgressPolicy, EnvName, Host, HostPattern, Timeout, Trusted};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -87,6 +87,8 @@ pub struct ServerProcess {
 pub struct Surroundings {
     /// What no process may see.
     pub hidden: Hidden,
+    /// What none may change.
+    pub trusted: Trusted,
     /// How servers are reached that are there already.
     pub network: NetworkSettings,
     /// Ranges of addresses that are not public, and may be reached all the same.
@@ -236,6 +238,7 @@ impl Surroundings {
         Ok(Start {
             command: process.command.clone(),
             env: process.env.clone(),
+            trusted: self.trusted.clone(),
             mounts: needs::mounts(&process.mounts, (Path::new("/"), "its entry"), &self.hidden)?,
             network: needs::network(process.hosts.clone(), &self.private_networks),
             memory: process.memory,

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ringfence_policy::{Language, Limits, Network, Request, Scope, Timeout};
+use ringfence_policy::{Language, Limits, Network, Request, Scope, Timeout, Trusted};
 use ringfence_runtime::egress::{NetworkSettings, Resolver};
 use ringfence_runtime::fetch::Trust;
 use ringfence_runtime::local::{self, Connection, Fence, Found, Local, SessionSettings, Settings, Warmth};
@@ -117,6 +117,7 @@ fn request() -> Request {
         mounts: Vec::new(),
         workspace: None,
         working_directory: None,
+        trusted: Trusted::none(),
         scope: Scope::local(),
         session: None,
     }

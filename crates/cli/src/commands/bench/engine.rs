@@ -5,7 +5,9 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use ringfence_policy::{ExecutionResult, Language, Limits, Network, Outcome, Request, Scope, SessionId};
+use ringfence_policy::{
+    ExecutionResult, Language, Limits, Network, Outcome, Request, Scope, SessionId, Trusted,
+};
 use ringfence_runtime::local::{Connection, Fence};
 use ringfence_server::client::Client;
 use ringfence_server::wire::{Run, SessionAction, SessionRequest};
@@ -121,6 +123,7 @@ pub(super) fn request_within(code: &str, limits: Limits) -> anyhow::Result<Run> 
         mounts: Vec::new(),
         workspace: None,
         working_directory: None,
+        trusted: Trusted::none(),
         scope: Scope::local(),
         session: None,
     };

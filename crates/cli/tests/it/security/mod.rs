@@ -33,6 +33,7 @@ mod same_user;
 mod shares;
 mod sockets;
 mod tool_attacks;
+mod trusted;
 mod truth;
 mod warm;
 mod workspace_attacks;

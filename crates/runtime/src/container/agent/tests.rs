@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
 use std::process::{Child, Command};
 
-use ringfence_policy::{Bytes, Language, Limits, Network, Outcome, Request, Scope};
+use ringfence_policy::{Bytes, Language, Limits, Network, Outcome, Request, Scope, Trusted};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
@@ -108,6 +108,7 @@ fn request(language: Language, name: &str, code: &str) -> Request {
         mounts: Vec::new(),
         workspace: None,
         working_directory: None,
+        trusted: Trusted::none(),
         scope: Scope::local(),
         session: None,
     }

@@ -10,9 +10,7 @@ use crate::container::agent::{AT_ONCE, Interpreter};
 use crate::container::info::Info;
 use crate::container::keeper::Order;
 use crate::container::manager::{Manager, Sandbox};
-use crate::container::spec::{
-    Bind, BindError, Binds, Filter, Image, Init, Log, Name, Network, Resources, Spec, Stdin,
-};
+use crate::container::spec::{Bind, Binds, Filter, Image, Init, Log, Name, Network, Resources, Spec, Stdin};
 use crate::container::warm::{self, Warm};
 use crate::container::{Containers, Flavor, RunError, frame, oneshot, places};
 use crate::egress::NetworkSettings;
@@ -188,21 +186,17 @@ impl Maker<'_> {
         Ok((spec, own))
     }
 
-    fn binds(&self, own: Option<&Workdir>) -> Result<Binds, BindError> {
+    fn binds(&self, own: Option<&Workdir>) -> Result<Binds, RunError> {
         let settings = &self.containers.settings;
         let own = own.map(|own| own.path().join("workspace"));
-        let mut binds = match (&self.key.workspace, &own) {
-            (Some(workspace), _) => places::workspace(workspace, settings)?,
-            (None, own) => own
-                .iter()
-                .map(|own| Bind::at(own, Path::new("/workspace"), Access::ReadWrite, &settings.hidden))
-                .collect::<Result<_, _>>()?,
-        };
+        let asked = (self.key.workspace.as_deref(), self.key.mounts.as_slice());
+        let mut binds = places::shown(asked, &self.key.trusted, settings)?;
+        if let (None, Some(own)) = (&self.key.workspace, own) {
+            let place = Path::new("/workspace");
+            binds.push(Bind::at(&own, place, Access::ReadWrite, &settings.hidden)?);
+        }
         binds.extend(places::kept(&self.output)?);
-        let mounts = self.key.mounts.iter();
-        let mounts = mounts.map(|mount| Bind::new(mount, &settings.hidden));
-        binds.extend(mounts.collect::<Result<Vec<_>, _>>()?);
-        Binds::new(binds)
+        Ok(Binds::new(binds)?)
     }
 }
 

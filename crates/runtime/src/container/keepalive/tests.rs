@@ -1,6 +1,6 @@
 //! Kept containers of real engines.
 
-use ringfence_policy::Language;
+use ringfence_policy::{Language, Trusted};
 use tokio::sync::{mpsc, watch};
 
 use super::place::Runs;
@@ -72,6 +72,7 @@ fn request(language: Language, code: &str, timeout: &str) -> Request {
         mounts: Vec::new(),
         workspace: None,
         working_directory: None,
+        trusted: Trusted::none(),
         scope: Scope::local(),
         session: None,
     }

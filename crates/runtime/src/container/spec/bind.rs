@@ -13,6 +13,8 @@ pub struct Bind {
     host: PathBuf,
     guest: PathBuf,
     access: Access,
+    /// A part of a writable directory in its own place: it keeps the part, or a directory above one, from being moved.
+    in_place: bool,
 }
 
 /// Why something cannot be shown.
@@ -96,7 +98,16 @@ impl Bind {
             host: resolved,
             guest: guest.to_path_buf(),
             access,
+            in_place: false,
         })
+    }
+
+    /// The same, as a part of a directory that is shown around it.
+    pub(crate) fn in_place(self) -> Self {
+        Self {
+            in_place: true,
+            ..self
+        }
     }
 
     /// On the host, without links.
@@ -152,14 +163,15 @@ impl Binds {
     }
 }
 
-/// Whether a bind only makes a part of the other one read-only, in its own place.
+/// A bind only makes a part of the other one read-only, or immovable, in its own place.
 ///
 /// While it is shown so, no program can move it: it is a mount. One that programs made later can be replaced by a link
 /// between this look and the start of the next container, which then sees what the link leads to.
 fn keeps(bind: &Bind, other: &Bind) -> bool {
     let below = |path: &Path, above: &Path| path.strip_prefix(above).map(Path::to_path_buf).ok();
     let place = below(&bind.host, &other.host);
-    bind.access == Access::ReadOnly && place.is_some() && place == below(&bind.guest, &other.guest)
+    let harmless = bind.access == Access::ReadOnly || bind.in_place;
+    harmless && place.is_some() && place == below(&bind.guest, &other.guest)
 }
 
 #[cfg(test)]
@@ -205,6 +217,9 @@ mod tests {
         assert!(kept("/a/below", Access::ReadOnly).is_ok());
         assert!(kept("/a/other", Access::ReadOnly).is_err());
         assert!(kept("/a/below", Access::ReadWrite).is_err());
+        let outer = bind(dir.path(), "/a", Access::ReadWrite).unwrap();
+        let pinned = bind(&below, "/a/below", Access::ReadWrite).unwrap().in_place();
+        assert!(Binds::new(vec![outer, pinned]).is_ok());
         let twice = Binds::new(vec![
             bind(&below, "/b", Access::ReadOnly).unwrap(),
             bind(dir.path(), "/b", Access::ReadOnly).unwrap(),

@@ -5,7 +5,7 @@ use std::path::Path;
 use ringfence_jail::protocol::{Guest as Origin, Program};
 use ringfence_policy::{Limits, Network, Request};
 
-use super::super::found::python;
+use super::super::found::python_for;
 use super::super::guest::{self, Begun, Guest};
 use super::super::lane::Zygote;
 use super::super::layout::{self, Extra, Places, WORKSPACE};
@@ -115,7 +115,7 @@ impl Served {
         settings: &Settings,
         job: Vec<u8>,
     ) -> Result<Guest, Error> {
-        let python = python(settings)?;
+        let python = python_for(&self.extra, settings)?;
         let directory = self.directory(settings)?;
         let places = self.places_in(directory.as_ref());
         let workspace = places.workspace(&self.extra);
@@ -156,10 +156,17 @@ fn worker_arguments(python: &Python, text: &str, workspace: &Path) -> Vec<String
     arguments
 }
 
-/// The interpreter that guests are forked from.
-pub(super) fn zygote_program(python: &Python, settings: &Settings) -> Program {
+/// The interpreter that guests are forked from. It is not confined as they are, so it imports nothing that one of them may
+/// have written.
+pub(super) fn zygote_program(python: &Python, extra: &Extra, settings: &Settings) -> Program {
     let mut arguments = worker_arguments(python, WORKER, Path::new(WORKSPACE));
     arguments.push("zygote".to_owned());
+    let own = python
+        .search_path
+        .iter()
+        .filter(|path| !extra.may_be_written(path));
+    let own: Vec<String> = own.map(|path| path.display().to_string()).collect();
+    arguments.push(own.join("\n"));
     arguments.extend(settings.preload.iter().cloned());
     let mut environment = Places::Cell.environment(&Extra::default());
     if !settings.preload.is_empty() {

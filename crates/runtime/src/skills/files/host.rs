@@ -288,7 +288,11 @@ fn request(place: Place) -> (Message, Request) {
         code: PROGRAM.to_owned(),
         name: "skills.py".to_owned(),
         language: Language::Python,
-        ..process::request(place.limits.memory, place.network, place.mounts)
+        ..process::request(
+            place.limits.memory,
+            place.network,
+            (place.mounts, place.limits.trusted),
+        )
     };
     (place.begin, request)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_policy::{Bytes, EnvName, Mount, Network, Request};
+use ringfence_policy::{Bytes, EnvName, Mount, Network, Request, Trusted};
 use tokio::sync::{mpsc, watch};
 
 use super::super::journal::Journal;
@@ -26,6 +26,7 @@ pub(super) struct Start {
     pub(super) command: Vec<String>,
     pub(super) env: Vec<(EnvName, String)>,
     pub(super) mounts: Vec<Mount>,
+    pub(super) trusted: Trusted,
     pub(super) network: Network,
     pub(super) memory: Bytes,
     pub(super) fence: Fence,
@@ -146,6 +147,6 @@ fn request(start: Start) -> Request {
         name: start.command.first().cloned().unwrap_or_default(),
         args: start.command,
         env: start.env,
-        ..process::request(start.memory, start.network, start.mounts)
+        ..process::request(start.memory, start.network, (start.mounts, start.trusted))
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use ringfence_policy::{
     Bytes, EgressPolicy, ExecutionResult, Limits, Meta, Network, Outcome, Request, RuntimeKind, Scope,
-    Timeout,
+    Timeout, Trusted,
 };
 use ringfence_runtime::artifact::{Keep, Store, StorePolicy};
 use ringfence_runtime::audit::{self, Log};
@@ -72,6 +72,7 @@ fn kernel(place: &Place) -> anyhow::Result<Kernel> {
             redactor: Redactor::from_environment([]),
         },
         code: CodeSettings {
+            trusted: Trusted::none(),
             runtime: RuntimeKind::Local,
             fallback: Fallback::None,
             limits: CodeLimits {

@@ -1,0 +1,252 @@
+//! Trusted paths: what this configuration has Ringfence execute, load and believe, and the links that lead there.
+
+mod servers;
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use ringfence_policy::{Request, Trusted};
+use ringfence_runtime::interpreter;
+use ringfence_runtime::trust::{self, Ledger, Resolved};
+
+use crate::context::Context;
+use crate::exit::Failure;
+
+/// Directories that hold so much that links in them say nothing, as the working directory of a service does.
+const BROAD: &[&str] = &["/", "/root", "/home", "/tmp", "/var", "/opt", "/srv"];
+
+/// What a command line names beside the configuration.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Named<'a> {
+    /// The directory of skills.
+    pub(crate) skills: Option<&'a Path>,
+    /// The Python.
+    pub(crate) python: Option<&'a Path>,
+}
+
+/// A path without links, none of which a program may have made.
+///
+/// # Errors
+/// If a link on the way lies where programs could write, or the system does not say what lies there.
+pub(crate) fn resolve(path: &Path, context: &Context) -> Result<Resolved, Failure> {
+    let found = find(path)?;
+    check_links(&found, context)?;
+    Ok(found)
+}
+
+/// A path without links, whoever made those.
+///
+/// # Errors
+/// If the system does not say what lies there.
+pub(crate) fn find(path: &Path) -> Result<Resolved, Failure> {
+    trust::resolve(path).map_err(|error| {
+        Failure::usage(
+            format!("cannot use {}: {error}", path.display()),
+            "name a host path that exists and that you may read",
+        )
+    })
+}
+
+/// That no link which led to a path lies where programs could write.
+///
+/// # Errors
+/// If one does.
+pub(crate) fn check_links(found: &Resolved, context: &Context) -> Result<(), Failure> {
+    for link in &found.links {
+        if let Some(tree) = around(link, context)? {
+            return Err(Failure::refused(
+                format!(
+                    "refusing to follow the link {}: it lies in {}, where a program may have made it",
+                    link.display(),
+                    tree.display()
+                ),
+                format!("if you trust it, name what it leads to: {}", found.path.display()),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The directory around a path in which programs could write: one that they were let write to, or the one that we stand in.
+fn around(path: &Path, context: &Context) -> Result<Option<PathBuf>, Failure> {
+    let here = std::env::current_dir()
+        .ok()
+        .filter(|here| !is_broad(here, context));
+    if let Some(here) = here.filter(|here| path.starts_with(here)) {
+        return Ok(Some(here));
+    }
+    let known = ledger(context).around(path);
+    known.map_err(|error| {
+        Failure::refused(
+            format!("cannot tell where programs could write: {error}"),
+            "make the state directory yours and readable (`ringfence doctor`), or remove its `opened.json`",
+        )
+    })
+}
+
+fn is_broad(directory: &Path, context: &Context) -> bool {
+    let home = context.environment.directory("HOME");
+    BROAD.iter().any(|broad| directory == Path::new(broad)) || home.is_some_and(|home| directory == home)
+}
+
+/// Where programs of this user could ever write.
+pub(crate) fn ledger(context: &Context) -> Ledger {
+    // Without a place for it there is none, and what programs have made since is not known for theirs.
+    context
+        .paths
+        .make_state()
+        .map_or_else(|_| Ledger::default(), Ledger::at)
+}
+
+/// Notes directories that programs are let write to.
+///
+/// # Errors
+/// If that cannot be written down.
+pub(crate) fn note_directories(trees: &[&Path], context: &Context) -> Result<(), Failure> {
+    if trees.is_empty() {
+        return Ok(());
+    }
+    ledger(context).add(trees).map_err(|error| {
+        Failure::refused(
+            format!("cannot note where the program may write: {error}"),
+            "make the state directory yours and writable (`ringfence doctor`)",
+        )
+    })
+}
+
+/// What no program may change that can write to the host at all.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub(crate) fn trusted(named: Named<'_>, trees: &[&Path], context: &Context) -> anyhow::Result<Trusted> {
+    if let Some(directory) = &context.paths.config {
+        make_if_open(directory, trees);
+    }
+    let mut trusted = configured(named, context)?;
+    for python in [named.python, context.config()?.sandbox.python.as_deref()] {
+        let path = context.environment.get("PATH");
+        trusted.extend(&python.map_or_else(Trusted::none, |python| interpreter::named(python, path)));
+    }
+    if let Ok(state) = context.paths.make_state() {
+        trusted.extend(&interpreter::known(state));
+    }
+    trusted.extend(&searched(context.environment.get("PATH")));
+    Ok(trusted)
+}
+
+/// Makes a directory where a program could make it otherwise: what is not there cannot be kept.
+fn make_if_open(directory: &Path, trees: &[&Path]) {
+    let (there, missing) = ringfence_runtime::exposure::nearest(directory);
+    if missing.as_os_str().is_empty() || !trees.iter().any(|tree| trust::holds(tree, &there)) {
+        return;
+    }
+    let mut builder = std::fs::DirBuilder::new();
+    // Where it cannot be made, a program cannot make it either.
+    let _ = std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700).create(directory);
+}
+
+/// Files and directories that the configuration and the command line name, and those that hold the configuration.
+fn configured(named: Named<'_>, context: &Context) -> anyhow::Result<Trusted> {
+    let loaded = context.loaded()?;
+    let config = &loaded.config;
+    let mut paths: Vec<PathBuf> = loaded.files.clone();
+    paths.push(PathBuf::from("/etc/ringfence"));
+    paths.extend(context.paths.config.clone());
+    let pre_validation = &config.host_execution.pre_validation;
+    let gateway = &config.gateway;
+    let pyodide = &config.skills.sandbox;
+    let optional = [
+        named.skills,
+        config.skills.path.as_deref(),
+        config.egress.ca_file.as_deref(),
+        pre_validation.ca_file.as_deref(),
+        pre_validation.api_key_file.as_deref(),
+        gateway.telegram.token_file.as_deref(),
+        gateway.discord.token_file.as_deref(),
+        config
+            .sandbox
+            .javascript
+            .as_deref()
+            .filter(|path| path.is_absolute()),
+        Some(pyodide.deno_path.as_path()).filter(|path| path.is_absolute()),
+        pyodide.directory.as_deref(),
+        pyodide.packages.as_deref(),
+        config.artifacts.dir.as_deref(),
+    ];
+    paths.extend(optional.into_iter().flatten().map(Path::to_owned));
+    let injected = config.egress.inject.iter();
+    paths.extend(injected.filter_map(|inject| inject.value_file.clone()));
+    paths.extend(std::env::current_exe().ok());
+    let mut trusted = Trusted {
+        paths,
+        ..Trusted::none()
+    };
+    for server in config.skills.servers.values() {
+        trusted.extend(&servers::trusted(server));
+    }
+    Ok(without_links(trusted))
+}
+
+/// The same paths without links, and the links on the way to them; those that are there.
+fn without_links(named: Trusted) -> Trusted {
+    let resolved = |paths: Vec<PathBuf>| {
+        let found = paths.iter().filter_map(|path| trust::resolve(path).ok());
+        found.filter(|found| found.exists).collect::<Vec<Resolved>>()
+    };
+    let ends = |found: &[Resolved]| found.iter().map(|found| found.path.clone()).collect::<Vec<_>>();
+    let (paths, installations) = (resolved(named.paths), resolved(named.installations));
+    let lookups = resolved(named.lookups);
+    let all = paths.iter().chain(&installations).chain(&lookups);
+    let links: Vec<PathBuf> = all.flat_map(|found| found.links.clone()).collect();
+    let mut trusted = Trusted {
+        paths: links,
+        ..Trusted::none()
+    };
+    trusted.extend(&Trusted {
+        paths: ends(&paths),
+        installations: ends(&installations),
+        lookups: ends(&lookups),
+    });
+    trusted
+}
+
+/// Directories that programs are looked up in.
+fn searched(path: Option<&OsStr>) -> Trusted {
+    let directories = path.map(std::env::split_paths).into_iter().flatten();
+    let directories = directories.filter(|directory| directory.is_absolute());
+    let mut trusted = Trusted::none();
+    for directory in directories {
+        let environment = directory
+            .parent()
+            .filter(|above| above.join("pyvenv.cfg").is_file());
+        match environment {
+            Some(environment) => trusted.installations.push(environment.to_owned()),
+            None => trusted.lookups.push(directory),
+        }
+    }
+    // Links to directories of the PATH are the person's; what lies where they lead is kept.
+    Trusted {
+        paths: Vec::new(),
+        ..without_links(trusted)
+    }
+}
+
+/// Gives a request what its program must leave as it is, if there is anything that it may write to, or that its files are
+/// delivered to.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub(crate) fn keep(
+    request: &mut Request,
+    (named, output): (Named<'_>, Option<&Path>),
+    context: &Context,
+) -> anyhow::Result<()> {
+    let opened: Vec<PathBuf> = trust::trees(request).map(Path::to_owned).collect();
+    let opened: Vec<&Path> = opened.iter().map(PathBuf::as_path).collect();
+    let all: Vec<&Path> = opened.iter().copied().chain(output).collect();
+    if !all.is_empty() {
+        request.trusted = trusted(named, &all, context)?;
+        note_directories(&opened, context)?;
+    }
+    Ok(())
+}

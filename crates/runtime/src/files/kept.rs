@@ -1,0 +1,89 @@
+//! Refuses changes to what Ringfence itself relies on, by what it is and not by its name alone.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use ringfence_policy::Access;
+use rustix::fs::{AtFlags, OFlags, Stat, fstat, statat};
+use rustix::io::Errno;
+
+use super::error::shown;
+use super::resolve::{Place, directory_below};
+use super::{Error, Root};
+use crate::trust;
+
+/// Directories above one another, where the tree is not what it seems.
+const MAX_DEPTH: usize = 1024;
+
+/// A file by device and inode.
+type Identity = (u64, u64);
+
+impl Root {
+    /// Refuses what Ringfence executes, loads or believes: trusted paths, and all that lies below them.
+    pub(super) fn untrusted(&self, place: &Place) -> Result<(), Error> {
+        let relied_on = || Error::Protected {
+            path: shown(&place.given),
+            why: "is what Ringfence itself relies on",
+        };
+        let kept = trust::kept(&self.real, &self.rules.trusted).map_err(|_| relied_on())?;
+        let kept = kept.into_iter().filter(|kept| kept.access == Access::ReadOnly);
+        let kept: Vec<PathBuf> = kept.map(|kept| kept.below).collect();
+        if kept.is_empty() {
+            return Ok(());
+        }
+        let path = place.path();
+        if kept.iter().any(|kept| path.starts_with(kept)) {
+            return Err(relied_on());
+        }
+        let identities: Vec<Identity> = kept
+            .iter()
+            .filter_map(|kept| trust::mark(self.real.join(kept)).1)
+            .collect();
+        match self.passes(place, &identities).map_err(place.failed("look up"))? {
+            true => Err(relied_on()),
+            false => Ok(()),
+        }
+    }
+
+    /// A place is one of these, or lies in one.
+    fn passes(&self, place: &Place, identities: &[Identity]) -> Result<bool, Errno> {
+        let mut above = place.path();
+        let mut directory = loop {
+            let name = above.file_name().map(ToOwned::to_owned);
+            let is_top = !above.pop() || above.as_os_str().is_empty();
+            let parent = if is_top { ".".into() } else { above.clone() };
+            match directory_below(&self.directory, &parent) {
+                Err(Errno::NOENT | Errno::NOTDIR) if !is_top => {}
+                opened => {
+                    let opened = opened?;
+                    let last = name.map(|name| statat(&opened, &*name, AtFlags::SYMLINK_NOFOLLOW));
+                    if last.is_some_and(|last| last.is_ok_and(|last| identities.contains(&identity(&last)))) {
+                        return Ok(true);
+                    }
+                    break opened;
+                }
+            }
+        };
+        let root = identity(&fstat(&self.directory)?);
+        for _ in 0..MAX_DEPTH {
+            let here = identity(&fstat(&directory)?);
+            if identities.contains(&here) {
+                return Ok(true);
+            }
+            if here == root {
+                return Ok(false);
+            }
+            directory = upwards(&directory)?;
+        }
+        Ok(true)
+    }
+}
+
+fn upwards(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat(directory, "..", flags, rustix::fs::Mode::empty())
+}
+
+fn identity(found: &Stat) -> Identity {
+    (found.st_dev, found.st_ino)
+}

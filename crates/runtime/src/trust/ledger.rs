@@ -1,0 +1,133 @@
+//! Remembers which directories of the host programs were let write to, so that links in them are known for theirs.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// Directories that are remembered; those of longest ago are forgotten.
+const MOST: usize = 1024;
+
+/// The directories that programs of this user could ever write to, in a file of the state directory.
+#[derive(Debug, Clone, Default)]
+pub struct Ledger {
+    /// `None`: there is no place to remember anything.
+    file: Option<PathBuf>,
+}
+
+/// A directory by its name, and by what it is: it may be moved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Opened {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl Ledger {
+    /// That of a state directory.
+    pub fn at(state: &Path) -> Self {
+        Self {
+            file: Some(state.join("opened.json")),
+        }
+    }
+
+    /// Adds directories that a program is about to be let write to.
+    ///
+    /// # Errors
+    /// If that cannot be written down.
+    pub fn add(&self, directories: &[&Path]) -> io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let opened = directories.iter().filter_map(|path| {
+            let found = fs::metadata(path).ok()?;
+            Some(Opened {
+                path: path.to_path_buf(),
+                identity: (found.dev(), found.ino()),
+            })
+        });
+        let known = read(file)?;
+        let new: Vec<Opened> = opened.filter(|opened| !known.contains(opened)).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        // Two processes at once must not forget each other's.
+        let state = File::open(file.parent().unwrap_or(Path::new("/")))?;
+        state.lock()?;
+        let known = read(file)?.into_iter().filter(|known| !new.contains(known));
+        let mut all: Vec<Opened> = new.iter().cloned().chain(known).collect();
+        all.truncate(MOST);
+        let temporary = file.with_extension(format!("{}.tmp", std::process::id()));
+        let written = serde_json::to_vec(&all)
+            .map_err(io::Error::other)
+            .and_then(|bytes| io::Write::write_all(&mut options().open(&temporary)?, &bytes))
+            .and_then(|()| fs::rename(&temporary, file));
+        if written.is_err() {
+            let _ = fs::remove_file(&temporary);
+        }
+        written
+    }
+
+    /// The directory that programs may have written to and that a path lies in, if there is one.
+    ///
+    /// # Errors
+    /// If it is not known which there are.
+    pub fn around(&self, path: &Path) -> io::Result<Option<PathBuf>> {
+        let Some(file) = &self.file else { return Ok(None) };
+        let known = read(file)?;
+        let mut above = path.ancestors().skip(1);
+        Ok(above.find_map(|above| {
+            let identity = fs::metadata(above).ok().map(|found| (found.dev(), found.ino()));
+            let is_it = |opened: &&Opened| Some(opened.identity) == identity || opened.path == above;
+            known.iter().find(is_it).map(|_| above.to_path_buf())
+        }))
+    }
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options
+}
+
+/// What is remembered; nothing where there is no such file. One that is damaged is an error: nobody else writes it.
+fn read(file: &Path) -> io::Result<Vec<Opened>> {
+    match File::open(file) {
+        Ok(file) => serde_json::from_reader(io::BufReader::new(file)).map_err(io::Error::other),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_are_known_by_name_and_by_what_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for name in ["state", "one/below", "two", "three"] {
+            fs::create_dir_all(path(name)).unwrap();
+        }
+        let ledger = Ledger::at(&path("state"));
+        let around = |name: &str| ledger.around(&path(name)).unwrap();
+        assert_eq!(around("one/below/link"), None);
+        ledger.add(&[&path("one"), &path("none")]).unwrap();
+        ledger.add(&[&path("two"), &path("one")]).unwrap();
+        assert_eq!(around("one/below/link"), Some(path("one")));
+        assert_eq!(around("one"), None);
+        fs::rename(path("two"), path("moved")).unwrap();
+        assert_eq!(around("moved/link"), Some(path("moved")));
+        assert_eq!(around("three/link"), None);
+        assert_eq!(Ledger::default().around(&path("one/link")).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_damaged_is_no_empty_list() {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = Ledger::at(dir.path());
+        fs::write(dir.path().join("opened.json"), "{").unwrap();
+        assert!(ledger.around(&dir.path().join("x/y")).is_err());
+        assert!(ledger.add(&[dir.path()]).is_err());
+    }
+}

@@ -1,0 +1,112 @@
+//! Resolves a path name by name, and tells which links led there: some of them a guest may have made.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+/// Links followed on the way; the kernel's own limit.
+const MAX_LINKS: usize = 40;
+
+/// A path without links.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolved {
+    /// What it leads to, absolute. What of it does not exist is as it was given.
+    pub path: PathBuf,
+    /// The links on the way, each by its own path without links.
+    pub links: Vec<PathBuf>,
+    /// There is something.
+    pub exists: bool,
+}
+
+/// A step that is still to be taken.
+enum Step {
+    Root,
+    Up,
+    Down(OsString),
+}
+
+/// Resolves a path; a relative one from the working directory.
+///
+/// # Errors
+/// If the system does not say what lies there, or it leads in circles or upwards out of what does not exist.
+pub fn resolve(path: &Path) -> io::Result<Resolved> {
+    let path = std::path::absolute(path)?;
+    let mut steps = backwards(&path);
+    let mut found = Resolved {
+        path: PathBuf::from("/"),
+        links: Vec::new(),
+        exists: true,
+    };
+    while let Some(step) = steps.pop() {
+        match step {
+            Step::Root => found.path = PathBuf::from("/"),
+            Step::Up if !found.exists => return Err(io::ErrorKind::NotFound.into()),
+            Step::Up => drop(found.path.pop()),
+            Step::Down(name) => {
+                let next = found.path.join(name);
+                match found.exists.then(|| next.symlink_metadata()) {
+                    Some(Ok(meta)) if meta.is_symlink() => {
+                        steps.extend(backwards(&next.read_link()?));
+                        found.links.push(next);
+                        if found.links.len() > MAX_LINKS {
+                            return Err(io::Error::other("too many levels of symbolic links"));
+                        }
+                        continue;
+                    }
+                    Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    Some(Err(_)) => found.exists = false,
+                    Some(Ok(_)) | None => {}
+                }
+                found.path = next;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The steps of a path, the last one first.
+fn backwards(path: &Path) -> Vec<Step> {
+    let step = |component| match component {
+        Component::RootDir => Some(Step::Root),
+        Component::ParentDir => Some(Step::Up),
+        Component::Normal(name) => Some(Step::Down(name.to_owned())),
+        Component::CurDir | Component::Prefix(_) => None,
+    };
+    path.components().rev().filter_map(step).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn every_link_on_the_way_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("real/below")).unwrap();
+        std::fs::write(root.join("real/file"), "").unwrap();
+        symlink("real", root.join("one")).unwrap();
+        symlink(root.join("one"), root.join("two")).unwrap();
+        symlink("../../two/below", root.join("real/below/up")).unwrap();
+        symlink("circle", root.join("circle")).unwrap();
+        let check = |path: &str, expected: &str, links: &[&str]| {
+            let found = resolve(&root.join(path)).unwrap();
+            assert_eq!(found.path, root.join(expected), "{path}");
+            let links: Vec<PathBuf> = links.iter().map(|link| root.join(link)).collect();
+            assert_eq!(found.links, links, "{path}");
+            assert_eq!(found.exists, found.path.exists(), "{path}");
+        };
+        check("real/below/..", "real", &[]);
+        check("one/below", "real/below", &["one"]);
+        check(
+            "two/below/up",
+            "real/below",
+            &["two", "one", "real/below/up", "two", "one"],
+        );
+        check("one/new/x", "real/new/x", &["one"]);
+        for path in ["circle", "real/file/below", "real/new/../below"] {
+            assert!(resolve(&root.join(path)).is_err(), "{path}");
+        }
+    }
+}
