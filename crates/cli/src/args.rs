@@ -23,7 +23,7 @@ pub(crate) use sandbox::{
 pub(crate) use scoped::ScopedOptions;
 pub(crate) use session::{SessionCommand, SessionNewArgs};
 pub(crate) use setup::{DenoArgs, EngineArg, ImageArgs, ImageSource, SetupCommand};
-pub(crate) use skills::{SkillsCallArgs, SkillsCommand, SkillsOptions};
+pub(crate) use skills::{SkillsAcceptArgs, SkillsCallArgs, SkillsCommand, SkillsOptions};
 
 const EXAMPLES: &str = "\
 Examples:

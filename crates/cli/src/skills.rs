@@ -13,6 +13,7 @@ use ringfence_runtime::redact::Redactor;
 use ringfence_runtime::skills::{HostLimits, Skill, SkillFiles, Skills, Visitor};
 
 use crate::context::Context;
+use crate::exit::Failure;
 use crate::{high, kernel, local, trust};
 pub(crate) use person::{Ears, Person, attended};
 
@@ -67,6 +68,29 @@ pub(crate) fn all(named: Option<&Path>, context: &Context) -> anyhow::Result<Opt
     skills(named.or(configured), true, context)
 }
 
+/// What the files of a directory of skills ask for, which a person agrees to.
+///
+/// # Errors
+/// If there is no such directory, or nothing can be written down.
+pub(crate) fn accept(
+    named: Option<&Path>,
+    context: &Context,
+) -> anyhow::Result<Option<Vec<(String, String)>>> {
+    let configured = context.config()?.skills.path.as_deref();
+    let Some(directory) = named.or(configured) else {
+        return Ok(None);
+    };
+    let directory = high::workspace(directory, context)?;
+    let asked = trust::consent(context).give(&directory);
+    let asked = asked.map_err(|error| {
+        Failure::refused(
+            format!("cannot write down what you agree to: {error}"),
+            "make the state directory yours and writable (`ringfence doctor`)",
+        )
+    })?;
+    Ok(Some(asked))
+}
+
 /// The skills of a directory and, if `with_servers`, of the configured servers. `None`: there are none.
 ///
 /// # Errors
@@ -85,10 +109,15 @@ pub(crate) fn skills(
             skills: Some(&directory),
             ..trust::Named::default()
         };
+        let mut trusted = trust::trusted(named, &[], context)?;
+        // A manifest may give a skill a directory below; the rest of it is kept from the skill as well.
+        trusted.paths.retain(|path| *path != directory);
+        trusted.lookups.push(directory.clone());
         let limits = HostLimits {
             memory: config.skills.memory,
             fence: high::default_fence(config).into(),
-            trusted: trust::trusted(named, &[], context)?,
+            trusted,
+            consent: trust::consent(context),
             patience: config.skills.start_timeout,
             private_networks: context.parts()?.egress.policy.private_networks.clone(),
             // To keep what they print is a convenience.

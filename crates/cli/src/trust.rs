@@ -2,11 +2,12 @@
 
 mod servers;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use ringfence_policy::{Request, Trusted};
 use ringfence_runtime::interpreter;
+use ringfence_runtime::skills::Consent;
 use ringfence_runtime::trust::{self, Ledger, Resolved};
 
 use crate::context::Context;
@@ -75,13 +76,7 @@ fn around(path: &Path, context: &Context) -> Result<Option<PathBuf>, Failure> {
     if let Some(here) = here.filter(|here| path.starts_with(here)) {
         return Ok(Some(here));
     }
-    let known = ledger(context).around(path);
-    known.map_err(|error| {
-        Failure::refused(
-            format!("cannot tell where programs could write: {error}"),
-            "make the state directory yours and readable (`ringfence doctor`), or remove its `opened.json`",
-        )
-    })
+    ledger(context).around(path).map_err(unknown_trees)
 }
 
 fn is_broad(directory: &Path, context: &Context) -> bool {
@@ -98,19 +93,41 @@ pub(crate) fn ledger(context: &Context) -> Ledger {
         .map_or_else(|_| Ledger::default(), Ledger::at)
 }
 
-/// Notes directories that programs are let write to.
+/// What this user agreed to give to skills.
+pub(crate) fn consent(context: &Context) -> Consent {
+    context
+        .paths
+        .make_state()
+        .map_or_else(|_| Consent::default(), Consent::at)
+}
+
+/// Notes directories that programs are let write to, and what the skills in them ask for before that.
 ///
 /// # Errors
 /// If that cannot be written down.
-pub(crate) fn note_directories(trees: &[&Path], context: &Context) -> Result<(), Failure> {
+pub(crate) fn note_directories(
+    trees: &[&Path],
+    skills: Option<&Path>,
+    context: &Context,
+) -> anyhow::Result<()> {
     if trees.is_empty() {
         return Ok(());
     }
-    ledger(context).add(trees).map_err(|error| {
-        Failure::refused(
+    let skills = [skills, context.config()?.skills.path.as_deref()];
+    let skills = skills.into_iter().flatten();
+    let skills: Vec<_> = skills.filter_map(|path| trust::resolve(path).ok()).collect();
+    let consent = consent(context);
+    let noted = skills
+        .iter()
+        .filter(|found| found.exists)
+        .try_for_each(|found| consent.give_before(trees, &found.path))
+        .and_then(|()| ledger(context).add(trees));
+    noted.map_err(|error| {
+        let failure = Failure::refused(
             format!("cannot note where the program may write: {error}"),
             "make the state directory yours and writable (`ringfence doctor`)",
-        )
+        );
+        failure.into()
     })
 }
 
@@ -231,6 +248,69 @@ fn searched(path: Option<&OsStr>) -> Trusted {
     }
 }
 
+/// The PATH without the directories that programs could ever write to, which are told: what is found by it is executed
+/// outside a fence.
+///
+/// # Errors
+/// If it is not known which these are.
+pub(crate) fn search_path(context: &Context) -> Result<Option<OsString>, Failure> {
+    let Some(path) = context.environment.get("PATH") else {
+        return Ok(None);
+    };
+    let mut kept = Vec::new();
+    for directory in std::env::split_paths(path).filter(|directory| directory.is_absolute()) {
+        match written(&directory, context)? {
+            None => kept.push(directory),
+            Some(tree) => context.ui.warn(&format!(
+                "{} is left out of the PATH: programs could write in {}",
+                directory.display(),
+                tree.display()
+            )),
+        }
+    }
+    // None holds a colon: each was one part of a PATH.
+    Ok(std::env::join_paths(kept).ok())
+}
+
+/// Refuses to execute, outside a fence, a program that programs could have written.
+///
+/// # Errors
+/// If they could.
+pub(crate) fn check_program(program: &Path, context: &Context) -> Result<(), Failure> {
+    match written(program, context)? {
+        None => Ok(()),
+        Some(tree) => Err(Failure::refused(
+            format!(
+                "refusing to start {} outside a fence: it lies in {}, where programs could write",
+                program.display(),
+                tree.display()
+            ),
+            "name one that lies elsewhere, or take its directory off the PATH",
+        )),
+    }
+}
+
+/// The directory that programs could write to and that something is or lies in, by any of the links on the way.
+fn written(path: &Path, context: &Context) -> Result<Option<PathBuf>, Failure> {
+    let Ok(found) = trust::resolve(path) else {
+        return Ok(None);
+    };
+    let ledger = ledger(context);
+    for path in found.links.iter().chain([&found.path.join("x")]) {
+        if let Some(tree) = ledger.around(path).map_err(unknown_trees)? {
+            return Ok(Some(tree));
+        }
+    }
+    Ok(None)
+}
+
+fn unknown_trees(error: std::io::Error) -> Failure {
+    Failure::refused(
+        format!("cannot tell where programs could write: {error}"),
+        "make the state directory yours and readable (`ringfence doctor`), or remove its `opened.json`",
+    )
+}
+
 /// Gives a request what its program must leave as it is, if there is anything that it may write to, or that its files are
 /// delivered to.
 ///
@@ -246,7 +326,7 @@ pub(crate) fn keep(
     let all: Vec<&Path> = opened.iter().copied().chain(output).collect();
     if !all.is_empty() {
         request.trusted = trusted(named, &all, context)?;
-        note_directories(&opened, context)?;
+        note_directories(&opened, named.skills, context)?;
     }
     Ok(())
 }

@@ -26,7 +26,7 @@ use serde_json::{Map, Value};
 use crate::audit::Digest;
 pub use crate::bridge::Fault;
 pub use bridged::bridged;
-pub use files::{HostLimits, SkillFiles};
+pub use files::{Consent, HostLimits, SkillFiles};
 pub use function::{Declared, Function, Parameter, ParameterKind, Wrong};
 pub use gatekeeper::{Gatekeeper, Visitor};
 pub use rules::{ParsePathError, PathPattern, Policy, Rules};

@@ -3,7 +3,7 @@
 //! A file is kept by a read-only mount over it, which holds as long as nobody renames a directory above: so each directory
 //! between it and the guest's own is made a mount, too, which the kernel lets nobody rename or remove (EBUSY).
 
-mod ledger;
+pub(crate) mod ledger;
 mod resolve;
 
 use std::fs::{self, Metadata};

@@ -12,6 +12,7 @@ Examples:
   ringfence skills ls --skills ./skills
   ringfence skills describe Notes.add --skills ./skills
   ringfence skills call Notes.add '{\"text\": \"buy milk\"}' --skills ./skills
+  ringfence skills accept --skills ./skills
   ringfence run --skills ./skills -c 'print(device.Notes.list())'
 
 Without --skills, the directory is that of `skills.path` in the configuration.";
@@ -37,6 +38,8 @@ pub(crate) enum SkillsCommand {
     },
     /// Call one function, as a program would.
     Call(SkillsCallArgs),
+    /// Agree to what the manifests of the directory ask for, where programs could have changed them.
+    Accept(SkillsAcceptArgs),
 }
 
 /// Options of every `ringfence skills` command.
@@ -51,6 +54,14 @@ pub(crate) struct SkillsOptions {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `ringfence skills accept`.
+#[derive(Debug, Args)]
+pub(crate) struct SkillsAcceptArgs {
+    /// The directory of skill files.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) skills: Option<PathBuf>,
 }
 
 /// `ringfence skills call`.

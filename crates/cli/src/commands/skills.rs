@@ -9,7 +9,7 @@ use ringfence_runtime::skills::{Fault, Function, Gatekeeper, Policy, Table, path
 use serde_json::{Map, Value, json};
 
 use super::tool::read;
-use crate::args::{SkillsCallArgs, SkillsCommand, SkillsOptions};
+use crate::args::{SkillsAcceptArgs, SkillsCallArgs, SkillsCommand, SkillsOptions};
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::skills::{self, Keeper, attended};
@@ -19,6 +19,7 @@ pub(crate) fn run(command: &SkillsCommand, context: &Context) -> anyhow::Result<
     let options = match command {
         SkillsCommand::Ls { options, .. } | SkillsCommand::Describe { options, .. } => options,
         SkillsCommand::Call(args) => &args.options,
+        SkillsCommand::Accept(args) => return accept(args, context),
     };
     context.tell_passed_over()?;
     let skills = skills::all(options.skills.as_deref(), context)?.ok_or_else(none)?;
@@ -69,7 +70,23 @@ async fn perform(
             let called = gatekeeper.call(call(args)?).await.map_err(failed)?;
             Ok(serde_json::to_string_pretty(&called)? + "\n")
         }
+        // It starts nothing.
+        SkillsCommand::Accept(_) => Ok(String::new()),
     }
+}
+
+/// Writes down what the files of a directory ask for, and says it.
+fn accept(args: &SkillsAcceptArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let asked = skills::accept(args.skills.as_deref(), context)?.ok_or_else(none)?;
+    for (file, words) in &asked {
+        context
+            .ui
+            .out(format!("{}: {}\n", visible(file), visible(words)))?;
+    }
+    if asked.is_empty() {
+        context.ui.note("no file there asks for anything");
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn none() -> Failure {

@@ -17,13 +17,16 @@ pub(super) fn resolve(path: &Path) -> Result<Resolved, Failure> {
     match found.exists {
         true => Ok(found),
         false => Err(Failure::usage(
-            format!(
-                "cannot use {}: there is no such file or directory",
-                path.display()
-            ),
+            format!("cannot use {}: {}", path.display(), nothing_there()),
             "name a host path that exists and that you may read",
         )),
     }
+}
+
+/// The system's words for it.
+fn nothing_there() -> std::io::Error {
+    const ENOENT: i32 = 2;
+    std::io::Error::from_raw_os_error(ENOENT)
 }
 
 /// The absolute path, without links, of a directory that may not exist yet.

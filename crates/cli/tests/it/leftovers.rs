@@ -80,6 +80,7 @@ fn files(dir: &Dir) {
                 "audit",
                 "interpreters.json",
                 "opened.json",
+                "skills.json",
                 "engine.lock",
                 "approvals.db",
                 "approvals.db-wal",

@@ -1,6 +1,7 @@
 //! Skills in Python: the files of a directory, each served by a fenced process of its own.
 
 mod beside;
+mod consent;
 mod host;
 mod manifest;
 mod stamp;
@@ -11,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_policy::{Bytes, Cidr, Timeout, Trusted};
+use ringfence_policy::{Access, Bytes, Cidr, Mount, Timeout, Trusted};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -22,7 +23,10 @@ use super::{Asked, Fault, Function, Offer, Skill};
 use crate::audit::Digest;
 use crate::exposure::Hidden;
 use crate::local::{Fence, Local};
+use crate::trust;
 use beside::Beside;
+pub use consent::Consent;
+use consent::Demand;
 use host::{Called, Coming, Host, Place};
 use manifest::Manifest;
 use stamp::Stamp;
@@ -48,6 +52,8 @@ pub struct HostLimits {
     pub fence: Fence,
     /// What it must leave as it is.
     pub trusted: Trusted,
+    /// What a person agreed to give to the files of the directory.
+    pub consent: Consent,
     /// How long it may take until its file is loaded.
     pub patience: Timeout,
     /// Ranges of addresses that are not public, and which hosts of a manifest may have all the same.
@@ -191,13 +197,17 @@ impl SkillFiles {
     fn start(&self, file: &str, beside: &Beside) -> Result<Started, String> {
         let told = |why: String| format!("{file}: {why}");
         let manifest = Manifest::read(&self.directory, file).map_err(told)?;
-        let mounts = manifest
-            .mounts((&self.directory, file), &self.hidden)
-            .map_err(told)?;
-        let network = manifest.network(&self.limits.private_networks).map_err(told)?;
         let path = self.directory.join(file);
         let code =
             text::of(&path, MAX_LENGTH).map_err(|error| told(format!("it cannot be read: {error}")))?;
+        let demand = Demand::of(&manifest, &code, beside);
+        let agreed = self.limits.consent.check(&self.directory, file, &demand);
+        agreed.map_err(told)?;
+        let mounts = manifest
+            .mounts((&self.directory, file), &self.hidden)
+            .map_err(told)?;
+        self.check_writes(&mounts).map_err(told)?;
+        let network = manifest.network(&self.limits.private_networks).map_err(told)?;
         let name = file.strip_suffix(".py").unwrap_or(file);
         let place = Place {
             begin: host::begin(file, &code, beside).map_err(told)?,
@@ -216,6 +226,23 @@ impl SkillFiles {
         tasks.spawn(task);
         tasks.spawn(bringing);
         Ok(started)
+    }
+
+    /// That no skill may write in the directory that it lies in: it would give itself what it likes.
+    fn check_writes(&self, mounts: &[Mount]) -> Result<(), String> {
+        let own = trust::mark(self.directory.clone()).1;
+        let writes = |mount: &&Mount| mount.access == Access::ReadWrite;
+        let around = mounts
+            .iter()
+            .filter(writes)
+            .find(|mount| trust::mark(mount.host.clone()).1 == own);
+        match around {
+            None => Ok(()),
+            Some(mount) => Err(format!(
+                "refusing to let it write at {}: the directory of skills lies there; name a directory below",
+                mount.guest().display()
+            )),
+        }
     }
 
     /// What serves the file that a function is in; started anew if it has died.

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Directories that are remembered; those of longest ago are forgotten.
@@ -45,26 +46,16 @@ impl Ledger {
                 identity: (found.dev(), found.ino()),
             })
         });
-        let known = read(file)?;
+        let known: Vec<Opened> = read(file)?;
         let new: Vec<Opened> = opened.filter(|opened| !known.contains(opened)).collect();
         if new.is_empty() {
             return Ok(());
         }
-        // Two processes at once must not forget each other's.
-        let state = File::open(file.parent().unwrap_or(Path::new("/")))?;
-        state.lock()?;
-        let known = read(file)?.into_iter().filter(|known| !new.contains(known));
-        let mut all: Vec<Opened> = new.iter().cloned().chain(known).collect();
-        all.truncate(MOST);
-        let temporary = file.with_extension(format!("{}.tmp", std::process::id()));
-        let written = serde_json::to_vec(&all)
-            .map_err(io::Error::other)
-            .and_then(|bytes| io::Write::write_all(&mut options().open(&temporary)?, &bytes))
-            .and_then(|()| fs::rename(&temporary, file));
-        if written.is_err() {
-            let _ = fs::remove_file(&temporary);
-        }
-        written
+        change(file, |all: &mut Vec<Opened>| {
+            all.retain(|known| !new.contains(known));
+            all.splice(0..0, new);
+            all.truncate(MOST);
+        })
     }
 
     /// The directory that programs may have written to and that a path lies in, if there is one.
@@ -73,7 +64,7 @@ impl Ledger {
     /// If it is not known which there are.
     pub fn around(&self, path: &Path) -> io::Result<Option<PathBuf>> {
         let Some(file) = &self.file else { return Ok(None) };
-        let known = read(file)?;
+        let known: Vec<Opened> = read(file)?;
         let mut above = path.ancestors().skip(1);
         Ok(above.find_map(|above| {
             let identity = fs::metadata(above).ok().map(|found| (found.dev(), found.ino()));
@@ -90,12 +81,36 @@ fn options() -> OpenOptions {
 }
 
 /// What is remembered; nothing where there is no such file. One that is damaged is an error: nobody else writes it.
-fn read(file: &Path) -> io::Result<Vec<Opened>> {
+pub(crate) fn read<T: DeserializeOwned + Default>(file: &Path) -> io::Result<T> {
     match File::open(file) {
         Ok(file) => serde_json::from_reader(io::BufReader::new(file)).map_err(io::Error::other),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
         Err(error) => Err(error),
     }
+}
+
+/// Changes what a file of the state directory remembers.
+///
+/// # Errors
+/// If it cannot be read, or written.
+pub(crate) fn change<T: DeserializeOwned + Default + Serialize>(
+    file: &Path,
+    change: impl FnOnce(&mut T),
+) -> io::Result<()> {
+    // Two processes at once must not forget each other's.
+    let state = File::open(file.parent().unwrap_or(Path::new("/")))?;
+    state.lock()?;
+    let mut all: T = read(file)?;
+    change(&mut all);
+    let temporary = file.with_extension(format!("{}.tmp", std::process::id()));
+    let written = serde_json::to_vec(&all)
+        .map_err(io::Error::other)
+        .and_then(|bytes| io::Write::write_all(&mut options().open(&temporary)?, &bytes))
+        .and_then(|()| fs::rename(&temporary, file));
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written
 }
 
 #[cfg(test)]

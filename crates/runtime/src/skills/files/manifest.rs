@@ -25,6 +25,16 @@ pub(super) struct Manifest {
     policy: BTreeMap<String, Policy>,
 }
 
+/// What a manifest asks for, as a person reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) words: String,
+    /// The same, so that no two manifests share it by what they name.
+    pub(super) exact: String,
+    /// It gives the code more than the fence does: files, or hosts.
+    pub(super) gives: bool,
+}
+
 /// Where the manifest of a file is.
 pub(super) fn path(directory: &Path, file: &str) -> PathBuf {
     directory.join(file).with_extension("toml")
@@ -47,6 +57,27 @@ impl Manifest {
                 .map_err(|error| told(error.to_string()))?;
         }
         Ok(manifest)
+    }
+
+    /// What it asks for; nothing for an empty one.
+    pub(super) fn demand(&self) -> Option<Asked> {
+        let quoted = |(name, texts): (&str, Vec<String>)| {
+            let texts: Vec<String> = texts.iter().map(|text| format!("`{text}`")).collect();
+            (!texts.is_empty()).then(|| format!("{name} {}", texts.join(", ")))
+        };
+        let rules = self.policy.iter();
+        let rules = rules.map(|(pattern, policy)| format!("{pattern} = {}", policy.as_str()));
+        let parts = [
+            ("mounts", self.mounts.clone()),
+            ("hosts", self.hosts.clone()),
+            ("rules", rules.collect()),
+        ];
+        let words: Vec<String> = parts.into_iter().filter_map(quoted).collect();
+        (!words.is_empty()).then(|| Asked {
+            words: words.join("; "),
+            exact: serde_json::json!([self.mounts, self.hosts, self.policy]).to_string(),
+            gives: !(self.mounts.is_empty() && self.hosts.is_empty()),
+        })
     }
 
     /// What must happen before the function at a path is called. The strictest holds.

@@ -2,9 +2,12 @@
 //! tools, by what they leave for their caller, and by links.
 
 mod configuration;
+mod consent;
 mod deliveries;
 mod interpreters;
 mod links;
+mod outside;
+mod skills;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
