@@ -17,6 +17,7 @@ mod resolve;
 mod write;
 
 use std::ffi::OsStr;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
@@ -32,6 +33,20 @@ pub use list::{Entry, Listing};
 pub use protected::{PROTECTED, Protected};
 pub use read::{Body, FileText};
 pub use write::WriteMode;
+
+/// Opens a file by a path without links. One on the way, a pipe or a device is an error.
+///
+/// # Errors
+/// If it is none, or cannot be opened.
+pub(crate) fn open_without_links(path: &Path) -> io::Result<std::fs::File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    let file = std::fs::File::from(opened);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is no regular file")),
+    }
+}
 
 /// What file tools may do in a workspace.
 #[derive(Debug, Clone)]

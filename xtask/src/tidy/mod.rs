@@ -3,6 +3,7 @@
 mod arrows;
 mod paths;
 mod rules;
+mod starts;
 mod threats;
 
 use std::path::Path;
@@ -17,6 +18,7 @@ pub(crate) fn tidy(root: &Path) -> Result<()> {
     let mut breaches = arrows::check(root)?;
     breaches.extend(paths::check(root)?);
     breaches.extend(threats::check(root)?);
+    breaches.extend(starts::check(root, &sources)?);
     breaches.extend(sources.iter().flat_map(rules::check));
     for breach in &breaches {
         report::problem(breach);

@@ -13,7 +13,7 @@ use crate::commands::sandbox::flavor;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::ui::Ui;
-use crate::{container, parts, pyodide};
+use crate::{container, parts, pyodide, trust};
 
 pub(crate) fn run(command: &SetupCommand, context: &Context) -> anyhow::Result<ExitCode> {
     match command {
@@ -40,8 +40,12 @@ const NPM_VARIABLES: &[&str] = &[
 fn deno(args: &DenoArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let settings = pyodide::settings(0, context)?;
     context.paths.make_state()?;
+    let path = trust::search_path(context)?;
     let named = NPM_VARIABLES.iter().filter_map(|name| {
-        let value = context.environment.text(name)?;
+        let value = match *name {
+            "PATH" => path.as_deref()?.to_str()?,
+            name => context.environment.text(name)?,
+        };
         Some((name.parse().ok()?, value.to_owned()))
     });
     let runtime = tokio::runtime::Builder::new_current_thread()

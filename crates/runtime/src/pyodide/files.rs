@@ -65,7 +65,10 @@ impl Gathering {
     fn read(&mut self, path: &Path) -> io::Result<Result<Vec<u8>, RunError>> {
         let mut bytes = Vec::new();
         let room = MAX_BYTES - self.bytes;
-        fs::File::open(path)?.take(room + 1).read_to_end(&mut bytes)?;
+        // Another program may write there: what was a file a moment ago may be a link by now, or lie behind one.
+        crate::files::open_without_links(path)?
+            .take(room + 1)
+            .read_to_end(&mut bytes)?;
         self.bytes += (bytes.len() as u64).min(room);
         Ok(match bytes.len() as u64 > room {
             true => Err(RunError::TooMuch(MAX_BYTES)),

@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 use super::engine::Engine;
 use super::process::program;
 use crate::context::Context;
-use crate::{container, high, local, pyodide};
+use crate::{container, high, local, pyodide, trust};
 
 /// What the rows share.
 #[derive(Debug)]
@@ -71,7 +71,15 @@ impl Drop for Directory {
 
 impl Place {
     pub(super) fn new(context: &Context, full: bool) -> anyhow::Result<Self> {
-        let settings = local::settings(&high::settings(None, context)?, Warmth::Cold, context)?;
+        let named = high::settings(None, context)?;
+        // Peers run without a fence.
+        for program in named.python.iter().chain(&named.javascript) {
+            if program.is_absolute() {
+                trust::check_program(program, context)?;
+            }
+        }
+        let mut settings = local::settings(&named, Warmth::Cold, context)?;
+        settings.path = trust::search_path(context)?;
         let directory = Directory::create(&std::env::temp_dir())?;
         Ok(Self {
             runtime: tokio::runtime::Builder::new_current_thread()
