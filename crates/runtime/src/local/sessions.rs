@@ -27,7 +27,7 @@ pub use error::Error;
 pub use info::SessionInfo;
 
 use super::{Fence, Local};
-use ending::Endings;
+use ending::{Endings, Reason};
 use interpreter::Interpreter;
 pub(super) use interpreter::Origin as SessionOrigin;
 use keeper::Keeper;
@@ -97,7 +97,7 @@ impl Sessions {
         if book.live.contains_key(key) {
             return Err(Error::Taken(key.1.clone()));
         }
-        if book.live.len() >= self.settings.max {
+        if book.live.len() >= self.settings.max && !book.make_room(&key.0, self.settings.max) {
             return Err(Error::TooMany(self.settings.max));
         }
         let (live, calls) = Live::new(book.endings.take(key));
@@ -142,6 +142,33 @@ impl Sessions {
 
     fn keepers(&self) -> MutexGuard<'_, JoinSet<()>> {
         self.keepers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Book {
+    /// Ends the session that has been idle for longest of whoever has the most, if a scope has less than its share of `max`
+    /// sessions; whether it did.
+    fn make_room(&mut self, scope: &Scope, max: usize) -> bool {
+        let mut counts: HashMap<&Scope, usize> = HashMap::from([(scope, 0)]);
+        for (owner, _) in self.live.keys() {
+            *counts.entry(owner).or_default() += 1;
+        }
+        let own = counts[scope];
+        let share = max / counts.len();
+        let idle = self.live.iter().filter_map(|(key, live)| {
+            let since = live.idle_since()?;
+            let count = counts[&key.0];
+            (own < share && count > share).then_some((count, std::cmp::Reverse(since), key))
+        });
+        let Some((_, _, key)) = idle.max_by_key(|(count, since, _)| (*count, *since)) else {
+            return false;
+        };
+        let key = key.clone();
+        if let Some(live) = self.live.remove(&key) {
+            live.stop();
+        }
+        self.endings.remember(&key, Reason::Displaced);
+        true
     }
 }
 

@@ -586,10 +586,24 @@ fn there_are_only_so_many() {
         let third = world.run(["--session", "c", "-c", "1"]);
         third.refused(125, "as many as `engine.max_sessions` lets be");
         assert!(third.stderr.contains("ringfence session rm"), "{third:?}");
-        session(world, &["new", "c", "--user", "bob"]).refused(125, "limit_exceeded");
         session(world, &["new", "a"]).refused(125, "a session `a` already");
         session(world, &["rm", "a"]).ok();
         evaluate(world, "c", "1").ended("exited", 0, 0);
+    });
+}
+
+#[test]
+fn no_user_takes_the_share_of_another() {
+    engine_with("max_sessions = 2", |world| {
+        session(world, &["new", "a"]).ok();
+        evaluate(world, "b", "1");
+        session(world, &["new", "a", "--user", "bob"]).ok();
+        session(world, &["new", "b", "--user", "bob"]).refused(125, "limit_exceeded");
+        session(world, &["new", "c"]).refused(125, "limit_exceeded");
+        assert_eq!(value(world, "b", "2"), "2");
+        session(world, &["rm", "b"]).ok();
+        let why = evaluate(world, "a", "1").get("meta.warnings").to_string();
+        assert!(why.contains("another user needed its place"), "{why}");
     });
 }
 

@@ -28,6 +28,8 @@ pub(super) enum Reason {
     Broken,
     /// Its launcher has gone.
     Lost,
+    /// It was idle, and another scope had fewer than its share.
+    Displaced,
     /// Somebody wanted that, or the engine ends.
     Removed,
 }
@@ -74,6 +76,7 @@ impl fmt::Display for Reason {
             Self::Signalled(signal) => write!(f, "signal {signal} killed its process"),
             Self::Broken => f.write_str("it broke its control channel"),
             Self::Lost => f.write_str("the executor broke"),
+            Self::Displaced => f.write_str("another user needed its place"),
             Self::Removed => f.write_str("it was removed"),
         }
     }

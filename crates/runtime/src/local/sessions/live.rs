@@ -184,6 +184,14 @@ impl Live {
         }
     }
 
+    /// The time since which nothing is evaluated, or `None`.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        match self.facts().state {
+            State::Idle(since) => Some(since),
+            State::Evaluating => None,
+        }
+    }
+
     /// Has the session end.
     pub(super) fn stop(&self) {
         self.stop.send_replace(true);
