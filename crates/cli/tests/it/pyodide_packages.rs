@@ -124,6 +124,13 @@ fn packages_of_a_directory_can_be_imported() {
                 print(os.listdir('/packages/greet/__pycache__'), more.__cached__)\nimport greet.broken";
     let without = packages.0.run(&["-c", "import greet"]);
     assert!(without.stderr.contains("No module named 'greet'"), "{without:?}");
+    for hint in [
+        "no module `greet`",
+        "`skills.sandbox.packages`",
+        "runtime `local`, `docker`",
+    ] {
+        assert!(without.stderr.contains(hint), "{hint}: {without:?}");
+    }
     let ran = packages.run(&["-c", code]);
     let expected = "hello more 1.0 ['__pycache__', 'greet', 'greet-1.0.dist-info', 'more.py']\n\
                     ['__init__.cpython-314.pyc'] /packages/__pycache__/more.cpython-314.pyc\n";

@@ -208,11 +208,24 @@ fn conclude(request: &Request, ears: Ears, ending: &Ending, end: End) -> Result<
             false => format!("the interpreter ended before the program: {}", end.complaint),
         });
     }
+    meta.warnings.extend(missing_module(&result.stderr));
     if request.workspace.is_some() {
         let warning = "Pyodide has its files in memory: the workspace is not shown there";
         meta.warnings.push(warning.to_owned());
     }
     Ok(result)
+}
+
+/// A hint for a program that ended because Pyodide does not have what it imports.
+fn missing_module(stderr: &str) -> Option<String> {
+    let last = stderr.trim_end().lines().next_back()?;
+    let rest = last.strip_prefix("ModuleNotFoundError: No module named '")?;
+    let (module, _) = rest.split_once('\'')?;
+    Some(format!(
+        "Pyodide has no module `{}`: it has Python's standard library and the wheels in `skills.sandbox.packages`, and fetches \
+         nothing; add a wheel there, or use the runtime `local`, `docker` or `podman`",
+        module.escape_debug()
+    ))
 }
 
 /// Delivers what the program left, as any program's files are delivered.

@@ -19,7 +19,8 @@ pub(super) struct Arguments {
     /// Its language.
     #[serde(default)]
     language: Tongue,
-    /// Where it runs; the configured runtime unless named.
+    /// Where it runs; the configured runtime unless named. `pyodide` imports nothing but Python's standard library and the
+    /// packages that the operator put there.
     runtime: Option<Runtime>,
     /// Seconds until it is killed, or a time such as "500ms". It can shorten the limit, not lengthen it.
     #[expect(dead_code, reason = "the kernel reads it")]
