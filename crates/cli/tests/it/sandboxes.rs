@@ -160,6 +160,14 @@ fn a_sandbox_is_made_used_watched_and_removed() {
         place.sandbox(&["run", &name, "--", "echo", "further"]).ok();
         assert_eq!(following.line(), "kept\n");
         assert_eq!(following.line(), "further\n");
+        for program in ["nosuch", "/no/such"] {
+            let missing = place.sandbox(&["run", &name, "--", program]);
+            let expected = format!("there is no program `{program}` in the sandbox\n");
+            assert_eq!(
+                (missing.status, missing.stdout.as_str(), missing.stderr.as_str()),
+                (127, "", expected.as_str())
+            );
+        }
         place.sandbox(&["rm", &name]).ok();
         assert_eq!(following.line(), "");
         assert_eq!(place.there(&name), Vec::<String>::new());

@@ -406,13 +406,14 @@ impl ContainerRuntime {
             }
             Err(_) => None,
         };
-        Ok(RunResult {
+        let result = RunResult {
             status,
             stdout: stdout.finish(),
             stderr: stderr.finish(),
             egress: None,
             sandbox_ended: false,
-        })
+        };
+        Ok(result.or_not_found(command))
     }
 
     async fn exec_status(&self, exec: &str, asked: Asked<'_>) -> Result<Option<i64>, Error> {
@@ -432,6 +433,36 @@ impl ContainerRuntime {
             doing,
             what: format!("container {id}"),
         }
+    }
+}
+
+/// The status of a command that is not there, as shells have it.
+const NOT_FOUND: i64 = 127;
+
+impl RunResult {
+    /// Replaces an engine's own words about a program that is not there: it prints them as if the program had.
+    fn or_not_found(mut self, command: &[String]) -> Self {
+        let engine_failed = matches!(self.status, Some(126 | NOT_FOUND));
+        let is_missing = |text: &str| {
+            let not_found =
+                text.contains("executable file not found") || text.contains("no such file or directory");
+            text.contains("OCI runtime") && not_found
+        };
+        if engine_failed && (is_missing(&self.stdout.text) || is_missing(&self.stderr.text)) {
+            let program = command.first().map_or("", String::as_str);
+            self.status = Some(NOT_FOUND);
+            self.stdout = captured(String::new());
+            self.stderr = captured(format!("there is no program `{program}` in the sandbox\n"));
+        }
+        self
+    }
+}
+
+fn captured(text: String) -> Captured {
+    Captured {
+        total_bytes: text.len() as u64,
+        truncated: false,
+        text,
     }
 }
 
