@@ -8,7 +8,9 @@ use tokio::time::Instant;
 /// Things of type `T` that wait, each for a use with its key `K`.
 #[derive(Debug)]
 pub(super) struct Waiting<K, T> {
-    /// How many there may be, those included that are being made.
+    /// How many there may be while uses are rare; none at all if 0.
+    least: usize,
+    /// How many there may be now, those included that are being made. Uses that come faster than things are made raise it.
     most: usize,
     /// How long ago a use may be for something to wait for the next one.
     idle: Duration,
@@ -30,10 +32,14 @@ pub(super) struct Plan<K, T> {
     pub(super) again: Option<Instant>,
 }
 
+/// The bound of [`Waiting::most`], as a multiple of [`Waiting::least`].
+const GROWTH: usize = 4;
+
 impl<K: Clone + PartialEq, T> Waiting<K, T> {
-    pub(super) fn new(most: usize, idle: Duration) -> Self {
+    pub(super) fn new(size: usize, idle: Duration) -> Self {
         Self {
-            most,
+            least: size,
+            most: size,
             idle,
             uses: VecDeque::new(),
             ready: VecDeque::new(),
@@ -46,14 +52,20 @@ impl<K: Clone + PartialEq, T> Waiting<K, T> {
         if self.most == 0 {
             return None;
         }
-        if self.uses.len() == self.most {
-            self.uses.pop_front();
-        }
-        self.uses.push_back((key.clone(), now));
         let found = self
             .ready
             .iter()
             .position(|(of, thing)| of == key && usable(thing));
+        // Who was expected and found nothing came too soon after others.
+        let missed = found.is_none() && self.uses.iter().any(|(of, _)| of == key);
+        if self.uses.len() == self.most {
+            if missed && self.most < GROWTH * self.least {
+                self.most += 1;
+            } else {
+                self.uses.pop_front();
+            }
+        }
+        self.uses.push_back((key.clone(), now));
         found
             .and_then(|place| self.ready.remove(place))
             .map(|(_, thing)| thing)
@@ -63,6 +75,7 @@ impl<K: Clone + PartialEq, T> Waiting<K, T> {
     pub(super) fn plan(&mut self, now: Instant, usable: impl Fn(&T) -> bool) -> Plan<K, T> {
         let idle = self.idle;
         self.uses.retain(|(_, used)| now < *used + idle);
+        self.most = self.least.max(self.uses.len());
         let mut wanted: Vec<K> = self.uses.iter().map(|(key, _)| key.clone()).collect();
         if let Some(place) = self.making.as_ref().and_then(|key| position(&wanted, key)) {
             wanted.swap_remove(place);
@@ -109,7 +122,7 @@ impl<K: Clone + PartialEq, T> Waiting<K, T> {
 
     /// Gives everything away; nothing waits from here on.
     pub(super) fn close(&mut self) -> Vec<T> {
-        self.most = 0;
+        (self.least, self.most) = (0, 0);
         self.uses.clear();
         self.ready.drain(..).map(|(_, thing)| thing).collect()
     }
@@ -177,7 +190,7 @@ mod tests {
         assert_eq!(pool.work(2), (vec!["a", "b"], vec![]));
         // Each serves once.
         assert_eq!((pool.take("a", 3), pool.take("a", 4)), (Some(2), None));
-        assert_eq!(pool.work(4), (vec!["a", "a"], vec![3]));
+        assert_eq!(pool.work(4), (vec!["a", "a", "a"], vec![3]));
     }
 
     #[test]
@@ -208,6 +221,29 @@ mod tests {
         assert_eq!(pool.work(300), (vec![], vec![2]));
         assert_eq!(pool.work(400), (vec![], vec![1]));
         assert_eq!(pool.waiting.plan(pool.at(400), |_| true).again, None);
+    }
+
+    #[test]
+    fn uses_that_come_too_fast_have_more_wait_until_they_are_rare_again() {
+        let mut pool = Pool::new(2);
+        // Two wait, and five come at once.
+        for second in [0, 0] {
+            pool.take("a", second);
+        }
+        assert_eq!(pool.work(0).0, ["a", "a"]);
+        let burst = |pool: &mut Pool, second| (0..5).filter(|_| pool.take("a", second).is_some()).count();
+        assert_eq!(burst(&mut pool, 1), 2);
+        assert_eq!(pool.work(1).0, ["a"; 5]);
+        assert_eq!(burst(&mut pool, 2), 5);
+        // There is an end to it.
+        for second in 3..20 {
+            burst(&mut pool, second);
+            burst(&mut pool, second);
+            pool.work(second);
+        }
+        assert_eq!(pool.waiting.ready.len(), 2 * GROWTH);
+        assert_eq!(pool.work(400).1.len(), 2 * GROWTH);
+        assert_eq!((pool.waiting.most, pool.take("a", 400)), (2, None));
     }
 
     #[test]
