@@ -105,6 +105,15 @@ pub enum EntryKind {
     Device,
 }
 
+/// The user that a directory is made for, where that is not ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    /// Its id; that of its group is the same.
+    pub user: u32,
+    /// It comes there through the directories above, and not by a mount: those that are made let it pass.
+    pub comes_by_path: bool,
+}
+
 impl Root {
     /// Opens a directory that exists. Links may lead to it, but it must not be one itself.
     ///
@@ -118,11 +127,11 @@ impl Root {
     }
 
     /// Opens a directory, which is made, with its parents, where it does not exist. What is made belongs to `owner`,
-    /// if that is somebody else, and can be reached by that user.
+    /// if that is somebody else.
     ///
     /// # Errors
     /// If a part of the path that is missing turns out to be a link, or the directory cannot be made.
-    pub fn create(path: &Path, rules: Rules, owner: Option<u32>) -> Result<Self, Error> {
+    pub fn create(path: &Path, rules: Rules, owner: Option<Owner>) -> Result<Self, Error> {
         let path = absolute(path)?;
         let failed = |errno| Error::root(&path, "make the workspace", errno);
         let mut missing: Vec<&OsStr> = Vec::new();
@@ -148,7 +157,7 @@ impl Root {
     ///
     /// # Errors
     /// If a part of the path is a link or leads upwards, or the directory cannot be made.
-    pub fn create_below(base: &Path, path: &Path, rules: Rules, owner: Option<u32>) -> Result<Self, Error> {
+    pub fn create_below(base: &Path, path: &Path, rules: Rules, owner: Option<Owner>) -> Result<Self, Error> {
         let whole = absolute(&base.join(path))?;
         let failed = |errno| Error::root(&whole, "make the workspace", errno);
         let names = path.components().filter(|name| *name != Component::CurDir);
@@ -193,10 +202,11 @@ impl Root {
 }
 
 /// A handle of a directory some names below another one. None of them is a link; those that are missing are made.
-fn descend(mut directory: OwnedFd, names: &[&OsStr], owner: Option<u32>) -> Result<OwnedFd, Errno> {
+fn descend(mut directory: OwnedFd, names: &[&OsStr], owner: Option<Owner>) -> Result<OwnedFd, Errno> {
     for (index, name) in names.iter().enumerate() {
         let last = index + 1 == names.len();
-        let mode = if owner.is_some() && !last { 0o711 } else { 0o700 };
+        let passed = owner.is_some_and(|owner| owner.comes_by_path);
+        let mode = if passed && !last { 0o711 } else { 0o700 };
         let made = match rustix::fs::mkdirat(&directory, *name, Mode::from_raw_mode(mode)) {
             Ok(()) => true,
             // It was there, or somebody else was faster; whether it is a directory shows next.
@@ -205,7 +215,7 @@ fn descend(mut directory: OwnedFd, names: &[&OsStr], owner: Option<u32>) -> Resu
         };
         directory = resolve::directory_below(&directory, Path::new(name))?;
         if let (true, true, Some(owner)) = (made, last, owner) {
-            give_away(&directory, owner)?;
+            give_away(&directory, owner.user)?;
         }
     }
     Ok(directory)

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence_policy::{Scope, SessionId, Trusted, UserRoot, UserRootError};
 
-use crate::files::{self, Root, Rules};
-use crate::local::owner_for_guests;
+use crate::files::{self, Owner, Root, Rules};
+use crate::local::{NOBODY, is_root, owner_for_guests};
 
 /// How many users' directories are held open.
 const MAX_OPEN: usize = 256;
@@ -46,6 +46,15 @@ pub enum Error {
     /// It cannot be opened or made.
     #[error(transparent)]
     Open(#[from] files::Error),
+}
+
+/// The owner of directories that are made for callers, if not ours. No program in a container is the host's root, and one
+/// in a cell is whoever owns the directory.
+fn owner() -> Option<Owner> {
+    let of = |user, comes_by_path| Owner { user, comes_by_path };
+    owner_for_guests()
+        .map(|user| of(user, true))
+        .or_else(|| is_root().then_some(of(NOBODY, false)))
 }
 
 impl Workspaces {
@@ -138,7 +147,7 @@ impl Workspaces {
         if let Some(root) = open.get(&key) {
             return Ok(Some(Arc::clone(root)));
         }
-        let (rules, owner) = (self.rules.clone(), owner_for_guests());
+        let (rules, owner) = (self.rules.clone(), owner());
         let root = if path.is_absolute() {
             Root::create(&path, rules, owner)
         } else {

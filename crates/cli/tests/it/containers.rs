@@ -593,6 +593,49 @@ fn what_a_tools_program_leaves_is_read_by_either_path() {
     }
 }
 
+/// Where root runs them, programs in containers are another user.
+#[test]
+fn the_directory_of_a_user_is_one_for_tools_and_programs_in_containers() {
+    for engine in engines() {
+        let users = engine.dir.path("users").display().to_string();
+        let users =
+            format!("[permissions.filesystem]\nuser_scope = 'user'\nuser_root = '{users}/{{user_id}}'\n");
+        engine.dir.write("config/ringfence/ringfence.toml", &users);
+        let tool = |user: &str, tool: &str, arguments: Value| {
+            let arguments = arguments.to_string();
+            let output = engine
+                .dir
+                .run(["tool", tool, &arguments, "--json", "--no-engine", "--user", user]);
+            serde_json::from_str::<Value>(output.ok()).unwrap()
+        };
+        tool(
+            "ann",
+            "file_write",
+            json!({"path": "d/in.txt", "content": "one "}),
+        );
+        let code = "open('d/in.txt', 'a').write('two'); open('out.txt', 'w').write(open('d/in.txt').read())";
+        let ran = tool("ann", "run_code", json!({"code": code, "runtime": engine.name}));
+        assert_eq!(
+            (&ran["exit_code"], &ran["stderr"]),
+            (&0.into(), &"".into()),
+            "{ran}"
+        );
+        let read = tool("ann", "file_read", json!({"path": "out.txt"}));
+        assert!(read.to_string().contains("one two"), "{read}");
+        let local = tool(
+            "ann",
+            "run_code",
+            json!({"code": "open('out.txt', 'a').write('!')"}),
+        );
+        assert_eq!(local["exit_code"], 0, "{local}");
+        // Nobody else comes in.
+        let mode = |path: &str| fs::metadata(engine.dir.path(path)).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode("users"), mode("users/ann")), (0o700, 0o700));
+        fs::remove_dir_all(engine.dir.path("users")).unwrap();
+        engine.dir.write("config/ringfence/ringfence.toml", "");
+    }
+}
+
 #[test]
 fn the_container_runner_runs_commands_in_containers() {
     for engine in engines() {

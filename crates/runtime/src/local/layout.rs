@@ -344,6 +344,11 @@ static MAPS_ANY_ID: LazyLock<bool> = LazyLock::new(|| {
     initial && effective_uid() == Some(0)
 });
 
+/// Returns whether we are root, in whatever user namespace.
+pub(crate) fn is_root() -> bool {
+    effective_uid() == Some(0)
+}
+
 /// Our user id, from the owner of our own process entry.
 pub(super) fn effective_uid() -> Option<u32> {
     fs::metadata("/proc/self").ok().map(|metadata| metadata.uid())

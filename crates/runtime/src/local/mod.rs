@@ -43,6 +43,7 @@ pub use error::Error;
 pub(crate) use found::find_python;
 pub use found::{Found, interpreter};
 pub use layout::NOBODY;
+pub(crate) use layout::is_root;
 pub use notice::{is_limits_gap, notice, session_ended};
 pub(crate) use result::told;
 pub use ringfence_jail::{Launcher, init};

@@ -4,7 +4,7 @@ use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use ringfence_runtime::files::{Root, Rules};
+use ringfence_runtime::files::{Owner, Root, Rules};
 use ringfence_runtime::local::{PrivateDirectory, owner_for_guests};
 
 use crate::context::Context;
@@ -34,7 +34,11 @@ impl Private {
         let owner = owner_for_guests();
         if keep {
             let path = parent.join(format!("kept-{}", unique()));
-            Root::create(&path, Rules::standard(), owner)?;
+            let given = owner.map(|user| Owner {
+                user,
+                comes_by_path: true,
+            });
+            Root::create(&path, Rules::standard(), given)?;
             open_to_containers(&path, owner)?;
             return Ok(Self::Kept(path));
         }

@@ -84,7 +84,7 @@ impl NotRun {
             Self::Busy => "wait until some have ended",
             Self::TooLong => "pass long data as a file or on standard input",
             Self::NotStarted { errno: EACCES, .. } => {
-                "let the program's user in: where root runs it, that is the user 65534, not the owner of your files (`chmod -R o+rwX DIR`)"
+                "give the directory to the program's user: where root runs it, that is the user 65534 (`chown -R 65534:65534 DIR`)"
             }
             Self::NotStarted { .. } => {
                 "look whether the image has the program, and whether the directory exists there"
