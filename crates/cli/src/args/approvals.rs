@@ -9,7 +9,8 @@ Answers, each ended with Enter:
   s, s 2    approve it for the rest of the session
   m, m 2    approve a call of a function, and 10 more calls of it
   d, d 2    deny it
-  approve ID, deny ID, session ID, more ID, always ID    by its id, for scripts";
+  n, n 2    deny it for the rest of the session
+  approve ID, deny ID, session ID, more ID, always ID, never ID    by its id, for scripts";
 
 /// `ringfence approvals`.
 #[derive(Debug, Subcommand)]
@@ -51,6 +52,9 @@ pub(crate) struct ApproveArgs {
 pub(crate) struct DenyArgs {
     /// The question's id, or enough of its beginning to tell it from the others.
     pub(crate) id: String,
+    /// Deny the same for the rest of the session, without a question.
+    #[arg(long)]
+    pub(crate) session: bool,
 }
 
 /// `ringfence gateway`.

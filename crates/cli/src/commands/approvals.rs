@@ -32,7 +32,13 @@ pub(crate) fn run(command: &ApprovalsCommand, context: &Context) -> anyhow::Resu
                 };
                 answer(&service, &args.id, Verdict::Approve, remember).await
             }
-            ApprovalsCommand::Deny(args) => answer(&service, &args.id, Verdict::Reject, Remember::Once).await,
+            ApprovalsCommand::Deny(args) => {
+                let remember = match args.session {
+                    true => Remember::Session,
+                    false => Remember::Once,
+                };
+                answer(&service, &args.id, Verdict::Reject, remember).await
+            }
         }
     })?;
     context.ui.out(text)?;

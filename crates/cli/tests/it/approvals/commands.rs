@@ -72,6 +72,16 @@ fn a_person_lists_approves_and_denies_without_an_engine() {
     dir.run(["approvals", "deny", &only(&dir)]).ok();
     assert_eq!(asking.join().unwrap(), Decision::Rejected { by: by.clone() });
 
+    let asking = ask(&dir, "y");
+    dir.run(["approvals", "deny", &only(&dir), "--session"]).ok();
+    assert_eq!(asking.join().unwrap(), Decision::Rejected { by: by.clone() });
+    assert_eq!(
+        ask(&dir, "y").join().unwrap(),
+        Decision::Rejected {
+            by: "a denial for the session".to_owned()
+        }
+    );
+
     let asking = ask(&dir, "ls -l");
     dir.run(["approvals", "approve", &only(&dir), "--always"]).ok();
     assert_eq!(asking.join().unwrap(), Decision::Approved { by });
@@ -91,7 +101,7 @@ fn a_person_lists_approves_and_denies_without_an_engine() {
         .collect();
     assert_eq!(
         states,
-        ["consumed", "rejected", "consumed"].map(|state| json!(state))
+        ["consumed", "rejected", "rejected", "consumed"].map(|state| json!(state))
     );
 }
 
