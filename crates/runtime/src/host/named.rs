@@ -57,23 +57,23 @@ impl Named {
                 return Err(TooMuch);
             }
         }
-        let mut named = BTreeSet::new();
         for word in &words {
             look.on_path(Path::new(word))?;
+            let spellings = project::spellings(word);
+            let patterns = words::patterns(word);
             for directory in &directories {
-                named.extend(project::spellings(word).iter().map(|word| directory.join(word)));
-                for pattern in words::patterns(word) {
-                    named.extend(pattern::expand(&directory.join(pattern), MAX_EXPANDED));
+                for word in &spellings {
+                    look.at(directory.join(word))?;
+                }
+                for pattern in &patterns {
+                    look.all(pattern::expand(&directory.join(pattern), MAX_EXPANDED))?;
                 }
             }
         }
         for directory in &directories {
-            named.extend(project::files(line, directory));
+            look.all(project::files(line, directory))?;
         }
-        for path in &named {
-            look.at(path.clone())?;
-        }
-        let partial = follow(&mut look, &named, directory, home);
+        let partial = follow(&mut look, directory, home);
         Ok(Self {
             found: look.found(),
             partial,
@@ -110,8 +110,8 @@ impl Named {
 }
 
 /// Looks at what scripts and settings name that are named. Whether that was too much.
-fn follow(look: &mut Look, named: &BTreeSet<PathBuf>, directory: &Path, home: Option<&Path>) -> bool {
-    let mut pending: Vec<PathBuf> = named.iter().cloned().collect();
+fn follow(look: &mut Look, directory: &Path, home: Option<&Path>) -> bool {
+    let mut pending = look.scripts();
     let mut followed = BTreeSet::new();
     let mut left = MAX_SCRIPT_WORDS;
     for _ in 0..MAX_FOLLOWED {

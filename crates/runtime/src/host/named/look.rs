@@ -57,6 +57,16 @@ impl Look {
         self.scripts.get(path).cloned()
     }
 
+    /// The scripts that were looked at.
+    pub(super) fn scripts(&self) -> Vec<PathBuf> {
+        self.scripts.keys().cloned().collect()
+    }
+
+    /// Looks at each of the paths.
+    pub(super) fn all(&mut self, paths: Vec<PathBuf>) -> Result<(), TooMuch> {
+        paths.into_iter().try_for_each(|path| self.at(path).map(drop))
+    }
+
     /// Looks at a path, and at whatever runs it if it is a script. Whether it is a directory.
     pub(super) fn at(&mut self, path: PathBuf) -> Result<bool, TooMuch> {
         // An interpreter may be a script in its turn, and so on: no recursion that a chain of files decides on.
