@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::path::{Component, Path};
 use std::str::FromStr;
 
+use ringfence_jail::agent::files::{Record, copy_content};
 use ringfence_jail::agent::frames::{FrameReader, Secret};
 use ringfence_jail::protocol::{Command, Event};
 use ringfence_policy::cascade::{self, Part, Pattern, Verdict, decide};
@@ -130,8 +131,16 @@ pub(crate) const TARGETS: &[Target] = &[
             b"\x05\x07\0\0\0\0\0\0\0\x06\x07\0\0\0\x04\0\0\0\0\x01\0\0",
             b"\x02\x01\0\0\0\x2a\0\0\0\x01\x04\0\0\0main\x02\0\0\0ls\x01\0\0\0\x01\0\0\0a\0\0\0\0\x01\0\0\0/\x01\xe8\x03\0\0\0\0\0\0",
             b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x42\x01\0\0\0\x03\0\0\0abc",
-            b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x44\x01\0\0\0\x1d\0\0\0\0\xf7\xff\xff\xff\0\0\0\0\x01\0\x01\0\x05\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0",
+            b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x44\x01\0\0\0\x25\0\0\0\0\xf7\xff\xff\xff\0\0\0\0\x01\0\x01\0\x05\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\x25\x23\x22\x84\xe4\x9c\xf2\xcb",
             b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x41\0\0\0\0\x0e\0\0\0\x01\0\0\0\x01\x04\0\0\0/bin\0",
+        ],
+    },
+    Target {
+        name: "container_files",
+        run: container_files,
+        seeds: &[
+            b"D\x01\0\0\0aF\x23\0\0\0\x07\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\xa4\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0a/bhiE\x01\0\0\0\x01",
+            b"K\x09\0\0\0\x07\0\0\0\0\0\0\0aS\x01\0\0\0aG\x01\0\0\0aL\x05\0\0\0\x03../xE\x01\0\0\0\0",
         ],
     },
     Target {
@@ -336,6 +345,27 @@ fn launcher_packets(input: &[u8]) {
         serde_json::from_slice::<Event>(&written).expect("what was written can be read"),
         event
     );
+}
+
+/// A record is read as it was meant, and a path in it is made of names alone.
+fn container_files(input: &[u8]) {
+    let (mut rest, mut written) = (input, Vec::new());
+    while let Ok(record) = Record::read(&mut rest) {
+        let path = match &record {
+            Record::Known { path, .. } | Record::File { path, .. } => Some(path),
+            Record::Same(path) | Record::Directory(path) | Record::Gone(path) => Some(path),
+            Record::Left { .. } | Record::End { .. } => None,
+        };
+        let names = path.map(|path| path.as_path().components());
+        assert!(names.is_none_or(|mut names| names.all(|name| matches!(name, Component::Normal(_)))));
+        written.clear();
+        record.write(&mut written).expect("memory takes all");
+        assert_eq!(Record::read(&mut &written[..]).expect("what was written can be read"), record);
+        if let Record::File { size, .. } = record {
+            let size = size.min(1 << 16);
+            copy_content(size, &mut rest, &mut std::io::sink()).expect("memory takes all");
+        }
+    }
 }
 
 /// A frame is read as it was meant, however it is cut into pieces, or refused.

@@ -58,6 +58,7 @@ pub(crate) fn of_calls(context: &Context) -> anyhow::Result<SandboxSettings> {
         limits: Limits {
             timeout: code.timeout,
             memory: code.max_memory,
+            disk: code.max_disk,
             cpus: code.max_cpus,
             ..Limits::DEFAULT
         },

@@ -7,6 +7,7 @@
 mod call;
 mod channel;
 mod family;
+pub mod files;
 pub mod frames;
 mod network;
 mod pending;
@@ -24,8 +25,12 @@ use crate::sys;
 /// Open files of each process.
 const OPEN_FILES: u64 = 512;
 
-/// The entry of the agent.
+/// The entry of the agent, and of the programs for files that its file is as well.
 pub fn agent_main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    if !arguments.is_empty() {
+        return files::main(&arguments);
+    }
     match prepare().and_then(serve::Agent::new) {
         Ok(agent) => agent.serve(),
         Err(error) => {

@@ -4,13 +4,18 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// What the guest may do with a mount.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Access {
     /// Read only.
     ReadOnly,
     /// Read and write.
     ReadWrite,
+    /// Read and write what was made for this request alone: where that is not shown itself, a copy does as well.
+    Copy,
 }
 
 /// `HOST:GUEST[:ro|rw]`; read-only unless told otherwise.
@@ -89,6 +94,7 @@ impl fmt::Display for Mount {
         let access = match self.access {
             Access::ReadOnly => "ro",
             Access::ReadWrite => "rw",
+            Access::Copy => "copy",
         };
         write!(f, "{}:{}:{access}", self.host.display(), self.guest.display())
     }

@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ringfence_policy::{Access, Limits, Network, Request, RuntimeKind, Trusted};
+use ringfence_policy::{Limits, Network, Request, RuntimeKind, Trusted};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
@@ -141,10 +141,6 @@ impl CodeSettings {
         } = request.limits;
         if runtime == RuntimeKind::Pyodide {
             timeout = timeout.min(own.timeout);
-            // What comes along is copied there; what becomes of it stays there.
-            for mount in &mut request.mounts {
-                mount.access = Access::ReadOnly;
-            }
         }
         request.limits = Limits {
             timeout,

@@ -33,7 +33,7 @@ pub struct Run {
     #[serde(with = "WireLimits")]
     pub limits: Limits,
     /// Host paths that it sees, as `HOST`, `GUEST`, writable.
-    pub mounts: Vec<(PathBuf, String, bool)>,
+    pub mounts: Vec<(PathBuf, String, Access)>,
     /// The host directory that is its `/workspace`; absolute.
     pub workspace: Option<PathBuf>,
     /// Where a command starts, below the workspace.
@@ -332,7 +332,7 @@ impl Run {
             (
                 mount.host.clone(),
                 mount.guest().display().to_string(),
-                mount.access == Access::ReadWrite,
+                mount.access,
             )
         });
         Some(Self {
@@ -369,12 +369,7 @@ impl Run {
     /// # Errors
     /// If a part of it is not what it should be.
     pub fn request(self) -> Result<Request, Refusal> {
-        let mounts = self.mounts.into_iter().map(|(host, guest, writable)| {
-            let access = if writable {
-                Access::ReadWrite
-            } else {
-                Access::ReadOnly
-            };
+        let mounts = self.mounts.into_iter().map(|(host, guest, access)| {
             Mount::new(host, &guest, access).map_err(|error| Refusal::invalid(&error))
         });
         let env = self.env.into_iter().map(|(name, value)| {

@@ -94,7 +94,7 @@ fn new_sandbox(args: &SandboxCreateArgs, template: &Template, image: &str) -> Ne
         memory: args.memory.unwrap_or(template.memory_limit),
         cpus: args.cpus.unwrap_or(template.cpu_limit),
         pids: args.pids.unwrap_or(template.max_pids),
-        tmp: Limits::DEFAULT.disk,
+        disk: Limits::DEFAULT.disk,
         max_duration_ms: u64::try_from(max_duration.as_duration().as_millis()).unwrap_or(u64::MAX),
         filter: filter(template.seccomp_profile).to_owned(),
         oci_runtime: container::oci_runtime(args.oci_runtime.unwrap_or(template.oci_runtime)),

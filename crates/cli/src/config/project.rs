@@ -138,7 +138,10 @@ fn kept(key: &str, value: &Value, present: &Value) -> Option<&'static str> {
             "it would keep containers for longer than you do",
         ),
         // Amounts of one run.
-        "codeExecution.timeout" | "codeExecution.maxMemory" | "codeExecution.maxCpus" => return None,
+        "codeExecution.timeout"
+        | "codeExecution.maxMemory"
+        | "codeExecution.maxDisk"
+        | "codeExecution.maxCpus" => return None,
         _ => (false, "nobody has decided yet whether it could weaken the fence"),
     };
     (!allowed).then_some(reason)

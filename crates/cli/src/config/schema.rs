@@ -299,6 +299,13 @@ pub(crate) struct CodeExecution {
     )]
     #[schemars(with = "values::Size")]
     pub(crate) max_memory: Bytes,
+    /// Bytes in each directory that its programs may write: `/workspace`, unless that is the caller's, `/output` and `/tmp`.
+    #[serde(
+        serialize_with = "values::shown",
+        deserialize_with = "ringfence_policy::disk::deserialize"
+    )]
+    #[schemars(with = "values::Size")]
+    pub(crate) max_disk: Bytes,
     /// Cores' worth of processor time.
     #[schemars(with = "f64")]
     pub(crate) max_cpus: Cpus,
@@ -323,6 +330,7 @@ impl Default for CodeExecution {
             timeout: Timeout::seconds(30),
             allow_network: false,
             max_memory: Bytes::mib(256),
+            max_disk: Limits::DEFAULT.disk,
             max_cpus: Cpus::ONE,
             keep_alive: true,
             keep_alive_idle_timeout_min: values::Minutes(Timeout::seconds(10 * 60)),

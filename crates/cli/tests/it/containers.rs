@@ -68,9 +68,15 @@ impl Engine {
         command.spawn().unwrap()
     }
 
-    /// The containers that this process made and that are still there.
+    /// The containers and volumes that this process made and that are still there.
     pub(crate) fn left_by(&self, pid: u32) -> Vec<String> {
-        self.listed(pid, "--all")
+        let format = "{{.Name}} {{.Labels}}";
+        let listed = ["volume", "ls", "--format", format];
+        let listed = finish(self.dir.program(self.name).args(listed), b"");
+        let owned = format!(".{pid}.");
+        let volumes = listed.ok().lines().filter(|line| line.contains(&owned));
+        let volumes = volumes.map(str::to_owned).collect();
+        [self.listed(pid, "--all"), volumes].concat()
     }
 
     /// Those of them that run.
@@ -343,7 +349,8 @@ fn what_a_killed_run_left_is_removed_by_the_next_one_and_nothing_else() {
         // From here on any run on this machine may be the next one, those of other tests too.
         assert_eq!(engine.python("print(1)").ok(), "1\n");
         eventually_none("the orphan", || engine.left_by(killed.id()));
-        assert_eq!(engine.left_by(living.id()).len(), 1);
+        // A container, with its two volumes.
+        assert_eq!(engine.left_by(living.id()).len(), 3);
         finish(
             engine
                 .dir
@@ -633,6 +640,82 @@ fn the_directory_of_a_user_is_one_for_tools_and_programs_in_containers() {
         assert_eq!((mode("users"), mode("users/ann")), (0o700, 0o700));
         fs::remove_dir_all(engine.dir.path("users")).unwrap();
         engine.dir.write("config/ringfence/ringfence.toml", "");
+    }
+}
+
+/// Where there is no workspace, and where there is one.
+#[test]
+fn files_that_come_along_with_code_are_there_in_every_container() {
+    for engine in engines() {
+        let code = "print(open('a.txt').read() + open('/workspace/d/b.txt').read()); open('d/c', 'w')";
+        let arguments = |code: &str| {
+            json!({"code": code, "runtime": engine.name, "files": {"a.txt": "one ", "d/b.txt": "two"}})
+                .to_string()
+        };
+        let run = |options: &[&str], code: &str| {
+            let arguments = arguments(code);
+            let first = ["tool", "run_code", &arguments, "--json", "--no-engine"];
+            let output = engine.dir.run(first.iter().chain(options));
+            let answer: Value = serde_json::from_str(output.ok()).unwrap();
+            assert_eq!(engine.left_by(output.pid), Vec::<String>::new());
+            answer
+        };
+        let answer = run(&[], code);
+        assert_eq!(
+            (&answer["stdout"], &answer["stderr"]),
+            (&"one two\n".into(), &"".into()),
+            "{answer}"
+        );
+        assert_eq!(answer["meta"]["warnings"], json!(null), "{answer}");
+        // What is too much for a run is so beside them, too.
+        let full = run(&[], "open('big', 'wb').write(bytes(65 << 20))");
+        assert!(
+            full["stderr"]
+                .as_str()
+                .unwrap()
+                .contains("No space left on device"),
+            "{full}"
+        );
+        let workspace = engine.workspace("shared");
+        assert_eq!(run(&["--workspace", &workspace], code)["stdout"], "one two\n");
+        assert_eq!(
+            fs::read_to_string(engine.dir.path("shared/a.txt")).unwrap(),
+            "one "
+        );
+        assert_eq!(entries(&engine.dir.path("tmp")), [""; 0]);
+    }
+}
+
+/// What a program fills fails as it writes, and the run says which limit that was.
+#[test]
+fn what_a_run_fills_fails_there() {
+    for engine in engines() {
+        let fill = "import os\nfor place in '/output', '/workspace', '/tmp':\n\
+            \x20   try: open(f'{place}/big', 'wb').write(bytes(80 << 20))\n\
+            \x20   except OSError as error: print(place, error.strerror)\n\
+            \x20   os.remove(f'{place}/big')\n\
+            open('/output/kept', 'w').write('kept')\nraise OSError(28, os.strerror(28))";
+        let out = engine.dir.path("out").display().to_string();
+        let result = engine.json(&["-o", &out, "-c", fill]);
+        let full =
+            ["/output", "/workspace", "/tmp"].map(|place| format!("{place} No space left on device\n"));
+        assert_eq!(result["stdout"], full.concat(), "{result}");
+        assert_eq!(
+            (&result["meta"]["outcome"], &result["exit_code"]),
+            (&"exited".into(), &1.into()),
+            "{result}"
+        );
+        let warning = result["meta"]["warnings"][0].as_str().unwrap();
+        assert!(
+            warning.contains("hold 64MiB") && warning.contains("`sandbox.disk`"),
+            "{result}"
+        );
+        assert_eq!(
+            result["meta"]["output_files"],
+            json!([{"path": "kept", "bytes": 4}]),
+            "{result}"
+        );
+        assert_eq!(fs::read_to_string(engine.dir.path("out/kept")).unwrap(), "kept");
     }
 }
 

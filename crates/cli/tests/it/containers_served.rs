@@ -151,7 +151,7 @@ const PROGRAMS: &[&[&str]] = &[
     &["--max-output", "1KiB", "-c", "print('x' * 5_000_000)"],
     &[
         "-c",
-        "f = open('/output/x', 'wb')\nf.truncate(80 << 20)\nfor _ in range(80): f.write(bytes(1 << 20))\nf.close()\nwhile True: pass",
+        "try: open('/output/x', 'wb').write(bytes(80 << 20))\nexcept OSError as error: print(error.errno)\nopen('/output/y', 'wb').truncate(80 << 20)",
     ],
     &[
         "-l",

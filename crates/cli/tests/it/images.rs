@@ -21,6 +21,12 @@ const BASE: &str = "FROM ringfence-sandbox:latest\nUSER 0:0\n\
     && printf '#!/bin/sh\\necho \"told: $*\" >&2\\n' > apt-get && chmod 755 apt-get && cp apt-get groupadd && cp apt-get useradd\n";
 const WITHOUT_PYTHON: &str = "FROM ringfence-sandbox:latest\nUSER 0:0\nRUN rm -f /usr/bin/python3*\n";
 
+/// What its author would have of the host: disk without a bound, and a program that is run again and again.
+const WITH_WISHES: &str = "FROM ringfence-sandbox:latest\nUSER 0:0\nRUN mkdir -p /data/deep && echo own > /data/own\n\
+    VOLUME /data /data/deep /tmp /output /var/spool/\nHEALTHCHECK --interval=1s CMD touch /tmp/healthy\n";
+const WITH_MANY_WISHES: &str = "FROM ringfence-sandbox:latest\n\
+    VOLUME /v1 /v2 /v3 /v4 /v5 /v6 /v7 /v8 /v9 /v10 /v11 /v12 /v13 /v14 /v15 /v16 /v17\n";
+
 /// A Docker, a Podman and a registry in a network of their own.
 struct Place {
     registry: Child,
@@ -199,6 +205,8 @@ fn an_image_is_built_and_pulled_from_a_registry() {
     place.publish("library/python:3.12-slim", BASE);
     let digest = place.publish("team/sandbox:7", &format!("FROM {SANDBOX}\nENV TEAM=7\n"));
     place.publish("team/bare:1", WITHOUT_PYTHON);
+    place.publish("team/greedy:1", WITH_WISHES);
+    place.publish("team/greedier:1", WITH_MANY_WISHES);
     for engine in place.engines() {
         engine.builds();
         let tag = format!("{REGISTRY}/team/sandbox:7");
@@ -210,6 +218,11 @@ fn an_image_is_built_and_pulled_from_a_registry() {
         assert_eq!(id(&again), id(&pulled), "{again:?}");
         engine.tells_why_it_cannot_pull();
         engine.runs_bash_without_python(&format!("{REGISTRY}/team/bare:1"));
+        engine.gives_an_image_no_disk(&format!("{REGISTRY}/team/greedy:1"));
+        let many = format!("{REGISTRY}/team/greedier:1");
+        engine.setup("registry", &many).ok();
+        let refused = engine.run(&many, &["-c", "print(1)"]);
+        refused.refused(125, "declares more than 16 volumes");
     }
 }
 
@@ -235,6 +248,61 @@ impl Engine<'_> {
         for remains in ["\x1b", "[91m", "[0m"] {
             assert!(!built.stderr.contains(remains), "{built:?}");
         }
+    }
+
+    /// The volumes that an image declares have a size, and its check of its health is not run.
+    #[track_caller]
+    fn gives_an_image_no_disk(&self, image: &str) {
+        self.setup("registry", image).ok();
+        let fill = "import os\nfor place in '/data', '/data/deep', '/tmp', '/output', '/var/spool':\n\
+            \x20   try: open(f'{place}/big', 'wb').write(bytes(70 << 20))\n\
+            \x20   except OSError as error: print(place, error.errno)\n\
+            \x20   os.remove(f'{place}/big')";
+        let full =
+            ["/data", "/data/deep", "/tmp", "/output", "/var/spool"].map(|place| format!("{place} 28\n"));
+        let ran = self.run(image, &["-c", fill]);
+        assert_eq!(ran.ok(), full.concat(), "{ran:?}");
+        let waiting = [
+            "run",
+            "--no-engine",
+            "--runtime",
+            self.name,
+            "-c",
+            "import sys; sys.stdin.read()",
+            "--stdin",
+            "-",
+        ];
+        let mut waiting = self.command(image, &waiting);
+        let mut waiting = waiting
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let running = || self.program(&["ps", "-q"]).ok().to_owned();
+        eventually("the program runs", || !running().is_empty());
+        let format = "{{json .Config.Healthcheck.Test}} {{len .Mounts}} {{range .Mounts}}{{.Name}} {{end}}";
+        let inspected = self.program(&["inspect", "--format", format, running().trim()]);
+        let told = inspected.ok();
+        assert!(told.starts_with("[\"NONE\"] "), "{told}");
+        // Nobody made one that we do not remove.
+        let names = told.split_whitespace().skip(2);
+        assert!(
+            names.clone().count() >= 4 && names.clone().all(|name| name.starts_with("fw-sandbox-")),
+            "{told}"
+        );
+        drop(waiting.stdin.take());
+        waiting.wait().unwrap();
+        assert_eq!(self.program(&["volume", "ls", "-q"]).ok(), "");
+    }
+
+    /// What the container engine says itself.
+    fn program(&self, args: &[&str]) -> Output {
+        let mut command = self.dir.program(self.name);
+        match self.name {
+            "docker" => command.env("DOCKER_HOST", &self.host.1),
+            _ => command.args(["--remote", "--url", &self.host.1]),
+        };
+        finish(command.args(args), b"")
     }
 
     #[track_caller]

@@ -215,7 +215,7 @@ fn a_run_with_a_network_ends_as_any_other() {
             .dir
             .write("config/ringfence/ringfence.toml", "[sandbox]\ndisk = '16m'\n");
         let full = "f = open('/output/f', 'wb')\nwhile True: f.write(b'x' * (1 << 20)); f.flush()";
-        guest(&["-c", full]).ended("signalled", -9, 137);
+        guest(&["-c", full]).ended("exited", 1, 1);
         for pid in [failed.output.pid, ran.output.pid] {
             assert_eq!(engine.left_by(pid), Vec::<String>::new());
         }

@@ -92,10 +92,14 @@ fn serve(dir: &Dir, runtime: &str, program: &str) -> Service {
 }
 
 impl Maker {
-    fn run(&self, args: &[&str]) -> Output {
+    /// A run, with this limit of files if there is one.
+    fn run_with(&self, disk: Option<&str>, args: &[&str]) -> Output {
         let first = ["run", "--runtime", self.engine.name];
         let mut command = self.engine.dir.command(first.iter().chain(args));
         command.env("RINGFENCE_SANDBOX_DOCKER_OCI_RUNTIME", self.runtime);
+        if let Some(disk) = disk {
+            command.env("RINGFENCE_SANDBOX_DISK", disk);
+        }
         if let Some(service) = &self.service {
             command.env("CONTAINER_HOST", &service.address);
         }
@@ -104,9 +108,14 @@ impl Maker {
 
     #[track_caller]
     fn json(&self, args: &[&str]) -> Value {
+        self.json_with(None, args)
+    }
+
+    #[track_caller]
+    fn json_with(&self, disk: Option<&str>, args: &[&str]) -> Value {
         let mut all = vec!["--json"];
         all.extend(args);
-        let output = self.run(&all);
+        let output = self.run_with(disk, &all);
         assert_eq!(self.engine.left_by(output.pid), Vec::<String>::new(), "{self}");
         let parsed = serde_json::from_str(&output.stdout);
         parsed
@@ -150,6 +159,35 @@ fn a_program_runs_and_the_result_says_what_held_it() {
             (&"err\n".into(), &3.into(), &"exited".into()),
             "{maker}"
         );
+    }
+}
+
+#[test]
+fn what_fills_a_directory_fails_there_whatever_makes_the_container() {
+    for maker in makers() {
+        let fill = "import os\nfor place in '/output', '/workspace':\n\
+            \x20   for act in (lambda: open(f'{place}/big', 'wb').write(bytes(5 << 20)),\n\
+            \x20               lambda: [open(f'{place}/{n}', 'x').close() for n in range(1_100)]):\n\
+            \x20       try: act()\n        except OSError as error: print(place, error.errno)\n\
+            \x20       for name in os.listdir(place): os.remove(f'{place}/{name}')\n\
+            open('/output/kept', 'w').write('kept')";
+        let result = maker.json_with(
+            Some("4MiB"),
+            &[
+                "-o",
+                &maker.engine.dir.path("out").display().to_string(),
+                "-c",
+                fill,
+            ],
+        );
+        let full = "/output 28\n/output 28\n/workspace 28\n/workspace 28\n";
+        assert_eq!(
+            (&result["stdout"], &result["exit_code"]),
+            (&full.into(), &0.into()),
+            "{maker}: {result}"
+        );
+        let kept = std::fs::read_to_string(maker.engine.dir.path("out/kept"));
+        assert_eq!(kept.unwrap(), "kept", "{maker}: {result}");
     }
 }
 

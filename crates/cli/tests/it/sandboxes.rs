@@ -176,6 +176,21 @@ fn a_sandbox_is_made_used_watched_and_removed() {
 }
 
 #[test]
+fn a_sandbox_has_no_more_of_the_hosts_disk_than_its_size() {
+    for place in places() {
+        let name = place.create(&[]);
+        let bash = |script: &str| place.sandbox(&["run", &name, "--", "bash", "-c", script]);
+        let full = bash("head -c 300M /dev/zero > /output/big; stat -c %s /output/big");
+        assert_eq!(full.stdout, format!("{}\n", 64 << 20), "{full:?}");
+        assert!(full.stderr.contains("No space left on device"), "{full:?}");
+        let freed = bash("rm /output/big; echo x > /output/x; cat /output/x");
+        assert_eq!(freed.ok(), "x\n", "{freed:?}");
+        place.sandbox(&["rm", &name]).ok();
+        assert_eq!(place.there(&name), Vec::<String>::new());
+    }
+}
+
+#[test]
 fn a_sandbox_ends_when_its_time_is_up() {
     for place in places() {
         let name = place.create(&["--max-duration", "2s"]);

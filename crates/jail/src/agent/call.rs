@@ -341,8 +341,8 @@ impl Call {
         })
     }
 
-    /// How it ended, once nothing of it is left and all that it printed was passed on.
-    pub(super) fn end(&self) -> Option<Report> {
+    /// How it ended, once nothing of it is left and all that it printed was passed on, and what became of files meanwhile.
+    pub(super) fn end(&self, output: impl FnOnce() -> u64) -> Option<Report> {
         if !self.gone || !self.worker.as_ref().is_none_or(Worker::is_silent) {
             return None;
         }
@@ -367,6 +367,7 @@ impl Call {
             out_of_memory: killed && self.ended.is_some() && self.cut == Cut::No && for_memory(),
             cpu_micros: self.ended.map_or(0, |end| end.cpu_micros),
             max_rss: self.ended.map_or(0, |end| end.max_rss),
+            output: output(),
         };
         Some(Report::End { call: self.id, end })
     }

@@ -12,7 +12,7 @@ pub use read::FrameReader;
 pub(crate) use write::write_output;
 
 /// The version of the protocol. Both ends come from one build, so any other is a mistake.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The bytes before a frame's payload.
 pub const HEADER: usize = 9;
 /// What only the engine and its agent know.
@@ -149,6 +149,8 @@ pub struct Hello {
     /// The arguments of a Python: with `call` behind them it runs one job from its descriptor 3, with `forks` it forks
     /// such Pythons as the agent asks. None: no Python is wanted.
     pub python: Vec<String>,
+    /// The directory whose [`super::files::state`] is told at the end of each call; empty: none.
+    pub output: String,
 }
 
 /// A call.
@@ -295,6 +297,8 @@ pub struct End {
     pub cpu_micros: u64,
     /// The largest resident set among these.
     pub max_rss: u64,
+    /// The state of [`Hello::output`] then.
+    pub output: u64,
 }
 
 /// What became of a call's first process.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::slice;
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::call::{Call, Interest};
 use super::channel::{Channel, Closed};
 use super::family;
+use super::files;
 use super::frames::{Cut, Hello, MAX_CALLS, Order, Program, Ready, Report, Start, VERSION};
 use super::network::Network;
 use super::programs::Surroundings;
@@ -46,6 +47,8 @@ pub(super) struct Agent {
     adoption: bool,
     /// Whether children may have come to us that nobody watches.
     sweeping: bool,
+    /// Where guests leave files for the engine, if it wants to know.
+    output: Option<PathBuf>,
 }
 
 impl Agent {
@@ -65,6 +68,7 @@ impl Agent {
             // and cannot be asked what it is.
             adoption: sys::become_subreaper().is_ok() && sys::is_subreaper(),
             sweeping: false,
+            output: None,
         })
     }
 
@@ -197,6 +201,9 @@ impl Agent {
             let environment = self.surroundings.environment(&[]);
             self.warm = Warm::new(Execution::new(python.as_ref(), &arguments, &environment, "/").ok());
         }
+        self.output = Some(hello.output)
+            .filter(|path| !path.is_empty())
+            .map(PathBuf::from);
         self.channel.begin_with(hello.secret);
         self.channel.say(&Report::Ready(ready));
     }
@@ -334,9 +341,11 @@ impl Agent {
     fn conclude(&mut self, now: Instant) {
         let (channel, network, before) = (&mut self.channel, &mut self.network, self.calls.len());
         let (sweeping, adoption) = (self.sweeping, self.adoption);
+        let output = self.output.as_deref();
         self.calls.retain(|id, call| {
             let swept = !sweeping || !call.may_have_strays(adoption);
-            match call.end().filter(|_| swept) {
+            let ended = swept.then(|| call.end(|| output.map_or(files::EMPTY, files::state)));
+            match ended.flatten() {
                 Some(end) => {
                     network.close(*id);
                     channel.say(&end);

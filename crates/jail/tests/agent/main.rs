@@ -83,6 +83,7 @@ impl Container {
             version: VERSION,
             secret: SECRET,
             python: Vec::new(),
+            output: String::new(),
         }));
         let Some(Report::Ready(ready)) = container.receive() else {
             panic!("it is not ready")
@@ -464,6 +465,7 @@ fn another_version_is_told_ours() {
         version: VERSION + 1,
         secret: SECRET,
         python: vec!["-c".to_owned()],
+        output: String::new(),
     }));
     let Some(Report::Ready(Ready { version, .. })) = container.receive() else {
         panic!("it says nothing")

@@ -14,6 +14,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::exchange::OUTPUT;
 use ringfence_jail::agent::frames::{FrameReader, Hello, Order, Ready, Report, Secret, VERSION};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
@@ -144,6 +145,7 @@ fn hello(secret: Secret, interpreter: Interpreter) -> Order {
         version: VERSION,
         secret,
         python: python.iter().map(|&word| word.to_owned()).collect(),
+        output: OUTPUT.to_owned(),
     })
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_policy::{self as policy, ExecutionResult, Request};
+use ringfence_policy::{self as policy, Access, ExecutionResult, Request};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
@@ -438,6 +438,9 @@ impl Containers {
         };
         match self.pool.fresh(manager, frame, interpreter).await {
             Ok(ready) => Ok((Some(ready), None)),
+            Err(error) if error.may_be_of_the_agent() && brings_files(request) => Err(RunError::LocalOnly(
+                "files that come along with code, where our agent does not run,",
+            )),
             Err(error) if request.network == policy::Network::None && error.may_be_of_the_agent() => {
                 Ok(without(&error.to_string()))
             }
@@ -542,6 +545,11 @@ impl Containers {
             manager.close().await;
         }
     }
+}
+
+/// Whether files come along that only our agent can put into a container.
+fn brings_files(request: &Request) -> bool {
+    request.mounts.iter().any(|mount| mount.access == Access::Copy)
 }
 
 /// Removes orphans, once in each period. Never ends.

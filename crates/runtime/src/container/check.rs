@@ -141,6 +141,9 @@ const CONTAINER: &[Field] = &[
     ("AttachStderr", May, Value::is_boolean),
     ("OpenStdin", May, Value::is_boolean),
     ("StdinOnce", May, Value::is_boolean),
+    ("Healthcheck", Must, |v| {
+        *v == serde_json::json!({"Test": ["NONE"]})
+    }),
     ("HostConfig", Must, Value::is_object),
 ];
 
@@ -171,6 +174,9 @@ const MOUNT: &[Field] = &[
     ("Target", Must, text),
     ("ReadOnly", Must, Value::is_boolean),
     ("BindOptions", May, bind_options),
+    ("VolumeOptions", May, |v| {
+        *v == serde_json::json!({"NoCopy": true})
+    }),
 ];
 
 const BIND_OPTIONS: &[Field] = &[
@@ -178,11 +184,18 @@ const BIND_OPTIONS: &[Field] = &[
     ("NonRecursive", Must, |v| *v == true),
 ];
 
-// A volume's driver and its options could name any directory of the host.
+// A volume's driver and its options could name any directory of the host, and without options it has the host's whole disk.
 const VOLUME: &[Field] = &[
     ("Name", Must, prefixed),
-    ("Driver", May, |v| one_of(v, &["local"])),
+    ("Driver", Must, |v| one_of(v, &["local"])),
+    ("DriverOpts", Must, |v| object(v, DRIVER_OPTIONS)),
     ("Labels", Must, Value::is_object),
+];
+
+const DRIVER_OPTIONS: &[Field] = &[
+    ("type", Must, |v| one_of(v, &["tmpfs"])),
+    ("device", Must, |v| one_of(v, &["tmpfs"])),
+    ("o", Must, sized),
 ];
 
 const EXEC: &[Field] = &[
@@ -319,6 +332,22 @@ fn tmpfs(value: &Value) -> bool {
         .is_some_and(|all| all.keys().all(|path| path.starts_with('/')) && all.values().all(bounded))
 }
 
+/// Options of a file system in memory that bound its bytes and its files, and nothing else. A bound of 0 is none.
+fn sized(value: &Value) -> bool {
+    let options: Vec<&str> = value.as_str().unwrap_or_default().split(',').collect();
+    let bound = |name: &str| {
+        let numbers = options.iter().filter_map(|option| option.strip_prefix(name));
+        numbers
+            .map(|number| number.parse::<u64>().is_ok_and(|number| number > 0))
+            .eq([true])
+    };
+    let plain = ["nosuid", "nodev", "uid=0", "gid=0", "mode=1777"];
+    options.len() == 7
+        && plain.iter().all(|option| options.contains(option))
+        && bound("nr_blocks=")
+        && bound("nr_inodes=")
+}
+
 fn mounts(value: &Value) -> bool {
     value
         .as_array()
@@ -335,7 +364,7 @@ fn exposing(mount: &Value) -> Result<(), Refusal> {
     let (kind, source) = (part("Type"), part("Source"));
     if kind == "volume" {
         return match source.strip_prefix(PREFIX) {
-            Some(_) if mount.get("BindOptions").is_none() => Ok(()),
+            Some(_) if mount.get("BindOptions").is_none() && mount.get("VolumeOptions").is_some() => Ok(()),
             _ => Err(refusal(format!("the volume `{source}`"))),
         };
     }
@@ -343,7 +372,8 @@ fn exposing(mount: &Value) -> Result<(), Refusal> {
     let plain = path
         .components()
         .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
-    if !path.is_absolute() || !plain || mount.get("BindOptions").is_none() {
+    let bound = mount.get("BindOptions").is_some() && mount.get("VolumeOptions").is_none();
+    if !path.is_absolute() || !plain || !bound {
         return Err(refusal(format!("a mount of `{source}`")));
     }
     let resolved = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());

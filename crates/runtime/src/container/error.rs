@@ -6,6 +6,7 @@ use std::time::Duration;
 use bollard::errors::Error as Told;
 
 use super::endpoint::Address;
+use super::spec::BindError;
 use super::{Flavor, check, endpoint, state};
 
 /// How much of an engine's own words is passed on.
@@ -64,6 +65,15 @@ pub enum Error {
     /// The image is not there.
     #[error("there is no image {image}")]
     ImageMissing {
+        /// Which.
+        image: String,
+    },
+    /// Two things of it would lie at one place.
+    #[error(transparent)]
+    Place(BindError),
+    /// It wants volumes that nobody can give it within bounds.
+    #[error("the image {image} declares more than 16 volumes, or one at a path that cannot be mounted on")]
+    ImageVolumes {
         /// Which.
         image: String,
     },
@@ -202,6 +212,8 @@ impl Error {
             Self::ImageMissing { .. } => {
                 "make it with `ringfence setup image`, or name an image that is there"
             }
+            Self::Place(error) => error.hint(),
+            Self::ImageVolumes { .. } => "use another image, or build one from it without `VOLUME`",
             Self::NotInRegistry { .. } => {
                 "check its name and its tag, and whether the registry wants a login"
             }

@@ -4,11 +4,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use ringfence_policy::{self as policy, Access, Mount, Request};
+use ringfence_policy::{self as policy, Access, Bytes, Mount, Request};
 
+use super::exchange::OUTPUT;
 use super::manager::Manager;
-use super::places;
-use super::spec::{Bind, Filter, Image, Network, OciRuntime, Resources, User};
+use super::places::{self, WORKSPACE};
+use super::spec::{Bind, Filter, Image, Name, Network, OciRuntime, Resources, User, Volume};
 use super::{Containers, RunError};
 use crate::filter::STANDARD_TCP;
 
@@ -67,7 +68,7 @@ impl Frame {
                 memory: limits.memory,
                 cpus: limits.cpus,
                 pids: limits.pids,
-                tmp: limits.disk,
+                disk: limits.disk,
             },
             network,
             filter: Filter::named(filter).map_err(RunError::Filter)?,
@@ -82,10 +83,34 @@ impl Frame {
                         .map(Path::to_path_buf),
                 ),
             },
+            has_workspace: shown.iter().any(|bind| bind.guest() == Path::new(WORKSPACE)),
             shown,
-            has_workspace: request.workspace.is_some(),
         })
     }
+
+    /// The file systems in memory of a container of that name: where it leaves files, and where it works if it was given
+    /// no workspace.
+    pub(super) fn volumes(&self, name: &Name) -> Vec<Volume> {
+        let alias = match &self.output {
+            Output::Taken(alias) => alias.clone(),
+            Output::Kept(path) => Some(path.clone()),
+        };
+        let output = std::iter::once(PathBuf::from(OUTPUT)).chain(alias).collect();
+        volumes(name, self.resources.volume(), (output, !self.has_workspace))
+    }
+}
+
+/// A volume for the files that a program leaves, seen at these places, and one for a workspace if it is to have one.
+pub(super) fn volumes(name: &Name, size: Bytes, (output, workspace): (Vec<PathBuf>, bool)) -> Vec<Volume> {
+    let volume = |part: &str, places| Volume {
+        name: name.part(part),
+        places,
+        size,
+    };
+    let workspace = workspace.then(|| volume("workspace", vec![PathBuf::from(WORKSPACE)]));
+    std::iter::once(volume("output", output))
+        .chain(workspace)
+        .collect()
 }
 
 /// What a container may reach, and the filter for that. Named hosts are reached through our agent, and not from a
@@ -99,7 +124,7 @@ pub(super) fn reach<'a>(wanted: &policy::Network, otherwise: (Network, &'a str))
 
 /// Whether nothing of a container lies at a path, above it or below it.
 fn is_free(path: &Path, shown: &[Bind]) -> bool {
-    let own = ["/code", "/output", "/workspace"].map(Path::new);
+    let own = ["/code", OUTPUT, WORKSPACE].map(Path::new);
     let mut places = own.into_iter().chain(shown.iter().map(Bind::guest));
     let text = path.to_str().filter(|text| *text != "/tmp");
     let mountable = text.is_some_and(|text| Mount::new(path.to_path_buf(), text, Access::ReadWrite).is_ok());

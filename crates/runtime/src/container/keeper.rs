@@ -94,10 +94,7 @@ pub(super) struct Keeper {
 impl Keeper {
     /// Keeps a sandbox from its first moment to its last.
     pub(super) async fn keep(mut self, order: Order, told: oneshot::Sender<Result<Started, Error>>) {
-        let remains = Remains {
-            container: order.spec.name.clone(),
-            volume: order.spec.output.clone(),
-        };
+        let remains = Remains::of(&order.spec);
         let made = tokio::time::timeout(MAKING, self.make(&order)).await;
         match made.unwrap_or_else(|_| Err(too_slow(MAKING))) {
             Ok(started) => {
@@ -131,16 +128,18 @@ impl Keeper {
 
     async fn make(&self, order: &Order) -> Result<Started, Error> {
         let spec = &order.spec;
-        if let Some(volume) = &spec.output {
+        for volume in &spec.volumes {
             let labels = labels(&spec.owner, &spec.scope);
             self.engine.create_volume(volume, labels).await?;
         }
-        let id = match (self.engine.create(spec).await, &spec.output) {
-            (Err(error @ Error::NameTaken { .. }), Some(volume)) => {
-                self.engine.remove_volume(volume).await?;
+        let id = match self.engine.create(spec).await {
+            Err(error @ Error::NameTaken { .. }) => {
+                for volume in &spec.volumes {
+                    self.engine.remove_volume(&volume.name).await?;
+                }
                 return Err(error);
             }
-            (made, _) => made?,
+            made => made?,
         };
         let attached = match order.attach {
             true => Some(self.engine.attach(&id).await?),

@@ -1,6 +1,7 @@
 //! The sandboxes of this process: each has a keeper, and all are gone when it closes.
 
 use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use super::info::Info;
 use super::keeper::{Command, Keeper, Life, Order};
 use super::orphans::{self, Swept};
 use super::runtime::Id;
-use super::spec::{Name, OciRuntime};
+use super::spec::{Bind, Name, OciRuntime, Spec, Volume};
 use super::state::State;
 use super::{Attached, ContainerRuntime, Error, RunResult};
 use crate::owner::Owner;
@@ -92,6 +93,8 @@ impl Manager {
     pub async fn sandbox(&self, mut order: Order) -> Result<(Sandbox, Option<Attached>), Error> {
         order.spec.oci_runtime = self.oci_runtime(order.spec.oci_runtime)?;
         order.spec.is_filtered()?;
+        self.bound_volumes(&mut order.spec).await?;
+        order.spec.has_places().map_err(Error::Place)?;
         let name = order.spec.name.clone();
         let (life, watched) = watch::channel(Life::BEGIN);
         let (commands, received) = mpsc::channel(QUEUE);
@@ -117,20 +120,39 @@ impl Manager {
         Ok((sandbox, started.attached))
     }
 
+    /// Puts a volume of ours in the place of each that the image declares: the engine would make one on the host's disk,
+    /// without a bound.
+    async fn bound_volumes(&self, spec: &mut Spec) -> Result<(), Error> {
+        let declared = self.engine.image_volumes(&spec.image).await?;
+        let is_free = |place: &PathBuf| {
+            let mut volumes = spec.volumes.iter().flat_map(|volume| &volume.places);
+            let mut binds = spec.binds.iter().map(Bind::guest);
+            place != Path::new("/tmp")
+                && !volumes.any(|taken| taken == place)
+                && !binds.any(|taken| taken == place)
+        };
+        let own: Vec<Volume> = declared
+            .into_iter()
+            .filter(is_free)
+            .enumerate()
+            .map(|(number, place)| Volume {
+                name: Name::unused().part(&format!("image-{number}")),
+                places: vec![place],
+                size: spec.resources.volume(),
+            })
+            .collect();
+        spec.volumes.extend(own);
+        Ok(())
+    }
+
     fn spawn(
         &self,
         keeper: Keeper,
         order: Order,
         told: oneshot::Sender<Result<super::keeper::Started, Error>>,
     ) -> Result<(), Error> {
-        let remains = Remains {
-            container: order.spec.name.clone(),
-            volume: order.spec.output.clone(),
-        };
-        let names: Vec<String> = std::iter::once(&order.spec.name)
-            .chain(&order.spec.output)
-            .map(|name| name.as_str().to_owned())
-            .collect();
+        let remains = Remains::of(&order.spec);
+        let names: Vec<String> = order.spec.names().map(|name| name.as_str().to_owned()).collect();
         // Before it exists, so that no sweep takes it for an orphan.
         let mut kept = lock(&self.kept);
         if let Some(name) = names.iter().find(|name| kept.contains(*name)) {

@@ -5,6 +5,7 @@
 //! - [`state`]: the life of a sandbox; [`manager`]: the sandboxes of this process, and what dead ones left behind.
 //! - [`sandboxes`]: those that a person asked for.
 //! - [`keepalive`]: those that serve the calls of a scope; [`outputs`]: where these leave files.
+//! - [`exchange`]: how files come into a container and out of it.
 //! - [`image`]: what sandboxes are made of; [`pins`]: which images were set up here.
 //! - [`backend`]: Docker and Podman as places where requests run.
 //! - [`agent`]: our own first process in a container, and calls that it runs; [`warm`]: containers that have it.
@@ -17,6 +18,7 @@ pub mod check;
 mod cleanup;
 pub mod endpoint;
 mod error;
+mod exchange;
 mod filters;
 mod frame;
 pub mod image;

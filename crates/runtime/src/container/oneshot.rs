@@ -10,7 +10,7 @@ use super::backend::Settings;
 use super::frame::Frame;
 use super::keeper::Order;
 use super::manager::{Manager, Sandbox};
-use super::places::Places;
+use super::places::{Most, Places, Storage};
 use super::spec::{Network, OciRuntime, Spec};
 use super::streams::{Attached, Input, Logs};
 use super::{Error, Life, RunError};
@@ -54,7 +54,7 @@ pub(super) async fn run(
     let since = SystemTime::now();
     let places = Places::make(settings, frame)?;
     let program = places.program(request, connection.stdin.is_some())?;
-    let spec = places.spec((settings, frame), program, manager.owner())?;
+    let spec = places.spec((settings, frame), program, (manager.owner(), Storage::Host))?;
     let isolation = isolation(manager, &spec);
     let order = Order {
         max_duration: request.limits.timeout.as_duration() + ROOM,
@@ -62,9 +62,10 @@ pub(super) async fn run(
         belongings: None,
         spec,
     };
+    let most = places.most(request.limits.disk).await;
     let (sandbox, attached) = manager.sandbox(order).await?;
     let attached = attached.ok_or(Error::Closing)?;
-    let bounds = (&request.limits, &places);
+    let bounds = (&request.limits, &places, most);
     let (heard, interruption) = attend(&sandbox, attached, bounds, connection).await;
     let life = sandbox.ended_or_lost().await;
     let (outcome, exit_code) = conclude(&life, interruption, heard.broken.is_some());
@@ -75,10 +76,8 @@ pub(super) async fn run(
         (heard.stdout, heard.stderr),
         (outcome, exit_code),
     );
-    if interruption == Some(Interruption::DiskFull)
-        && let Some(why) = places.overfilled(request.limits.disk)
-    {
-        output::add(&mut result.stderr, &why);
+    if interruption == Some(Interruption::DiskFull) {
+        output::add(&mut result.stderr, &places.overfilled(request.limits.disk));
     }
     result.meta.isolation = isolation;
     result.meta.resource_limits = manager.info().held(result.meta.resource_limits);
@@ -98,15 +97,16 @@ pub(super) async fn run(
 async fn attend(
     sandbox: &Sandbox,
     attached: Attached,
-    (limits, places): (&Limits, &Places),
+    bounds: (&Limits, &Places, Most),
     connection: Connection,
 ) -> (Heard, Option<Interruption>) {
     let Attached { output, input } = attached;
+    let (limits, places, most) = bounds;
     let mut listening = std::pin::pin!(listen(output, limits, connection.output));
     let mut feeding = std::pin::pin!(feed(input, connection.stdin));
     let mut deadline = std::pin::pin!(tokio::time::sleep(limits.timeout.as_duration()));
     let mut taken_back = std::pin::pin!(taken_back(connection.cancelled));
-    let mut overfull = std::pin::pin!(places.overfull(limits.disk.0));
+    let mut overfull = std::pin::pin!(places.overfull(most));
     let mut ended = std::pin::pin!(sandbox.ended());
     let (mut fed, mut over, mut heard) = (false, false, None);
     // A program may close its streams long before it ends, and an engine that goes away cuts them off.

@@ -7,12 +7,13 @@ use std::time::SystemTime;
 use ringfence_policy::{Access, Bytes, EnvName, Language, Mount, Request, Trusted};
 
 use super::backend::Settings;
+use super::exchange::{Exchange, OUTPUT};
 use super::frame::{Frame, Output};
 use super::manager::Manager;
 use super::spec::{Bind, BindError, Binds, Init, Log, Name, Spec, Stdin, User};
 use super::{Containers, RunError, outputs};
 use crate::exposure::Hidden;
-use crate::local::{Destination, NOBODY, Workdir, Workspace, harvest, overfull, soon};
+use crate::local::{Destination, NOBODY, Usage, Workdir, Workspace, harvest, overfull, soon};
 use crate::owner::Owner;
 use crate::trust;
 
@@ -29,12 +30,31 @@ const FIXED: &[(&str, &str)] = &[
     ("RINGFENCE_OUTPUT", "/output"),
 ];
 
+/// Where programs start.
+pub(super) const WORKSPACE: &str = "/workspace";
+
+/// Where the directories lie that a container may write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Storage {
+    /// In memory, with a size. Our agent takes files from there.
+    Memory,
+    /// On the host, for a container without our agent. What it writes is measured.
+    Host,
+}
+
 /// The directories of one run on the host.
 #[derive(Debug)]
 pub(super) struct Places {
     workdir: Workdir,
     /// Where its files stay, if they do.
     kept: Option<PathBuf>,
+}
+
+/// The most that the directories of a run may hold.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Most {
+    own: Usage,
+    kept: Usage,
 }
 
 /// What is started in a container.
@@ -57,23 +77,38 @@ impl Places {
         Ok(Self { workdir, kept })
     }
 
-    /// Ends when they hold more than a run may write.
-    pub(super) async fn overfull(&self, limit: u64) {
+    /// The most that a run may leave in them.
+    pub(super) async fn most(&self, limit: Bytes) -> Most {
+        let own = Usage::at_most(limit.0);
+        Most {
+            own,
+            kept: match &self.kept {
+                Some(kept) => Usage::growing(kept, limit.0).await,
+                None => own,
+            },
+        }
+    }
+
+    /// Ends when they hold more than that.
+    pub(super) async fn overfull(&self, most: Most) {
         let kept = async {
             match &self.kept {
-                Some(kept) => overfull(kept.clone(), limit, soon).await,
+                Some(kept) => overfull(kept.clone(), most.kept, soon).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            () = overfull(self.workdir.path().to_path_buf(), limit, soon) => {}
+            () = overfull(self.workdir.path().to_path_buf(), most.own, soon) => {}
             () = kept => {}
         }
     }
 
-    /// What is said where they did, if there is something to be done about it.
-    pub(super) fn overfilled(&self, limit: Bytes) -> Option<String> {
-        self.kept.as_deref().map(|kept| outputs::overfilled(kept, limit))
+    /// What is said where they did.
+    pub(super) fn overfilled(&self, limit: Bytes) -> String {
+        match &self.kept {
+            Some(kept) => outputs::overfilled(kept, limit),
+            None => format!("killed: the program wrote more than {limit} (`sandbox.disk`)\n"),
+        }
     }
 
     /// A request as a container starts it, its text in a file.
@@ -96,10 +131,15 @@ impl Places {
         &self,
         (settings, frame): (&Settings, &Frame),
         program: Program,
-        owner: &Owner,
+        (owner, storage): (&Owner, Storage),
     ) -> Result<Spec, BindError> {
+        let name = Name::unused();
         Ok(Spec {
-            name: Name::unused(),
+            volumes: match storage {
+                Storage::Memory => frame.volumes(&name),
+                Storage::Host => Vec::new(),
+            },
+            name,
             image: frame.image.clone(),
             command: program.command,
             env: program.environment,
@@ -108,8 +148,7 @@ impl Places {
             resources: frame.resources,
             network: frame.network,
             filter: frame.filter.clone(),
-            binds: self.binds(settings, frame)?,
-            output: None,
+            binds: self.binds(settings, frame, storage)?,
             oci_runtime: frame.oci_runtime,
             init: Init::Engine,
             stdin: program.stdin,
@@ -129,7 +168,7 @@ impl Places {
         if !workspace.join(&below).is_dir() {
             return Err(RunError::WorkingDirectory(below));
         }
-        Ok(Path::new("/workspace").join(below).display().to_string())
+        Ok(Path::new(WORKSPACE).join(below).display().to_string())
     }
 
     /// What the program has left in its output directory since, taken to where it is wanted.
@@ -146,15 +185,31 @@ impl Places {
         harvest::collect_from(source, destination, limit)
     }
 
-    fn binds(&self, settings: &Settings, frame: &Frame) -> Result<Binds, BindError> {
+    /// What keeps the container's `/output` and its directory on the host alike.
+    pub(super) fn exchange(&self, frame: &Frame) -> Exchange {
+        let directory = self.kept.clone();
+        let directory = directory.unwrap_or_else(|| self.workdir.path().join("output"));
+        Exchange::of_output(directory, frame.resources.volume())
+    }
+
+    /// Whether its files stay for other runs, which may have left some.
+    pub(super) fn is_kept(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    fn binds(&self, settings: &Settings, frame: &Frame, storage: Storage) -> Result<Binds, BindError> {
         let hidden = &settings.hidden;
         let own = |name: &str, guest: &str, access| {
             Bind::at(&self.workdir.path().join(name), Path::new(guest), access, hidden)
         };
         let mut binds = vec![own("code", "/code", Access::ReadOnly)?];
+        binds.extend(frame.shown.iter().cloned());
+        if storage == Storage::Memory {
+            return Binds::new(binds);
+        }
         match &frame.output {
             Output::Taken(path) => {
-                binds.push(own("output", "/output", Access::ReadWrite)?);
+                binds.push(own("output", OUTPUT, Access::ReadWrite)?);
                 if let Some(path) = path.as_deref().and_then(Path::to_str) {
                     binds.push(own("output", path, Access::ReadWrite)?);
                 }
@@ -162,9 +217,8 @@ impl Places {
             Output::Kept(path) => binds.extend(kept(path)?),
         }
         if !frame.has_workspace {
-            binds.push(own("workspace", "/workspace", Access::ReadWrite)?);
+            binds.push(own("workspace", WORKSPACE, Access::ReadWrite)?);
         }
-        binds.extend(frame.shown.iter().cloned());
         Binds::new(binds)
     }
 }
@@ -173,7 +227,7 @@ impl Places {
 /// own path as well, so what a program names can be found on the host.
 pub(super) fn kept(directory: &Path) -> Result<[Bind; 2], BindError> {
     let seen = |guest| Bind::at(directory, guest, Access::ReadWrite, &Hidden::default());
-    Ok([seen(Path::new("/output"))?, seen(directory)?])
+    Ok([seen(Path::new(OUTPUT))?, seen(directory)?])
 }
 
 /// Directories for what such a user does in a container.
@@ -192,7 +246,7 @@ pub(super) fn shown(
     let hidden = &settings.hidden;
     let mut binds = Vec::new();
     if let Some(workspace) = workspace {
-        let place = Path::new("/workspace");
+        let place = Path::new(WORKSPACE);
         binds.push(Bind::at(workspace, place, Access::ReadWrite, hidden)?);
         let protected = protected(workspace, &settings.protected);
         for path in &protected {
@@ -201,7 +255,8 @@ pub(super) fn shown(
         }
         binds.extend(kept_in((workspace, place), trusted, (&protected, hidden))?);
     }
-    for mount in mounts {
+    // What is a copy is put there once the container runs.
+    for mount in mounts.iter().filter(|mount| mount.access != Access::Copy) {
         binds.push(Bind::new(mount, hidden)?);
         if mount.access == Access::ReadWrite {
             binds.extend(kept_in((&mount.host, mount.guest()), trusted, (&[], hidden))?);

@@ -16,10 +16,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::agent::{self, Interpreter};
 use super::backend::Settings;
+use super::exchange::Exchange;
 use super::frame::Frame;
 use super::keeper::Order;
 use super::manager::Manager;
-use super::places::{self, Places, Program};
+use super::places::{self, Places, Program, Storage, WORKSPACE};
 use super::spec::Stdin;
 use super::warm::{self, Warm};
 use super::{RunError, oneshot};
@@ -66,6 +67,7 @@ pub(super) struct Ready {
     /// First, so that nothing runs there any more when its directories go.
     warm: Warm,
     places: Arc<Places>,
+    exchange: Exchange,
     isolation: Isolation,
     /// What the image gives to every program, and what we do.
     environment: Vec<(EnvName, String)>,
@@ -194,10 +196,11 @@ impl Shelf {
         let nothing = Program {
             command: Vec::new(),
             environment: places::fixed(),
-            directory: "/workspace".to_owned(),
+            directory: WORKSPACE.to_owned(),
             stdin: Stdin::Attached,
         };
-        let spec = places.spec((&self.settings, frame), nothing, manager.owner())?;
+        let ours = (manager.owner(), Storage::Memory);
+        let spec = places.spec((&self.settings, frame), nothing, ours)?;
         let isolation = oneshot::isolation(manager, &spec);
         let order = Order {
             spec: warm::agented(spec, &program, (1, interpreter))?,
@@ -208,6 +211,7 @@ impl Shelf {
         let warm = warm::start(manager, order, interpreter).await?;
         Ok(Ready {
             warm,
+            exchange: places.exchange(frame),
             places,
             isolation,
             environment: places::with(image, &places::fixed()),

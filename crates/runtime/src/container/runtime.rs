@@ -2,8 +2,9 @@
 //!
 //! One type serves Docker and Podman: both speak the same API, and where their words differ [`super::Error`] knows.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use bollard::models::VolumeCreateRequest;
@@ -17,7 +18,7 @@ use super::endpoint::{self, Address, Surroundings};
 use super::error::Asked;
 use super::filters::Filters;
 use super::info::{self, Info};
-use super::spec::{Image, Name, Spec};
+use super::spec::{Image, Name, Spec, Volume};
 use super::wire::{API_VERSION, Wire};
 use super::{Error, Flavor};
 
@@ -27,6 +28,9 @@ const QUICK: Duration = Duration::from_secs(15);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long it may take to make or remove something.
 const SLOW: Duration = Duration::from_secs(60);
+
+/// The most volumes that an image may declare.
+const MAX_IMAGE_VOLUMES: usize = 16;
 
 /// How often an engine is asked whether it is done.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
@@ -387,14 +391,17 @@ impl ContainerRuntime {
         }
     }
 
-    /// Makes a volume, with the labels that tell whose it is.
+    /// Makes a volume in memory, with the labels that tell whose it is.
     ///
     /// # Errors
     /// If there is one of that name with others, or the engine says no.
-    pub async fn create_volume(&self, name: &Name, labels: HashMap<String, String>) -> Result<(), Error> {
+    pub async fn create_volume(&self, volume: &Volume, labels: HashMap<String, String>) -> Result<(), Error> {
+        let name = &volume.name;
         let asked = self.asked("make a volume", name.as_str());
         let body = VolumeCreateRequest {
             name: Some(name.as_str().to_owned()),
+            driver: Some("local".to_owned()),
+            driver_opts: Some(volume.options()),
             labels: Some(labels.clone()),
             ..VolumeCreateRequest::default()
         };
@@ -495,6 +502,35 @@ impl ContainerRuntime {
             Some((name.parse().ok()?, value.to_owned()))
         };
         Ok(words.iter().filter_map(pair).collect())
+    }
+
+    /// Returns the places at which an image wants volumes.
+    ///
+    /// # Errors
+    /// If it is not there, or wants more than there may be, or at a place that is none.
+    pub(super) async fn image_volumes(&self, image: &Image) -> Result<Vec<PathBuf>, Error> {
+        let name = image.to_string();
+        let asked = self.asked("look at the image", &name);
+        let missing = |error| match error {
+            Error::NotFound { .. } => Error::ImageMissing { image: name.clone() },
+            other => other,
+        };
+        let found = within(QUICK, asked, self.docker.inspect_image(&name))
+            .await
+            .map_err(missing)?;
+        let declared = found.config.and_then(|config| config.volumes).unwrap_or_default();
+        let place = |text: &String| {
+            let path = Path::new(text);
+            let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
+            // As the engine reads it: without a slash at its end.
+            let usable = path.is_absolute() && path.parent().is_some() && path.components().all(plain);
+            usable.then(|| path.components().collect())
+        };
+        let places: Option<BTreeSet<PathBuf>> = declared.iter().map(place).collect();
+        let places = places.filter(|places| places.len() <= MAX_IMAGE_VOLUMES);
+        places
+            .map(Vec::from_iter)
+            .ok_or(Error::ImageVolumes { image: name })
     }
 
     pub(super) fn asked<'a>(&'a self, doing: &'static str, what: &'a str) -> Asked<'a> {

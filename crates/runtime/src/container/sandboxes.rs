@@ -3,6 +3,7 @@
 mod journal;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,10 +14,13 @@ use serde::{Deserialize, Serialize};
 
 use super::agent::{Interpreter, Parted};
 use super::backend::{Containers, RunError};
+use super::exchange::OUTPUT;
 use super::keeper::Order;
 use super::manager::{Manager, Sandbox};
 use super::places;
-use super::spec::{Binds, Filter, Image, Init, Log, Name, Network, OciRuntime, Resources, Spec, Stdin};
+use super::spec::{
+    Binds, Filter, Image, Init, Log, Name, Network, OciRuntime, Resources, Spec, Stdin, Volume,
+};
 use super::streams::RunResult;
 use super::warm::{self, Warm};
 use super::{Error, Flavor};
@@ -49,8 +53,8 @@ pub struct NewSandbox {
     pub cpus: Cpus,
     /// Processes and threads at once.
     pub pids: Pids,
-    /// Bytes in `/tmp`.
-    pub tmp: Bytes,
+    /// Bytes in `/tmp`, and in `/output`.
+    pub disk: Bytes,
     /// How long it may live.
     pub max_duration_ms: u64,
     /// The filter of its system calls, by name.
@@ -150,20 +154,25 @@ impl Sandboxes {
         self.make_room(scope)?;
         let image: Image = new.image.parse().map_err(RunError::Image)?;
         let max_duration = Duration::from_millis(new.max_duration_ms).min(Timeout::MAX);
+        let resources = Resources {
+            memory: new.memory,
+            cpus: new.cpus,
+            pids: new.pids,
+            disk: new.disk,
+        };
         let spec = Spec {
-            output: Some(name.clone()),
+            volumes: vec![Volume {
+                name: name.clone(),
+                places: vec![PathBuf::from(OUTPUT)],
+                size: resources.volume(),
+            }],
             name: name.clone(),
             image: self.containers.pinned(new.engine, &image)?,
             command: vec!["sleep".to_owned(), "infinity".to_owned()],
             env: places::fixed(),
             directory: "/tmp".to_owned(),
             user: places::user(&self.containers, manager),
-            resources: Resources {
-                memory: new.memory,
-                cpus: new.cpus,
-                pids: new.pids,
-                tmp: new.tmp,
-            },
+            resources,
             network: Network::None,
             filter: Filter::named(&new.filter).map_err(RunError::Filter)?,
             binds: Binds::default(),

@@ -7,8 +7,10 @@ mod bind;
 mod image;
 mod lower;
 mod name;
+mod volume;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence_policy::{Bytes, Cpus, EnvName, Pids};
@@ -18,6 +20,7 @@ pub use bind::{Bind, BindError, Binds};
 pub use image::{Image, ParseImageError};
 pub(crate) use lower::{OWNER_LABEL, labels};
 pub use name::{Name, ParseNameError};
+pub use volume::Volume;
 
 use crate::filter::{UnknownFilter, filter_document};
 use crate::owner::Owner;
@@ -45,8 +48,8 @@ pub struct Spec {
     pub filter: Filter,
     /// The directories of the host that it sees.
     pub binds: Binds,
-    /// The volume that it sees at `/output`, if any.
-    pub output: Option<Name>,
+    /// The file systems in memory that it sees, which are made and removed with it.
+    pub volumes: Vec<Volume>,
     /// What runs it.
     pub oci_runtime: OciRuntime,
     /// What its first process is.
@@ -62,6 +65,26 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// That nothing else of the container lies where a volume shall be.
+    ///
+    /// # Errors
+    /// If something does.
+    pub(super) fn has_places(&self) -> Result<(), BindError> {
+        let mut taken: Vec<&Path> = self.binds.iter().map(Bind::guest).collect();
+        for place in self.volumes.iter().flat_map(|volume| &volume.places) {
+            if taken.contains(&place.as_path()) {
+                return Err(BindError::Twice(place.clone()));
+            }
+            taken.push(place);
+        }
+        Ok(())
+    }
+
+    /// The names of all that is made in the engine for it.
+    pub(super) fn names(&self) -> impl Iterator<Item = &Name> {
+        std::iter::once(&self.name).chain(self.volumes.iter().map(|volume| &volume.name))
+    }
+
     /// That what makes the container holds the program as the filter would.
     ///
     /// # Errors
@@ -94,8 +117,15 @@ pub struct Resources {
     pub cpus: Cpus,
     /// Processes and threads at once.
     pub pids: Pids,
-    /// Bytes in `/tmp`.
-    pub tmp: Bytes,
+    /// Bytes in each directory that it may write: `/tmp`, and its volumes.
+    pub disk: Bytes,
+}
+
+impl Resources {
+    /// The size of a volume. Its pages are the container's memory, of which programs always have half.
+    pub fn volume(&self) -> Bytes {
+        self.disk.min(Bytes(self.memory.0 / 2))
+    }
 }
 
 /// What a container may reach over a network.

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use ringfence_policy::{Bytes, Cpus, Pids};
 
-use super::spec::{Binds, Filter, Init, Log, Name, Network, OciRuntime, Resources, Spec, Stdin, User};
+use super::spec::{
+    Binds, Filter, Init, Log, Name, Network, OciRuntime, Resources, Spec, Stdin, User, Volume,
+};
 use super::{ContainerRuntime, Flavor, Surroundings};
 use crate::owner::Owner;
 
@@ -25,18 +27,27 @@ pub(super) fn spec(command: &[&str]) -> Spec {
             memory: Bytes::mib(128),
             cpus: Cpus::ONE,
             pids: Pids::DEFAULT,
-            tmp: Bytes::mib(16),
+            disk: Bytes::mib(16),
         },
         network: Network::None,
         filter: Filter::named(FILTER).unwrap(),
         binds: Binds::default(),
-        output: None,
+        volumes: Vec::new(),
         oci_runtime: OciRuntime::Default,
         init: Init::Engine,
         stdin: Stdin::Empty,
         log: Log::File,
         scope: "test".to_owned(),
         owner: owned(),
+    }
+}
+
+/// A volume at `/output` that nobody has.
+pub(super) fn volume() -> Volume {
+    Volume {
+        name: Name::unused(),
+        places: vec!["/output".into()],
+        size: Bytes::mib(4),
     }
 }
 

@@ -20,6 +20,9 @@ use crate::exposure::Hidden;
 /// The processes of a warm interpreter with its guests in wait.
 const WARM_PROCESSES: u64 = 5;
 
+/// The processes of a program of ours that runs beside calls.
+const BESIDE: u64 = 2;
+
 /// How long it may take to find out why a container has ended.
 const FIND_OUT: Duration = Duration::from_secs(2);
 
@@ -70,7 +73,7 @@ pub fn agented(
         Interpreter::Warm => 1 + WARM_PROCESSES,
         Interpreter::None => 1,
     };
-    let pids = u64::from(spec.resources.pids.get()) + ours + u64::from(calls);
+    let pids = u64::from(spec.resources.pids.get()) + ours + BESIDE + u64::from(calls);
     let mut spec = Spec {
         command: vec![INSIDE.to_owned()],
         init: Init::Program,
@@ -190,7 +193,7 @@ mod tests {
         let before = spec(&["python3"]);
         let pids = before.resources.pids.get();
         let after = agented(before, &program, (8, Interpreter::Warm)).unwrap();
-        assert_eq!(after.resources.pids.get(), pids + 6 + 8);
+        assert_eq!(after.resources.pids.get(), pids + 6 + 2 + 8);
         assert_eq!(after.command, [INSIDE]);
         assert_eq!(
             (after.init, after.stdin, after.log),
@@ -203,7 +206,7 @@ mod tests {
         );
         let once = |spec| agented(spec, &program, (1, Interpreter::None));
         let alone = once(spec(&["x"])).unwrap();
-        assert_eq!(alone.resources.pids.get(), pids + 1 + 1);
+        assert_eq!(alone.resources.pids.get(), pids + 1 + 2 + 1);
         let twice = once(alone);
         assert!(matches!(twice, Err(BindError::Twice(_))));
     }

@@ -187,7 +187,7 @@ impl Call<'_> {
         })?;
         let root = Root::open(directory.path(), self.kernel.workspaces.rules().clone())?;
         write(&root)?;
-        let mount = Mount::new(root.real().to_path_buf(), "/workspace", Access::ReadWrite);
+        let mount = Mount::new(root.real().to_path_buf(), "/workspace", Access::Copy);
         request.mounts.extend(mount);
         Ok(Some(directory))
     }

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use ringfence_policy::Bytes;
+use ringfence_policy::{Bytes, ExecutionResult, Outcome};
 use tokio::sync::watch;
 
-use super::{ErrorKind, ToolError, taken_back};
-use crate::local::{overfull, soon};
+use super::{ToolError, taken_back};
+use crate::local::{Usage, overfull, soon};
+use crate::output;
 
 /// What a run may fill.
 pub(super) struct Room {
@@ -14,32 +15,37 @@ pub(super) struct Room {
     pub(super) limit: Bytes,
 }
 
-/// Lets `run` go on to its end, and takes it back as soon as the room is overfull. It is handed what tells it so.
-pub(super) async fn within<T>(
+/// Lets `run` go on to its end, and ends it when it makes the room overfull, or adds to a room that was: one that deletes
+/// runs on. It is handed what tells it so.
+pub(super) async fn within(
     room: Option<Room>,
     cancelled: Option<watch::Receiver<bool>>,
-    run: impl AsyncFnOnce(Option<watch::Receiver<bool>>) -> Result<T, ToolError>,
-) -> Result<T, ToolError> {
+    run: impl AsyncFnOnce(Option<watch::Receiver<bool>>) -> Result<ExecutionResult, ToolError>,
+) -> Result<ExecutionResult, ToolError> {
     let Some(Room { directory, limit }) = room else {
         return run(cancelled).await;
     };
+    let most = Usage::growing(&directory, limit.0).await;
     let (cancel, told) = watch::channel(false);
     let running = run(Some(told));
     tokio::pin!(running);
     let overfull = tokio::select! {
         biased;
         done = &mut running => return done,
-        () = overfull(directory, limit.0, soon) => true,
+        () = overfull(directory, most, soon) => true,
         () = taken_back(cancelled) => false,
     };
     cancel.send_replace(true);
-    let done = running.await;
-    if overfull {
-        return Err(ToolError::new(
-            ErrorKind::LimitExceeded,
-            format!("the workspace holds more than the {limit} that a run may write"),
-            "delete files, write less, or have `sandbox.disk` raised",
-        ));
+    let mut result = running.await?;
+    if overfull && result.meta.outcome == Outcome::Cancelled {
+        result.meta.outcome = Outcome::Signalled;
+        output::add(
+            &mut result.stderr,
+            &format!(
+                "killed: the workspace holds more than the {limit} that a run may write; delete files, write less, or have \
+                 `sandbox.disk` raised\n"
+            ),
+        );
     }
-    done
+    Ok(result)
 }

@@ -18,16 +18,16 @@ use crate::files::Protected;
 use crate::trust;
 
 /// From `fcntl.h`; the same on x86_64 and aarch64 but for `O_DIRECTORY` and `O_NOFOLLOW`.
-pub(super) const O_NONBLOCK: i32 = 0o4000;
+pub(crate) const O_NONBLOCK: i32 = 0o4000;
 pub(super) const O_PATH: i32 = 0o10_000_000;
 #[cfg(target_arch = "aarch64")]
-pub(super) const O_DIRECTORY: i32 = 0o40000;
+pub(crate) const O_DIRECTORY: i32 = 0o40000;
 #[cfg(target_arch = "aarch64")]
-pub(super) const O_NOFOLLOW: i32 = 0o100000;
+pub(crate) const O_NOFOLLOW: i32 = 0o100000;
 #[cfg(not(target_arch = "aarch64"))]
-pub(super) const O_DIRECTORY: i32 = 0o200000;
+pub(crate) const O_DIRECTORY: i32 = 0o200000;
 #[cfg(not(target_arch = "aarch64"))]
-pub(super) const O_NOFOLLOW: i32 = 0o400000;
+pub(crate) const O_NOFOLLOW: i32 = 0o400000;
 
 /// An open directory that files are delivered to.
 #[derive(Debug)]
@@ -176,12 +176,12 @@ fn enter(directory: &File, name: &OsStr) -> io::Result<File> {
 }
 
 /// A name in an open directory, whatever that directory is called by now.
-pub(super) fn below(directory: &File, name: &OsStr) -> PathBuf {
+pub(crate) fn below(directory: &File, name: &OsStr) -> PathBuf {
     handle(directory).join(name)
 }
 
 /// An open directory as a path.
-pub(super) fn handle(directory: &File) -> PathBuf {
+pub(crate) fn handle(directory: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()))
 }
 

@@ -247,7 +247,7 @@ impl Lanes {
     ) -> Result<Served, Error> {
         // What was to stand at /workspace is the workspace here, wherever it is.
         let here =
-            |mount: &mut Mount| mount.guest() == Path::new(WORKSPACE) && mount.access == Access::ReadWrite;
+            |mount: &mut Mount| mount.guest() == Path::new(WORKSPACE) && mount.access != Access::ReadOnly;
         if let Some(mount) = extra.mounts.extract_if(.., here).next() {
             extra.workspace = Some(Workspace {
                 path: mount.host,

@@ -313,7 +313,7 @@ fn mounted(mount: &Mount) -> Bind {
     Bind {
         host: mount.host.clone(),
         guest: mount.guest().to_path_buf(),
-        writable: mount.access == Access::ReadWrite,
+        writable: mount.access != Access::ReadOnly,
         guest_owns: true,
         optional: false,
     }
@@ -438,10 +438,9 @@ impl Places {
         }
         readable.extend(extra.library_directories().into_iter().cloned());
         for mount in &extra.mounts {
-            let rules = if mount.access == Access::ReadWrite {
-                &mut writable
-            } else {
-                &mut readable
+            let rules = match mount.access {
+                Access::ReadOnly => &mut readable,
+                Access::ReadWrite | Access::Copy => &mut writable,
             };
             rules.push(mount.guest().to_path_buf());
         }

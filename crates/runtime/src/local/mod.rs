@@ -38,7 +38,7 @@ use ringfence_policy::{ExecutionResult, Language, Limits, Network, Request, Scop
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
-pub(crate) use destination::{Destination, Spared};
+pub(crate) use destination::{Destination, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, Spared, below, handle};
 pub use error::Error;
 pub(crate) use found::find_python;
 pub use found::{Found, interpreter};
@@ -51,7 +51,7 @@ pub(crate) use run::taken_back;
 pub use run::{Chunk, Connection, Stream};
 pub use sessions::{Error as SessionError, SessionInfo, SessionSettings};
 pub use workdir::PrivateDirectory;
-pub(crate) use workdir::{Workdir, overfull, remove_tree, soon};
+pub(crate) use workdir::{Usage, Workdir, overfull, remove_tree, soon};
 pub(crate) use workspace::Workspace;
 pub use workspace::owner_for_guests;
 

@@ -1,7 +1,7 @@
 //! What we say of a program's end where it could not say it itself, and of a fence with a gap in it.
 
 use ringfence_jail::protocol::Applied;
-use ringfence_policy::{Bytes, Limits, Outcome, ResourceLimits, Timeout};
+use ringfence_policy::{Bytes, Limits, Outcome, ResourceLimits, RuntimeKind, Timeout};
 
 use super::guest::Held;
 use super::layout;
@@ -48,6 +48,27 @@ pub fn is_limits_gap(warning: &str) -> bool {
     warning.starts_with(LIMITS_GAP)
 }
 
+/// The errors that end a write where a file does not fit, as programs print them.
+const FULL: [&str; 3] = ["No space left on device", "Disk quota exceeded", "File too large"];
+
+/// Returns which limit a program ran into whose errors say that a file did not fit.
+pub(super) fn full(stderr: &str, runtime: RuntimeKind, limits: &Limits) -> Option<String> {
+    let full = FULL.iter().any(|text| stderr.contains(text));
+    let (size, why) = match runtime {
+        RuntimeKind::Docker | RuntimeKind::Podman => {
+            let room = limits.disk.min(Bytes(limits.memory.0 / 2));
+            (room, ", each of them, and no more than half of the memory")
+        }
+        RuntimeKind::Local | RuntimeKind::Pyodide | RuntimeKind::E2b => (limits.disk, " together"),
+    };
+    full.then(|| {
+        format!(
+            "a file did not fit: /workspace, /output and /tmp hold {size}{why}; delete what is not needed, or raise \
+             `sandbox.disk` (`codeExecution.maxDisk` for `sandbox_exec`)"
+        )
+    })
+}
+
 /// What is added to the errors of a program that took its session along.
 pub fn session_ended(id: &str) -> String {
     format!("the session `{id}` was ended and its variables are lost")
@@ -78,7 +99,29 @@ pub(super) fn landlock_gap(applied: Applied) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringfence_policy::Limits;
+
+    #[test]
+    fn who_finds_no_room_learns_of_the_limit() {
+        let told = |stderr: &str, runtime| full(stderr, runtime, &Limits::DEFAULT);
+        let python = "OSError: [Errno 28] No space left on device: 'x'";
+        for (runtime, expected) in [
+            (RuntimeKind::Local, "hold 64MiB together;"),
+            (RuntimeKind::Docker, "hold 64MiB, each of them,"),
+        ] {
+            let told = told(python, runtime).unwrap();
+            assert!(
+                told.contains(expected) && told.contains("`sandbox.disk`"),
+                "{told}"
+            );
+        }
+        let little = Limits {
+            memory: Bytes::mib(32),
+            ..Limits::DEFAULT
+        };
+        let told_of_half = full(python, RuntimeKind::Podman, &little).unwrap();
+        assert!(told_of_half.contains("hold 16MiB,"), "{told_of_half}");
+        assert_eq!(told("Traceback", RuntimeKind::Local), None);
+    }
 
     #[test]
     fn what_landlock_leaves_open_is_told_where_it_stands_alone() {

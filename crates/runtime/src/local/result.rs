@@ -10,7 +10,7 @@ use ringfence_policy::{
 use super::destination::Destination;
 use super::guest::{Guest, Held, Output};
 use super::harvest;
-use super::notice::notice;
+use super::notice::{full, notice};
 use super::run::Finished;
 use crate::filter::{FENCE, FENCE_NETWORK};
 use crate::output::{self, Captured};
@@ -67,13 +67,14 @@ pub(crate) fn told(
     (stdout, stderr): (Captured, Captured),
     (outcome, exit_code): (Outcome, i32),
 ) -> ExecutionResult {
-    let meta = Meta {
+    let mut meta = Meta {
         truncated: stdout.truncated || stderr.truncated,
         stdout_bytes: stdout.total_bytes,
         stderr_bytes: stderr.total_bytes,
         ..Meta::of(runtime, request.language, request.limits, outcome)
     };
     let mut stderr = stderr.text;
+    meta.warnings.extend(full(&stderr, runtime, &request.limits));
     if let Some(notice) = notice(outcome, &meta.resource_limits) {
         output::add(&mut stderr, &(notice + "\n"));
     }

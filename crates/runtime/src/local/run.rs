@@ -262,7 +262,10 @@ pub(crate) async fn taken_back(cancelled: Option<watch::Receiver<bool>>) {
 /// Ends when a directory on the host holds more than the run may write. A cell's file system has its size.
 pub(super) async fn overfull(output: &Output, limit: u64, pause: impl Fn(Duration) -> Duration) {
     match output {
-        Output::Directory(directory) => workdir::overfull(directory.path().to_path_buf(), limit, pause).await,
+        Output::Directory(directory) => {
+            let most = workdir::Usage::at_most(limit);
+            workdir::overfull(directory.path().to_path_buf(), most, pause).await;
+        }
         Output::Handle(_) => std::future::pending().await,
     }
 }

@@ -151,46 +151,85 @@ pub(crate) fn soon(took: Duration) -> Duration {
     MEASURE_EVERY.max(took / 4)
 }
 
-/// Ends when the directory at `path` holds more than `limit` bytes, or more entries than can be counted.
+/// What a directory holds, or may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Usage {
+    bytes: u64,
+    entries: u64,
+}
+
+impl Usage {
+    /// The most that a run may write to a directory in which nothing lies.
+    pub(crate) const fn at_most(bytes: u64) -> Self {
+        Self {
+            bytes,
+            entries: MAX_ENTRIES,
+        }
+    }
+
+    /// The same for a directory that holds something already: what lies there may stay there, however much it is, but a run
+    /// must not add to what is too much.
+    pub(crate) async fn growing(path: &Path, bytes: u64) -> Self {
+        let before = measured(path.to_path_buf(), Self::COUNTABLE).await;
+        let most = Self::at_most(bytes);
+        // What cannot be counted is too much, and grows no more.
+        before.map_or(most, |before| Self {
+            bytes: most.bytes.max(before.bytes),
+            entries: most.entries.max(before.entries),
+        })
+    }
+
+    /// More than a run ever writes before it is ended.
+    const COUNTABLE: Self = Self {
+        bytes: u64::MAX,
+        entries: 10 * MAX_ENTRIES,
+    };
+}
+
+/// Ends when the directory at `path` holds more than `most`.
 ///
 /// `pause` says how long to wait after a measuring that took so long.
-pub(crate) async fn overfull(path: PathBuf, limit: u64, pause: impl Fn(Duration) -> Duration) {
-    // One at a time, for each holds directories open; and whoever waits holds no thread, which others need.
-    static TURN: Semaphore = Semaphore::const_new(1);
+pub(crate) async fn overfull(path: PathBuf, most: Usage, pause: impl Fn(Duration) -> Duration) {
     loop {
-        let turn = TURN.acquire().await;
-        let (directory, since) = (path.clone(), Instant::now());
-        let measured = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
-            holds_more_than(&directory, limit)
-        })
-        .await;
-        // A guest that cannot be measured is not let go on unmeasured.
-        if measured.unwrap_or(true) {
+        let since = Instant::now();
+        if measured(path.clone(), most).await.is_none() {
             return;
         }
         tokio::time::sleep(pause(since.elapsed())).await;
     }
 }
 
-/// Whether the directory at `path` holds more than `limit` bytes, or more entries than can be counted.
+/// What a directory holds; `None` if that is more than `most`, or it cannot be measured: then no guest is let go on.
+async fn measured(path: PathBuf, most: Usage) -> Option<Usage> {
+    // One at a time, for each holds directories open; and whoever waits holds no thread, which others need.
+    static TURN: Semaphore = Semaphore::const_new(1);
+    let turn = TURN.acquire().await;
+    let measuring = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        usage(&path, most)
+    });
+    measuring.await.unwrap_or(None)
+}
+
+/// What the directory at `path` holds; `None` if that is more than `most`.
 ///
 /// This takes a while: it is not for an async thread.
-pub(super) fn holds_more_than(path: &Path, limit: u64) -> bool {
-    let Ok(top) = open(path, 0o500) else { return false };
+fn usage(path: &Path, most: Usage) -> Option<Usage> {
     let mut count = Count {
-        bytes: 0,
-        entries: 0,
-        limit,
+        found: Usage { bytes: 0, entries: 0 },
+        most,
     };
-    count.all_below(top).is_none()
+    // There is nothing in what is not there.
+    if let Ok(top) = open(path, 0o500) {
+        count.all_below(top)?;
+    }
+    Some(count.found)
 }
 
 /// What has been found so far.
 struct Count {
-    bytes: u64,
-    entries: u64,
-    limit: u64,
+    found: Usage,
+    most: Usage,
 }
 
 /// A directory whose content has been counted, except for the directories named.
@@ -240,9 +279,10 @@ impl Count {
         let mut pending = Vec::new();
         for entry in fs::read_dir(handle(directory)).into_iter().flatten().flatten() {
             let Ok(metadata) = entry.metadata() else { continue };
-            self.entries += 1;
-            self.bytes = self.bytes.saturating_add(metadata.len().max(ENTRY_BYTES));
-            if self.bytes > self.limit || self.entries > MAX_ENTRIES {
+            let Usage { bytes, entries } = &mut self.found;
+            *entries += 1;
+            *bytes = bytes.saturating_add(metadata.len().max(ENTRY_BYTES));
+            if *bytes > self.most.bytes || *entries > self.most.entries {
                 return None;
             }
             if metadata.is_dir() {
@@ -345,6 +385,10 @@ mod tests {
         directory
     }
 
+    fn holds_more_than(path: &Path, limit: u64) -> bool {
+        usage(path, Usage::at_most(limit)).is_none()
+    }
+
     fn workdir() -> (tempfile::TempDir, Workdir) {
         let parent = tempfile::tempdir().unwrap();
         let directory = Workdir::create(parent.path(), None).unwrap();
@@ -407,12 +451,32 @@ mod tests {
         assert_eq!(fs::read_dir(precious.path()).unwrap().count(), 1);
     }
 
+    #[tokio::test]
+    async fn what_is_too_much_already_may_stay_and_shrink_and_not_grow() {
+        let (_parent, directory) = workdir();
+        let big = directory.path().join("tmp/big");
+        fs::write(&big, vec![0; 3 << 20]).unwrap();
+        let most = Usage::growing(directory.path(), 1 << 20).await;
+        assert!(usage(directory.path(), most).is_some());
+        fs::write(directory.path().join("tmp/more"), "x").unwrap();
+        assert_eq!(usage(directory.path(), most), None);
+        fs::remove_file(&big).unwrap();
+        assert!(usage(directory.path(), most).is_some());
+        // From there on the limit holds again.
+        let most = Usage::growing(directory.path(), 1 << 20).await;
+        assert_eq!(most, Usage::at_most(1 << 20));
+        fs::write(&big, vec![0; 2 << 20]).unwrap();
+        overfull(directory.path().to_path_buf(), most, soon).await;
+    }
+
     #[test]
     fn more_entries_than_can_be_counted_are_too_much() {
         let mut count = Count {
-            bytes: 0,
-            entries: MAX_ENTRIES - 3,
-            limit: u64::MAX,
+            found: Usage {
+                bytes: 0,
+                entries: MAX_ENTRIES - 3,
+            },
+            most: Usage::at_most(u64::MAX),
         };
         let (_parent, directory) = workdir();
         assert!(count.all_below(open(directory.path(), 0).unwrap()).is_none());

@@ -94,7 +94,8 @@ fn what_is_left_in_output_is_read_by_either_path() {
             .tool(&["--user", "bob"], "file_read", &json!({"path": path}));
         assert!(others["error"].is_object(), "{others}");
         let listed = place.world.tool(&[], "file_list", &json!({"path": "/output"}));
-        assert_eq!(listed["entries"].as_array().unwrap().len(), 3, "{listed}");
+        // Links lead nowhere outside, and stay in the container.
+        assert_eq!(listed["entries"].as_array().unwrap().len(), 2, "{listed}");
         place
             .world
             .tool(&[], "file_delete", &json!({"path": "/output/a.txt"}));
@@ -103,20 +104,94 @@ fn what_is_left_in_output_is_read_by_either_path() {
     }
 }
 
+/// The limit of files is known as the write fails, in every place that a program may fill.
 #[test]
-fn what_fills_the_output_directory_is_ended() {
-    for place in places("") {
-        let code = "head -c 200M /dev/zero > /output/big; sleep 600";
-        let ended = place.result(&[], &json!({"language": "bash", "code": code}));
-        assert_eq!(ended["exit_code"], -9, "{ended}");
-        assert!(
-            ended["stderr"].as_str().unwrap().contains("killed: more than"),
-            "{ended}"
-        );
+fn what_fills_a_directory_fails_and_the_next_call_deletes_it() {
+    for place in places("maxDisk = '4MiB'") {
+        for directory in ["/output", "/workspace", "/tmp"] {
+            let fill = format!(
+                "try: open('{directory}/big', 'wb').write(bytes(9 << 20))\n\
+                 except OSError as error: print(error.errno == 28 or error)\n\
+                 open('{directory}/more', 'wb', buffering=0).write(bytes(9 << 20))\n\
+                 open('{directory}/still-more', 'wb', buffering=0).write(b'x')"
+            );
+            let full = place.result(&[], &json!({"language": "python", "code": fill}));
+            assert_eq!(
+                (&full["stdout"], &full["exit_code"]),
+                (&"True\n".into(), &1.into()),
+                "{full}"
+            );
+            assert!(
+                full["stderr"]
+                    .as_str()
+                    .unwrap()
+                    .contains("No space left on device"),
+                "{full}"
+            );
+            let warning = full["meta"]["warnings"][0].as_str().unwrap();
+            assert!(
+                warning.contains("hold 4MiB") && warning.contains("`codeExecution.maxDisk`"),
+                "{full}"
+            );
+            assert_eq!(place.bash("echo here"), "here\n");
+            let delete = format!("cd {directory}; ls | wc -l; rm -rf ./*; echo again > x; cat x; rm x");
+            let deleted = place.bash(&delete);
+            let (count, rest) = deleted.split_once('\n').unwrap();
+            assert!(
+                count.parse::<u32>().unwrap() > 0 && rest == "again\n",
+                "{directory}: {deleted}"
+            );
+        }
+        assert_eq!(fs::read_dir(place.output(None)).unwrap().count(), 0);
+        place.close();
+    }
+}
+
+/// Under each of what makes containers.
+#[test]
+fn nothing_makes_the_tool_unusable() {
+    for place in places("maxDisk = '4MiB'") {
+        let hostile = "cd /output; truncate -s 1T sparse; head -c 2M /dev/zero > a; for n in 1 2 3 4 5; do ln a l$n; done\n\
+            mkdir -p $(printf 'd/%.0s' $(seq 40)); mkfifo pipe; ln -s / link; n=0; while : > f$n; do n=$((n + 1)); done 2> /dev/null\n\
+            cd /workspace; head -c 9M /dev/zero > big 2> /dev/null; chmod 0 /output/d; echo done";
+        let told = place.bash(hostile);
+        assert!(told.starts_with("done\n[warning: "), "{told}");
+        assert!(told.contains(": sparse does not fit in]"), "{told}");
+        let left = place.output(None);
+        assert!(!left.join("sparse").exists() && fs::symlink_metadata(left.join("link")).is_err());
+        let bytes: u64 = fs::read_dir(&left)
+            .unwrap()
+            .map(|entry| entry.unwrap().metadata().unwrap().len())
+            .sum();
+        assert!(bytes <= 5 << 20, "{bytes}");
+        // What a file tool deletes is deleted for programs too.
         place
             .world
-            .tool(&[], "file_delete", &json!({"path": "/output/big"}));
-        assert_eq!(place.bash("echo again"), "again\n");
+            .tool(&[], "file_delete", &json!({"path": "/output/a"}));
+        let gone = place.bash("test -e /output/a || echo gone; chmod 700 /output/d; rm -rf /output/* /workspace/*; ls -A /output");
+        assert_eq!(gone, "gone\n");
+        assert_eq!(fs::read_dir(&left).unwrap().count(), 0);
+        place.close();
+    }
+}
+
+#[test]
+fn what_one_container_leaves_the_next_one_has() {
+    for place in places("keepAliveMaxExecutions = 2") {
+        place.bash("echo one > /output/a; mkdir /output/d; echo two > /output/d/b; chmod 750 /output/a");
+        place.bash("echo three >> /output/a");
+        let before = place.running();
+        assert_eq!(
+            place.bash("cat /output/a /output/d/b; stat -c %a /output/a; rm -r /output/d"),
+            "one\nthree\ntwo\n750\n"
+        );
+        assert_ne!(place.running(), before);
+        place.world.tool(
+            &[],
+            "file_write",
+            &json!({"path": "/output/new", "content": "by a tool\n"}),
+        );
+        assert_eq!(place.bash("ls /output; cat /output/new"), "a\nnew\nby a tool\n");
         place.close();
     }
 }

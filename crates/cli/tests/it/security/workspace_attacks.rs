@@ -125,15 +125,22 @@ fn plant(world: &World, target: &Path) {
     world.run(["--mount", "data:/data:rw", "-c", &code]).ok();
 }
 
-const FILL: &str = "for name in 'abcdefgh':\n    open(name, 'wb').write(bytes(1 << 20))\nwhile True: pass";
+const FILL: &str = "print('begun', flush=True)\nfor name in 'abcdefgh':\n    open(name, 'wb').write(bytes(1 << 20))\nwhile True: pass";
 
 #[test]
 fn files_that_come_along_open_no_disk_without_an_end() {
     let tools = Tools::new("[sandbox]\ndisk = '4MiB'");
     let fill = json!({"code": FILL, "files": {"own": ""}});
-    let refused = tools.refused("run_code", fill.clone());
-    assert_eq!(refused.kind, "limit_exceeded");
-    assert!(refused.message.contains("more than the 4MiB"), "{refused:?}");
+    let ended = tools.ask("run_code", fill.clone());
+    assert_eq!(
+        (&ended["exit_code"], &ended["stdout"]),
+        (&json!(-9), &json!("begun\n")),
+        "{ended}"
+    );
+    assert!(
+        ended["stderr"].as_str().unwrap().contains("more than the 4MiB"),
+        "{ended}"
+    );
     assert_eq!(entries(&tools.dir.path("tmp")), [""; 0]);
     let little = json!({"code": "open('a', 'wb').write(bytes(1 << 20))", "files": {"own": ""}});
     assert_eq!(tools.ask("run_code", little)["exit_code"], 0);
@@ -153,18 +160,24 @@ fn the_private_workspace_of_a_client_is_no_disk_without_an_end() {
         .dir
         .write("config/ringfence/ringfence.toml", "[sandbox]\ndisk = '4MiB'");
     let mut client = Client::greeted(&world, &[]);
-    for (tool, arguments) in [
-        ("run_code", json!({"code": FILL})),
-        ("run_code", json!({"code": FILL, "session": "s"})),
-        ("shell", json!({"command": "sleep", "args": ["30"]})),
+    let full = client.call("run_code", &json!({"code": FILL}));
+    for words in ["more than the 4MiB", "begun"] {
+        assert!(text(&full).contains(words), "{full}");
+    }
+    // What is too much may stay, and grows no more.
+    let listed = client.call("shell", &json!({"command": "ls", "args": ["a"]}));
+    assert!(text(&listed).contains("a"), "{listed}");
+    let more = |name: &str| format!("open('{name}', 'wb').write(bytes(4 << 20))\nwhile True: pass");
+    for arguments in [
+        json!({"code": more("more")}),
+        json!({"code": more("still-more"), "session": "s"}),
     ] {
-        let refused = client.call(tool, &arguments);
-        assert!(text(&refused).contains("more than the 4MiB"), "{tool}: {refused}");
+        let ended = client.call("run_code", &arguments);
+        assert!(text(&ended).contains("more than the 4MiB"), "{ended}");
     }
-    for name in "abcdefgh".chars() {
-        client.call("file_delete", &json!({"path": name.to_string()}));
-    }
-    assert_eq!(client.python("import os; print(os.listdir())"), "[]\n");
+    let delete = "import os\nfor name in os.listdir(): os.remove(name)\nprint(os.listdir())";
+    assert_eq!(client.python(delete), "[]\n");
+    client.call("file_write", &json!({"path": "again", "content": "x"}));
     client.leave().well();
     world.close();
 }

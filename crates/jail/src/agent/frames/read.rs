@@ -99,6 +99,7 @@ fn read_order(kind: u8, number: u32, mut fields: Fields<'_>) -> Result<Order, Fr
             version: fields.u32()?,
             secret: fields.array()?,
             python: fields.texts()?,
+            output: fields.text()?,
         }),
         START => Order::Start {
             call,
@@ -279,6 +280,7 @@ impl<'a> Fields<'a> {
             out_of_memory: self.bool()?,
             cpu_micros: self.u64()?,
             max_rss: self.u64()?,
+            output: self.u64()?,
         })
     }
 

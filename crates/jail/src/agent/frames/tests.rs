@@ -26,6 +26,7 @@ fn orders() -> Vec<Order> {
             version: VERSION,
             secret: SECRET,
             python: vec!["-c".to_owned(), "pass".to_owned()],
+            output: "/output".to_owned(),
         }),
         start(Program::Python {
             name: name.clone(),
@@ -67,6 +68,7 @@ fn reports() -> Vec<Report> {
             out_of_memory: true,
             cpu_micros: u64::MAX,
             max_rss: 1,
+            output: 9,
         },
     };
     vec![

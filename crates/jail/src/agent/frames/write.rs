@@ -45,6 +45,7 @@ impl Order {
                 out.extend(hello.version.to_le_bytes());
                 out.extend(hello.secret);
                 put_texts(out, &hello.python);
+                put_text(out, &hello.output);
             }),
             Self::Start { call, start } => frame(START, *call, out, |out| start.write(out)),
             Self::Input { call, bytes } => frame(INPUT, *call, out, |out| out.extend(bytes)),
@@ -147,5 +148,6 @@ impl End {
         out.extend([self.left, self.warm, self.out_of_memory].map(u8::from));
         out.extend(self.cpu_micros.to_le_bytes());
         out.extend(self.max_rss.to_le_bytes());
+        out.extend(self.output.to_le_bytes());
     }
 }

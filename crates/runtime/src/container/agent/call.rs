@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::connection::GuestStream;
-use super::line::{Arrived, Line, Slot};
+use super::line::{Arrived, Line, Slot, Turn};
 use super::{Agent, Parted};
 use crate::bridge::Duct;
 use crate::egress::outlet::{Outlet, address_variables, node_variable};
@@ -48,6 +48,8 @@ pub struct Finished {
     pub warm: bool,
     /// Why nothing is known of its end.
     pub warning: Option<String>,
+    /// The state of `/output` at its end, if it is known.
+    pub output: Option<u64>,
 }
 
 /// Why a call was not run.
@@ -109,7 +111,29 @@ impl Agent {
     /// If it was not run.
     pub async fn run_through(
         &self,
-        mut start: Start,
+        start: Start,
+        keep: Bytes,
+        connection: Connection,
+        outlet: Option<&Outlet>,
+    ) -> Result<Finished, NotRun> {
+        self.run_in_turn((Turn::Call, start), keep, connection, outlet)
+            .await
+    }
+
+    /// Runs a program of ours, which has its turn however many callers' run.
+    pub(in crate::container) async fn run_beside(
+        &self,
+        start: Start,
+        keep: Bytes,
+        connection: Connection,
+    ) -> Result<Finished, NotRun> {
+        self.run_in_turn((Turn::Beside, start), keep, connection, None)
+            .await
+    }
+
+    async fn run_in_turn(
+        &self,
+        (turn, mut start): (Turn, Start),
         keep: Bytes,
         connection: Connection,
         outlet: Option<&Outlet>,
@@ -121,7 +145,7 @@ impl Agent {
         let deadline = Instant::now() + start.timeout;
         let slot = tokio::select! {
             biased;
-            slot = self.line.begin(start, deadline) => slot?,
+            slot = self.line.begin(turn, start, deadline) => slot?,
             () = taken_back(connection.cancelled.clone()) => return Ok(Finished::not_begun(keep)),
         };
         let mut listener = Listener::new(keep, connection.output, Arc::clone(&self.line));
@@ -323,6 +347,7 @@ impl Finished {
             cpu_seconds: known.then_some(end.cpu_micros as f64 / 1e6),
             warm: end.warm,
             warning: (outcome == Outcome::Unknown).then(|| lost.to_owned()),
+            output: Some(end.output),
         }
     }
 
@@ -338,6 +363,7 @@ impl Finished {
             cpu_seconds: None,
             warm: false,
             warning: None,
+            output: None,
         }
     }
 
@@ -351,6 +377,7 @@ impl Finished {
             cpu_seconds: None,
             warm: false,
             warning: Some(parted.to_string()),
+            output: None,
         }
     }
 }
@@ -381,6 +408,7 @@ mod tests {
                 out_of_memory,
                 cpu_micros: 0,
                 max_rss: 0,
+                output: 0,
             };
             assert_eq!(conclude(&end), expected, "{end:?}");
         };

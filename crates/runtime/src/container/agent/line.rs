@@ -18,6 +18,9 @@ use crate::local::{Chunk, Stream};
 /// Calls at once. Those that were just given up still count for the agent.
 pub const AT_ONCE: usize = MAX_CALLS / 2;
 
+/// Our own programs at once, beside these.
+const BESIDE: usize = 2;
+
 /// How much credit is given at once. Far less than the window, so that nobody waits for it.
 const WORTH_A_FRAME: u32 = OUTPUT_WINDOW / 4;
 
@@ -28,6 +31,17 @@ pub(super) struct Line {
     to_send: Notify,
     parted: Notify,
     room: Semaphore,
+    /// Room for what is not asked for by a caller, and must not wait for what is.
+    beside: Semaphore,
+}
+
+/// Whose a call is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// A caller's.
+    Call,
+    /// Our own, before or after a caller's.
+    Beside,
 }
 
 #[derive(Debug, Default)]
@@ -95,6 +109,7 @@ impl Line {
             to_send: Notify::new(),
             parted: Notify::new(),
             room: Semaphore::new(AT_ONCE),
+            beside: Semaphore::new(BESIDE),
         }
     }
 
@@ -107,8 +122,17 @@ impl Line {
     }
 
     /// Asks for a call, as soon as there is room for one more; it has what is left then of its time.
-    pub(super) async fn begin(&self, mut start: Start, deadline: Instant) -> Result<Slot<'_>, NotRun> {
-        let room = match timeout_at(deadline, self.room.acquire()).await {
+    pub(super) async fn begin(
+        &self,
+        turn: Turn,
+        mut start: Start,
+        deadline: Instant,
+    ) -> Result<Slot<'_>, NotRun> {
+        let room = match turn {
+            Turn::Call => &self.room,
+            Turn::Beside => &self.beside,
+        };
+        let room = match timeout_at(deadline, room.acquire()).await {
             Ok(Ok(room)) => room,
             Ok(Err(_)) => return Err(NotRun::Parted(Parted::Released)),
             Err(_) => return Err(NotRun::Busy),
@@ -502,7 +526,7 @@ mod tests {
             bridge: false,
         };
         let deadline = Instant::now() + Duration::from_secs(60);
-        let slot = line.begin(start, deadline).await.unwrap();
+        let slot = line.begin(Turn::Call, start, deadline).await.unwrap();
         line.outgoing().await;
         let prints = |bytes: u32| {
             let output = Report::Output {

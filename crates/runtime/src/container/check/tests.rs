@@ -184,10 +184,20 @@ fn nothing_of_the_host_is_mounted() {
         shared["BindOptions"][name] = value;
         assert!(with(shared).is_err(), "{name}");
     }
+    let empty = json!({"NoCopy": true});
+    let volume = |source: &str, options: &Value| json!({"Type": "volume", "Source": source, "Target": "/x", "ReadOnly": false, "VolumeOptions": options});
+    assert_eq!(with(volume("fw-sandbox-x", &empty)), Ok(()));
+    assert!(with(volume("somebody-elses", &empty)).is_err());
+    for options in [
+        json!({}),
+        json!({"NoCopy": false}),
+        json!({"NoCopy": true, "Subpath": ".."}),
+    ] {
+        assert!(with(volume("fw-sandbox-x", &options)).is_err(), "{options}");
+    }
     let volume =
         |source: &str| json!({"Type": "volume", "Source": source, "Target": "/x", "ReadOnly": false});
-    assert_eq!(with(volume("fw-sandbox-x")), Ok(()));
-    assert!(with(volume("somebody-elses")).is_err());
+    assert!(with(volume("fw-sandbox-x")).is_err());
     let mut driven = volume("fw-sandbox-x");
     driven["VolumeOptions"] =
         json!({"DriverConfig": {"Name": "local", "Options": {"o": "bind", "device": "/"}}});
@@ -228,20 +238,77 @@ fn other_requests_are_looked_at_too() {
         json!({"Cmd": ["id"], "User": "root"}),
         false,
     );
-    check(
-        "/v1.41/volumes/create",
-        json!({"Name": "fw-sandbox-x", "Labels": {}}),
-        true,
-    );
-    check("/v1.41/volumes/create", json!({"Name": "x", "Labels": {}}), false);
-    check(
-        "/v1.41/volumes/create",
-        json!({"Name": "fw-sandbox-x", "Labels": {}, "DriverOpts": {"device": "/"}}),
-        false,
-    );
     check("/v1.41/containers/x/update", json!({"Memory": 0}), false);
     check("/v1.41/swarm/init", json!({}), false);
     check("/v1.41/plugins/pull", json!([]), false);
+}
+
+/// One that has no bound has the host's disk.
+#[test]
+fn volumes_lie_in_memory_and_have_a_size() {
+    let check = |name: &str, driver: &str, options: Value, allowed: bool| {
+        let body = json!({"Name": name, "Driver": driver, "Labels": {}, "DriverOpts": options});
+        let found = request(
+            &Method::POST,
+            "/v1.41/volumes/create",
+            body.to_string().as_bytes(),
+        );
+        assert_eq!(found.is_ok(), allowed, "{body}: {found:?}");
+    };
+    let tmpfs = |o: &str| json!({"type": "tmpfs", "device": "tmpfs", "o": o});
+    let good = "nosuid,nodev,uid=0,gid=0,mode=1777,nr_blocks=1,nr_inodes=64";
+    check("fw-sandbox-x", "local", tmpfs(good), true);
+    check("x", "local", tmpfs(good), false);
+    check("fw-sandbox-x", "nfs", tmpfs(good), false);
+    for bad in [
+        "",
+        "nosuid,nodev,uid=0,gid=0,mode=1777,nr_blocks=1",
+        "nosuid,nodev,uid=0,gid=0,mode=1777,nr_inodes=1",
+        "nosuid,nodev,uid=0,gid=0,mode=1777,nr_blocks=0,nr_inodes=64",
+        "nosuid,nodev,uid=0,gid=0,mode=1777,nr_blocks=1,nr_inodes=0",
+        "nosuid,nodev,uid=0,gid=0,mode=1777,nr_blocks=1,nr_blocks=9",
+        "nodev,uid=0,gid=0,mode=1777,nr_blocks=1,nr_inodes=64",
+        "suid,nosuid,nodev,uid=0,gid=0,mode=1777,nr_blocks=1,nr_inodes=64",
+    ] {
+        check("fw-sandbox-x", "local", tmpfs(bad), false);
+    }
+    for bad in [
+        json!({}),
+        json!({"device": "/"}),
+        json!({"type": "none", "device": "/", "o": "bind"}),
+        json!({"type": "tmpfs", "device": "/", "o": good}),
+        json!({"type": "ext4", "device": "tmpfs", "o": good}),
+    ] {
+        check("fw-sandbox-x", "local", bad, false);
+    }
+    let unbound = json!({"Name": "fw-sandbox-x", "Driver": "local", "Labels": {}});
+    assert!(
+        request(
+            &Method::POST,
+            "/v1.41/volumes/create",
+            unbound.to_string().as_bytes()
+        )
+        .is_err()
+    );
+    let mut spec = spec(&["true"]);
+    spec.volumes = vec![crate::container::testing::volume()];
+    let body = serde_json::to_value(spec.body(spec.filter.document())).unwrap();
+    assert_eq!(create(&body), Ok(()));
+}
+
+#[test]
+fn no_health_of_an_image_is_looked_after() {
+    for value in [
+        json!(null),
+        json!({}),
+        json!({"Test": ["CMD", "x"]}),
+        json!({"Test": []}),
+    ] {
+        refused("`Healthcheck`", |body| body["Healthcheck"] = value);
+    }
+    refused("`Healthcheck`", |body| {
+        drop(body.as_object_mut().unwrap().remove("Healthcheck"))
+    });
 }
 
 #[test]

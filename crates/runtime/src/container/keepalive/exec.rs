@@ -69,5 +69,6 @@ fn finished((outcome, exit_code): (Outcome, i32), (stdout, stderr): (Captured, C
         cpu_seconds: None,
         warm: false,
         warning: None,
+        output: None,
     }
 }

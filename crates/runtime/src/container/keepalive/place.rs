@@ -7,9 +7,11 @@ use ringfence_policy::{self as policy, Access, EnvName, Isolation};
 
 use super::Key;
 use crate::container::agent::{AT_ONCE, Interpreter};
+use crate::container::exchange::{Exchange, OUTPUT};
 use crate::container::info::Info;
 use crate::container::keeper::Order;
 use crate::container::manager::{Manager, Sandbox};
+use crate::container::places::{Storage, WORKSPACE};
 use crate::container::spec::{Bind, Binds, Filter, Image, Init, Log, Name, Network, Resources, Spec, Stdin};
 use crate::container::warm::{self, Warm};
 use crate::container::{Containers, Flavor, RunError, frame, oneshot, places};
@@ -35,7 +37,9 @@ pub(super) struct Container {
     pub(super) environment: Vec<(EnvName, String)>,
     /// What the ways out of its calls have in common, if they have some.
     pub(super) egress: NetworkSettings,
-    /// The directory of the container's own, where nobody has given it a workspace.
+    /// What keeps its `/output` and that directory alike, where the container has that in memory.
+    pub(super) exchange: Exchange,
+    /// The directory of the container's own on the host, where nobody has given it a workspace, nor one in memory.
     pub(super) own: Option<PathBuf>,
 }
 
@@ -102,15 +106,15 @@ pub(super) async fn make_with(
 
 impl Maker<'_> {
     async fn with_agent(&self, program: &Path) -> Result<Container, RunError> {
-        let (spec, own) = self.specify()?;
+        let (spec, _) = self.specify(Storage::Memory)?;
         let spec = warm::agented(spec, program, (self.calls(), Interpreter::Warm))?;
-        let facts = self.facts(&spec, own.as_ref());
-        let warm = warm::start(self.manager, order(spec, own), Interpreter::Warm).await?;
+        let facts = self.facts(&spec, None);
+        let warm = warm::start(self.manager, order(spec, None), Interpreter::Warm).await?;
         Ok(facts(Runs::Agent(warm)))
     }
 
     async fn without_agent(&self, why: String) -> Result<Container, RunError> {
-        let (spec, own) = self.specify()?;
+        let (spec, own) = self.specify(Storage::Host)?;
         let facts = self.facts(&spec, own.as_ref());
         let (sandbox, _) = self.manager.sandbox(order(spec, own)).await?;
         Ok(facts(Runs::Exec(Box::new(sandbox), why)))
@@ -130,6 +134,7 @@ impl Maker<'_> {
         let (output, environment) = (self.output.clone(), self.environment.clone());
         let egress = self.containers.settings.egress.clone();
         let own = own.map(|own| own.path().to_path_buf());
+        let exchange = Exchange::of_output(output.clone(), spec.resources.volume());
         move |runs| Container {
             runs,
             engine,
@@ -139,12 +144,13 @@ impl Maker<'_> {
             output,
             environment,
             egress,
+            exchange,
             own,
         }
     }
 
     /// The container, as it is without the agent, and its own directory if it needs one.
-    fn specify(&self) -> Result<(Spec, Option<Workdir>), RunError> {
+    fn specify(&self, storage: Storage) -> Result<(Spec, Option<Workdir>), RunError> {
         let Self {
             containers,
             manager,
@@ -155,27 +161,34 @@ impl Maker<'_> {
         let settings = &containers.settings;
         let own_filter = filter(key.wanted.network);
         let (network, filter) = frame::reach(&key.reach, (key.wanted.network, own_filter));
-        let own = match key.workspace {
-            Some(_) => None,
-            None => Some(places::workdir(settings, user).map_err(RunError::Directory)?),
+        let own = match (&key.workspace, storage) {
+            (Some(_), _) | (None, Storage::Memory) => None,
+            (None, Storage::Host) => Some(places::workdir(settings, user).map_err(RunError::Directory)?),
         };
+        let resources = Resources {
+            memory: key.limits.memory,
+            cpus: key.limits.cpus,
+            pids: key.limits.pids,
+            disk: key.limits.disk,
+        };
+        let (name, binds) = (Name::unused(), self.binds(own.as_ref(), storage)?);
+        let has_workspace = binds.iter().any(|bind| bind.guest() == Path::new(WORKSPACE));
+        let output = vec![PathBuf::from(OUTPUT), self.output.clone()];
         let spec = Spec {
-            name: Name::unused(),
+            volumes: match storage {
+                Storage::Memory => frame::volumes(&name, resources.volume(), (output, !has_workspace)),
+                Storage::Host => Vec::new(),
+            },
+            name,
             image: self.image.clone(),
             command: vec!["sleep".to_owned(), "infinity".to_owned()],
             env: places::fixed(),
-            directory: "/workspace".to_owned(),
+            directory: WORKSPACE.to_owned(),
             user,
-            resources: Resources {
-                memory: key.limits.memory,
-                cpus: key.limits.cpus,
-                pids: key.limits.pids,
-                tmp: key.limits.disk,
-            },
+            resources,
             network,
             filter: Filter::named(filter).map_err(RunError::Filter)?,
-            binds: self.binds(own.as_ref())?,
-            output: None,
+            binds,
             oci_runtime: manager.oci_runtime(settings.oci_runtime)?,
             init: Init::Engine,
             stdin: Stdin::Empty,
@@ -186,16 +199,18 @@ impl Maker<'_> {
         Ok((spec, own))
     }
 
-    fn binds(&self, own: Option<&Workdir>) -> Result<Binds, RunError> {
+    fn binds(&self, own: Option<&Workdir>, storage: Storage) -> Result<Binds, RunError> {
         let settings = &self.containers.settings;
         let own = own.map(|own| own.path().join("workspace"));
         let asked = (self.key.workspace.as_deref(), self.key.mounts.as_slice());
         let mut binds = places::shown(asked, &self.key.trusted, settings)?;
         if let (None, Some(own)) = (&self.key.workspace, own) {
-            let place = Path::new("/workspace");
+            let place = Path::new(WORKSPACE);
             binds.push(Bind::at(&own, place, Access::ReadWrite, &settings.hidden)?);
         }
-        binds.extend(places::kept(&self.output)?);
+        if storage == Storage::Host {
+            binds.extend(places::kept(&self.output)?);
+        }
         Ok(Binds::new(binds)?)
     }
 }

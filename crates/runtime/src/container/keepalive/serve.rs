@@ -1,17 +1,19 @@
 //! One call in a kept container, from its start to its result.
 
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use ringfence_jail::agent::frames::{Ready, Start};
-use ringfence_policy::{ExecutionResult, Language, Network, Outcome, Request};
+use ringfence_policy::{Bytes, ExecutionResult, Language, Network, Outcome, OutputFile, Request};
 use tokio::sync::watch;
 
 use super::exec;
 use super::place::{Container, Runs};
 use crate::container::agent::{self, Finished, NotRun, Parted};
-use crate::container::{Error, RunError, outputs, places, without_bridge};
+use crate::container::places::WORKSPACE;
+use crate::container::{Error, RunError, exchange, outputs, places, without_bridge};
 use crate::egress::Outlet;
-use crate::local::{Connection, overfull, soon, taken_back, told};
+use crate::local::{Connection, Usage, overfull, soon, taken_back, told};
 use crate::output;
 
 /// The least time that a call has, however late it is.
@@ -34,7 +36,17 @@ pub(super) async fn serve(
     };
     let call = (request, timeout.max(LEAST), outlet.as_ref());
     let wants_bridge = connection.bridge.is_some();
-    let (finished, full) = attend(container, call, connection).await?;
+    let mut warnings = container.give().await;
+    let (finished, full) = match &container.runs {
+        Runs::Agent(_) => (run(container, call, connection).await?, false),
+        Runs::Exec(..) => attend(container, call, connection).await?,
+    };
+    let limit = request.limits.disk.0;
+    let (files, told_of_files) = container.take((finished.output, since), limit).await;
+    warnings.extend(told_of_files);
+    if finished.outcome == Outcome::Unknown && finished.output.is_none() {
+        warnings.push(exchange::LOST.to_owned());
+    }
     let end = match (finished.outcome, full) {
         // It was not the caller who wanted that.
         (Outcome::Cancelled, true) => (Outcome::Signalled, finished.exit_code),
@@ -62,13 +74,12 @@ pub(super) async fn serve(
         ));
         meta.warnings.extend(wants_bridge.then(|| without_bridge(why)));
     }
-    let left = outputs::left(&container.output, since, request.limits.disk.0);
-    meta.output_files = left.files;
-    meta.warnings.extend(left.warnings);
+    meta.output_files = files;
+    meta.warnings.extend(warnings);
     Ok(result)
 }
 
-/// Lets a call run to its end, and ends it where it fills its directories; whether it did.
+/// Lets a call run to its end, and ends it where it fills its directories on the host; whether it did.
 async fn attend(
     container: &Container,
     (request, timeout, outlet): (&Request, Duration, Option<&Outlet>),
@@ -89,7 +100,15 @@ async fn attend(
     };
     let mut running = std::pin::pin!(run(container, (request, timeout, outlet), connection));
     let mut taken_back = std::pin::pin!(taken_back(caller));
-    let mut overfull = std::pin::pin!(fill(container, request.limits.disk.0));
+    let output = bounded(Some(&container.output), request.limits.disk).await;
+    let workspace = bounded(container.own.as_ref(), request.limits.disk).await;
+    let overfull = async {
+        tokio::select! {
+            () = fill(output) => {}
+            () = fill(workspace) => {}
+        }
+    };
+    let mut overfull = std::pin::pin!(overfull);
     let (mut full, mut ending) = (false, false);
     loop {
         tokio::select! {
@@ -103,17 +122,47 @@ async fn attend(
     }
 }
 
-/// Ends when a container's directories on the host hold more than a call may write.
-async fn fill(container: &Container, limit: u64) {
-    let own = async {
-        match &container.own {
-            Some(own) => overfull(own.clone(), limit, soon).await,
-            None => std::future::pending().await,
+/// Ends when a directory of a container on the host holds more than a call may write, and more than before it.
+async fn fill(directory: Option<(PathBuf, Usage)>) {
+    match directory {
+        Some((directory, most)) => overfull(directory, most, soon).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A directory, and the most that it may hold after a call.
+async fn bounded(directory: Option<&PathBuf>, limit: Bytes) -> Option<(PathBuf, Usage)> {
+    let directory = directory?;
+    Some((directory.clone(), Usage::growing(directory, limit.0).await))
+}
+
+impl Container {
+    /// Has what others have left on the host since lie in its `/output`.
+    async fn give(&self) -> Vec<String> {
+        match &self.runs {
+            Runs::Agent(warm) => self.exchange.give(warm.agent()).await,
+            Runs::Exec(..) => Vec::new(),
         }
-    };
-    tokio::select! {
-        () = overfull(container.output.clone(), limit, soon) => {}
-        () = own => {}
+    }
+
+    /// Has what its programs have left lie on the host, where its `/output` has this state; what was written since, and what
+    /// the caller should know.
+    async fn take(
+        &self,
+        (state, since): (Option<u64>, SystemTime),
+        limit: u64,
+    ) -> (Vec<OutputFile>, Vec<String>) {
+        match (&self.runs, state) {
+            (Runs::Agent(warm), Some(state)) => {
+                let taken = self.exchange.take(warm.agent(), state, since).await;
+                (taken.files, taken.warnings)
+            }
+            (Runs::Agent(_), None) => Default::default(),
+            (Runs::Exec(..), _) => {
+                let left = outputs::left(&self.output, since, limit);
+                (left.files, left.warnings)
+            }
+        }
     }
 }
 
@@ -146,7 +195,7 @@ fn start(
     if request.language == Language::Bash && request.code.len() > MAX_SCRIPT {
         return Err(NotRun::TooLong.into());
     }
-    let start = agent::start(request, "/workspace", input);
+    let start = agent::start(request, WORKSPACE, input);
     let start = start.map_err(|_| RunError::LocalOnly("a program in this language"))?;
     let environment = places::with(container.environment.clone(), &request.env).into_iter();
     Ok(Start {

@@ -8,7 +8,7 @@ use super::*;
 use crate::container::endpoint::Address;
 use crate::container::spec::Spec;
 use crate::container::state::Failure;
-use crate::container::testing::{engines, owned, spec};
+use crate::container::testing::{engines, owned, spec, volume};
 use crate::container::{Flavor, Surroundings};
 
 const LONG: Duration = Duration::from_secs(300);
@@ -21,7 +21,7 @@ async fn manager(engine: &ContainerRuntime) -> Manager {
 fn order(manager: &Manager, command: &[&str], max_duration: Duration) -> Order {
     let spec = Spec {
         owner: manager.owner().clone(),
-        output: Some(Name::unused()),
+        volumes: vec![volume()],
         ..spec(command)
     };
     Order {
@@ -189,16 +189,17 @@ async fn orphans_are_removed_and_nobody_elses() {
         engine.create(&orphan).await.unwrap();
         // Any run beside this test may remove it first.
         let _ = engine.start(&Id::from(&orphan.name)).await;
-        let volume = Name::unused();
+        let theirs = volume();
         engine
-            .create_volume(&volume, crate::container::spec::labels(&dead, "test"))
+            .create_volume(&theirs, crate::container::spec::labels(&dead, "test"))
             .await
             .unwrap();
-        let foreign = Name::unused();
+        let foreign = volume();
         engine
             .create_volume(&foreign, std::collections::HashMap::default())
             .await
             .unwrap();
+        let (volume, foreign) = (theirs.name, foreign.name);
 
         let swept = sweeping.sweep().await.unwrap();
         assert!(swept.failed.is_empty(), "{swept:?}");
@@ -327,20 +328,20 @@ async fn a_name_is_had_once() {
         for manager in [&first, &second] {
             let mut again = order(manager, &["sleep", "600"], LONG);
             again.spec.name = name.clone();
-            let volume = again.spec.output.clone().unwrap();
+            let volume = again.spec.volumes[0].name.clone();
             let error = sandbox(manager, again).await.unwrap_err();
             assert!(matches!(error, Error::NameTaken { .. }), "{error}");
             let volumes = engine.list_volumes().await.unwrap();
             assert!(!volumes.iter().any(|found| found.name == volume.as_str()));
         }
         let mut same_volume = order(&second, &["sleep", "600"], LONG);
-        let theirs = Name::unused();
+        let theirs = volume();
         let labels = crate::container::spec::labels(first.owner(), "test");
         engine.create_volume(&theirs, labels).await.unwrap();
-        same_volume.spec.output = Some(theirs.clone());
+        same_volume.spec.volumes = vec![theirs.clone()];
         let error = sandbox(&second, same_volume).await.unwrap_err();
         assert!(matches!(error, Error::NameTaken { .. }), "{error}");
-        engine.remove_volume(&theirs).await.unwrap();
+        engine.remove_volume(&theirs.name).await.unwrap();
         second.sweep().await.unwrap();
         first.sweep().await.unwrap();
         let status = engine.inspect(kept.id()).await.unwrap().status;

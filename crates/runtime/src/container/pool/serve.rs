@@ -3,18 +3,16 @@
 use std::time::SystemTime;
 
 use ringfence_jail::agent::frames::{Program, Start};
-use ringfence_policy::{EnvName, ExecutionResult, Network, Outcome, Request};
-use tokio::sync::watch;
+use ringfence_policy::{Access, EnvName, ExecutionResult, Network, Outcome, Request};
 
 use super::Ready;
 use crate::container::agent::{Finished, NotRun, start};
 use crate::container::manager::Manager;
 use crate::container::places::with;
 use crate::container::state::Failure;
-use crate::container::{Life, RunError, oneshot};
+use crate::container::{Life, RunError, exchange, oneshot};
 use crate::egress::Outlet;
-use crate::local::{Connection, Destination, taken_back, told};
-use crate::output;
+use crate::local::{Connection, Destination, told};
 
 /// Runs a request there. The container ends with it, and one that waited is removed behind its back.
 pub(in crate::container) async fn serve(
@@ -29,29 +27,47 @@ pub(in crate::container) async fn serve(
         Network::None => None,
         Network::Allowlist(policy) => Some(Outlet::new(policy, &ready.egress)),
     };
-    let ran = attend(&ready, request, connection, outlet.as_ref()).await;
+    let mut warnings = ready.supply(request).await;
+    let ran = run(&ready, request, connection, outlet.as_ref()).await;
+    let state = ran.as_ref().ok().and_then(|finished| finished.output);
+    let taken = match state {
+        Some(state) => Some(ready.exchange.take(ready.warm.agent(), state, since).await),
+        None => None,
+    };
     // Nothing of the call is left in the container, which does nothing but wait for its end.
     ready.warm.agent().release();
     let is_late = since.elapsed().unwrap_or_default() >= request.limits.timeout.as_duration();
-    let is_known = matches!(&ran, Ok((finished, _)) if finished.outcome != Outcome::Unknown);
+    let is_known = matches!(&ran, Ok(finished) if finished.outcome != Outcome::Unknown);
     let life = match ready.fresh || !is_known {
         true => Some(ready.warm.sandbox().ended_or_lost().await),
         false => None,
     };
-    let (finished, disk_full) = ran?;
-    let taken = ready.places.harvest(since, destination, request.limits.disk.0);
-    let end = match (finished.outcome, disk_full) {
-        (Outcome::Cancelled, true) => (Outcome::Signalled, -9),
-        (Outcome::Unknown, _) => {
+    let finished = ran?;
+    let files = match taken {
+        None => {
+            warnings.extend((finished.outcome == Outcome::Unknown).then(|| exchange::LOST.to_owned()));
+            Vec::new()
+        }
+        Some(taken) => {
+            warnings.extend(taken.warnings);
+            if ready.places.is_kept() {
+                taken.files
+            } else {
+                let limit = request.limits.disk.0;
+                let harvest = ready.places.harvest(since, destination, limit);
+                warnings.extend(harvest.warnings);
+                harvest.files
+            }
+        }
+    };
+    let end = match finished.outcome {
+        Outcome::Unknown => {
             together(life.as_ref(), is_late).unwrap_or((Outcome::Unknown, finished.exit_code))
         }
-        (outcome, _) => (outcome, finished.exit_code),
+        outcome => (outcome, finished.exit_code),
     };
     let runtime = manager.engine().flavor().runtime();
     let mut result = told((runtime, request), (finished.stdout, finished.stderr), end);
-    if disk_full && let Some(why) = ready.places.overfilled(request.limits.disk) {
-        output::add(&mut result.stderr, &why);
-    }
     let meta = &mut result.meta;
     meta.isolation = ready.isolation.clone();
     meta.resource_limits = manager.info().held(meta.resource_limits);
@@ -59,10 +75,10 @@ pub(in crate::container) async fn serve(
     meta.egress = outlet.map(|outlet| outlet.facts());
     meta.peak_memory_bytes = finished.peak_memory_bytes;
     meta.cpu_seconds = finished.cpu_seconds;
-    meta.output_files = taken.files;
+    meta.output_files = files;
     meta.warnings.extend(manager.info().warning());
     meta.warnings.extend(finished.warning);
-    meta.warnings.extend(taken.warnings);
+    meta.warnings.extend(warnings);
     meta.warnings
         .extend(life.into_iter().flat_map(|life| life.problems));
     Ok(result)
@@ -80,41 +96,33 @@ fn together(life: Option<&Life>, is_late: bool) -> Option<(Outcome, i32)> {
     }
 }
 
-/// Waits for the end of a call, and ends it where its caller takes it back or its files are too many; whether they were.
-async fn attend(
+/// Runs a call to its end.
+async fn run(
     ready: &Ready,
     request: &Request,
     connection: Connection,
     outlet: Option<&Outlet>,
-) -> Result<(Finished, bool), RunError> {
+) -> Result<Finished, RunError> {
     let call = call(ready, request, &connection)?;
-    let (end, ended) = watch::channel(false);
-    let Connection {
-        stdin,
-        output,
-        cancelled,
-        bridge,
-    } = connection;
-    let connection = Connection {
-        stdin,
-        output,
-        cancelled: Some(ended),
-        bridge,
-    };
-    let running = ready
-        .warm
-        .agent()
-        .run_through(call, request.limits.max_output, connection, outlet);
-    let full = ready.places.overfull(request.limits.disk.0);
-    tokio::pin!(running);
-    let disk_full = tokio::select! {
-        biased;
-        finished = &mut running => return Ok((finished?, false)),
-        () = taken_back(cancelled) => false,
-        () = full => true,
-    };
-    end.send_replace(true);
-    Ok((running.await?, disk_full))
+    let agent = ready.warm.agent();
+    Ok(agent
+        .run_through(call, request.limits.max_output, connection, outlet)
+        .await?)
+}
+
+impl Ready {
+    /// Puts into the container what came along with a request, and what other runs have left for it.
+    async fn supply(&self, request: &Request) -> Vec<String> {
+        let agent = self.warm.agent();
+        let mut warnings = Vec::new();
+        for mount in request.mounts.iter().filter(|mount| mount.access == Access::Copy) {
+            warnings.extend(exchange::supply(agent, &mount.host, mount.guest()).await);
+        }
+        if self.places.is_kept() {
+            warnings.extend(self.exchange.give(agent).await);
+        }
+        warnings
+    }
 }
 
 /// What the agent starts. In a container that was made for the request that is what the container would have started by

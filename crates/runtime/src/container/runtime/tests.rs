@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::container::spec::{Bind, Binds, Stdin};
 use crate::container::streams::Happening;
-use crate::container::testing::{engines, removed, spec, writable};
+use crate::container::testing::{engines, removed, spec, volume, writable};
 use crate::exposure::Hidden;
 use crate::local::Stream as Side;
 
@@ -206,9 +206,10 @@ async fn what_a_container_uses_is_measured() {
 #[tokio::test]
 async fn volumes_come_and_go() {
     for engine in engines().await {
-        let name = Name::unused();
+        let volume = volume();
+        let name = volume.name.clone();
         let labels = HashMap::from([("a".to_owned(), "b".to_owned())]);
-        engine.create_volume(&name, labels.clone()).await.unwrap();
+        engine.create_volume(&volume, labels.clone()).await.unwrap();
         let listed = engine.list_volumes().await.unwrap();
         let found = listed.iter().find(|volume| volume.name == name.as_str());
         assert_eq!(found.map(|volume| &volume.labels), Some(&labels));
@@ -216,6 +217,29 @@ async fn volumes_come_and_go() {
         engine.remove_volume(&name).await.unwrap();
     }
 }
+
+/// Files, and names of files.
+#[tokio::test]
+async fn a_volume_holds_no_more_than_its_size() {
+    for engine in engines().await {
+        let mut spec = spec(&["bash", "-c", FILL]);
+        spec.volumes = vec![volume()];
+        spec.volumes[0].places.push("/elsewhere/output".into());
+        engine
+            .create_volume(&spec.volumes[0], HashMap::new())
+            .await
+            .unwrap();
+        let (text, status) = output(&engine, &spec).await;
+        engine.remove_volume(&spec.volumes[0].name).await.unwrap();
+        let expected = "No space left on device\n4194304\nsparse\n1023 No space left on device\ndeleted\n";
+        assert_eq!((text.as_str(), status), (expected, 0));
+    }
+}
+
+const FILL: &str = "cd /output; head -c 9M /dev/zero 2>&1 > big | grep -o 'No space.*'; stat -c %s /elsewhere/output/big\n\
+    rm big; truncate -s 1T sparse && echo sparse; rm sparse\n\
+    n=0; while : 2> /tmp/why > f$n; do n=$((n + 1)); done; echo $n $(grep -o 'No space.*' /tmp/why)\n\
+    rm f*; echo x > again && echo deleted";
 
 #[tokio::test]
 async fn what_is_missing_or_taken_is_told() {

@@ -1,10 +1,11 @@
 //! From a specification to the request that makes the container.
 
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
 use bollard::models::{
-    ContainerCreateBody, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
-    MountBindOptions, MountBindOptionsPropagationEnum, MountType, ResourcesUlimits,
+    ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
+    MountBindOptions, MountBindOptionsPropagationEnum, MountType, MountVolumeOptions, ResourcesUlimits,
 };
 use ringfence_policy::Access;
 
@@ -62,6 +63,7 @@ impl Spec {
             attach_stderr: Some(true),
             open_stdin: Some(attached),
             stdin_once: Some(attached),
+            healthcheck: Some(no_healthcheck()),
             host_config: Some(self.host_config(filter)),
             ..ContainerCreateBody::default()
         }
@@ -80,7 +82,7 @@ impl Spec {
             memory_swap: Some(memory),
             nano_cpus: Some((self.resources.cpus.get() * 1e9) as i64),
             pids_limit: Some(self.host_threads()),
-            shm_size: Some(number(self.resources.tmp.0)),
+            shm_size: Some(number(self.resources.disk.0)),
             log_config: Some(self.log_config()),
             init: Some(self.init == Init::Engine && self.filter.lets_fork()),
             ulimits: Some(ulimits()),
@@ -111,7 +113,7 @@ impl Spec {
 
     /// Programs may make and run programs there, as in any `/tmp`.
     fn tmp_options(&self) -> String {
-        format!("rw,exec,nosuid,nodev,mode=1777,size={}", self.resources.tmp.0)
+        format!("rw,exec,nosuid,nodev,mode=1777,size={}", self.resources.disk.0)
     }
 
     fn log_config(&self) -> HostConfigLogConfig {
@@ -130,8 +132,11 @@ impl Spec {
     }
 
     fn mounts(&self) -> Vec<Mount> {
-        let output = self.output.as_ref().map(volume);
-        self.binds.iter().map(bind).chain(output).collect()
+        let volumes = self.volumes.iter().flat_map(|volume| {
+            let at = |place: &PathBuf| mount(&volume.name, place);
+            volume.places.iter().map(at)
+        });
+        self.binds.iter().map(bind).chain(volumes).collect()
     }
 }
 
@@ -151,13 +156,26 @@ fn bind(bind: &Bind) -> Mount {
     }
 }
 
-fn volume(name: &Name) -> Mount {
+/// Nothing of the image is copied there: the engine would do so before it bounds it.
+fn mount(volume: &Name, place: &Path) -> Mount {
     Mount {
         typ: Some(MountType::VOLUME),
-        source: Some(name.as_str().to_owned()),
-        target: Some("/output".to_owned()),
+        source: Some(volume.as_str().to_owned()),
+        target: Some(place.to_string_lossy().into_owned()),
         read_only: Some(false),
+        volume_options: Some(MountVolumeOptions {
+            no_copy: Some(true),
+            ..MountVolumeOptions::default()
+        }),
         ..Mount::default()
+    }
+}
+
+/// An image's own would be run beside the program, again and again, by the engine.
+fn no_healthcheck() -> HealthConfig {
+    HealthConfig {
+        test: Some(vec!["NONE".to_owned()]),
+        ..HealthConfig::default()
     }
 }
 

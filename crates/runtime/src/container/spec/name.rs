@@ -24,6 +24,11 @@ impl Name {
         ))
     }
 
+    /// The name of a part of what has this name, which must be one that nobody chose.
+    pub(in crate::container) fn part(&self, part: &str) -> Self {
+        Self(format!("{}-{part}", self.0))
+    }
+
     /// The name.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,0 +1,123 @@
+//! From records to a directory.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::{FilePath, Reason, Record, identity};
+
+/// Puts into the directory `root` what `input` says, and removes what it says is gone. Answers for each file with its
+/// [`Record::Known`] identity there, or that there was no room for it.
+///
+/// # Errors
+/// If what comes makes no sense, or nobody reads what is answered.
+pub fn place(root: &Path, mut input: impl Read, mut out: impl Write) -> io::Result<()> {
+    loop {
+        let record = Record::read(&mut input)?;
+        match record {
+            Record::Directory(path) => {
+                if let Err(error) = directory(&root.join(path.as_path())) {
+                    answer(&path, &error, &mut out)?;
+                }
+            }
+            Record::File {
+                path,
+                size,
+                mode,
+                modified,
+                ..
+            } => {
+                let mut content = (&mut input).take(size);
+                let target = root.join(path.as_path());
+                let written = file(&target, &mut content, (mode, modified));
+                io::copy(&mut content, &mut io::sink())?;
+                match written {
+                    Ok(identity) => Record::Known { path, identity }.write(&mut out)?,
+                    Err(error) => answer(&path, &error, &mut out)?,
+                }
+            }
+            Record::Gone(path) => {
+                // What cannot be removed is found by whoever looks next.
+                let _ = remove(&root.join(path.as_path()));
+            }
+            Record::End { .. } => {
+                Record::End { complete: true }.write(&mut out)?;
+                return out.flush();
+            }
+            other => return Err(io::Error::other(format!("{other:?} is nothing to place"))),
+        }
+    }
+}
+
+fn answer(path: &FilePath, error: &io::Error, out: &mut impl Write) -> io::Result<()> {
+    let full = matches!(
+        error.kind(),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
+    );
+    let why = if full { Reason::Room } else { Reason::Denied };
+    let path = path.as_path().to_path_buf();
+    Record::Left { path, why }.write(out)
+}
+
+/// Makes a directory; what has its name and is none makes way.
+fn directory(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            if fs::symlink_metadata(path)?.is_dir() {
+                return Ok(());
+            }
+            fs::remove_file(path)?;
+            fs::create_dir(path)
+        }
+        made => made,
+    }
+}
+
+/// Writes a file beside its place and moves it there: nobody sees half of it, and no link is followed.
+fn file(path: &Path, content: &mut impl Read, (mode, modified): (u32, (i64, u32))) -> io::Result<u64> {
+    let beside = beside(path);
+    // Left by one that was killed.
+    let _ = fs::remove_file(&beside);
+    let written = fill(&beside, content, (mode, modified)).and_then(|file| {
+        if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
+            fs::remove_dir_all(path)?;
+        }
+        fs::rename(&beside, path)?;
+        Ok(identity(&file.metadata()?))
+    });
+    written.inspect_err(|_| drop(fs::remove_file(&beside)))
+}
+
+fn fill(path: &Path, content: &mut impl Read, (mode, modified): (u32, (i64, u32))) -> io::Result<File> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)?;
+    io::copy(content, &mut file)?;
+    file.flush()?;
+    file.set_permissions(Permissions::from_mode(mode))?;
+    if let Some(time) = time(modified) {
+        file.set_modified(time)?;
+    }
+    Ok(file)
+}
+
+fn time((seconds, nanos): (i64, u32)) -> Option<SystemTime> {
+    let seconds = u64::try_from(seconds).ok()?;
+    UNIX_EPOCH.checked_add(Duration::new(seconds, nanos.min(999_999_999)))
+}
+
+fn beside(path: &Path) -> PathBuf {
+    path.with_file_name(format!(".ringfence-{}", std::process::id()))
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path)?.is_dir() {
+        true => fs::remove_dir_all(path),
+        false => fs::remove_file(path),
+    }
+}

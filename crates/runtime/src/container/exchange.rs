@@ -1,0 +1,514 @@
+//! Keeps `/output` of a container and a directory of the host alike.
+//!
+//! Programs write to a file system in memory that has a size: what is too much fails as it is written, and no program
+//! writes to a disk of the host. Before a call what is new on the host is put there; after a call what is new there is
+//! taken to the host. The container's word is a guest's: all that it says is bounded, and no link is followed or made.
+
+mod host;
+mod pipes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use ringfence_jail::agent::files::{EMPTY, FilePath, Reason, Record};
+use ringfence_jail::agent::frames::{Program, Start};
+use ringfence_policy::{Bytes, OutputFile};
+use tokio::sync::Mutex;
+
+use super::agent::{Agent, INSIDE};
+use host::{Found, HostDirectory, Seen};
+
+/// Where programs leave files for their caller.
+pub(super) const OUTPUT: &str = "/output";
+/// How long files may take on their way.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The most bytes of paths that are remembered of a container.
+const MAX_PATHS: usize = 4 << 20;
+/// The most files that a result names.
+const MAX_LISTED: usize = 1_000;
+/// How far the times of files may lie behind the clock.
+const COARSE: Duration = Duration::from_millis(20);
+/// How many entries that could not be taken along are named.
+const MAX_NAMED: usize = 20;
+
+/// What is said where a container has ended under a call.
+pub(super) const LOST: &str =
+    "the container has ended, and what the program had written to /output meanwhile has gone with it";
+
+/// A directory of a container and one of the host.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    inside: PathBuf,
+    outside: PathBuf,
+    limit: Bytes,
+    known: Mutex<Known>,
+}
+
+/// What both directories held in common when they were last compared.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    files: BTreeMap<FilePath, Pair>,
+    directories: BTreeSet<FilePath>,
+    /// The state of the container's directory then, if it is certain.
+    state: Option<u64>,
+}
+
+/// One file, here and there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pair {
+    /// Its identity in the container; none, if there was no room for it.
+    inside: Option<u64>,
+    outside: Seen,
+}
+
+/// What differs on the host from what is known.
+#[derive(Debug, Default)]
+struct Changes {
+    gone: Vec<FilePath>,
+    directories: Vec<FilePath>,
+    files: Vec<FilePath>,
+}
+
+/// Entries that were not taken along.
+#[derive(Debug, Default)]
+struct Left {
+    named: Vec<String>,
+    count: usize,
+}
+
+/// What came of taking files to the host.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    /// What was written since the beginning of the call.
+    pub(super) files: Vec<OutputFile>,
+    /// What the caller should know.
+    pub(super) warnings: Vec<String>,
+}
+
+impl Exchange {
+    /// An exchange between `/output` of a container, in which nothing lies yet, and `outside`, which holds at most `limit`.
+    pub(super) fn of_output(outside: PathBuf, limit: Bytes) -> Self {
+        Self::new(Path::new(OUTPUT), outside, limit)
+    }
+
+    fn new(inside: &Path, outside: PathBuf, limit: Bytes) -> Self {
+        let known = Known {
+            state: Some(EMPTY),
+            ..Known::default()
+        };
+        Self {
+            inside: inside.to_path_buf(),
+            outside,
+            limit,
+            known: Mutex::new(known),
+        }
+    }
+
+    /// Puts into the container what is new on the host. Returns what the caller should know.
+    pub(super) async fn give(&self, agent: &Agent) -> Vec<String> {
+        let mut known = self.known.lock().await;
+        let changes = match HostDirectory::open(&self.outside).and_then(|host| host.scan()) {
+            Ok(found) => known.changes(&found),
+            Err(error) => {
+                return vec![format!(
+                    "the files of {} cannot be read: {error}",
+                    self.outside.display()
+                )];
+            }
+        };
+        if changes.is_none() {
+            return Vec::new();
+        }
+        // Whatever comes of it, the container is looked at after the next call.
+        known.state = None;
+        let inside = self.inside.display().to_string();
+        let arguments = ["place", &inside];
+        let (outside, changes) = (self.outside.clone(), std::sync::Arc::new(changes));
+        let sent = std::sync::Arc::clone(&changes);
+        let sending = move |out: &mut dyn Write| send(&HostDirectory::open(&outside)?, &sent, out);
+        let ran = pipes::run(agent, start(&arguments), sending, |input| answers(input)).await;
+        match ran {
+            Ok((outside, (inside, left))) => {
+                known.given(&changes, &outside, &inside);
+                left.told("the container", self.limit)
+            }
+            Err(why) => vec![format!(
+                "the files of {} did not reach the container: {why}",
+                self.outside.display()
+            )],
+        }
+    }
+
+    /// Takes to the host what is new in the container, whose directory has this state.
+    pub(super) async fn take(&self, agent: &Agent, state: u64, since: SystemTime) -> Taken {
+        let mut known = self.known.lock().await;
+        let mut warnings = Vec::new();
+        if known.state != Some(state) {
+            warnings.extend(self.compare(&mut known, agent, state).await);
+        }
+        let mut files = known.written(since);
+        if files.len() > MAX_LISTED {
+            files.truncate(MAX_LISTED);
+            warnings.push(format!(
+                "only {MAX_LISTED} of the files that were written are listed"
+            ));
+        }
+        Taken { files, warnings }
+    }
+
+    /// Makes the host's directory what the container's is.
+    async fn compare(&self, known: &mut Known, agent: &Agent, state: u64) -> Vec<String> {
+        let limit = self.limit.0.to_string();
+        let inside = self.inside.display().to_string();
+        let arguments = ["collect", &inside, &limit];
+        let pairs = known.files.clone();
+        let sending = move |out: &mut dyn Write| {
+            for (path, pair) in pairs {
+                if let Some(identity) = pair.inside {
+                    Record::Known { path, identity }.write(out)?;
+                }
+            }
+            Record::End { complete: true }.write(out)
+        };
+        let (outside, limit, before) = (self.outside.clone(), self.limit.0, known.clone());
+        let taking = move |input: &mut dyn Read| Taking::new(&outside, limit, before)?.run(input);
+        match pipes::run(agent, start(&arguments), sending, taking).await {
+            Ok(((), (taken, left, certain))) => {
+                *known = taken;
+                known.state = certain.then_some(state);
+                left.told("the host", self.limit)
+            }
+            Err(why) => {
+                known.state = None;
+                vec![format!(
+                    "not all files of {} could be taken from the container: {why}",
+                    self.inside.display()
+                )]
+            }
+        }
+    }
+}
+
+/// Puts all that lies in a directory of the host into an empty one of the container. Returns what the caller should know.
+pub(super) async fn supply(agent: &Agent, outside: &Path, inside: &Path) -> Vec<String> {
+    let exchange = Exchange::new(inside, outside.to_path_buf(), Bytes(u64::MAX));
+    exchange.give(agent).await
+}
+
+/// What the agent starts for an exchange: its own file, as another program.
+fn start(arguments: &[&str]) -> Start {
+    Start {
+        program: Program::Command(INSIDE.to_owned()),
+        arguments: arguments.iter().map(|&word| word.to_owned()).collect(),
+        environment: Vec::new(),
+        directory: "/".to_owned(),
+        input: true,
+        timeout: PATIENCE,
+        proxy: Vec::new(),
+        bridge: false,
+    }
+}
+
+impl Known {
+    /// The files of the container that were written since.
+    fn written(&self, since: SystemTime) -> Vec<OutputFile> {
+        let files = self.files.iter().filter(|(_, pair)| pair.inside.is_some());
+        let written = files.filter(|(_, pair)| pair.outside.modified + COARSE >= since);
+        written
+            .map(|(path, pair)| OutputFile {
+                path: path.as_path().display().to_string(),
+                bytes: pair.outside.size,
+            })
+            .collect()
+    }
+
+    /// Whether a file of the host is also one of the container.
+    fn has_inside(&self, path: &FilePath) -> bool {
+        self.files.get(path).is_some_and(|pair| pair.inside.is_some())
+    }
+
+    fn changes(&self, found: &Found) -> Changes {
+        let is_new = |path: &FilePath, outside: u64| {
+            self.files
+                .get(path)
+                .is_none_or(|pair| pair.outside.identity != outside)
+        };
+        let files = self.files.keys().filter(|path| !found.files.contains_key(path));
+        let directories = self.directories.difference(&found.directories);
+        Changes {
+            gone: files.chain(directories).cloned().collect(),
+            directories: found.directories.difference(&self.directories).cloned().collect(),
+            files: found
+                .files
+                .iter()
+                .filter(|(path, file)| is_new(path, file.identity))
+                .map(|(path, _)| path.clone())
+                .collect(),
+        }
+    }
+
+    /// Notes what was given: the files as they were sent, and as they are inside, if they are.
+    fn given(
+        &mut self,
+        changes: &Changes,
+        outside: &BTreeMap<FilePath, Seen>,
+        inside: &BTreeMap<FilePath, u64>,
+    ) {
+        for path in &changes.gone {
+            self.files.remove(path);
+            self.directories.remove(path);
+        }
+        self.directories.extend(changes.directories.iter().cloned());
+        for (path, seen) in outside {
+            let pair = Pair {
+                inside: inside.get(path).copied(),
+                outside: *seen,
+            };
+            self.files.insert(path.clone(), pair);
+        }
+    }
+}
+
+impl Changes {
+    fn is_none(&self) -> bool {
+        self.gone.is_empty() && self.directories.is_empty() && self.files.is_empty()
+    }
+}
+
+/// Sends what has changed; the files as they were sent.
+fn send(
+    host: &HostDirectory,
+    changes: &Changes,
+    out: &mut dyn Write,
+) -> io::Result<BTreeMap<FilePath, Seen>> {
+    let mut sent = BTreeMap::new();
+    for path in &changes.gone {
+        Record::Gone(path.clone()).write(out)?;
+    }
+    for path in &changes.directories {
+        Record::Directory(path.clone()).write(out)?;
+    }
+    for path in &changes.files {
+        // It may have gone since.
+        if let Ok(seen) = host.send(path, out)? {
+            sent.insert(path.clone(), seen);
+        }
+    }
+    Record::End { complete: true }.write(out)?;
+    Ok(sent)
+}
+
+/// What a container says of files that it was given.
+fn answers(input: &mut dyn Read) -> io::Result<(BTreeMap<FilePath, u64>, Left)> {
+    let (mut placed, mut left) = (BTreeMap::new(), Left::default());
+    let mut room = MAX_PATHS;
+    loop {
+        match Record::read(input)? {
+            Record::Known { path, identity } => {
+                room = room.checked_sub(length(&path)).ok_or_else(too_many)?;
+                placed.insert(path, identity);
+            }
+            Record::Left { path, why } => left.add(&path, why),
+            Record::End { .. } => return Ok((placed, left)),
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+/// Files on their way from a container to the host.
+struct Taking {
+    host: HostDirectory,
+    before: Known,
+    /// What was seen so far.
+    after: Known,
+    left: Left,
+    /// Whether something was in motion, so that it has to be looked at once more.
+    moving: bool,
+    /// The sizes of the files on the host before.
+    sizes: BTreeMap<FilePath, u64>,
+    /// What the host will hold: the files of others, and those that the container still has.
+    used: u64,
+    limit: u64,
+    paths: usize,
+}
+
+impl Taking {
+    fn new(outside: &Path, limit: u64, before: Known) -> io::Result<Self> {
+        let host = HostDirectory::locked(outside)?;
+        let found = host.scan()?;
+        let sizes: BTreeMap<FilePath, u64> = found
+            .files
+            .into_iter()
+            .map(|(path, file)| (path, file.size))
+            .collect();
+        let others = sizes.iter().filter(|(path, _)| !before.has_inside(path));
+        Ok(Self {
+            used: others.map(|(_, size)| size).sum(),
+            sizes,
+            host,
+            before,
+            after: Known::default(),
+            left: Left::default(),
+            moving: false,
+            limit,
+            paths: MAX_PATHS,
+        })
+    }
+
+    /// What is known afterwards, what was not taken along, and whether the same would come of it once more.
+    fn run(mut self, input: &mut dyn Read) -> io::Result<(Known, Left, bool)> {
+        let complete = loop {
+            match Record::read(input)? {
+                Record::Directory(path) => self.directory(path)?,
+                Record::Same(path) => {
+                    let pair = self.before.files.get(&path).ok_or(io::ErrorKind::InvalidData)?;
+                    self.used += self.sizes.get(&path).copied().unwrap_or(0);
+                    self.after.files.insert(path, *pair);
+                }
+                Record::File {
+                    path,
+                    identity,
+                    size,
+                    mode,
+                    modified,
+                } => {
+                    let mut content = input.take(size);
+                    self.file((path, identity), size, (mode, modified), &mut content)?;
+                    io::copy(&mut content, &mut io::sink())?;
+                }
+                Record::Left { path, why } => {
+                    self.moving |= why == Reason::Changed;
+                    if let Some(path) = FilePath::new(&path).filter(|_| why == Reason::Changed) {
+                        self.forget(&path);
+                    }
+                    self.left.add(&path, why);
+                }
+                Record::End { complete } => break complete,
+                Record::Known { .. } | Record::Gone(_) => return Err(io::ErrorKind::InvalidData.into()),
+            }
+        };
+        if complete {
+            self.remove_gone();
+        } else {
+            self.keep_rest();
+            self.left.count += 1;
+        }
+        Ok((self.after, self.left, complete && !self.moving))
+    }
+
+    fn remembers(&mut self, path: &FilePath) -> io::Result<()> {
+        self.paths = self.paths.checked_sub(length(path)).ok_or_else(too_many)?;
+        Ok(())
+    }
+
+    fn directory(&mut self, path: FilePath) -> io::Result<()> {
+        self.remembers(&path)?;
+        match self.host.make_directory(&path) {
+            Ok(()) => drop(self.after.directories.insert(path)),
+            Err(error) => self.left.name(format!("{}: {error}", path.as_path().display())),
+        }
+        Ok(())
+    }
+
+    fn file(
+        &mut self,
+        (path, inside): (FilePath, u64),
+        size: u64,
+        manner: (u32, (i64, u32)),
+        content: &mut impl Read,
+    ) -> io::Result<()> {
+        self.remembers(&path)?;
+        let replaced = self.sizes.get(&path).filter(|_| !self.before.has_inside(&path));
+        let others = self.used.saturating_sub(replaced.copied().unwrap_or(0));
+        let Some(used) = others.checked_add(size).filter(|used| *used <= self.limit) else {
+            self.left.add(path.as_path(), Reason::Room);
+            return Ok(());
+        };
+        match self.host.put(&path, content, manner) {
+            Ok(outside) => {
+                self.used = used;
+                let inside = Some(inside);
+                self.after.files.insert(path, Pair { inside, outside });
+            }
+            Err(error) => self.left.name(format!("{}: {error}", path.as_path().display())),
+        }
+        Ok(())
+    }
+
+    /// What was taken of a file is not all of it.
+    fn forget(&mut self, path: &FilePath) {
+        if self.after.files.remove(path).is_some() {
+            self.host.remove(path);
+        }
+    }
+
+    /// Removes what programs have removed, unless somebody has written it anew on the host.
+    fn remove_gone(&mut self) {
+        let before = std::mem::take(&mut self.before);
+        for (path, pair) in before.files {
+            match pair.inside {
+                // It never lay there.
+                None => drop(self.after.files.insert(path, pair)),
+                Some(_) if self.after.files.contains_key(&path) => {}
+                Some(_) => self.host.remove_if(&path, pair.outside.identity),
+            }
+        }
+        for path in before.directories.iter().rev() {
+            if !self.after.directories.contains(path) {
+                self.host.remove_empty(path);
+            }
+        }
+    }
+
+    fn keep_rest(&mut self) {
+        let before = std::mem::take(&mut self.before);
+        for (path, pair) in before.files {
+            self.after.files.entry(path).or_insert(pair);
+        }
+        self.after.directories.extend(before.directories);
+    }
+}
+
+impl Left {
+    fn add(&mut self, path: &Path, why: Reason) {
+        let why = match why {
+            Reason::Kind => "is no regular file",
+            Reason::Denied => "cannot be read or written",
+            Reason::Path => "has a path that is too long or too deep",
+            Reason::Room => "does not fit in",
+            Reason::Changed => "was changed while it was read",
+        };
+        self.name(format!("{} {why}", path.display().to_string().escape_debug()));
+    }
+
+    fn name(&mut self, text: String) {
+        self.count += 1;
+        if self.named.len() < MAX_NAMED {
+            self.named.push(text);
+        }
+    }
+
+    /// In words, for whoever expects the files there.
+    fn told(self, place: &str, limit: Bytes) -> Vec<String> {
+        let more = self.count - self.named.len();
+        let named = self
+            .named
+            .iter()
+            .map(|what| format!("/output, which holds {limit}, is not all on {place}: {what}"));
+        let more = (more > 0).then(|| format!("/output is not all on {place}: {more} more entries"));
+        named.chain(more).collect()
+    }
+}
+
+fn length(path: &FilePath) -> usize {
+    path.as_path().as_os_str().len() + size_of::<FilePath>()
+}
+
+fn too_many() -> io::Error {
+    io::Error::other("there are more files than can be taken along")
+}
+
+#[cfg(test)]
+mod tests;
