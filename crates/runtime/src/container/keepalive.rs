@@ -184,7 +184,8 @@ impl Containers {
                 filter: place::filter(wanted.network),
             })
         };
-        let ran = self.run_once((wanted.engine, &making), request, Some(output), connection);
+        let directory = Some(output.path().to_path_buf());
+        let ran = self.run_once((wanted.engine, &making), request, directory, connection);
         ran.await.map_err(|error| error.of_image(request, &image))
     }
 

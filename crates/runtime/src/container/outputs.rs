@@ -1,12 +1,15 @@
 //! Where programs in kept containers leave files for whoever called them: a directory for each scope and conversation.
 //!
 //! A directory outlives its containers, so that what a program names can be read afterwards. It goes after a week without a
-//! call, and earlier where there are too many.
+//! call, and earlier where there are too many: then the oldest of the scope that has the most. One in use stays.
 
-use std::fs::{self, DirBuilder, File, Metadata};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ringfence_policy::{Bytes, Scope, SessionId};
@@ -18,8 +21,10 @@ use crate::local::remove_tree;
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How far the times of files may lie behind the clock.
 const COARSE: Duration = Duration::from_millis(20);
-/// How many there are at most.
+/// How many there are at most, but for those in use.
 const MOST: usize = 256;
+/// Where the locks of directories in use lie. No scope's name begins with a dot.
+const LOCKS: &str = ".in-use";
 
 /// The directories of one user of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +32,20 @@ pub struct Outputs {
     base: PathBuf,
     /// Whose they are inside, if not ours.
     owner: Option<u32>,
+}
+
+/// A directory that is not removed before this is dropped.
+#[derive(Debug, Clone)]
+pub struct OpenOutput {
+    path: PathBuf,
+    _lock: Arc<File>,
+}
+
+impl OpenOutput {
+    /// The directory, without links.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
 }
 
 impl Outputs {
@@ -54,19 +73,20 @@ impl Outputs {
             && base.is_ok_and(|base| path.parent() == Some(&base))
     }
 
-    /// The same, made if need be, and without links.
+    /// Opens the directory of a scope's conversation, which is made if need be.
     ///
     /// # Errors
     /// If it cannot be made, or the base is open to others.
-    pub fn open(&self, scope: &Scope, session: Option<&SessionId>) -> io::Result<PathBuf> {
+    pub fn open(&self, scope: &Scope, session: Option<&SessionId>) -> io::Result<OpenOutput> {
         private(&self.base)?;
         let path = self.path(scope, session);
+        let lock = self.lock(&path)?;
         match DirBuilder::new().mode(0o700).create(&path) {
             Ok(()) => {
                 if self.owner.is_some() {
                     chown(&path, self.owner, self.owner)?;
                 }
-                self.sweep(&path);
+                self.sweep();
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 // Nobody but us makes names here.
@@ -74,24 +94,103 @@ impl Outputs {
             }
             Err(error) => return Err(error),
         }
-        path.canonicalize()
+        Ok(OpenOutput {
+            path: path.canonicalize()?,
+            _lock: Arc::new(lock),
+        })
     }
 
-    /// Removes what has not been used for long, and the oldest of too many. What cannot be removed is tried again.
-    fn sweep(&self, new: &Path) {
-        let found = fs::read_dir(&self.base).into_iter().flatten().flatten();
-        let mut all: Vec<(SystemTime, PathBuf)> = found
-            .filter(|entry| entry.path() != new)
-            .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
-            .collect();
-        all.sort();
-        let surplus = (all.len() + 1).saturating_sub(MOST);
-        let is_old = |time: &SystemTime| time.elapsed().is_ok_and(|age| age > KEPT);
-        for (number, (time, path)) in all.into_iter().enumerate() {
-            if number < surplus || is_old(&time) {
-                remove_tree(path);
+    /// Takes a share of a directory's lock.
+    fn lock(&self, path: &Path) -> io::Result<File> {
+        let locks = self.base.join(LOCKS);
+        DirBuilder::new().recursive(true).mode(0o700).create(&locks)?;
+        let place = lock_of(path);
+        loop {
+            let file = OpenOptions::new()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .mode(0o600)
+                .open(&place)?;
+            file.lock_shared()?;
+            // Whoever removed the directory meanwhile has removed its lock with it.
+            if is_at(&file, &place) {
+                return Ok(file);
             }
         }
+    }
+
+    /// Removes what has not been used for long, and of too many the oldest of whoever has the most. What cannot be removed
+    /// is tried again.
+    fn sweep(&self) {
+        let found = fs::read_dir(&self.base).into_iter().flatten().flatten();
+        let mut scopes: BTreeMap<String, Vec<(SystemTime, PathBuf)>> = BTreeMap::new();
+        for entry in found {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let modified = entry.metadata().and_then(|found| found.modified());
+            if let (false, Ok(modified)) = (name == LOCKS, modified) {
+                let scope = name.split('+').next().unwrap_or_default();
+                let own = scopes.entry(scope.to_owned()).or_default();
+                own.push((modified, entry.path()));
+            }
+        }
+        let is_old = |time: &SystemTime| time.elapsed().is_ok_and(|age| age > KEPT);
+        for own in scopes.values_mut() {
+            // The oldest last.
+            own.sort_by(|one, other| other.cmp(one));
+            own.retain(|(time, path)| !is_old(time) || !remove_unused(path));
+        }
+        let mut surplus = scopes.values().map(Vec::len).sum::<usize>().saturating_sub(MOST);
+        // Those in use count for their scope, and cannot be taken from it.
+        let mut left: Vec<(usize, Vec<(SystemTime, PathBuf)>)> =
+            scopes.into_values().map(|own| (own.len(), own)).collect();
+        while surplus > 0 {
+            left.retain(|(_, own)| !own.is_empty());
+            let oldest = |own: &[(SystemTime, PathBuf)]| own.last().map(|(time, _)| Reverse(*time));
+            let most = left.iter_mut().max_by_key(|(count, own)| (*count, oldest(own)));
+            let Some((count, own)) = most else { return };
+            let Some((_, path)) = own.pop() else { return };
+            if remove_unused(&path) {
+                *count -= 1;
+                surplus -= 1;
+            }
+        }
+    }
+}
+
+/// Where the lock of a directory lies.
+fn lock_of(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default();
+    path.with_file_name(LOCKS).join(name)
+}
+
+/// Removes a directory, unless it is in use; whether it did.
+fn remove_unused(path: &Path) -> bool {
+    let place = lock_of(path);
+    match File::open(&place) {
+        Ok(file) => {
+            let unused = !matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+            if unused && is_at(&file, &place) {
+                remove_tree(path.to_path_buf());
+                let _ = fs::remove_file(&place);
+            }
+            unused
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // From before there were locks: nobody holds one.
+            remove_tree(path.to_path_buf());
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+/// Whether an open file is the one at a path.
+fn is_at(file: &File, path: &Path) -> bool {
+    let same = |one: Metadata, other: Metadata| (one.dev(), one.ino()) == (other.dev(), other.ino());
+    match (file.metadata(), fs::symlink_metadata(path)) {
+        (Ok(one), Ok(other)) => same(one, other),
+        _ => false,
     }
 }
 
@@ -145,6 +244,10 @@ mod tests {
         (dir, outputs)
     }
 
+    fn path(outputs: &Outputs, scope: &Scope, session: Option<&SessionId>) -> PathBuf {
+        outputs.open(scope, session).unwrap().path
+    }
+
     fn age(path: &Path, days: u64) {
         let time = SystemTime::now() - Duration::from_secs(days * 24 * 3600);
         File::open(path).unwrap().set_modified(time).unwrap();
@@ -156,10 +259,10 @@ mod tests {
         let (ann, bob): (Scope, Scope) = ("ann".parse().unwrap(), "bob".parse().unwrap());
         let session: SessionId = "s1".parse().unwrap();
         let all = [
-            outputs.open(&ann, None).unwrap(),
-            outputs.open(&ann, Some(&session)).unwrap(),
-            outputs.open(&bob, None).unwrap(),
-            outputs.open(&bob, Some(&session)).unwrap(),
+            path(&outputs, &ann, None),
+            path(&outputs, &ann, Some(&session)),
+            path(&outputs, &bob, None),
+            path(&outputs, &bob, Some(&session)),
         ];
         for (number, path) in all.iter().enumerate() {
             assert!(!all[..number].contains(path), "{}", path.display());
@@ -174,14 +277,14 @@ mod tests {
             assert!(!outputs.holds(&path.join("below"), own));
         }
         fs::write(all[0].join("x"), "kept").unwrap();
-        assert_eq!(outputs.open(&ann, None).unwrap(), outputs.path(&ann, None));
+        assert_eq!(path(&outputs, &ann, None), outputs.path(&ann, None));
         assert!(all[0].join("x").exists());
     }
 
     #[test]
     fn what_nobody_uses_goes_and_what_is_used_stays() {
         let (_dir, outputs) = outputs();
-        let open = |name: &str| outputs.open(&name.parse().unwrap(), None).unwrap();
+        let open = |name: &str| path(&outputs, &name.parse().unwrap(), None);
         let [old, used] = ["old", "used"].map(open);
         age(&old, 8);
         age(&used, 8);
@@ -191,8 +294,44 @@ mod tests {
         for number in 0..MOST {
             age(&open(&format!("n{number}")), 1);
         }
-        assert_eq!(fs::read_dir(&outputs.base).unwrap().count(), MOST);
+        assert_eq!(entries(&outputs), MOST);
         assert!(used.exists());
+    }
+
+    /// But for the locks.
+    fn entries(outputs: &Outputs) -> usize {
+        fs::read_dir(&outputs.base).unwrap().count() - 1
+    }
+
+    #[test]
+    fn who_has_the_most_makes_room_and_never_with_what_is_in_use() {
+        let (_dir, outputs) = outputs();
+        let (ann, bob): (Scope, Scope) = ("ann".parse().unwrap(), "bob".parse().unwrap());
+        let few = path(&outputs, &ann, None);
+        age(&few, 6);
+        let session = |number: usize| format!("s{number}").parse::<SessionId>().unwrap();
+        let in_use = outputs.open(&bob, Some(&session(0))).unwrap();
+        age(in_use.path(), 9);
+        for number in 1..2 * MOST {
+            age(&path(&outputs, &bob, Some(&session(number))), 1);
+        }
+        assert_eq!(entries(&outputs), MOST);
+        assert!(few.exists() && in_use.path().exists());
+        let locks = fs::read_dir(outputs.base.join(LOCKS)).unwrap().count();
+        assert_eq!(locks, MOST);
+        drop(in_use);
+        assert!(path(&outputs, &ann, Some(&session(1))).exists());
+        assert!(few.exists() && !outputs.path(&bob, Some(&session(0))).exists());
+    }
+
+    #[test]
+    fn where_all_are_in_use_nobody_is_taken_one() {
+        let (_dir, outputs) = outputs();
+        let scope = |number| format!("n{number}").parse::<Scope>().unwrap();
+        let held: Vec<OpenOutput> = (0..MOST + 3)
+            .map(|number| outputs.open(&scope(number), None).unwrap())
+            .collect();
+        assert!(held.iter().all(|output| output.path().exists()));
     }
 
     #[test]

@@ -217,8 +217,10 @@ impl Call<'_> {
         };
         kernel.code.adapt(&mut request, runtime);
         let room = self.room(&request);
+        // In use until the end.
+        let output = self.output_of(runtime);
         let order = Order {
-            output_directory: self.output_of(runtime),
+            output_directory: output.as_ref().map(|output| output.path().to_path_buf()),
             request,
             runtime,
             fence: kernel.code.fence,

@@ -1,6 +1,6 @@
 //! How programs of the tool `sandbox_exec` run: in a container that is kept for the caller.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ringfence_policy::{Access, Bytes, ExecutionResult, Language, Limits, Mount, Network, RuntimeKind};
 
@@ -8,7 +8,7 @@ use super::{Call, ErrorKind, ToolError};
 use crate::backend::{self, InContainers};
 use crate::container::Flavor;
 use crate::container::keepalive::Wanted;
-use crate::container::outputs::Outputs;
+use crate::container::outputs::{OpenOutput, Outputs};
 use crate::execute::Order;
 use crate::files::{self, Root};
 use crate::local::Connection;
@@ -89,7 +89,7 @@ impl Call<'_> {
     }
 
     /// Where programs in containers of their own leave files, if it can be used: where those of kept ones do.
-    pub(super) fn output_of(&self, runtime: RuntimeKind) -> Option<PathBuf> {
+    pub(super) fn output_of(&self, runtime: RuntimeKind) -> Option<OpenOutput> {
         Flavor::of(runtime)?;
         let outputs = &self.kernel.sandbox.as_ref()?.outputs;
         outputs
@@ -146,7 +146,8 @@ impl Call<'_> {
             Some((Fallback::Local, outputs)) => {
                 let output = outputs.open(&request.scope, wanted.session.as_ref()).ok();
                 let running = async |connection| {
-                    let running = kernel.backend.run(request, fence, output, connection);
+                    let directory = output.as_ref().map(|output| output.path().to_path_buf());
+                    let running = kernel.backend.run(request, fence, directory, connection);
                     running.await
                 };
                 let mut result = self.bridged(order, again, running).await?;

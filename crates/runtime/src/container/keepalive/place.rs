@@ -11,6 +11,7 @@ use crate::container::exchange::{Exchange, OUTPUT};
 use crate::container::info::Info;
 use crate::container::keeper::Order;
 use crate::container::manager::{Manager, Sandbox};
+use crate::container::outputs::OpenOutput;
 use crate::container::places::{Storage, WORKSPACE};
 use crate::container::spec::{Bind, Binds, Filter, Image, Init, Log, Name, Network, Resources, Spec, Stdin};
 use crate::container::warm::{self, Warm};
@@ -32,7 +33,7 @@ pub(super) struct Container {
     /// What the engine says of itself.
     pub(super) info: Info,
     /// Where programs leave files for their caller, on the host.
-    pub(super) output: PathBuf,
+    pub(super) output: OpenOutput,
     /// What the image gives to every program, and what we do.
     pub(super) environment: Vec<(EnvName, String)>,
     /// What the ways out of its calls have in common, if they have some.
@@ -58,7 +59,7 @@ struct Maker<'a> {
     manager: &'a Manager,
     key: &'a Key,
     image: Image,
-    output: PathBuf,
+    output: OpenOutput,
     environment: Vec<(EnvName, String)>,
 }
 
@@ -134,7 +135,7 @@ impl Maker<'_> {
         let (output, environment) = (self.output.clone(), self.environment.clone());
         let egress = self.containers.settings.egress.clone();
         let own = own.map(|own| own.path().to_path_buf());
-        let exchange = Exchange::of_output(output.clone(), spec.resources.volume());
+        let exchange = Exchange::of_output(output.path().to_path_buf(), spec.resources.volume());
         move |runs| Container {
             runs,
             engine,
@@ -173,7 +174,7 @@ impl Maker<'_> {
         };
         let (name, binds) = (Name::unused(), self.binds(own.as_ref(), storage)?);
         let has_workspace = binds.iter().any(|bind| bind.guest() == Path::new(WORKSPACE));
-        let output = vec![PathBuf::from(OUTPUT), self.output.clone()];
+        let output = vec![PathBuf::from(OUTPUT), self.output.path().to_path_buf()];
         let spec = Spec {
             volumes: match storage {
                 Storage::Memory => frame::volumes(&name, resources.volume(), (output, !has_workspace)),
@@ -209,7 +210,7 @@ impl Maker<'_> {
             binds.push(Bind::at(&own, place, Access::ReadWrite, &settings.hidden)?);
         }
         if storage == Storage::Host {
-            binds.extend(places::kept(&self.output)?);
+            binds.extend(places::kept(self.output.path())?);
         }
         Ok(Binds::new(binds)?)
     }

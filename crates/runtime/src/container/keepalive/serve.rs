@@ -1,6 +1,6 @@
 //! One call in a kept container, from its start to its result.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use ringfence_jail::agent::frames::{Ready, Start};
@@ -57,7 +57,7 @@ pub(super) async fn serve(
     if full {
         output::add(
             &mut result.stderr,
-            &outputs::overfilled(&container.output, request.limits.disk),
+            &outputs::overfilled(container.output.path(), request.limits.disk),
         );
     }
     let meta = &mut result.meta;
@@ -100,8 +100,8 @@ async fn attend(
     };
     let mut running = std::pin::pin!(run(container, (request, timeout, outlet), connection));
     let mut taken_back = std::pin::pin!(taken_back(caller));
-    let output = bounded(Some(&container.output), request.limits.disk).await;
-    let workspace = bounded(container.own.as_ref(), request.limits.disk).await;
+    let output = bounded(Some(container.output.path()), request.limits.disk).await;
+    let workspace = bounded(container.own.as_deref(), request.limits.disk).await;
     let overfull = async {
         tokio::select! {
             () = fill(output) => {}
@@ -131,9 +131,9 @@ async fn fill(directory: Option<(PathBuf, Usage)>) {
 }
 
 /// A directory, and the most that it may hold after a call.
-async fn bounded(directory: Option<&PathBuf>, limit: Bytes) -> Option<(PathBuf, Usage)> {
+async fn bounded(directory: Option<&Path>, limit: Bytes) -> Option<(PathBuf, Usage)> {
     let directory = directory?;
-    Some((directory.clone(), Usage::growing(directory, limit.0).await))
+    Some((directory.to_path_buf(), Usage::growing(directory, limit.0).await))
 }
 
 impl Container {
@@ -159,7 +159,7 @@ impl Container {
             }
             (Runs::Agent(_), None) => Default::default(),
             (Runs::Exec(..), _) => {
-                let left = outputs::left(&self.output, since, limit);
+                let left = outputs::left(self.output.path(), since, limit);
                 (left.files, left.warnings)
             }
         }
