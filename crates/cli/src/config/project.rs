@@ -151,7 +151,7 @@ fn kept(key: &str, value: &Value, present: &Value) -> Option<&'static str> {
 fn template(path: &[String], value: &Value, present: &Value) -> Option<&'static str> {
     let (allowed, reason) = match path.last().map_or("", String::as_str) {
         "image" => (false, IMAGE),
-        "memory_limit" | "cpu_limit" | "max_pids" | "max_duration" => return None,
+        "plugin_name" | "memory_limit" | "cpu_limit" | "max_pids" | "max_duration" => return None,
         "network_mode" => (
             value == "none" || present == "restricted",
             "it would let sandboxes reach a network",

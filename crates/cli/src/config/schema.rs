@@ -316,8 +316,8 @@ pub(crate) struct CodeExecution {
     pub(crate) keep_alive_idle_timeout_min: values::Minutes,
     /// Calls after which that container is replaced, at least 1.
     pub(crate) keep_alive_max_executions: NonZeroU32,
-    /// Host paths that the container sees, as `HOST:GUEST[:ro|rw]`.
-    #[schemars(with = "Vec<String>")]
+    /// Host paths that the container sees, as `HOST:GUEST[:ro|rw]`, or as `hostPath`, `containerPath` and `readOnly` (true).
+    #[schemars(with = "Vec<values::MountForm>")]
     pub(crate) volume_mounts: Vec<values::VolumeMount>,
 }
 
@@ -559,6 +559,8 @@ pub(crate) struct Templates(pub(crate) BTreeMap<String, Template>);
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Template {
+    /// What its sandboxes are for, in the reader's words. Nothing depends on it.
+    pub(crate) plugin_name: Option<String>,
     /// The image. Unset: that of `codeExecution.dockerImage`.
     pub(crate) image: Option<String>,
     /// `none`, or `restricted` to `allowed_hosts`.
@@ -691,7 +693,8 @@ impl Default for Audit {
 pub(crate) struct Engine {
     /// Warm workers kept ready.
     pub(crate) pool_size: u32,
-    /// Containers kept ready for runs, those of Docker and Podman together; 0: none.
+    /// Containers kept ready for runs, those of Docker and Podman together; up to four times as many while runs come faster
+    /// than containers are made; 0: none.
     pub(crate) container_pool_size: u32,
     /// Runs at once.
     pub(crate) max_concurrent: u32,

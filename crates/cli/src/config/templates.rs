@@ -11,6 +11,7 @@ impl Default for Template {
     /// A new name starts from `code-executor`, which has no network.
     fn default() -> Self {
         Self {
+            plugin_name: None,
             image: None,
             network_mode: NetworkMode::None,
             allowed_hosts: Vec::new(),

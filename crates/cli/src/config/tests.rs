@@ -200,6 +200,14 @@ fn bad_values_name_the_key_the_place_and_what_was_expected() {
         ("[sandbox]\nmax_output = 1\nmaxOutput = 2", "is set twice"),
         ("[codeExecution]\nvolumeMounts = ['/a']", "is not a mount"),
         (
+            "[codeExecution]\nvolumeMounts = [{hostPath = '/a', guest = '/b'}]",
+            "expected `HOST:GUEST[:ro|rw]`, or `hostPath`, `containerPath`",
+        ),
+        (
+            "[codeExecution]\nvolumeMounts = [{hostPath = '/a', containerPath = '/etc'}]",
+            "`/etc` cannot be mounted on",
+        ),
+        (
             "[sandbox]\npass_env = ['A=b']",
             "cannot name an environment variable",
         ),
@@ -517,6 +525,17 @@ fn what_the_specifications_variables_say_may_stand_in_a_file() {
         "artifacts": {"store": "on_error"},
     }));
     assert_eq!(config["sandbox"]["docker"]["image"], "antigravity-sandbox:latest");
+}
+
+#[test]
+fn mounts_are_texts_or_objects() {
+    let text = "[codeExecution]\nvolumeMounts = ['/a:/b', {hostPath = '/c', containerPath = '/d'}, \
+                {host_path = '/e', container_path = '/f', read_only = false}]\n[templates.mine]\nplugin_name = 'x'\n";
+    let loaded = Dirs::new().with("user/ringfence.toml", text);
+    let loaded = loaded.load(&Environment::default(), None).unwrap();
+    let expected = json!(["/a:/b:ro", "/c:/d:ro", "/e:/f:rw"]);
+    assert_eq!(value(&loaded, "codeExecution.volumeMounts").0, expected);
+    assert_eq!(value(&loaded, "templates.mine.plugin_name").0, json!("x"));
 }
 
 #[test]

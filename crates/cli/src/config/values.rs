@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
-use ringfence_policy::{Cpus, EnvName, Mount, Timeout};
+use ringfence_policy::{Access, Cpus, EnvName, Mount, Timeout};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -238,16 +238,49 @@ impl<'de> Deserialize<'de> for Listen {
     }
 }
 
-/// A mount of the configuration, written `HOST:GUEST[:ro|rw]`.
+/// A mount of the configuration: `HOST:GUEST[:ro|rw]`, or an object.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct VolumeMount(pub(crate) Mount);
 
+/// A mount as the configuration may write it.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum MountForm {
+    Text(String),
+    Object(MountObject),
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct MountObject {
+    #[serde(alias = "host_path")]
+    host_path: String,
+    #[serde(alias = "container_path")]
+    container_path: String,
+    /// Read-only unless this is `false`, as in a text.
+    #[serde(alias = "read_only", default = "read_only")]
+    read_only: bool,
+}
+
+fn read_only() -> bool {
+    true
+}
+
 impl<'de> Deserialize<'de> for VolumeMount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map(Self)
-            .map_err(serde::de::Error::custom)
+        let expected = "expected `HOST:GUEST[:ro|rw]`, or `hostPath`, `containerPath` and perhaps `readOnly`";
+        let form = MountForm::deserialize(deserializer).map_err(|_| serde::de::Error::custom(expected))?;
+        let mount = match form {
+            MountForm::Text(text) => text.parse(),
+            MountForm::Object(object) => {
+                let access = match object.read_only {
+                    true => Access::ReadOnly,
+                    false => Access::ReadWrite,
+                };
+                Mount::new(object.host_path.into(), &object.container_path, access)
+            }
+        };
+        mount.map(Self).map_err(serde::de::Error::custom)
     }
 }
 
