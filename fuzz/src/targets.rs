@@ -121,7 +121,7 @@ pub(crate) const TARGETS: &[Target] = &[
             b"{\"Exited\":{\"id\":1,\"status\":-9,\"cpu_micros\":5,\"max_rss\":9}}",
             b"{\"Failed\":{\"id\":0,\"step\":\"mount /proc\",\"errno\":1}}",
             b"{\"Kill\":{\"id\":18446744073709551615}}",
-            b"{\"ZygoteGone\":{\"status\":127}}",
+            b"{\"ZygoteReports\":{\"text\":\"import 0\"}}",
         ],
     },
     Target {

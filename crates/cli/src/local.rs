@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use ringfence_runtime::artifact::Store;
 use ringfence_runtime::execute::Rules;
-use ringfence_runtime::local::{self, Fence, SessionSettings, Warmth};
+use ringfence_runtime::local::{self, Fence, Log, SessionSettings, Warmth};
 use ringfence_runtime::redact::Redactor;
 
 use crate::context::Context;
 use crate::high;
+use crate::ui::Ui;
 
 /// The settings of the backend, for one run or for an engine.
 ///
@@ -27,6 +28,8 @@ pub(crate) fn settings(
     Ok(local::Settings {
         python: settings.python.clone(),
         preload: settings.preload.clone(),
+        preload_timeout: config.sandbox.preload_timeout,
+        log: log(context.ui),
         path: context.environment.get("PATH").map(ToOwned::to_owned),
         cache,
         private: private.into_iter().chain(home).collect(),
@@ -44,6 +47,11 @@ pub(crate) fn settings(
         },
         network: context.parts()?.egress.network.clone(),
     })
+}
+
+/// Reports of the backend, as warnings on standard error.
+fn log(ui: Ui) -> Log {
+    Log::new(move |report| ui.warn(report))
 }
 
 /// What happens to requests before and after they run.

@@ -316,7 +316,7 @@ fn set_up(spec: &CellSpec<'_>, socket: &OwnedFd) -> Result<Stands, StepError> {
 }
 
 fn mount(spec: &CellSpec<'_>) -> Result<Option<Home>, StepError> {
-    let inner = open_inner_mounts(spec)?;
+    let inner = open_inner_mounts(spec.inner_mounts)?;
     let files = mount_writable(spec)?;
     if let Tenant::Fork(original) = spec.tenant {
         copy::places(&original.files, &files)?;
@@ -365,16 +365,19 @@ fn mount_writable(spec: &CellSpec<'_>) -> Result<OwnedFd, StepError> {
 }
 
 /// Copies of the mounts that the writable places are about to hide.
-fn open_inner_mounts<'a>(spec: &CellSpec<'a>) -> Result<Vec<(&'a CString, OwnedFd)>, StepError> {
+pub(crate) fn open_inner_mounts<'a>(
+    paths: impl IntoIterator<Item = &'a CString>,
+) -> Result<Vec<(&'a CString, OwnedFd)>, StepError> {
     let open = |path: &'a CString| Ok((path, sys::open_tree(path)?));
-    spec.inner_mounts
-        .iter()
+    paths
+        .into_iter()
         .map(open)
         .collect::<io::Result<_>>()
         .step("copy a mount in a writable place")
 }
 
-fn attach_inner_mounts(mounts: &[(&CString, OwnedFd)]) -> Result<(), StepError> {
+/// Attaches them again, on top of what hid them.
+pub(crate) fn attach_inner_mounts(mounts: &[(&CString, OwnedFd)]) -> Result<(), StepError> {
     const STEP: &str = "attach a mount in a writable place";
     let root = sys::open_path(c"/").step(STEP)?;
     for (path, mount) in mounts {

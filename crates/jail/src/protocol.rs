@@ -78,7 +78,12 @@ pub struct TemplateFile {
 pub enum Command {
     /// Start a warm interpreter to fork guests from. It takes the place of the one before when it is warm.
     /// Descriptor: the extension library.
-    Zygote(Program),
+    Zygote {
+        /// The interpreter.
+        program: Program,
+        /// The first message on its socket, for what is too long to be an argument.
+        script: Option<String>,
+    },
     /// Make a cell and start a guest in it.
     /// Descriptors: stdin, stdout, stderr, control, [code], control groups.
     Spawn(Box<Spawn>),
@@ -213,6 +218,11 @@ pub struct LandlockRules {
 pub enum Event {
     /// The launcher is up.
     Ready,
+    /// The zygote, or the one that is to follow it, reports on its way to being warm. The jail does not read it.
+    ZygoteReports {
+        /// At most 1 KiB.
+        text: String,
+    },
     /// The zygote has warmed up.
     ZygoteReady,
     /// The zygote, or the one that was to follow it, ended by itself.

@@ -12,7 +12,7 @@ use crate::guest::{self, Start, Starting};
 use crate::protocol::{Applied, Command, Event, GUEST_ID, Guest, MAX_MESSAGE, Program, Spawn};
 use crate::seccomp::Forks;
 use crate::steps::{Step, StepError, prepare, read_report};
-use crate::zygote::{Order, Zygote};
+use crate::zygote::{Heard, Order, Zygote};
 use crate::{flat, sys};
 
 mod ends;
@@ -145,8 +145,8 @@ impl<'a> Launcher<'a> {
 
     fn obey(&mut self, command: Command, fds: Vec<OwnedFd>) {
         match command {
-            Command::Zygote(program) => {
-                if let Err(error) = self.start_zygote(&program, fds) {
+            Command::Zygote { program, script } => {
+                if let Err(error) = self.start_zygote((&program, script.as_deref()), fds) {
                     send(self.engine, &failure(0, &error), &[]);
                 }
             }
@@ -175,13 +175,21 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    fn start_zygote(&mut self, program: &Program, fds: Vec<OwnedFd>) -> Result<(), StepError> {
+    fn start_zygote(
+        &mut self,
+        (program, script): (&Program, Option<&str>),
+        fds: Vec<OwnedFd>,
+    ) -> Result<(), StepError> {
         let library = fds
             .into_iter()
             .next()
             .ok_or_else(missing_descriptor)
             .step("start the zygote")?;
-        let successor = Zygote::start(program, library)?;
+        let inner_mounts = self
+            .ground
+            .as_ref()
+            .map_or(&[][..], |ground| &ground.inner_mounts);
+        let successor = Zygote::start(program, script, library, inner_mounts)?;
         if let Some(replaced) = self.successor.replace(successor) {
             let _ = sys::kill(replaced.pid, libc::SIGKILL);
         }
@@ -192,9 +200,16 @@ impl<'a> Launcher<'a> {
         let Some(successor) = self.successor.take() else {
             return;
         };
-        if !successor.is_ready() {
-            let _ = sys::kill(successor.pid, libc::SIGKILL);
-            return send(self.engine, &Event::ZygoteGone, &[]);
+        match successor.hear() {
+            Heard::Ready => {}
+            Heard::Report(text) => {
+                self.successor = Some(successor);
+                return send(self.engine, &Event::ZygoteReports { text }, &[]);
+            }
+            Heard::Gone => {
+                let _ = sys::kill(successor.pid, libc::SIGKILL);
+                return send(self.engine, &Event::ZygoteGone, &[]);
+            }
         }
         // The old one answers what it was asked before it goes.
         while !self.forks.is_empty() {

@@ -3,11 +3,12 @@
 //! The launcher executes the interpreter in the template; its start-up script loads this very crate as an
 //! extension library and calls its one symbol, which returns only in the guests that it forks.
 
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{Cell, joined_namespaces};
+use crate::cell::{self, Cell, joined_namespaces};
 use crate::guest::{self, Starting};
 use crate::protocol::{Confinement, MAX_MESSAGE, Program};
 use crate::steps::{
@@ -47,27 +48,58 @@ pub(crate) struct Order<'a> {
 pub(crate) struct Zygote {
     /// The interpreter.
     pub(crate) pid: libc::pid_t,
-    /// The socket to it. A message comes by itself once, when it has warmed up.
+    /// The socket to it. Reports come by themselves until it has warmed up.
     pub(crate) socket: OwnedFd,
 }
 
+/// A message of a zygote that is not warm yet.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// It has warmed up.
+    Ready,
+    /// It reports how far it is.
+    Report(String),
+    /// It has closed its socket instead.
+    Gone,
+}
+
+/// The message that says a zygote is warm.
+const READY: &[u8] = b"ready";
+/// The longest report.
+const MAX_REPORT: usize = 1024;
+/// Bytes in the temporary directory of a zygote.
+const SCRATCH_BYTES: &CStr = c"16777216";
+
 impl Zygote {
-    /// Starts the interpreter.
-    pub(crate) fn start(program: &Program, library: OwnedFd) -> Result<Self, StepError> {
+    /// Starts the interpreter, with the script as the first message that it finds on its socket.
+    pub(crate) fn start(
+        program: &Program,
+        script: Option<&str>,
+        library: OwnedFd,
+        inner_mounts: &[CString],
+    ) -> Result<Self, StepError> {
         let (socket, theirs) = sys::seqpacket_pair().step("make the zygote's socket")?;
+        if let Some(script) = script {
+            sys::send_message(socket.as_fd(), script.as_bytes(), &[])
+                .step("hand over the zygote's script")?;
+        }
         match sys::clone3(0, sys::Parentage::Own).step("fork the zygote")? {
             sys::Fork::Child => {
                 drop(socket);
-                become_interpreter(program, library, theirs)
+                become_interpreter(program, (library, theirs), inner_mounts)
             }
             sys::Fork::Parent { pid, .. } => Ok(Self { pid, socket }),
         }
     }
 
-    /// Takes the message that says it has warmed up. `false`: it has closed its socket instead.
-    pub(crate) fn is_ready(&self) -> bool {
-        let mut buffer = [0; 16];
-        matches!(sys::receive_message(self.socket.as_fd(), &mut buffer), Ok((length, _)) if length > 0)
+    /// Receives a message of one that is not warm yet.
+    pub(crate) fn hear(&self) -> Heard {
+        let mut buffer = [0; MAX_REPORT];
+        match sys::receive_message(self.socket.as_fd(), &mut buffer) {
+            Ok((0, _)) | Err(_) => Heard::Gone,
+            Ok((length, _)) if &buffer[..length] == READY => Heard::Ready,
+            Ok((length, _)) => Heard::Report(String::from_utf8_lossy(&buffer[..length]).into_owned()),
+        }
     }
 
     /// Asks for a guest in a cell. The guest will be a child of the caller; its id comes by
@@ -104,27 +136,56 @@ impl Zygote {
     }
 }
 
-fn become_interpreter(program: &Program, library: OwnedFd, socket: OwnedFd) -> ! {
-    let arrange = || -> std::io::Result<()> {
-        let library = sys::dup_above(library.as_fd(), 32)?;
-        let socket = sys::dup_above(socket.as_fd(), 32)?;
-        // Pipes, as guests have them: the interpreter's stream objects remember what they were opened on.
-        let (read, write) = sys::pipe()?;
-        for (number, end) in [(0, &read), (1, &write), (2, &write)] {
-            sys::dup2(end.as_fd(), number)?;
-        }
-        sys::dup2(library.as_fd(), LIBRARY_FD)?;
-        sys::dup2(socket.as_fd(), SOCKET_FD)?;
-        sys::close_from(SOCKET_FD + 1)?;
-        std::mem::forget((library, socket, read, write));
+fn become_interpreter(
+    program: &Program,
+    (library, socket): (OwnedFd, OwnedFd),
+    inner_mounts: &[CString],
+) -> ! {
+    const STEP: &str = "arrange a zygote";
+    let arrange = || -> Result<(), StepError> {
+        arrange_descriptors(&library, &socket).step(STEP)?;
         // The launcher has the host's network, and what the interpreter imports may be anybody's package.
-        sys::unshare(libc::CLONE_NEWNET)?;
-        sys::reset_signals()
+        sys::unshare(libc::CLONE_NEWNET | libc::CLONE_NEWNS).step(STEP)?;
+        give_scratch(inner_mounts)?;
+        sys::reset_signals().step(STEP)
     };
     if arrange().is_ok() {
         guest::execute(program);
     }
     sys::exit_now(127)
+}
+
+/// The descriptors given here are closed with all others: whoever owns them must not drop them afterwards.
+fn arrange_descriptors(library: &OwnedFd, socket: &OwnedFd) -> std::io::Result<()> {
+    let library = sys::dup_above(library.as_fd(), 32)?;
+    let socket = sys::dup_above(socket.as_fd(), 32)?;
+    // Pipes, as guests have them: the interpreter's stream objects remember what they were opened on.
+    let (read, write) = sys::pipe()?;
+    for (number, end) in [(0, &read), (1, &write), (2, &write)] {
+        sys::dup2(end.as_fd(), number)?;
+    }
+    sys::dup2(library.as_fd(), LIBRARY_FD)?;
+    sys::dup2(socket.as_fd(), SOCKET_FD)?;
+    sys::close_from(SOCKET_FD + 1)?;
+    std::mem::forget((library, socket, read, write));
+    Ok(())
+}
+
+/// Mounts a temporary directory that only this interpreter sees: many packages write one when they are imported. Its
+/// forks have their cells' own.
+fn give_scratch(inner_mounts: &[CString]) -> Result<(), StepError> {
+    const STEP: &str = "mount a zygote's temporary directory";
+    sys::make_mounts_private().step(STEP)?;
+    // The interpreter's own packages may lie there.
+    let below = inner_mounts
+        .iter()
+        .filter(|path| path.to_bytes().starts_with(b"/tmp/"));
+    let hidden = cell::open_inner_mounts(below)?;
+    let attributes = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC;
+    let options = [(c"mode", c"0700"), (c"size", SCRATCH_BYTES)];
+    let scratch = sys::new_filesystem(c"tmpfs", &options, attributes).step(STEP)?;
+    sys::move_mount(scratch.as_fd(), c"/tmp").step(STEP)?;
+    cell::attach_inner_mounts(&hidden)
 }
 
 /// What the library's one symbol does; see `sys::export`.
@@ -134,7 +195,7 @@ pub(crate) fn serve() -> i32 {
     };
     // The library is mapped; its descriptor is of no more use.
     drop(sys::inherited(LIBRARY_FD));
-    if sys::send_message(socket.as_fd(), b"ready", &[]).is_err() {
+    if sys::send_message(socket.as_fd(), READY, &[]).is_err() {
         return -1;
     }
     let mut buffer = vec![0; MAX_MESSAGE];

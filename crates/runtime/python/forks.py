@@ -37,7 +37,7 @@ def fork_for_calls():
     import resource
     import signal
 
-    preload([])
+    preload()
     channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, 3)
     # Those between the guests and this process are waited for by nobody.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

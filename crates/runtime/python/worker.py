@@ -1,8 +1,8 @@
 """Runs one program inside the fence; with a second argument, as a zygote that forks such runs.
 
-Arguments: the module search path, joined by newlines; nothing, or "zygote", the path that it searches itself, and its
-preloaded modules. In a container the path is empty, for it is the image's, and the second argument "call" or "forks", see
-forks.py.
+Arguments: the module search path, joined by newlines; nothing, or "zygote", the path that it searches itself, the seconds
+that an import may take, and the modules to be preloaded. In a container the path is empty, for it is the image's, and the
+second argument "call" or "forks", see forks.py.
 The job arrives on descriptor 3: a sequence of byte strings, each after its length in four bytes, behind the
 length of the whole: name, code, number of arguments, arguments, then the names and values of variables.
 A job without length makes a session of it: see session.py. All ones before the job keep the descriptor as the program's
@@ -185,7 +185,7 @@ def add_site_names():
     builtins.help = help
 
 
-def preload(modules):
+def preload():
     """Imports what most programs use, so that forks share it."""
     import importlib
 
@@ -194,11 +194,55 @@ def preload(modules):
         "threading traceback linecache io atexit copy textwrap base64 pathlib tempfile "
         "csv heapq bisect operator contextlib abc warnings weakref struct signal subprocess"
     )
-    for module in common.split() + modules:
+    for module in common.split():
         try:
             importlib.import_module(module)
-        except ImportError as error:
-            print(f"cannot preload {module}: {error}", file=sys.stderr)
+        except ImportError:
+            pass  # Not every Python has all of them.
+
+
+def preload_named(seconds, modules):
+    """Imports the modules that a person named. Each is announced, so that one that takes the interpreter along is known."""
+    import importlib
+    import signal
+
+    report = lambda text: posix.write(4, text.encode("utf-8", "replace")[:900])
+    # Nobody reads what they print, and a full pipe would hold them up for ever.
+    kept = [posix.dup(1), posix.dup(2)]
+    nowhere = posix.open("/dev/null", posix.O_WRONLY)
+    for stream in (1, 2):
+        posix.dup2(nowhere, stream)
+    for number, module in enumerate(modules):
+        report(f"import {number}")
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            importlib.import_module(module)
+        except BaseException as error:
+            report(f"failed {number} {type(error).__name__}: {error}")
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if not is_alone():
+            # A fork would lose its threads, with the locks that they hold.
+            report(f"failed {number} it leaves threads running, which no copy of this interpreter would have")
+            posix._exit(1)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for stream, number in zip((1, 2), kept):
+        posix.dup2(number, stream)
+    for number in [*kept, nowhere]:
+        posix.close(number)
+    report("imported")
+
+
+def is_alone(patience=2):
+    """Whether no other thread runs, once those that are about to end have ended."""
+    import time
+
+    end = time.monotonic() + patience
+    while len(posix.listdir("/proc/self/task")) > 1:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.002)
+    return True
 
 
 def warm_up():
@@ -266,7 +310,9 @@ def main():
     enter_environment()
     library, settle = None, lambda bridge: None
     if zygote:
-        preload(modules[2:])
+        preload()
+        if modules[3:]:
+            preload_named(float(modules[2]), modules[3:])
         library = serve_as_zygote()
         sys.path[:] = guests
     elif modules:

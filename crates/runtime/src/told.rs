@@ -2,7 +2,7 @@
 
 use ringfence_policy::{ExecutionResult, Outcome};
 
-use crate::local::is_limits_gap;
+use crate::local::is_for_operators;
 use crate::output;
 use crate::shell::ShellOutput;
 
@@ -72,8 +72,7 @@ impl Told<'_> {
         if self.timed_out {
             add("[timed out]");
         }
-        // A model cannot give a machine control groups, and would be told with every program.
-        for warning in self.warnings.iter().filter(|warning| !is_limits_gap(warning)) {
+        for warning in self.warnings.iter().filter(|warning| !is_for_operators(warning)) {
             add(&format!("[warning: {warning}]"));
         }
         if cut {

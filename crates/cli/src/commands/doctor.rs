@@ -3,9 +3,12 @@
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use ringfence_policy::{Scope, Trusted};
 use ringfence_runtime::container::pins::Pins;
-use ringfence_runtime::local::Warmth;
+use ringfence_runtime::local::{self as local_runs, Local, Log, Warmth};
 use ringfence_runtime::probe::{self, Layer, Report, Situation, Status};
 use ringfence_runtime::pyodide::{Settings, install};
 
@@ -25,6 +28,7 @@ pub(crate) fn run(args: &DoctorArgs, context: &Context) -> anyhow::Result<ExitCo
     let pins = Pins::read(&container::pins(context))
         .map_err(|error| Failure::refused(error.to_string(), error.hint()))?;
     let mut report = runtime.block_on(probe::examine(&settings, &surroundings, (&image, &pins)));
+    report.layers.extend(runtime.block_on(preload_layer(settings)));
     let pyodide = pyodide::settings(0, context)?;
     report.layers.push(pyodide_layer(&pyodide));
     report.layers.push(wheels_layer(&pyodide));
@@ -35,6 +39,53 @@ pub(crate) fn run(args: &DoctorArgs, context: &Context) -> anyhow::Result<ExitCo
         context.ui.out(readable(&report, context.ui))?;
     }
     Ok(ExitCode::from(u8::from(report.situation == Situation::None)))
+}
+
+/// Longer than any number of modules takes that a person would wait for.
+const PRELOAD_PATIENCE: Duration = Duration::from_secs(600);
+
+/// Whether the modules of `sandbox.preload` can be imported beforehand, tried in a warm interpreter.
+async fn preload_layer(settings: local_runs::Settings) -> Option<Layer> {
+    const NAME: &str = "preload";
+    if settings.preload.is_empty() {
+        return None;
+    }
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&reports);
+    let log = Log::new(move |report| {
+        let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.push(report.to_owned());
+    });
+    let modules = settings.preload.join(", ");
+    let warmth = Warmth::Pool {
+        size: 1,
+        renew_after: 0,
+        renew_every: PRELOAD_PATIENCE,
+    };
+    let backend = Local::new(local_runs::Settings {
+        log,
+        warmth,
+        ..settings
+    });
+    let warmed = backend
+        .warm_up_within(PRELOAD_PATIENCE, (&Scope::local(), None), &Trusted::none())
+        .await;
+    // What it could not clear away is removed at the next start, which looks for it.
+    let _ = backend.close().await;
+    let reports = reports.lock().unwrap_or_else(PoisonError::into_inner);
+    Some(match (warmed, reports.is_empty()) {
+        (Err(error), _) => Layer::missing(NAME, error.explain(), error.hint()),
+        (Ok(true), true) => Layer::ok(NAME, format!("imported beforehand: {modules}")),
+        (Ok(_), false) => Layer::missing(
+            NAME,
+            reports.join("; "),
+            "install it for the interpreter of `sandbox.python`, or take it out of `sandbox.preload`",
+        ),
+        (Ok(false), true) => Layer::info(
+            NAME,
+            "no interpreter can be kept warm here: each program starts one",
+        ),
+    })
 }
 
 /// Whether programs can run in Pyodide.

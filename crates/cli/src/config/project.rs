@@ -252,8 +252,13 @@ fn is_below_the_project(path: &str) -> bool {
 
 fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static str> {
     let (allowed, reason) = match dotted(path).as_str() {
-        "sandbox.timeout" | "sandbox.memory" | "sandbox.cpus" | "sandbox.pids" | "sandbox.disk"
-        | "sandbox.preload" => return None,
+        "sandbox.timeout"
+        | "sandbox.memory"
+        | "sandbox.cpus"
+        | "sandbox.pids"
+        | "sandbox.disk"
+        | "sandbox.preload"
+        | "sandbox.preload_timeout" => return None,
         "sandbox.max_output" => (is_kept(value, present), KEPT),
         // Each is multiplied by what one guest may use, and some are there before anybody asks for them.
         "engine.pool_size"

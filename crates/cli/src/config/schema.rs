@@ -89,6 +89,10 @@ pub(crate) struct Sandbox {
     pub(crate) javascript: Option<PathBuf>,
     /// Modules imported by the warm Python beforehand, such as `numpy`.
     pub(crate) preload: Vec<String>,
+    /// How long the import of one of them may take. One that fails or takes longer is left out, and reported.
+    #[serde(serialize_with = "values::shown")]
+    #[schemars(with = "values::Duration")]
+    pub(crate) preload_timeout: Timeout,
     /// Whether a layer of the fence that this machine lacks refuses the run.
     pub(crate) isolation: values::IsolationChoice,
     /// Refuse programs that import one of `blocked_imports`, before they run.
@@ -117,6 +121,7 @@ impl Default for Sandbox {
             python: None,
             javascript: None,
             preload: Vec::new(),
+            preload_timeout: Timeout::seconds(60),
             isolation: values::IsolationChoice::Auto,
             block_dangerous_imports: false,
             blocked_imports: values::texts(&["os", "subprocess", "shutil", "socket"]),

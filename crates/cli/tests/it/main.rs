@@ -32,6 +32,7 @@ mod network;
 mod network_containers;
 mod oci;
 mod policy;
+mod preload;
 mod proofs;
 mod providers;
 mod pyodide;

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ringfence_jail::protocol::{Applied, Command, Event, LauncherSpec, Program};
 use ringfence_jail::{Launcher, START_DEADLINE, StartError};
+use ringfence_policy::Timeout;
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 use tokio::sync::{oneshot, watch};
@@ -63,6 +64,58 @@ pub(super) enum Zygote {
     Broken,
 }
 
+/// The longest reason why a module could not be imported, in characters.
+const MAX_REASON: usize = 300;
+
+/// The modules that a zygote imports before it is warm, one after another.
+#[derive(Debug, Default)]
+struct Preloading {
+    modules: Vec<String>,
+    /// The place of the one that is being imported.
+    current: Option<usize>,
+    /// Those that could not be, with the reason.
+    failed: Vec<(String, String)>,
+}
+
+impl Preloading {
+    /// Takes in a report of the zygote's; see `preload_named` in `python/worker.py`.
+    fn hear(&mut self, text: &str) {
+        let mut words = text.splitn(3, ' ');
+        let (word, number, rest) = (words.next(), words.next(), words.next());
+        let number = number.and_then(|number| number.parse::<usize>().ok());
+        match (word, number) {
+            (Some("import"), Some(number)) => self.current = Some(number),
+            (Some("failed"), Some(number)) => self.fail(number, rest.unwrap_or_default()),
+            (Some("imported"), _) => self.current = None,
+            _ => {}
+        }
+    }
+
+    fn fail(&mut self, number: usize, reason: &str) {
+        if let Some(module) = self.modules.get(number)
+            && !self.failed.iter().any(|(failed, _)| failed == module)
+        {
+            let words: Vec<&str> = reason.split_whitespace().collect();
+            let reason = words.join(" ");
+            let reason = reason.chars().filter(|c| !c.is_control());
+            let reason = reason.take(MAX_REASON).collect();
+            self.failed.push((module.clone(), reason));
+        }
+    }
+
+    /// The module that has taken the zygote along, if one has.
+    fn blame(&mut self, limit: &Timeout) -> bool {
+        let Some(number) = self.current.take() else {
+            return false;
+        };
+        self.fail(
+            number,
+            &format!("the interpreter ended while importing it, or it took longer than {limit}"),
+        );
+        true
+    }
+}
+
 /// A launcher that is up.
 pub(super) struct Lane {
     launcher: Launcher,
@@ -72,6 +125,7 @@ pub(super) struct Lane {
     waiting: Mutex<Option<HashMap<u64, Waiting>>>,
     next_id: AtomicU64,
     zygote: watch::Sender<Zygote>,
+    preloading: Mutex<Preloading>,
 }
 
 impl std::fmt::Debug for Lane {
@@ -110,6 +164,7 @@ impl Lane {
             waiting: Mutex::new(Some(HashMap::new())),
             next_id: AtomicU64::new(1),
             zygote: watch::Sender::new(Zygote::Cold),
+            preloading: Mutex::default(),
         };
         let mut buffer = Vec::new();
         let error = match tokio::time::timeout(START_DEADLINE, lane.receive(&mut buffer)).await {
@@ -185,9 +240,37 @@ impl Lane {
         let _ = self.send(&Command::Kill { id }, &[]).await;
     }
 
-    /// Starts a zygote in place of the one before.
-    pub(super) async fn start_zygote(&self, program: Program, library: BorrowedFd<'_>) -> io::Result<()> {
-        self.send(&Command::Zygote(program), &[library]).await
+    /// Starts a zygote in place of the one before. Its program ends in the modules that it imports.
+    pub(super) async fn start_zygote(
+        &self,
+        (program, script): (Program, &str),
+        modules: Vec<String>,
+        library: BorrowedFd<'_>,
+    ) -> io::Result<()> {
+        {
+            let mut preloading = self.preloading();
+            preloading.modules = modules;
+            preloading.current = None;
+        }
+        let command = Command::Zygote {
+            program,
+            script: Some(script.to_owned()),
+        };
+        self.send(&command, &[library]).await
+    }
+
+    /// Whether a module has taken the zygote along; then it is among those that failed.
+    pub(super) fn blames_module(&self, limit: &Timeout) -> bool {
+        self.preloading().blame(limit)
+    }
+
+    /// The modules that a zygote could not import, with the reasons.
+    pub(super) fn failed_modules(&self) -> Vec<(String, String)> {
+        self.preloading().failed.clone()
+    }
+
+    fn preloading(&self) -> MutexGuard<'_, Preloading> {
+        self.preloading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where the zygote stands, now and later.
@@ -222,6 +305,7 @@ impl Lane {
     fn dispatch(&self, event: Event, fds: Vec<OwnedFd>) {
         match event {
             Event::Ready => {}
+            Event::ZygoteReports { text } => self.preloading().hear(&text),
             Event::ZygoteReady => drop(self.zygote.send_replace(Zygote::Warm)),
             Event::ZygoteGone | Event::Failed { id: 0, .. } => {
                 self.zygote.send_replace(Zygote::Broken);
@@ -290,4 +374,46 @@ fn is_gone(error: &io::Error) -> bool {
         error.kind(),
         E::BrokenPipe | E::ConnectionReset | E::ConnectionRefused | E::NotConnected
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_of_a_zygote_tell_which_modules_failed() {
+        let modules = ["a", "b", "c", "d"].map(str::to_owned).into();
+        let mut preloading = Preloading {
+            modules,
+            ..Preloading::default()
+        };
+        for report in [
+            "import 0",
+            "import 1",
+            "failed 1 ModuleNotFoundError: No module named 'b'",
+            "import 2",
+            "nonsense",
+            "failed 99 x",
+            "import -1",
+        ] {
+            preloading.hear(report);
+        }
+        assert!(preloading.blame(&Timeout::seconds(60)));
+        assert!(!preloading.blame(&Timeout::seconds(60)));
+        let failed: Vec<_> = preloading
+            .failed
+            .iter()
+            .map(|(module, why)| format!("{module}: {why}"))
+            .collect();
+        assert_eq!(
+            failed,
+            [
+                "b: ModuleNotFoundError: No module named 'b'",
+                "c: the interpreter ended while importing it, or it took longer than 1m",
+            ]
+        );
+        preloading.hear("import 3");
+        preloading.hear("imported");
+        assert!(!preloading.blame(&Timeout::seconds(60)));
+    }
 }

@@ -21,9 +21,6 @@ use crate::trust::Conflict;
 /// The most scopes that have warm lanes at once.
 const MAX_SCOPES: usize = 8;
 
-/// How long an engine's start may wait for its first workers.
-const WARM_UP_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
-
 /// Whose lane it is, the host directory that its guests work in, and what they must leave as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
@@ -286,17 +283,15 @@ impl Lanes {
         }
     }
 
-    /// Opens a lane before the first request needs it.
+    /// Opens a lane before the first request needs it, and waits until its workers wait; `false` if it has none.
     pub(super) async fn warm_up(
         &self,
         key: &Key,
         settings: &Settings,
         groups: &Grouping,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let served = self.shared(key, settings, groups).await?;
-        // Without warm workers everything still runs, so their coming late is no failure.
-        let _ = tokio::time::timeout(WARM_UP_PATIENCE, served.warmed_up()).await;
-        Ok(())
+        Ok(served.warmed_up().await)
     }
 
     /// Ends all lanes.

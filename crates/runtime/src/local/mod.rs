@@ -16,6 +16,7 @@ mod job;
 mod lane;
 mod lanes;
 mod layout;
+mod log;
 mod network;
 mod notice;
 mod pool;
@@ -32,9 +33,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use ringfence_policy::{ExecutionResult, Language, Limits, Network, Request, Scope, Trusted};
+use ringfence_policy::{ExecutionResult, Language, Limits, Network, Request, Scope, Timeout, Trusted};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
@@ -44,6 +45,8 @@ pub(crate) use found::find_python;
 pub use found::{Found, interpreter};
 pub use layout::NOBODY;
 pub(crate) use layout::is_root;
+pub use log::Log;
+pub(crate) use notice::is_for_operators;
 pub use notice::{is_limits_gap, notice, session_ended};
 pub(crate) use result::told;
 pub use ringfence_jail::{Launcher, init};
@@ -92,6 +95,10 @@ pub struct Settings {
     pub python: Option<PathBuf>,
     /// Modules that warm workers have imported already.
     pub preload: Vec<String>,
+    /// Time that the import of each may take.
+    pub preload_timeout: Timeout,
+    /// Where it is reported which of them could not be imported.
+    pub log: Log,
     /// The value of `PATH`, for finding interpreters.
     pub path: Option<OsString>,
     /// Where what was found out about interpreters is kept; nowhere if `None`.
@@ -150,6 +157,9 @@ pub enum Warmth {
         renew_every: std::time::Duration,
     },
 }
+
+/// How long an engine's start may wait for its first workers.
+const WARM_UP_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The local backend.
 #[derive(Debug)]
@@ -281,6 +291,9 @@ impl Local {
             result.meta.egress = Some(outlet.close().await);
         }
         result.meta.warnings = served.warnings();
+        if request.language == Language::Python {
+            result.meta.warnings.extend(served.preload_warnings());
+        }
         if fence != Fence::Host {
             let gap = notice::limits_gap(guest.held, &request.limits);
             result.meta.warnings.extend(gap);
@@ -305,7 +318,7 @@ impl Local {
         interpreter(&self.settings, language)
     }
 
-    /// Opens a scope's lane for a workspace before its first request.
+    /// Opens a scope's lane for a workspace before its first request, and waits a while until it is warm.
     ///
     /// # Errors
     /// If it cannot be opened.
@@ -315,12 +328,30 @@ impl Local {
         workspace: Option<&Path>,
         trusted: &Trusted,
     ) -> Result<(), Error> {
+        let warmed = self
+            .warm_up_within(WARM_UP_PATIENCE, (scope, workspace), trusted)
+            .await;
+        warmed.map(drop)
+    }
+
+    /// As [`Local::warm_up`], with another patience; `false` if no worker waits.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub async fn warm_up_within(
+        &self,
+        patience: Duration,
+        (scope, workspace): (&Scope, Option<&Path>),
+        trusted: &Trusted,
+    ) -> Result<bool, Error> {
         let key = lanes::Key {
             scope: scope.clone(),
             workspace: workspace.map(Path::to_path_buf),
             trusted: trusted.clone(),
         };
-        self.lanes.warm_up(&key, &self.settings, &self.groups).await
+        let warmed = self.lanes.warm_up(&key, &self.settings, &self.groups);
+        // Without warm workers everything still runs, so their coming late is no failure.
+        tokio::time::timeout(patience, warmed).await.unwrap_or(Ok(false))
     }
 
     /// Ends every process, removes every control group and directory, and waits until that is done.

@@ -43,6 +43,21 @@ pub(super) fn limits_gap(held: Held, limits: &Limits) -> Option<String> {
     ))
 }
 
+/// How the warning of [`not_preloaded`] begins.
+const NOT_PRELOADED: &str = "`sandbox.preload`: ";
+
+/// What is said of a module that the warm interpreter does not have, and why.
+pub(super) fn not_preloaded((module, why): &(String, String)) -> String {
+    format!(
+        "{NOT_PRELOADED}`{module}` cannot be imported beforehand, so each program imports it itself: {why}"
+    )
+}
+
+/// Whether a warning is for whoever has set the machine up, and of no use to a model.
+pub(crate) fn is_for_operators(warning: &str) -> bool {
+    is_limits_gap(warning) || warning.starts_with(NOT_PRELOADED)
+}
+
 /// Whether a warning is that of [`limits_gap`]: a person is told where limits are claimed, a model never.
 pub fn is_limits_gap(warning: &str) -> bool {
     warning.starts_with(LIMITS_GAP)

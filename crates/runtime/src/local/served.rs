@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ringfence_jail::cgroup::Group;
-use ringfence_jail::protocol::{Guest as Origin, Program};
+use ringfence_jail::protocol::Guest as Origin;
 use ringfence_policy::{Language, Limits, Network, Request};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use super::found::{command, python_for, script};
@@ -20,11 +20,11 @@ use super::lanes::check_groups;
 use super::layout::{self, Accounting, Extra, Places, Strength};
 use super::pool::Pool;
 use super::workdir::Workdir;
-use super::{Error, Fence, Settings, Warmth, network};
+use super::{Error, Fence, Settings, Warmth, network, notice};
 use crate::trust::Mark;
 
 pub(super) use python::WORKER;
-use python::zygote_program;
+use python::WarmPython;
 
 /// The library that a zygote's interpreter loads; made by `build.rs`.
 const EXTENSION: &[u8] = include_bytes!(env!("RINGFENCE_EXTENSION"));
@@ -63,6 +63,8 @@ struct Renewal {
     /// Guests that got their program.
     uses: AtomicU64,
     used: Notify,
+    /// Told when no zygote will be started any more.
+    given_up: Notify,
 }
 
 impl Renewal {
@@ -150,10 +152,14 @@ impl Served {
         self.warnings.extend(warnings);
     }
 
-    /// Waits until the pool is full, if there is one.
-    pub(super) async fn warmed_up(&self) {
-        if let Some(pool) = self.pool.get() {
-            pool.filled().await;
+    /// Waits until the pool is full; `false` if there is none, or no interpreter to fill it from.
+    pub(super) async fn warmed_up(&self) -> bool {
+        let Some(pool) = self.pool.get() else {
+            return false;
+        };
+        tokio::select! {
+            () = pool.filled() => true,
+            () = self.zygote_renewal.given_up.notified() => false,
         }
     }
 
@@ -178,6 +184,12 @@ impl Served {
             warnings.extend(workspace.warnings(self.guest_user()));
         }
         warnings
+    }
+
+    /// What a person should know about a Python run in this lane: which modules are not there beforehand.
+    pub(super) fn preload_warnings(&self) -> Vec<String> {
+        let failed = self.lane.failed_modules();
+        failed.iter().map(notice::not_preloaded).collect()
     }
 
     /// The user that guests become on the host, where that is another than ours.
@@ -216,7 +228,7 @@ impl Served {
         let Ok(python) = python_for(&self.extra, settings) else {
             return Ok(());
         };
-        let program = zygote_program(&python, &self.extra, settings);
+        let zygote = WarmPython::new(python, &self.extra, settings);
         let library = ringfence_jail::code_file(EXTENSION).map_err(Error::Pipes)?;
         let pool = Arc::new(Pool::new(size, settings.limits));
         let keeper = Keeper {
@@ -230,7 +242,7 @@ impl Served {
         let (lane, renewal) = (Arc::clone(&self.lane), Arc::clone(&self.zygote_renewal));
         let filled = Arc::clone(&pool);
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        tasks.spawn(async move { keep_zygote(&lane, &program, &library, (&renewal, renew_every)).await });
+        tasks.spawn(async move { keep_zygote(&lane, zygote, &library, (&renewal, renew_every)).await });
         tasks.spawn(async move {
             filled
                 .keep_full(&keeper.lane, keeper.groups.as_deref(), || keeper.plan())
@@ -466,29 +478,50 @@ impl Keeper {
 }
 
 /// Starts the zygote, its successors when they are due, and a new one where one ended by itself.
+///
+/// A module that takes an interpreter along is left out of the next one.
 async fn keep_zygote(
     lane: &Lane,
-    program: &Program,
+    mut zygote: WarmPython,
     library: &std::os::fd::OwnedFd,
     (renewal, every): (&Renewal, std::time::Duration),
 ) {
     let mut state = lane.zygote();
     let mut revivals = 0;
     loop {
-        if lane.start_zygote(program.clone(), library.as_fd()).await.is_err() {
+        state.mark_unchanged();
+        let program = (zygote.program(), WORKER);
+        let started = lane.start_zygote(program, zygote.modules.clone(), library.as_fd());
+        if started.await.is_err() {
             return;
         }
         tokio::select! {
             () = renewal.due.notified() => {}
             () = tokio::time::sleep(every) => {}
             () = renewal.rested() => {}
-            broken = state.wait_for(|state| *state == Zygote::Broken) => {
-                revivals += 1;
-                if broken.is_err() || revivals > MAX_REVIVALS {
-                    return;
+            broken = until_broken(lane, &mut state, &mut zygote) => {
+                let by_module = lane.blames_module(&zygote.patience);
+                revivals += u32::from(!by_module);
+                if !broken || revivals > MAX_REVIVALS {
+                    return renewal.given_up.notify_one();
                 }
             }
         }
+        zygote.report(&lane.failed_modules());
+    }
+}
+
+/// Waits for the end of a zygote, and reports the modules that it could not import; `false` if the launcher has gone.
+async fn until_broken(lane: &Lane, state: &mut watch::Receiver<Zygote>, zygote: &mut WarmPython) -> bool {
+    loop {
+        if state.changed().await.is_err() {
+            return false;
+        }
+        let broken = *state.borrow_and_update() == Zygote::Broken;
+        if broken {
+            return true;
+        }
+        zygote.report(&lane.failed_modules());
     }
 }
 

@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::timeout::Timeout;
 use crate::kernel::{Answer, Call, Clock, Effects, Tool, ToolError};
+use crate::local::is_for_operators;
 use crate::output;
 
 pub(super) struct RunPythonCode;
@@ -56,7 +57,8 @@ fn told(result: &ExecutionResult) -> String {
     if result.exit_code != 0 {
         add(&format!("[exit code {}]", result.exit_code));
     }
-    for warning in &result.meta.warnings {
+    let warnings = result.meta.warnings.iter();
+    for warning in warnings.filter(|warning| !is_for_operators(warning)) {
         add(&format!("[warning: {warning}]"));
     }
     text

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use ringfence_policy::{Language, Limits, Network, Request, Scope, Timeout, Trusted};
 use ringfence_runtime::egress::{NetworkSettings, Resolver};
 use ringfence_runtime::fetch::Trust;
-use ringfence_runtime::local::{self, Connection, Fence, Found, Local, SessionSettings, Settings, Warmth};
+use ringfence_runtime::local::{
+    self, Connection, Fence, Found, Local, Log, SessionSettings, Settings, Warmth,
+};
 
 /// More beginnings than any of these programs may have. A broken guard must fail a test, not take the machine.
 const TOO_MANY: usize = 20;
@@ -127,6 +129,8 @@ fn settings() -> Settings {
     Settings {
         python: None,
         preload: Vec::new(),
+        preload_timeout: Timeout::seconds(60),
+        log: Log::default(),
         path: std::env::var_os("PATH"),
         cache: None,
         private: Vec::new(),

@@ -73,7 +73,13 @@ impl Lane {
         };
         let library = code_file(EXTENSION).unwrap();
         lane.launcher
-            .send(&Command::Zygote(program), &[library.as_fd()])
+            .send(
+                &Command::Zygote {
+                    program,
+                    script: None,
+                },
+                &[library.as_fd()],
+            )
             .unwrap();
         assert!(matches!(lane.event(), (Event::ZygoteReady, _)));
         lane

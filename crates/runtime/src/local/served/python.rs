@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use ringfence_jail::protocol::{Guest as Origin, Program};
-use ringfence_policy::{Limits, Network, Request};
+use ringfence_policy::{Limits, Network, Request, Timeout};
 
 use super::super::found::python_for;
 use super::super::guest::{self, Begun, Guest};
 use super::super::lane::Zygote;
 use super::super::layout::{self, Extra, Places, WORKSPACE};
 use super::super::sessions::SessionOrigin;
-use super::super::{Error, Settings, bytecode, job};
+use super::super::{Error, Log, Settings, bytecode, job, notice};
 use super::{Served, Terms, Text, environment};
 use crate::interpreter::Python;
 
@@ -156,25 +156,68 @@ fn worker_arguments(python: &Python, text: &str, workspace: &Path) -> Vec<String
     arguments
 }
 
+/// Reads the worker's program from the zygote's socket: as an argument it would stand in every list of processes.
+const ZYGOTE_BOOT: &str = "import posix
+exec(compile(posix.read(4, 1 << 20), '<worker>', 'exec'))
+";
+
 /// The interpreter that guests are forked from. It is not confined as they are, so it imports nothing that one of them may
 /// have written.
-pub(super) fn zygote_program(python: &Python, extra: &Extra, settings: &Settings) -> Program {
-    let mut arguments = worker_arguments(python, WORKER, Path::new(WORKSPACE));
-    arguments.push("zygote".to_owned());
-    let own = python
-        .search_path
-        .iter()
-        .filter(|path| !extra.may_be_written(path));
-    let own: Vec<String> = own.map(|path| path.display().to_string()).collect();
-    arguments.push(own.join("\n"));
-    arguments.extend(settings.preload.iter().cloned());
-    let mut environment = Places::Cell.environment(&Extra::default());
-    if !settings.preload.is_empty() {
-        // A zygote must have one thread only: others would be missing in its forks.
-        environment.extend(
-            ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"]
-                .map(|name| (name.to_owned(), "1".to_owned())),
-        );
+#[derive(Debug)]
+pub(super) struct WarmPython {
+    python: Python,
+    /// The directories that it imports from, joined by newlines.
+    search_path: String,
+    /// Modules that are imported beforehand, but for those that failed.
+    pub(super) modules: Vec<String>,
+    /// Time that each may take.
+    pub(super) patience: Timeout,
+    log: Log,
+    /// The number of failed modules that were reported.
+    reported: usize,
+}
+
+impl WarmPython {
+    pub(super) fn new(python: Python, extra: &Extra, settings: &Settings) -> Self {
+        let own = python
+            .search_path
+            .iter()
+            .filter(|path| !extra.may_be_written(path));
+        let own: Vec<String> = own.map(|path| path.display().to_string()).collect();
+        Self {
+            python,
+            search_path: own.join("\n"),
+            modules: settings.preload.clone(),
+            patience: settings.preload_timeout,
+            log: settings.log.clone(),
+            reported: 0,
+        }
     }
-    layout::program(&python.executable, arguments, environment)
+
+    pub(super) fn program(&self) -> Program {
+        let mut arguments = worker_arguments(&self.python, ZYGOTE_BOOT, Path::new(WORKSPACE));
+        arguments.push("zygote".to_owned());
+        arguments.push(self.search_path.clone());
+        arguments.push(self.patience.as_duration().as_secs_f64().to_string());
+        arguments.extend(self.modules.iter().cloned());
+        let mut environment = Places::Cell.environment(&Extra::default());
+        if !self.modules.is_empty() {
+            // A zygote must have one thread only: others would be missing in its forks.
+            environment.extend(
+                ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"]
+                    .map(|name| (name.to_owned(), "1".to_owned())),
+            );
+        }
+        layout::program(&self.python.executable, arguments, environment)
+    }
+
+    /// Reports the modules that have failed since, and leaves them out from now on.
+    pub(super) fn report(&mut self, failed: &[(String, String)]) {
+        for module in failed.iter().skip(self.reported) {
+            self.log.write(&notice::not_preloaded(module));
+        }
+        self.reported = failed.len();
+        self.modules
+            .retain(|module| !failed.iter().any(|(failed, _)| failed == module));
+    }
 }

@@ -109,6 +109,7 @@ impl Interpreter {
             ended: ended.is_some(),
         });
         meta.warnings = self.served.warnings();
+        meta.warnings.extend(self.served.preload_warnings());
         meta.warnings
             .extend(notice::limits_gap(self.guest.held, &self.made_for.limits));
         meta.warnings.extend(notice::landlock_gap(self.guest.applied));

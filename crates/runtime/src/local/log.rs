@@ -1,0 +1,29 @@
+//! Where the backend reports what belongs to no single request.
+
+use std::fmt;
+use std::sync::Arc;
+
+type Write = dyn Fn(&str) + Send + Sync;
+
+/// A receiver of reports, each a line; by default they are dropped.
+#[derive(Clone, Default)]
+pub struct Log(Option<Arc<Write>>);
+
+impl Log {
+    /// Hands each report to `write`.
+    pub fn new(write: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(write)))
+    }
+
+    pub(super) fn write(&self, report: &str) {
+        if let Some(write) = &self.0 {
+            write(report);
+        }
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Log")
+    }
+}
