@@ -254,9 +254,12 @@ pub(crate) struct RunArgs {
     /// Do the work in this process even if an engine is running.
     #[arg(long)]
     pub(crate) no_engine: bool,
-    /// Print one JSON object with the result, and nothing else.
+    /// Print one JSON object with the result or the error, and nothing else.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print JSON objects, one a line: the program's output as it comes, then the result or the error.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) json_stream: bool,
     /// Arguments of the program, after `--`.
     #[arg(last = true, value_name = "ARG")]
     pub(crate) args: Vec<String>,

@@ -1,10 +1,13 @@
 //! From what happened to the exit status.
 
+use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 
 use ringfence_policy::{ExecutionResult, Outcome};
 use ringfence_runtime::backend;
+use ringfence_runtime::kernel::{ErrorKind, ToolError};
+use serde_json::json;
 
 use crate::config::{Problem, Problems};
 use crate::ui::Ui;
@@ -28,25 +31,19 @@ const SIGKILL: u8 = 9;
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Failure {
-    kind: Kind,
+    status: u8,
+    /// The type of error that JSON names.
+    kind: ErrorKind,
     message: String,
     hint: String,
-}
-
-/// Whose fault a failure is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// The caller asked for something that cannot be.
-    Usage,
-    /// We failed, or refused.
-    Refused,
 }
 
 impl Failure {
     /// What the caller asked for cannot be: status 2.
     pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
-            kind: Kind::Usage,
+            status: USAGE,
+            kind: ErrorKind::InvalidArguments,
             message: message.into(),
             hint: hint.into(),
         }
@@ -55,7 +52,8 @@ impl Failure {
     /// We failed or refused: status 125.
     pub(crate) fn refused(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
-            kind: Kind::Refused,
+            status: FAILED,
+            kind: ErrorKind::Internal,
             message: message.into(),
             hint: hint.into(),
         }
@@ -74,12 +72,26 @@ impl Failure {
             "sessions live in an engine, and none is running",
             "start one with `ringfence serve &`",
         )
+        .of(ErrorKind::RuntimeUnavailable)
+    }
+
+    /// The same failure, under another type in JSON.
+    pub(crate) fn of(self, kind: ErrorKind) -> Self {
+        Self { kind, ..self }
     }
 }
 
 impl From<backend::Error> for Failure {
     fn from(error: backend::Error) -> Self {
-        Self::refused(error.message, error.hint)
+        let message = error.message.clone();
+        let ToolError { kind, hint, .. } = error.into();
+        Self::refused(message, hint).of(kind)
+    }
+}
+
+impl From<ToolError> for Failure {
+    fn from(error: ToolError) -> Self {
+        Self::refused(error.message, error.hint).of(error.kind)
     }
 }
 
@@ -110,32 +122,117 @@ pub(crate) fn status_of(result: &ExecutionResult) -> u8 {
     }
 }
 
+/// The form in which standard output reports that a command failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// It stays empty: standard error is for people.
+    Text,
+    /// One JSON object, `{"error": {…}}`.
+    Json,
+    /// One JSON object on a line of its own, after those that were printed before.
+    Lines,
+}
+
+impl Form {
+    /// The form that a command line asks for, be it well-formed or not.
+    pub(crate) fn of(arguments: &[OsString]) -> Self {
+        let own = arguments.iter().skip(1).map(|argument| argument.to_str());
+        let own: Vec<&str> = own
+            .map_while(|argument| Some(argument.unwrap_or_default()).filter(|own| *own != "--"))
+            .collect();
+        let has = |flag: &str| own.contains(&flag);
+        match command_of(&own) {
+            Some("run") if has("--json-stream") => Self::Lines,
+            Some("run" | "tool") if has("--json") => Self::Json,
+            _ => Self::Text,
+        }
+    }
+
+    /// What standard output gets.
+    fn print(self, ui: Ui, error: &ToolError) {
+        let object = match self {
+            Self::Text => return,
+            Self::Json => json!({"error": error.to_json()}),
+            Self::Lines => json!({"type": "error", "error": error.to_json()}),
+        };
+        // Whoever has closed it does not want to know.
+        let _ = ui.out(format!("{object}\n"));
+    }
+}
+
+/// The name of the command: the first argument that is neither an option nor an option's value.
+fn command_of<'a>(arguments: &[&'a str]) -> Option<&'a str> {
+    let mut arguments = arguments.iter();
+    loop {
+        match *arguments.next()? {
+            "--config" | "--color" => drop(arguments.next()),
+            option if option.starts_with('-') => {}
+            command => return Some(command),
+        }
+    }
+}
+
+/// Prints what is wrong with a command line, or the help or version that it asked for; the status that says so.
+pub(crate) fn unparsed(error: &clap::Error, form: Form) -> ExitCode {
+    let _ = error.print();
+    if error.use_stderr() {
+        let text = error.render().to_string();
+        let message = text.lines().next().unwrap_or_default();
+        let message = message.strip_prefix("error: ").unwrap_or(message);
+        let hint = "`ringfence --help` and `ringfence COMMAND --help` list what there is";
+        form.print(
+            Ui::plain(),
+            &ToolError::new(ErrorKind::InvalidArguments, message, hint),
+        );
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE))
+}
+
 /// Prints why a command failed and what to do; the status that says so.
-pub(crate) fn report(ui: Ui, error: &anyhow::Error) -> ExitCode {
+pub(crate) fn report(ui: Ui, form: Form, error: &anyhow::Error) -> ExitCode {
     if is_broken_pipe(error) {
         // Whoever read our output has seen enough.
         return ExitCode::SUCCESS;
     }
-    if let Some(Problems(problems)) = error.downcast_ref() {
-        for problem in problems {
-            ui.error(&problem.message);
-            ui.hint(&problem.hint);
-        }
-        return ExitCode::from(USAGE);
+    let (status, lines) = explain(error);
+    for (_, message, hint) in &lines {
+        ui.error(message);
+        ui.hint(hint);
     }
-    ui.error(&format!("{error:#}"));
+    if let Some((kind, ..)) = lines.first() {
+        let all = |part: fn(&(ErrorKind, String, String)) -> &str| {
+            lines.iter().map(part).collect::<Vec<_>>().join("\n")
+        };
+        let (message, hint) = (all(|(_, message, _)| message), all(|(.., hint)| hint));
+        // Some messages begin with their type, which has a place of its own here.
+        let said = message.strip_prefix(kind.as_str());
+        let message = said.and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&message);
+        form.print(ui, &ToolError::new(*kind, message, hint));
+    }
+    ExitCode::from(status)
+}
+
+/// The status of an error, and each thing that is wrong with what to do about it.
+fn explain(error: &anyhow::Error) -> (u8, Vec<(ErrorKind, String, String)>) {
+    if let Some(Problems(problems)) = error.downcast_ref() {
+        let line = |problem: &Problem| {
+            (
+                ErrorKind::InvalidArguments,
+                problem.message.clone(),
+                problem.hint.clone(),
+            )
+        };
+        return (USAGE, problems.iter().map(line).collect());
+    }
+    let message = format!("{error:#}");
     match error.downcast_ref::<Failure>() {
-        Some(failure) => {
-            ui.hint(&failure.hint);
-            ExitCode::from(if failure.kind == Kind::Usage {
-                USAGE
-            } else {
-                FAILED
-            })
-        }
+        Some(failure) => (
+            failure.status,
+            vec![(failure.kind, message, failure.hint.clone())],
+        ),
         None => {
-            ui.hint("`ringfence doctor` checks this machine");
-            ExitCode::from(FAILED)
+            let hint = "`ringfence doctor` checks this machine".to_owned();
+            (FAILED, vec![(ErrorKind::Internal, message, hint)])
         }
     }
 }
@@ -160,6 +257,26 @@ mod tests {
             duration: 0.0,
             meta,
         })
+    }
+
+    #[test]
+    fn the_form_is_known_whether_the_command_line_is_right_or_not() {
+        for (line, expected) in [
+            ("run --json -c 1", Form::Json),
+            ("run -c 1 --json --no-such", Form::Json),
+            ("--config a.toml --color=never run --json x.py", Form::Json),
+            ("run --json-stream x.py", Form::Lines),
+            ("tool --json shell", Form::Json),
+            ("tool --json-stream shell", Form::Text),
+            ("run x.py -- --json", Form::Text),
+            ("sandbox run x --json", Form::Text),
+            ("--config run doctor --json", Form::Text),
+            ("", Form::Text),
+        ] {
+            let words = ["ringfence"].into_iter().chain(line.split_whitespace());
+            let arguments: Vec<OsString> = words.map(OsString::from).collect();
+            assert_eq!(Form::of(&arguments), expected, "{line}");
+        }
     }
 
     #[test]

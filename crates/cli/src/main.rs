@@ -30,6 +30,7 @@ use crate::backend::Spare;
 use crate::commands as command;
 use crate::context::Context;
 use crate::env::Environment;
+use crate::exit::Form;
 
 fn main() -> ExitCode {
     // A launcher must fork, so nothing else may have run before it; one that is a copy of us must have seen nothing else.
@@ -40,17 +41,14 @@ fn main() -> ExitCode {
         Some("run") => Spare::from(Launcher::fork(&mut arguments).ok()),
         _ => Spare::default(),
     };
+    let form = Form::of(&arguments);
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
-        Err(error) => {
-            // Help and version come this way too, with status 0.
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE));
-        }
+        Err(error) => return exit::unparsed(&error, form),
     };
     let Cli { global, command } = cli;
     let context = Context::new(Environment::of_process(), global);
-    dispatch(&command, spare, &context).unwrap_or_else(|error| exit::report(context.ui, &error))
+    dispatch(&command, spare, &context).unwrap_or_else(|error| exit::report(context.ui, form, &error))
 }
 
 fn dispatch(command: &Command, spare: Spare, context: &Context) -> anyhow::Result<ExitCode> {

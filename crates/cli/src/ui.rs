@@ -57,6 +57,11 @@ impl Ui {
         Self { color }
     }
 
+    /// Without colours, where nothing is known of the terminal yet.
+    pub(crate) fn plain() -> Self {
+        Self { color: Color::Off }
+    }
+
     /// Writes to standard output, as it is.
     pub(crate) fn out(self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         let mut out = io::stdout().lock();

@@ -1,15 +1,18 @@
 //! `ringfence run`.
 
-use std::io::{Read, Write};
+mod report;
+
+use std::io::Read;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
-use ringfence_policy::{ExecutionResult, Outcome, RuntimeKind, SessionFacts};
+use ringfence_policy::{ExecutionResult, RuntimeKind};
 use ringfence_runtime::backend::{Backend, Error, InContainers as _};
 use ringfence_runtime::container::Flavor;
 use ringfence_runtime::execute::{Order, execute};
 use ringfence_runtime::kernel::{Caller, Surface, place};
-use ringfence_runtime::local::{Chunk, Connection, Stream, Warmth, is_limits_gap, notice, session_ended};
+use ringfence_runtime::local::{Chunk, Connection, Warmth};
 use ringfence_runtime::skills::{Gatekeeper, Skills, bridged};
 use tokio::sync::{mpsc, watch};
 
@@ -17,10 +20,9 @@ use crate::args::RunArgs;
 use crate::backend::{Nearby, NearbyContainers, NearbyPyodide, Spare};
 use crate::container;
 use crate::context::Context;
-use crate::exit::{self, Failure};
+use crate::exit::Failure;
 use crate::high::{self, Engine, Report, RunPlan, StdinSource};
 use crate::skills::{self, Keeper, Person, attended};
-use crate::ui::Ui;
 use crate::{local, pyodide};
 
 /// Chunks of output or input under way at once.
@@ -96,7 +98,7 @@ pub(crate) fn run(args: &RunArgs, spare: Spare, context: &Context) -> anyhow::Re
     result.meta.warnings.extend(instead);
     let claims_limits = args.memory.is_some() || args.cpus.is_some();
     let delivered = plan.output_dir.is_some();
-    finish(&result, plan.report, (delivered, claims_limits), context.ui)
+    report::finish(&result, plan.report, (delivered, claims_limits), context.ui)
 }
 
 /// What a run needs that calls the functions of skills.
@@ -164,13 +166,8 @@ async fn attend(
     let (cancel, cancelled) = watch::channel(false);
     let (output, printer) = match plan.report {
         Report::Json => (None, None),
-        Report::Stream => {
-            let (sender, receiver) = mpsc::channel(IN_FLIGHT);
-            (
-                Some(sender),
-                Some(std::thread::spawn(move || print_chunks(receiver))),
-            )
-        }
+        Report::Stream => piped(report::print_chunks),
+        Report::JsonLines => piped(report::print_events),
     };
     let watched = output.clone();
     let connection = Connection {
@@ -193,6 +190,12 @@ async fn attend(
         let _ = printer.join();
     }
     result
+}
+
+/// A channel for output, and the thread that prints what comes through it.
+fn piped(print: fn(mpsc::Receiver<Chunk>)) -> (Option<mpsc::Sender<Chunk>>, Option<JoinHandle<()>>) {
+    let (sender, receiver) = mpsc::channel(IN_FLIGHT);
+    (Some(sender), Some(std::thread::spawn(move || print(receiver))))
 }
 
 /// Ends when nobody wants the run any more: we are told to stop, or whoever read our output has gone, as `head` does.
@@ -241,80 +244,4 @@ fn stdin_of(source: &StdinSource) -> Option<mpsc::Receiver<Vec<u8>>> {
         }
     });
     Some(receiver)
-}
-
-fn print_chunks(mut chunks: mpsc::Receiver<Chunk>) {
-    while let Some(chunk) = chunks.blocking_recv() {
-        let printed = match chunk.stream {
-            Stream::Stdout => print_to(&mut std::io::stdout(), &chunk.bytes),
-            Stream::Stderr => print_to(&mut std::io::stderr(), &chunk.bytes),
-        };
-        if printed.is_err() {
-            return;
-        }
-    }
-}
-
-fn print_to(stream: &mut impl Write, bytes: &[u8]) -> std::io::Result<()> {
-    stream.write_all(bytes)?;
-    stream.flush()
-}
-
-fn finish(
-    result: &ExecutionResult,
-    report: Report,
-    (delivered, claims_limits): (bool, bool),
-    ui: Ui,
-) -> anyhow::Result<ExitCode> {
-    match report {
-        Report::Json => {
-            let mut text = serde_json::to_string_pretty(result)?;
-            text.push('\n');
-            ui.out(text)?;
-        }
-        Report::Stream => tell(result, (delivered, claims_limits), ui)?,
-    }
-    Ok(ExitCode::from(exit::status_of(result)))
-}
-
-/// The value, as a prompt shows it, and that there is no more to come.
-fn tell_of_session(session: &SessionFacts, ui: Ui) -> anyhow::Result<()> {
-    if let Some(value) = &session.value {
-        ui.out(format!("{value}\n"))?;
-    }
-    if session.ended {
-        ui.error(&session_ended(&session.id));
-    }
-    Ok(())
-}
-
-/// What the streams could not say.
-fn tell(result: &ExecutionResult, (delivered, claims_limits): (bool, bool), ui: Ui) -> anyhow::Result<()> {
-    let meta = &result.meta;
-    match notice(meta.outcome, &meta.resource_limits) {
-        Some(notice) => ui.error(&notice),
-        None if meta.outcome == Outcome::Blocked => ui.err(&result.stderr)?,
-        None => {}
-    }
-    if let Some(session) = &meta.session {
-        tell_of_session(session, ui)?;
-    }
-    // With every program of an ordinary user it would be told: only where a limit was asked for.
-    let is_told = |warning: &&String| claims_limits || !is_limits_gap(warning);
-    for warning in result.meta.warnings.iter().filter(is_told) {
-        ui.warn(warning);
-    }
-    if !delivered && !result.meta.output_files.is_empty() {
-        let names: Vec<&str> = result
-            .meta
-            .output_files
-            .iter()
-            .map(|file| file.path.as_str())
-            .collect();
-        ui.hint(&format!(
-            "the program left {} in /output; pass `--output DIR` to keep it",
-            names.join(", ")
-        ));
-    }
-    Ok(())
 }

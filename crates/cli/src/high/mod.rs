@@ -13,7 +13,7 @@ use ringfence_policy::{Bytes, EnvName, Language, Limits, Mount, Request, Runtime
 use ringfence_runtime::artifact::{Keep, Store, StorePolicy};
 use ringfence_runtime::container::Flavor;
 use ringfence_runtime::exposure::Hidden;
-use ringfence_runtime::kernel::ToolError;
+use ringfence_runtime::kernel::{ErrorKind, ToolError};
 use ringfence_runtime::local::check_output_directory;
 
 use crate::args::{IsolationArg, RunArgs};
@@ -78,6 +78,8 @@ pub(crate) enum Report {
     Stream,
     /// One JSON object at the end.
     Json,
+    /// JSON objects, one a line: output as it comes, the result at the end.
+    JsonLines,
 }
 
 /// How strong the fence must be.
@@ -160,7 +162,7 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
             Engine::Use
         },
         output_dir: output_dir(args, context)?,
-        report: if args.json { Report::Json } else { Report::Stream },
+        report: report(args),
         runtime,
         fence: fence(args, config),
         skills: args.skills.clone(),
@@ -192,7 +194,8 @@ fn check_bridge(language: Language, runtime: RuntimeKind) -> Result<(), Failure>
         RuntimeKind::E2b => Err(Failure::refused(
             format!("skills are not available in the runtime {runtime} yet"),
             "use the local runtime: pass `--runtime local`",
-        )),
+        )
+        .of(ErrorKind::RuntimeUnavailable)),
     }
 }
 
@@ -282,6 +285,14 @@ fn limits(args: &RunArgs, config: &Config, runtime: RuntimeKind) -> Limits {
         cpus: args.cpus.unwrap_or(limits.cpus),
         pids: args.pids.unwrap_or(limits.pids),
         disk: limits.disk,
+    }
+}
+
+fn report(args: &RunArgs) -> Report {
+    match (args.json, args.json_stream) {
+        (true, _) => Report::Json,
+        (false, true) => Report::JsonLines,
+        (false, false) => Report::Stream,
     }
 }
 
@@ -416,7 +427,7 @@ fn workspace_of(args: &RunArgs, context: &Context) -> anyhow::Result<Option<Path
     let scope = args.user.clone().unwrap_or_else(Scope::local);
     let workspaces = kernel::workspaces(args.workspace.as_deref(), context)?;
     let root = workspaces.of(&scope, None).map_err(ToolError::from);
-    let root = root.map_err(|error| Failure::refused(error.message, error.hint))?;
+    let root = root.map_err(Failure::from)?;
     Ok(root.map(|root| root.path().to_path_buf()))
 }
 

@@ -24,6 +24,7 @@ mod fetch;
 mod gateways;
 mod host_exec;
 mod images;
+mod json_output;
 mod languages;
 mod leftovers;
 mod mcp;

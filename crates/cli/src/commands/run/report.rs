@@ -1,0 +1,190 @@
+//! Prints a run's output and its result, for people or for programs.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use ringfence_policy::{ExecutionResult, Outcome, SessionFacts};
+use ringfence_runtime::local::{Chunk, Stream, is_limits_gap, notice, session_ended};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::exit;
+use crate::high::Report;
+use crate::ui::Ui;
+
+/// Prints a program's output as it comes, each stream to our own.
+pub(super) fn print_chunks(mut chunks: mpsc::Receiver<Chunk>) {
+    while let Some(chunk) = chunks.blocking_recv() {
+        let printed = match chunk.stream {
+            Stream::Stdout => print_to(&mut std::io::stdout(), &chunk.bytes),
+            Stream::Stderr => print_to(&mut std::io::stderr(), &chunk.bytes),
+        };
+        if printed.is_err() {
+            return;
+        }
+    }
+}
+
+/// Prints a program's output as it comes, as events.
+pub(super) fn print_events(mut chunks: mpsc::Receiver<Chunk>) {
+    let (mut out, mut err) = (Characters::default(), Characters::default());
+    while let Some(chunk) = chunks.blocking_recv() {
+        let text = match chunk.stream {
+            Stream::Stdout => out.push(&chunk.bytes),
+            Stream::Stderr => err.push(&chunk.bytes),
+        };
+        if print_event(chunk.stream, &text).is_err() {
+            return;
+        }
+    }
+    for (stream, rest) in [(Stream::Stdout, out.finish()), (Stream::Stderr, err.finish())] {
+        // Whoever has closed our output has seen enough.
+        let _ = print_event(stream, &rest);
+    }
+}
+
+fn print_event(stream: Stream, text: &str) -> std::io::Result<()> {
+    let name = match stream {
+        _ if text.is_empty() => return Ok(()),
+        Stream::Stdout => "stdout",
+        Stream::Stderr => "stderr",
+    };
+    print_to(
+        &mut std::io::stdout(),
+        event(&json!({"type": name, "text": text})).as_bytes(),
+    )
+}
+
+fn event(event: &Value) -> String {
+    format!("{event}\n")
+}
+
+/// The text of a stream that comes in pieces, which may end within a character.
+#[derive(Debug, Default)]
+struct Characters {
+    /// The beginning of a character that is not complete.
+    rest: Vec<u8>,
+}
+
+impl Characters {
+    /// The text up to the last complete character. Bytes that are not UTF-8 become U+FFFD.
+    fn push(&mut self, bytes: &[u8]) -> String {
+        self.rest.extend_from_slice(bytes);
+        let mut text = String::new();
+        let mut incomplete = 0;
+        for chunk in self.rest.utf8_chunks() {
+            text.push_str(chunk.valid());
+            incomplete = 0;
+            if !chunk.invalid().is_empty() {
+                incomplete = chunk.invalid().len();
+                text.push(char::REPLACEMENT_CHARACTER);
+            }
+        }
+        let start = self.rest.len() - incomplete;
+        let last = &self.rest[start..];
+        let may_go_on = std::str::from_utf8(last).is_err_and(|error| error.error_len().is_none());
+        if may_go_on {
+            text.pop();
+            self.rest.drain(..start);
+        } else {
+            self.rest.clear();
+        }
+        text
+    }
+
+    /// What is left at the stream's end.
+    fn finish(self) -> String {
+        String::from_utf8_lossy(&self.rest).into_owned()
+    }
+}
+
+fn print_to(stream: &mut impl Write, bytes: &[u8]) -> std::io::Result<()> {
+    stream.write_all(bytes)?;
+    stream.flush()
+}
+
+/// Prints what came of a run, and gives the status that says so.
+pub(super) fn finish(
+    result: &ExecutionResult,
+    report: Report,
+    (delivered, claims_limits): (bool, bool),
+    ui: Ui,
+) -> anyhow::Result<ExitCode> {
+    match report {
+        Report::Json => {
+            let mut text = serde_json::to_string_pretty(result)?;
+            text.push('\n');
+            ui.out(text)?;
+        }
+        Report::JsonLines => ui.out(event(&json!({"type": "result", "result": result})))?,
+        Report::Stream => tell(result, (delivered, claims_limits), ui)?,
+    }
+    Ok(ExitCode::from(exit::status_of(result)))
+}
+
+/// The value, as a prompt shows it, and that there is no more to come.
+fn tell_of_session(session: &SessionFacts, ui: Ui) -> anyhow::Result<()> {
+    if let Some(value) = &session.value {
+        ui.out(format!("{value}\n"))?;
+    }
+    if session.ended {
+        ui.error(&session_ended(&session.id));
+    }
+    Ok(())
+}
+
+/// What the streams could not say.
+fn tell(result: &ExecutionResult, (delivered, claims_limits): (bool, bool), ui: Ui) -> anyhow::Result<()> {
+    let meta = &result.meta;
+    match notice(meta.outcome, &meta.resource_limits) {
+        Some(notice) => ui.error(&notice),
+        None if meta.outcome == Outcome::Blocked => ui.err(&result.stderr)?,
+        None => {}
+    }
+    if let Some(session) = &meta.session {
+        tell_of_session(session, ui)?;
+    }
+    // With every program of an ordinary user it would be told: only where a limit was asked for.
+    let is_told = |warning: &&String| claims_limits || !is_limits_gap(warning);
+    for warning in result.meta.warnings.iter().filter(is_told) {
+        ui.warn(warning);
+    }
+    if !delivered && !result.meta.output_files.is_empty() {
+        let names: Vec<&str> = result
+            .meta
+            .output_files
+            .iter()
+            .map(|file| file.path.as_str())
+            .collect();
+        ui.hint(&format!(
+            "the program left {} in /output; pass `--output DIR` to keep it",
+            names.join(", ")
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_are_not_torn() {
+        let check = |pieces: &[&[u8]], expected: &[&str]| {
+            let mut characters = Characters::default();
+            let mut texts: Vec<String> = pieces.iter().map(|piece| characters.push(piece)).collect();
+            texts.push(characters.finish());
+            assert_eq!(texts, expected, "{pieces:?}");
+        };
+        check(&[b"a", b"b"], &["a", "b", ""]);
+        check(&["\u{e9}".as_bytes()], &["\u{e9}", ""]);
+        check(&[b"a\xc3", b"\xa9b"], &["a", "\u{e9}b", ""]);
+        check(
+            &[b"\xf0", b"\x9f", b"\x98", b"\x80"],
+            &["", "", "", "\u{1f600}", ""],
+        );
+        check(&[b"a\xf0\x9f"], &["a", "\u{fffd}"]);
+        check(&[b"\xff\xfea", b"\xc3("], &["\u{fffd}\u{fffd}a", "\u{fffd}(", ""]);
+        check(&[b"\xc3", b""], &["", "", "\u{fffd}"]);
+    }
+}
