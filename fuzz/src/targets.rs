@@ -360,7 +360,10 @@ fn container_files(input: &[u8]) {
         assert!(names.is_none_or(|mut names| names.all(|name| matches!(name, Component::Normal(_)))));
         written.clear();
         record.write(&mut written).expect("memory takes all");
-        assert_eq!(Record::read(&mut &written[..]).expect("what was written can be read"), record);
+        assert_eq!(
+            Record::read(&mut &written[..]).expect("what was written can be read"),
+            record
+        );
         if let Record::File { size, .. } = record {
             let size = size.min(1 << 16);
             copy_content(size, &mut rest, &mut std::io::sink()).expect("memory takes all");
