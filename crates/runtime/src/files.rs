@@ -13,6 +13,7 @@ mod kept;
 mod list;
 mod protected;
 mod read;
+mod repository;
 mod resolve;
 mod write;
 
@@ -32,6 +33,7 @@ pub use error::{Error, Kind};
 pub use list::{Entry, Listing};
 pub use protected::{PROTECTED, Protected};
 pub use read::{Body, FileText};
+pub(crate) use repository::MARKS as REPOSITORY;
 pub use write::WriteMode;
 
 /// Opens a file by a path without links. One on the way, a pipe or a device is an error.

@@ -24,6 +24,7 @@ impl Root {
         self.at(path, Last::Itself, |place| {
             place.changeable()?;
             self.untrusted(place)?;
+            self.check_repositories(place)?;
             self.delete_at(place)
         })
     }

@@ -36,6 +36,7 @@ impl Root {
         self.at(path, Last::Target, |place| {
             place.changeable()?;
             self.untrusted(place)?;
+            self.check_repositories(place)?;
             match mode {
                 WriteMode::Replace => self.replace(place, content),
                 WriteMode::Append => match self.append(place, content) {

@@ -14,7 +14,7 @@ use std::path::{Component, Path, PathBuf};
 
 use ringfence_policy::{Access, Trusted};
 
-use crate::files::Protected;
+use crate::files::{Protected, REPOSITORY};
 use crate::trust;
 
 /// From `fcntl.h`; the same on x86_64 and aarch64 but for `O_DIRECTORY` and `O_NOFOLLOW`.
@@ -93,6 +93,7 @@ impl Destination {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let parent = path.parent().unwrap_or(Path::new(""));
         let parent = enter_all(self.directory.try_clone()?, parent, &self.kept)?;
+        check_repository(&parent, name)?;
         let target = fs::symlink_metadata(below(&parent, name));
         if target.is_ok_and(|found| self.kept.contains(&identity(&found))) {
             return Err(relied_on());
@@ -135,6 +136,20 @@ fn relied_on() -> io::Error {
     io::Error::other("Ringfence itself relies on what lies there")
 }
 
+/// That an entry of this name neither lies in a git repository without a working tree nor makes one of the directory: git
+/// runs what its settings name.
+fn check_repository(directory: &File, name: &OsStr) -> io::Result<()> {
+    let is_there = |mark: &&str| {
+        name.eq_ignore_ascii_case(mark) || below(directory, OsStr::new(mark)).symlink_metadata().is_ok()
+    };
+    match REPOSITORY.iter().all(is_there) {
+        true => Err(io::Error::other(
+            "a git repository without a working tree lies there, or would",
+        )),
+        false => Ok(()),
+    }
+}
+
 fn identity(found: &Metadata) -> (u64, u64) {
     (found.dev(), found.ino())
 }
@@ -144,6 +159,7 @@ fn enter_all(directory: File, path: &Path, kept: &[(u64, u64)]) -> io::Result<Fi
     path.components()
         .try_fold(directory, |directory, component| match component {
             Component::Normal(name) => {
+                check_repository(&directory, name)?;
                 let entered = enter(&directory, name)?;
                 match kept.contains(&identity(&entered.metadata()?)) {
                     true => Err(relied_on()),

@@ -7,10 +7,27 @@ use std::path::{Path, PathBuf};
 
 use super::layout::{NOBODY, effective_uid};
 
+use crate::files::REPOSITORY;
+
 /// How many entries of a workspace get a rule of their own, and how long their paths are together: a launcher is
 /// told all of them at once.
 const MAX_RULES: usize = 256;
 const MAX_PATHS: usize = 32 << 10;
+
+/// What git obeys of a repository without a working tree, and what runs with it.
+const OF_A_REPOSITORY: &[&str] = &[
+    "HEAD",
+    "config",
+    "config.worktree",
+    "hooks",
+    "info",
+    "objects",
+    "refs",
+    "packed-refs",
+    "modules",
+    "worktrees",
+    "commondir",
+];
 
 /// A host directory that guests work in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,13 +49,17 @@ impl Workspace {
     pub(crate) fn entries(&self) -> Entries {
         let mut found = Entries::default();
         let mut left = MAX_PATHS;
+        let is_repository = self.is_repository();
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
             let real = |kind: fs::FileType| kind.is_dir() || kind.is_file();
             if !entry.file_type().is_ok_and(real) {
                 continue;
             }
             let name = entry.file_name();
-            if self.protected.iter().any(|protected| bears(&name, protected)) {
+            let of_repository = || OF_A_REPOSITORY.iter().any(|part| name.eq_ignore_ascii_case(part));
+            if self.protected.iter().any(|protected| bears(&name, protected))
+                || (is_repository && of_repository())
+            {
                 found.protected.push(entry.path());
                 continue;
             }
@@ -52,6 +73,12 @@ impl Workspace {
             }
         }
         found
+    }
+
+    /// Git takes the directory itself for a repository.
+    fn is_repository(&self) -> bool {
+        let is_there = |mark: &&str| self.path.join(mark).symlink_metadata().is_ok();
+        REPOSITORY.iter().all(is_there)
     }
 
     /// What whoever writes the code must know where it has no cell, and runs as `guest` if that is another user than ours.

@@ -7,6 +7,7 @@ mod deliveries;
 mod interpreters;
 mod links;
 mod outside;
+mod repositories;
 mod skills;
 
 use std::fs;
