@@ -68,7 +68,7 @@ A client starts this command itself. Examples of telling it to:
 
 /// Runs what a model writes inside the strongest fence the machine offers.
 #[derive(Debug, Parser)]
-#[command(name = "ringfence", version, after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(name = "ringfence", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: GlobalArgs,
@@ -194,10 +194,14 @@ pub(crate) struct RunArgs {
     /// Processes and threads at once (default: 64).
     #[arg(long, value_name = "NUMBER", help_heading = "Limits")]
     pub(crate) pids: Option<Pids>,
+    /// Bytes in its writable directories together (default: 64MiB).
+    #[arg(long, value_name = "SIZE", value_parser = ringfence_policy::disk::parse, help_heading = "Limits")]
+    pub(crate) disk: Option<Bytes>,
     /// What the program may reach: none, or an allowlist of --allow-host and `egress` (default: none).
     #[arg(long, value_name = "KIND", help_heading = "Access")]
     pub(crate) network: Option<NetworkChoice>,
-    /// A host that --network allowlist lets through, as `example.com`, `*.example.com` or `example.com:8443`; may be repeated.
+    /// A host that the program may reach, as `example.com`, `*.example.com` or `example.com:8443`; may be repeated. It implies
+    /// --network allowlist.
     #[arg(long, value_name = "HOST", help_heading = "Access")]
     pub(crate) allow_host: Vec<String>,
     /// Show a host path inside, as HOST:GUEST[:ro|rw], read-only unless told; may be repeated.

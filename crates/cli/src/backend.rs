@@ -69,13 +69,16 @@ impl Backend for Nearby {
         Box::pin(async move {
             let mut connection = connection;
             let session = request.session.is_some();
+            let mut cold = None;
             if let (Some(mut client), Some(mut run)) =
                 (connect(self.socket.as_deref()).await, self.wire(request, fence))
             {
                 self.spare.dismiss();
                 run.output_directory.clone_from(&output_directory);
+                let interpreter = run.interpreter.clone();
                 match client.run(run, connection).await {
                     Err(client::Error::Declined(back)) if !session => {
+                        cold = interpreter.filter(|_| self.takes_first_python(request));
                         drop(self.spare.take());
                         connection = back;
                     }
@@ -88,14 +91,23 @@ impl Backend for Nearby {
             let local = Local::new(self.settings.clone()).beginning_with(self.spare.take());
             let result = local.run(request, fence, output_directory, connection).await;
             let closed = local.close().await;
+            let result = result.and_then(|result| closed.map(|()| result));
+            let mut result = result.map_err(|error| Error::from(&error))?;
             result
-                .and_then(|result| closed.map(|()| result))
-                .map_err(|error| Error::from(&error))
+                .meta
+                .warnings
+                .extend(cold.as_deref().map(local::started_cold));
+            Ok(result)
         })
     }
 }
 
 impl Nearby {
+    /// Whether a request is run by whatever Python comes first here, because nobody has named one.
+    fn takes_first_python(&self, request: &Request) -> bool {
+        request.language == Language::Python && self.settings.python.is_none()
+    }
+
     /// The request as an engine takes it; `None` for one that no engine may serve. One without a usable interpreter
     /// is such: doing the work here tells why, where an engine would use its own. A session is the engine's, and so is
     /// its interpreter, unless a person names one.

@@ -112,6 +112,8 @@ pub(crate) fn status_of(result: &ExecutionResult) -> u8 {
         .ok()
         .filter(|signal| *signal > 0);
     match result.meta.outcome {
+        // The program did its part, and its caller would go on without the files.
+        Outcome::Exited if result.exit_code == 0 && result.meta.output_incomplete => FAILED,
         Outcome::Exited => u8::try_from(result.exit_code & 0xff).unwrap_or(FAILED),
         Outcome::TimedOut => TIMED_OUT,
         Outcome::MemoryExceeded => by_signal(signal.unwrap_or(SIGKILL)),

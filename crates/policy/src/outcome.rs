@@ -75,6 +75,9 @@ pub struct Meta {
     /// Files that the program left in its output directory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub output_files: Vec<OutputFile>,
+    /// Files of the output directory could not be read or delivered; `warnings` names them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub output_incomplete: bool,
     /// What it tried to reach, where it had a network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress: Option<EgressFacts>,
@@ -133,6 +136,7 @@ impl Meta {
             artifact: None,
             warm: false,
             output_files: Vec::new(),
+            output_incomplete: false,
             egress: None,
             session: None,
             warnings: Vec::new(),

@@ -57,7 +57,7 @@ const SUGGESTIONS: &[(&str, &str)] = &[
     ("os", "use pathlib for paths and open() for files"),
     (
         "subprocess",
-        "write the step in Python, or run it as bash with `-l bash`",
+        "write the step in Python, or run it as a program in bash",
     ),
     (
         "shutil",
@@ -65,23 +65,23 @@ const SUGGESTIONS: &[(&str, &str)] = &[
     ),
     (
         "socket",
-        "the run has no network; hand the data in through standard input or a mount",
+        "the run has no network; hand the data in through standard input or a file",
     ),
     (
         "ssl",
-        "the run has no network; hand the data in through standard input or a mount",
+        "the run has no network; hand the data in through standard input or a file",
     ),
     (
         "urllib",
-        "the run has no network; hand the data in through standard input or a mount",
+        "the run has no network; hand the data in through standard input or a file",
     ),
     (
         "http",
-        "the run has no network; hand the data in through standard input or a mount",
+        "the run has no network; hand the data in through standard input or a file",
     ),
     (
         "requests",
-        "the run has no network; hand the data in through standard input or a mount",
+        "the run has no network; hand the data in through standard input or a file",
     ),
     (
         "multiprocessing",
@@ -96,11 +96,8 @@ const SUGGESTIONS: &[(&str, &str)] = &[
         "write it in plain Python, or with numpy where it is installed",
     ),
     ("pickle", "use json"),
-    (
-        "pty",
-        "write the step in Python, or run it as bash with `-l bash`",
-    ),
-    ("signal", "set the time limit of the run with `--timeout`"),
+    ("pty", "write the step in Python, or run it as a program in bash"),
+    ("signal", "the run has a time limit, which ends it"),
     ("tempfile", "write to /tmp, which is private to the run"),
 ];
 

@@ -14,7 +14,7 @@
 //! - [`trust`]: what lies where no guest writes.
 //! - [`files`]: the workspace that file tools and code share; [`egress`]: the guard of every way out;
 //!   [`fetch`]: pages through it.
-//! - [`imports`], [`output`], [`redact`], [`artifact`], [`interpreter`]: the parts of the work.
+//! - [`imports`], [`hints`], [`output`], [`redact`], [`artifact`], [`interpreter`]: the parts of the work.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -30,6 +30,7 @@ pub mod execute;
 pub mod exposure;
 pub mod fetch;
 pub mod files;
+pub mod hints;
 pub mod host;
 pub mod imports;
 pub mod interpreter;

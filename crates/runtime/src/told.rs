@@ -2,6 +2,7 @@
 
 use ringfence_policy::{ExecutionResult, Outcome};
 
+use crate::hints;
 use crate::local::is_for_operators;
 use crate::output;
 use crate::shell::ShellOutput;
@@ -10,7 +11,7 @@ use crate::shell::ShellOutput;
 pub(crate) const MOST: usize = 10_000;
 
 /// What came of a program.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Told<'a> {
     stdout: &'a str,
     stderr: &'a str,
@@ -19,6 +20,7 @@ pub(crate) struct Told<'a> {
     timed_out: bool,
     truncated: bool,
     warnings: &'a [String],
+    hint: Option<String>,
 }
 
 impl<'a> From<&'a ShellOutput> for Told<'a> {
@@ -30,6 +32,7 @@ impl<'a> From<&'a ShellOutput> for Told<'a> {
             timed_out: output.timed_out,
             truncated: output.truncated,
             warnings: &[],
+            hint: None,
         }
     }
 }
@@ -48,6 +51,7 @@ impl<'a> From<&'a ExecutionResult> for Told<'a> {
             timed_out: meta.timed_out,
             truncated: meta.truncated,
             warnings: &meta.warnings,
+            hint: hints::hint(result).map(|hint| hint.model),
         }
     }
 }
@@ -74,6 +78,9 @@ impl Told<'_> {
         }
         for warning in self.warnings.iter().filter(|warning| !is_for_operators(warning)) {
             add(&format!("[warning: {warning}]"));
+        }
+        if let Some(hint) = &self.hint {
+            add(&format!("[hint: {hint}]"));
         }
         if cut {
             add(&format!("[output truncated at {MOST} characters]"));
@@ -110,6 +117,7 @@ mod tests {
             timed_out: exit_code.is_none(),
             truncated: false,
             warnings: &[],
+            hint: None,
         };
         told.text()
     }
@@ -151,7 +159,8 @@ mod tests {
             timed_out: false,
             truncated: true,
             warnings: &["b".to_owned()],
+            hint: Some("c".to_owned()),
         };
-        assert_eq!(told.text(), "a\n[warning: b]\n[output truncated]");
+        assert_eq!(told.text(), "a\n[warning: b]\n[hint: c]\n[output truncated]");
     }
 }

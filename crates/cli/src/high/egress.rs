@@ -27,18 +27,20 @@ pub(crate) fn default_network(context: &Context) -> Result<Network, Problems> {
 /// # Errors
 /// If it cannot be had.
 pub(super) fn network(args: &RunArgs, context: &Context) -> Result<Network, Failure> {
-    let network = match args.network {
+    // Whoever names a host wants it reached.
+    let implied = (!args.allow_host.is_empty()).then_some(NetworkChoice::Allowlist);
+    let network = match args.network.or(implied) {
         Some(NetworkChoice::None) => Network::None,
         Some(NetworkChoice::Allowlist) if args.session.is_some() => {
             return Err(Failure::usage(
                 "a session has no network",
-                "leave --session or --network out",
+                "leave --session out, or --network and --allow-host",
             ));
         }
         Some(NetworkChoice::Allowlist) if args.unfenced => {
             return Err(Failure::usage(
-                "--network allowlist needs the fence that --unfenced leaves out",
-                "leave one of them out",
+                "an allowlist of hosts needs the fence that --unfenced leaves out",
+                "leave --unfenced out, or --network and --allow-host",
             ));
         }
         Some(NetworkChoice::Allowlist) => Network::Allowlist(context.parts()?.egress.policy.clone()),
@@ -54,8 +56,8 @@ pub(super) fn network(args: &RunArgs, context: &Context) -> Result<Network, Fail
     match network {
         Network::None if more.is_empty() => Ok(Network::None),
         Network::None => Err(Failure::usage(
-            "--allow-host has no effect without --network allowlist",
-            "leave it out",
+            "--allow-host has no effect with --network none",
+            "pass `--network allowlist`, or leave --allow-host out",
         )),
         Network::Allowlist(mut policy) => {
             policy.allowed.extend(more);

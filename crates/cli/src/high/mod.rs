@@ -284,7 +284,7 @@ fn limits(args: &RunArgs, config: &Config, runtime: RuntimeKind) -> Limits {
         memory: args.memory.unwrap_or(limits.memory),
         cpus: args.cpus.unwrap_or(limits.cpus),
         pids: args.pids.unwrap_or(limits.pids),
-        disk: limits.disk,
+        disk: args.disk.unwrap_or(limits.disk),
     }
 }
 

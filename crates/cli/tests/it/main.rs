@@ -22,6 +22,7 @@ mod engine;
 mod examples;
 mod fetch;
 mod gateways;
+mod guidance;
 mod host_exec;
 mod images;
 mod json_output;

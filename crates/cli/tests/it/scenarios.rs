@@ -251,7 +251,7 @@ fn a_blocked_import_never_runs(world: &World) {
         &json!(["os", "shutil", "socket", "subprocess"])
     );
     for (module, line, alternative) in [
-        ("subprocess", 2, "-l bash"),
+        ("subprocess", 2, "in bash"),
         ("os", 3, "pathlib"),
         ("socket", 4, "no network"),
         ("shutil", 6, "pathlib"),

@@ -85,6 +85,8 @@ pub(super) struct Taken {
     pub(super) files: Vec<OutputFile>,
     /// What the caller should know.
     pub(super) warnings: Vec<String>,
+    /// An error kept files from being taken.
+    pub(super) incomplete: bool,
 }
 
 impl Exchange {
@@ -144,9 +146,15 @@ impl Exchange {
     /// Takes to the host what is new in the container, whose directory has this state.
     pub(super) async fn take(&self, agent: &Agent, state: u64, since: SystemTime) -> Taken {
         let mut known = self.known.lock().await;
-        let mut warnings = Vec::new();
+        let (mut warnings, mut incomplete) = (Vec::new(), false);
         if known.state != Some(state) {
-            warnings.extend(self.compare(&mut known, agent, state).await);
+            match self.compare(&mut known, agent, state).await {
+                Ok(left) => warnings.extend(left),
+                Err(why) => {
+                    incomplete = true;
+                    warnings.push(why);
+                }
+            }
         }
         let mut files = known.written(since);
         if files.len() > MAX_LISTED {
@@ -155,11 +163,15 @@ impl Exchange {
                 "only {MAX_LISTED} of the files that were written are listed"
             ));
         }
-        Taken { files, warnings }
+        Taken {
+            files,
+            warnings,
+            incomplete,
+        }
     }
 
-    /// Makes the host's directory what the container's is.
-    async fn compare(&self, known: &mut Known, agent: &Agent, state: u64) -> Vec<String> {
+    /// Makes the host's directory what the container's is. Returns what was left; an error says why not all was taken.
+    async fn compare(&self, known: &mut Known, agent: &Agent, state: u64) -> Result<Vec<String>, String> {
         let limit = self.limit.0.to_string();
         let inside = self.inside.display().to_string();
         let arguments = ["collect", &inside, &limit];
@@ -178,14 +190,14 @@ impl Exchange {
             Ok(((), (taken, left, certain))) => {
                 *known = taken;
                 known.state = certain.then_some(state);
-                left.told("the host", self.limit)
+                Ok(left.told("the host", self.limit))
             }
             Err(why) => {
                 known.state = None;
-                vec![format!(
+                Err(format!(
                     "not all files of {} could be taken from the container: {why}",
                     self.inside.display()
-                )]
+                ))
             }
         }
     }

@@ -24,7 +24,6 @@ const FIXED: &[(&str, &str)] = &[
     ("USER", "sandbox"),
     ("LOGNAME", "sandbox"),
     ("SHELL", "/bin/bash"),
-    ("HOME", "/workspace"),
     ("TMPDIR", "/tmp"),
     ("MPLCONFIGDIR", "/tmp"),
     ("RINGFENCE_OUTPUT", "/output"),
@@ -120,7 +119,7 @@ impl Places {
         }
         Ok(Program {
             command: command(request)?,
-            environment: with(fixed(), &request.env),
+            environment: with(fixed(request.workspace.is_some()), &request.env),
             directory: self.directory(request)?,
             stdin: if stdin { Stdin::Attached } else { Stdin::Empty },
         })
@@ -347,10 +346,12 @@ fn command(request: &Request) -> Result<Vec<String>, RunError> {
     Ok(words)
 }
 
-/// What every program finds in its environment.
-pub(super) fn fixed() -> Vec<(EnvName, String)> {
+/// What every program finds in its environment. What programs keep in their home, such as caches, is no part of a
+/// workspace that belongs to somebody.
+pub(super) fn fixed(has_workspace: bool) -> Vec<(EnvName, String)> {
+    let home = ("HOME", if has_workspace { "/tmp" } else { "/workspace" });
     let pair = |(name, value): &(&str, &str)| Some((name.parse().ok()?, (*value).to_owned()));
-    FIXED.iter().filter_map(pair).collect()
+    FIXED.iter().chain([&home]).filter_map(pair).collect()
 }
 
 /// An environment with these variables in it, before those of the same name.

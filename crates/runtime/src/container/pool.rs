@@ -195,7 +195,7 @@ impl Shelf {
         let places = Arc::new(Places::make(&self.settings, frame)?);
         let nothing = Program {
             command: Vec::new(),
-            environment: places::fixed(),
+            environment: places::fixed(frame.has_workspace),
             directory: WORKSPACE.to_owned(),
             stdin: Stdin::Attached,
         };
@@ -214,7 +214,7 @@ impl Shelf {
             exchange: places.exchange(frame),
             places,
             isolation,
-            environment: places::with(image, &places::fixed()),
+            environment: places::with(image, &places::fixed(frame.has_workspace)),
             egress: self.settings.egress.clone(),
             fresh: false,
         })

@@ -169,7 +169,7 @@ impl Sandboxes {
             name: name.clone(),
             image: self.containers.pinned(new.engine, &image)?,
             command: vec!["sleep".to_owned(), "infinity".to_owned()],
-            env: places::fixed(),
+            env: places::fixed(false),
             directory: "/tmp".to_owned(),
             user: places::user(&self.containers, manager),
             resources,

@@ -23,6 +23,8 @@ const MAX_DEPTH: usize = 16;
 pub(crate) struct Harvest {
     pub(crate) files: Vec<OutputFile>,
     pub(crate) warnings: Vec<String>,
+    /// An error kept files from being read or delivered.
+    pub(crate) incomplete: bool,
 }
 
 /// What lies in an output directory that was to be opened.
@@ -37,6 +39,7 @@ pub(crate) fn collect_from(
         Err(error) => Harvest {
             files: Vec::new(),
             warnings: vec![format!("the output files could not be collected: {error}")],
+            incomplete: true,
         },
     }
 }
@@ -56,7 +59,7 @@ fn collect(source: &OwnedFd, destination: Option<&Destination>, limit: u64) -> H
     };
     match source.try_clone() {
         Ok(source) => walk.walk(&File::from(source)),
-        Err(error) => walk.leave(&format!("the output files could not be collected: {error}")),
+        Err(error) => walk.fail(&format!("the output files could not be collected: {error}")),
     }
     let mut harvest = walk.harvest;
     harvest.files.sort_by(|a, b| a.path.cmp(&b.path));
@@ -84,7 +87,7 @@ impl Walk<'_> {
             let (directory, entries) = match entries {
                 Ok(found) => found,
                 Err(error) => {
-                    self.leave(&format!("{} could not be read: {error}", shown(&path)));
+                    self.fail(&format!("{} could not be read: {error}", shown(&path)));
                     continue;
                 }
             };
@@ -94,7 +97,7 @@ impl Walk<'_> {
                 }
                 match entry {
                     Ok(entry) => self.meet(&directory, &path.join(entry.file_name())),
-                    Err(error) => self.leave(&format!("not all of {} was read: {error}", shown(&path))),
+                    Err(error) => self.fail(&format!("not all of {} was read: {error}", shown(&path))),
                 }
             }
         }
@@ -106,6 +109,11 @@ impl Walk<'_> {
 
     fn leave(&mut self, why: &str) {
         self.harvest.warnings.push(why.to_owned());
+    }
+
+    fn fail(&mut self, why: &str) {
+        self.harvest.incomplete = true;
+        self.leave(why);
     }
 
     /// Takes a file, or notes a directory, or says why it is left.
@@ -157,7 +165,7 @@ impl Walk<'_> {
             };
             self.left = left;
             if let Err(error) = destination.deliver(file, path, bytes) {
-                return self.leave(&format!("{} could not be copied: {error}", path.display()));
+                return self.fail(&format!("{} could not be copied: {error}", path.display()));
             }
         }
         self.harvest.files.push(OutputFile {

@@ -382,13 +382,18 @@ impl Places {
     /// The guest's environment.
     pub(super) fn environment(&self, extra: &Extra) -> Vec<(String, String)> {
         let path = |name| self.join(name).display().to_string();
+        // What programs keep in their home, such as caches, is no part of anybody's project.
+        let home = match extra.workspace {
+            Some(_) => path("tmp"),
+            None => path("workspace"),
+        };
         let fixed = [
             ("PATH", PATH.to_owned()),
             ("LANG", "C.UTF-8".to_owned()),
             ("USER", "sandbox".to_owned()),
             ("LOGNAME", "sandbox".to_owned()),
             ("SHELL", "/bin/bash".to_owned()),
-            ("HOME", self.workspace(extra).display().to_string()),
+            ("HOME", home),
             ("TMPDIR", path("tmp")),
             ("MPLCONFIGDIR", path("tmp")),
             ("RINGFENCE_OUTPUT", path("output")),

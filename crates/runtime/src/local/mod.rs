@@ -47,7 +47,7 @@ pub use layout::NOBODY;
 pub(crate) use layout::is_root;
 pub use log::Log;
 pub(crate) use notice::is_for_operators;
-pub use notice::{is_limits_gap, notice, session_ended};
+pub use notice::{is_limits_gap, notice, session_ended, started_cold};
 pub(crate) use result::told;
 pub use ringfence_jail::{Launcher, init};
 pub(crate) use run::taken_back;
@@ -287,13 +287,13 @@ impl Local {
             .and(self.groups.get())
             .map(|g| g.version().to_owned());
         result.meta.output_files = harvest.files;
+        result.meta.output_incomplete = harvest.incomplete;
         if let Some(outlet) = outlet {
             result.meta.egress = Some(outlet.close().await);
         }
         result.meta.warnings = served.warnings();
-        if request.language == Language::Python {
-            result.meta.warnings.extend(served.preload_warnings());
-        }
+        let not_preloaded = served.preload_warnings(request.language);
+        result.meta.warnings.extend(not_preloaded);
         if fence != Fence::Host {
             let gap = notice::limits_gap(guest.held, &request.limits);
             result.meta.warnings.extend(gap);

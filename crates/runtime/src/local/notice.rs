@@ -1,5 +1,7 @@
 //! What we say of a program's end where it could not say it itself, and of a fence with a gap in it.
 
+use std::path::Path;
+
 use ringfence_jail::protocol::Applied;
 use ringfence_policy::{Bytes, Limits, Outcome, ResourceLimits, RuntimeKind, Timeout};
 
@@ -53,9 +55,24 @@ pub(super) fn not_preloaded((module, why): &(String, String)) -> String {
     )
 }
 
+/// How the warning of [`started_cold`] begins.
+const STARTED_COLD: &str = "the engine keeps another Python ready: ";
+
+/// What is said of a run that the engine had to leave to its client.
+pub fn started_cold(python: &Path) -> String {
+    format!(
+        "{STARTED_COLD}this run uses {}, the first one on the PATH here, and started it; restart the engine with this \
+         PATH, or set `sandbox.python`",
+        python.display()
+    )
+}
+
 /// Whether a warning is for whoever has set the machine up, and of no use to a model.
 pub(crate) fn is_for_operators(warning: &str) -> bool {
-    is_limits_gap(warning) || warning.starts_with(NOT_PRELOADED)
+    is_limits_gap(warning)
+        || [NOT_PRELOADED, STARTED_COLD]
+            .iter()
+            .any(|begin| warning.starts_with(begin))
 }
 
 /// Whether a warning is that of [`limits_gap`]: a person is told where limits are claimed, a model never.

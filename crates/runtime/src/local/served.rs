@@ -186,9 +186,12 @@ impl Served {
         warnings
     }
 
-    /// What a person should know about a Python run in this lane: which modules are not there beforehand.
-    pub(super) fn preload_warnings(&self) -> Vec<String> {
-        let failed = self.lane.failed_modules();
+    /// What a person should know about a run in this lane: which modules are not there beforehand.
+    pub(super) fn preload_warnings(&self, language: Language) -> Vec<String> {
+        let failed = match language {
+            Language::Python => self.lane.failed_modules(),
+            _ => Vec::new(),
+        };
         failed.iter().map(notice::not_preloaded).collect()
     }
 

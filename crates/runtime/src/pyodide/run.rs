@@ -237,6 +237,7 @@ fn deliver(files: &Files, destination: Option<&Destination>, limit: Bytes, resul
         Ok(directory) => directory,
         Err(error) => {
             let warning = format!("the output files could not be collected: {error}");
+            result.meta.output_incomplete = true;
             return result.meta.warnings.push(warning);
         }
     };
@@ -244,5 +245,6 @@ fn deliver(files: &Files, destination: Option<&Destination>, limit: Bytes, resul
     let source = put_down.and_then(|()| harvest::open_directory(&directory.path().join("output")));
     let taken = harvest::collect_from(source, destination, limit.0);
     result.meta.output_files = taken.files;
+    result.meta.output_incomplete = taken.incomplete;
     result.meta.warnings.extend(taken.warnings);
 }

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::timeout::Timeout;
+use crate::hints::hint;
 use crate::kernel::{Answer, Call, Clock, Effects, Tool, ToolError};
 use crate::local::is_for_operators;
 use crate::output;
@@ -60,6 +61,9 @@ fn told(result: &ExecutionResult) -> String {
     let warnings = result.meta.warnings.iter();
     for warning in warnings.filter(|warning| !is_for_operators(warning)) {
         add(&format!("[warning: {warning}]"));
+    }
+    if let Some(hint) = hint(result) {
+        add(&format!("[hint: {}]", hint.model));
     }
     text
 }

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use ringfence_policy::{ExecutionResult, Outcome, SessionFacts};
+use ringfence_runtime::hints;
 use ringfence_runtime::local::{Chunk, Stream, is_limits_gap, notice, session_ended};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -148,6 +149,12 @@ fn tell(result: &ExecutionResult, (delivered, claims_limits): (bool, bool), ui: 
     let is_told = |warning: &&String| claims_limits || !is_limits_gap(warning);
     for warning in result.meta.warnings.iter().filter(is_told) {
         ui.warn(warning);
+    }
+    if meta.output_incomplete {
+        ui.hint("make room in the output directory, or name another one");
+    }
+    if let Some(hint) = hints::hint(result) {
+        ui.hint(&hint.person);
     }
     if !delivered && !result.meta.output_files.is_empty() {
         let names: Vec<&str> = result

@@ -91,7 +91,7 @@ pub(super) async fn make_with(
         output: outputs
             .open(&key.scope, key.wanted.session.as_ref())
             .map_err(RunError::Outputs)?,
-        environment: places::with(environment, &places::fixed()),
+        environment: places::with(environment, &places::fixed(key.workspace.is_some())),
         image,
     };
     match maker.with_agent(program).await {
@@ -183,7 +183,7 @@ impl Maker<'_> {
             name,
             image: self.image.clone(),
             command: vec!["sleep".to_owned(), "infinity".to_owned()],
-            env: places::fixed(),
+            env: places::fixed(has_workspace),
             directory: WORKSPACE.to_owned(),
             user,
             resources,

@@ -43,20 +43,21 @@ pub(in crate::container) async fn serve(
         false => None,
     };
     let finished = ran?;
-    let files = match taken {
+    let (files, incomplete) = match taken {
         None => {
-            warnings.extend((finished.outcome == Outcome::Unknown).then(|| exchange::LOST.to_owned()));
-            Vec::new()
+            let lost = finished.outcome == Outcome::Unknown;
+            warnings.extend(lost.then(|| exchange::LOST.to_owned()));
+            (Vec::new(), lost)
         }
         Some(taken) => {
             warnings.extend(taken.warnings);
             if ready.places.is_kept() {
-                taken.files
+                (taken.files, taken.incomplete)
             } else {
                 let limit = request.limits.disk.0;
                 let harvest = ready.places.harvest(since, destination, limit);
                 warnings.extend(harvest.warnings);
-                harvest.files
+                (harvest.files, taken.incomplete || harvest.incomplete)
             }
         }
     };
@@ -76,6 +77,7 @@ pub(in crate::container) async fn serve(
     meta.peak_memory_bytes = finished.peak_memory_bytes;
     meta.cpu_seconds = finished.cpu_seconds;
     meta.output_files = files;
+    meta.output_incomplete = incomplete;
     meta.warnings.extend(manager.info().warning());
     meta.warnings.extend(finished.warning);
     meta.warnings.extend(warnings);

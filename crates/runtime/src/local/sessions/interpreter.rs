@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringfence_policy::{ExecutionResult, Limits, Request, SessionFacts, SessionId};
+use ringfence_policy::{ExecutionResult, Language, Limits, Request, SessionFacts, SessionId};
 
 use super::super::guest::{Guest, Held};
 use super::super::lane::Exit;
@@ -101,6 +101,7 @@ impl Interpreter {
         let meta = &mut result.meta;
         meta.isolation.cgroup.clone_from(&self.cgroup);
         meta.output_files = harvest.files;
+        meta.output_incomplete = harvest.incomplete;
         meta.truncated |= value.as_ref().is_some_and(|value| value.cut);
         meta.session = Some(SessionFacts {
             id: id.as_str().to_owned(),
@@ -109,7 +110,8 @@ impl Interpreter {
             ended: ended.is_some(),
         });
         meta.warnings = self.served.warnings();
-        meta.warnings.extend(self.served.preload_warnings());
+        meta.warnings
+            .extend(self.served.preload_warnings(Language::Python));
         meta.warnings
             .extend(notice::limits_gap(self.guest.held, &self.made_for.limits));
         meta.warnings.extend(notice::landlock_gap(self.guest.applied));

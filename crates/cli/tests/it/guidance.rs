@@ -1,0 +1,216 @@
+//! Options that do what was meant, and advice where something fails.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::support::{Dir, entries, finish};
+use crate::world::{World, here, own_uid, skip};
+
+here!(
+    a_host_implies_a_network,
+    the_disk_is_as_large_as_asked_for,
+    causes_of_failures_have_hints,
+    files_that_cannot_be_delivered_are_no_success,
+);
+
+mod homes {
+    use super::what_programs_keep_in_their_home_is_no_part_of_a_workspace;
+
+    crate::world::everywhere!(what_programs_keep_in_their_home_is_no_part_of_a_workspace);
+}
+
+fn a_host_implies_a_network(world: &World) {
+    let code = "import os; print('HTTP_PROXY' in os.environ)";
+    let run = world.json(["--allow-host", "nowhere.invalid", "-c", code]);
+    assert_eq!(run.stdout(), "True\n", "{run:?}");
+    assert_eq!(run.get("meta.egress.attempts"), &json!([]));
+    assert!(world.json(["-c", code]).stdout().starts_with("False"));
+    for (more, hint) in [
+        (
+            ["--network", "none"],
+            "hint: pass `--network allowlist`, or leave",
+        ),
+        (["--session", "s"], "hint: leave --session out, or"),
+    ] {
+        let refused = finish(
+            &mut world.command(
+                &[],
+                [
+                    "run",
+                    "--allow-host",
+                    "nowhere.invalid",
+                    "-c",
+                    "1",
+                    more[0],
+                    more[1],
+                ],
+            ),
+            b"",
+        );
+        refused.refused(2, "");
+        assert!(refused.stderr.contains(hint), "{refused:?}");
+    }
+}
+
+fn the_disk_is_as_large_as_asked_for(world: &World) {
+    let code = "open('/tmp/x', 'wb').write(bytes(2 << 20))";
+    let full = world.run(["--disk", "1MiB", "-c", code]);
+    assert_eq!(full.status, 1, "{full:?}");
+    assert!(full.stderr.contains("No space left on device"), "{full:?}");
+    let hint = "hint: the program may write 1MiB (`--disk`, `sandbox.disk`)\n";
+    assert!(full.stderr.ends_with(hint), "{full:?}");
+    assert_eq!(world.run(["--disk", "4MiB", "-c", code]).ok(), "");
+    let run = world.json(["--disk", "4MiB", "-c", code]);
+    assert_eq!(run.get("meta.resource_limits.disk_bytes"), 4 << 20);
+    assert_eq!(world.run(["--disk", "1", "-c", "1"]).status, 2);
+}
+
+fn causes_of_failures_have_hints(world: &World) {
+    let threads = "import threading\nfor _ in range(99): threading.Thread(target=threading.Event().wait, daemon=True).start()";
+    for (args, hint) in [
+        (
+            &["-c", "import nowhere.a"][..],
+            "the interpreter has no module `nowhere`",
+        ),
+        (
+            &["--pids", "20", "-c", threads],
+            "20 processes and threads at once (`--pids`",
+        ),
+        (
+            &["-c", "import socket; socket.getaddrinfo('nowhere.invalid', 80)"],
+            "no network; name the hosts that it may reach with `--allow-host HOST`",
+        ),
+    ] {
+        let run = world.run(args);
+        assert_ne!(run.status, 0, "{run:?}");
+        let last = run.stderr.lines().last().unwrap_or_default();
+        assert!(last.starts_with("hint: ") && last.contains(hint), "{run:?}");
+    }
+    // A model is told what it can do itself.
+    let told = world.tool(&[], "run_python_code", &json!({"code": "import nowhere"}));
+    let told = told.as_str().unwrap();
+    let hint = "[hint: the module `nowhere` is not installed and cannot be; write the program without it]";
+    assert!(told.ends_with(hint) && !told.contains("--python"), "{told}");
+    // What went well needs none.
+    let fine = world.run(["-c", "import sys; print('File too large', file=sys.stderr)"]);
+    assert_eq!((fine.status, fine.stderr.as_str()), (0, "File too large\n"));
+}
+
+/// A file system of 64 KiB, until it is dropped.
+struct SmallDisk<'a>(&'a Dir);
+
+impl<'a> SmallDisk<'a> {
+    fn mount(dir: &'a Dir) -> Option<Self> {
+        if own_uid() != 0 {
+            return skip("a disk is mounted by root alone");
+        }
+        let path = dir.path("work/small");
+        fs::create_dir(&path).unwrap();
+        let mut mount = dir.program("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(path);
+        finish(&mut mount, b"").ok();
+        Some(Self(dir))
+    }
+}
+
+impl Drop for SmallDisk<'_> {
+    fn drop(&mut self) {
+        finish(self.0.program("umount").arg(self.0.path("work/small")), b"");
+    }
+}
+
+fn files_that_cannot_be_delivered_are_no_success(world: &World) {
+    let Some(_disk) = SmallDisk::mount(&world.dir) else {
+        return;
+    };
+    let code = "open('/output/small', 'wb').write(b'x')\nopen('/output/large', 'wb').write(bytes(1 << 20))";
+    let run = world.run(["-o", "small", "-c", code]);
+    assert_eq!(run.status, 125, "{run:?}");
+    assert!(
+        run.stderr
+            .contains("large could not be copied: No space left on device"),
+        "{run:?}"
+    );
+    assert!(
+        run.stderr.contains("hint: make room in the output directory"),
+        "{run:?}"
+    );
+    assert_eq!(entries(&world.dir.path("work/small")), ["small"]);
+    let run = world.json(["-o", "small", "-c", code]);
+    assert_eq!(run.output.status, 125, "{run:?}");
+    assert_eq!(run.get("meta.output_incomplete"), true);
+    assert_eq!(run.get("exit_code"), 0);
+    // A program that failed itself says so with its own status.
+    let failed = world.run(["-o", "small", "-c", &format!("{code}\nraise SystemExit(3)")]);
+    assert_eq!(failed.status, 3, "{failed:?}");
+    let fine = world.json(["-o", "out", "-c", code]);
+    assert_eq!(fine.output.status, 0, "{fine:?}");
+    assert!(fine.get("meta.output_incomplete").is_null(), "{fine:?}");
+}
+
+fn what_programs_keep_in_their_home_is_no_part_of_a_workspace(world: &World) {
+    let project = world.dir.path("work/project");
+    fs::create_dir(&project).unwrap();
+    if own_uid() != world.uid() {
+        std::os::unix::fs::chown(&project, Some(world.uid()), Some(world.uid())).unwrap();
+    }
+    let python = "import pathlib; (pathlib.Path.home() / '.cache/x').mkdir(parents=True); open('mine', 'w')";
+    world.run(["-w", "project", "-c", python]).ok();
+    assert_eq!(entries(&project), ["mine"]);
+    world
+        .run(["-w", "project", "-l", "bash", "-c", "mkdir ~/.config; touch too"])
+        .ok();
+    assert_eq!(entries(&project), ["mine", "too"]);
+    // A private directory is gone anyway, and a home to work in.
+    if !world.container() {
+        assert_eq!(world.run(["-l", "bash", "-c", "echo ~"]).ok(), "/workspace\n");
+    }
+}
+
+#[test]
+fn help_is_a_command_too() {
+    let dir = Dir::new();
+    assert_eq!(dir.run(["help"]).ok(), dir.run(["--help"]).ok());
+    assert_eq!(
+        dir.run(["help", "sandbox", "create"]).ok(),
+        dir.run(["sandbox", "create", "--help"]).ok()
+    );
+    assert_eq!(dir.run(["help", "nothing"]).status, 2);
+}
+
+/// A directory for the PATH in which `python3` is another one than the engine's.
+fn other_python(world: &World) -> String {
+    let place = world.dir.path("other");
+    let mut make = world.dir.program("python3");
+    finish(make.args(["-m", "venv", "--without-pip"]).arg(&place), b"").ok();
+    let path = std::env::var("PATH").unwrap();
+    format!("{}:{path}", place.join("bin").display())
+}
+
+#[test]
+fn who_finds_another_python_first_is_told_that_it_starts_cold() {
+    let world = World::before_engine();
+    world.start_engine();
+    let path = other_python(&world);
+    let cold = world.call(["-c", "print(1)"]).env("PATH", &path).json();
+    assert_eq!(
+        (cold.stdout(), cold.get("meta.warm")),
+        ("1\n", &json!(false)),
+        "{cold:?}"
+    );
+    let told = cold.get("meta.warnings")[0].as_str().unwrap();
+    assert!(
+        told.starts_with("the engine keeps another Python ready"),
+        "{told}"
+    );
+    assert!(told.contains("other/bin/python"), "{told}");
+    // Whoever has named one knows.
+    let python = world.dir.path("other/bin/python3").display().to_string();
+    let named = world.json(["--python", &python, "-c", "print(1)"]);
+    assert!(named.get("meta.warnings").is_null(), "{named:?}");
+    // Other languages have nothing to do with it.
+    let bash = world.call(["-l", "bash", "-c", "true"]).env("PATH", &path).json();
+    assert!(bash.get("meta.warnings").is_null(), "{bash:?}");
+    world.close();
+}
