@@ -666,7 +666,10 @@ fn files_that_come_along_with_code_are_there_in_every_container() {
             (&"one two\n".into(), &"".into()),
             "{answer}"
         );
-        assert_eq!(answer["meta"]["warnings"], json!(null), "{answer}");
+        // Nothing is said but that the image has no digest.
+        let warnings = answer["meta"]["warnings"].as_array();
+        let others = |warning: &&Value| !warning.to_string().contains("is not pinned");
+        assert_eq!(warnings.into_iter().flatten().find(others), None, "{answer}");
         // What is too much for a run is so beside them, too.
         let full = run(&[], "open('big', 'wb').write(bytes(65 << 20))");
         assert!(
