@@ -227,7 +227,7 @@ fn a_client_that_vanishes_takes_its_run_along() {
         let sleepers = || {
             let guests = processes()
                 .into_iter()
-                .filter(|process| process.command.contains("1005"));
+                .filter(|process| process.command.contains("sleep 1005"));
             guests.map(|process| process.pid).collect::<Vec<_>>()
         };
         let mut shell = world.call(["-l", "bash", "-c", "sleep 1005"]).start();

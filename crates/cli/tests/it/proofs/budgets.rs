@@ -138,11 +138,12 @@ fn nothing_that_runs_code_is_allowed_for_good_however_it_is_spelled() {
         let asker = Asker::start(&world, Through::Tool, line);
         let question = question(&world, line);
         let id = question["id"].as_str().unwrap();
-        if question["lasting"] != "never" {
+        let is_offered = question["lasting"] == "offered";
+        if is_offered {
             offered.push(line);
         }
         let always = ringfence(&world, &["approvals", "approve", id, "--always"]);
-        if question["lasting"] == "never" {
+        if !is_offered {
             always.refused(125, "cannot be remembered so");
             answer(&world, "deny", id);
         }
