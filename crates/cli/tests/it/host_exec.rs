@@ -117,7 +117,10 @@ fn what_an_agent_wrote_is_not_obeyed_by_a_program_that_only_reads() {
     write("HEAD", "ref: refs/heads/main\n");
     write("config", &settings(&tools, "touched"));
     write("objects/x", "");
-    write("refs/x", "");
+    // The last part of it is refused; a program of the user's may make it.
+    let refused = tools.refused("file_write", json!({"path": "refs/x", "content": ""}));
+    assert!(refused.message.contains("git repository"), "{refused:?}");
+    fs::create_dir_all(tools.dir.path("work/refs")).unwrap();
     // Outside of our hands it works.
     let git = |tools: &Tools| {
         tools.dir.program("git").arg("status").output().unwrap();
