@@ -189,8 +189,8 @@ fn other_python(world: &World) -> String {
     let place = world.dir.path("other");
     let mut make = world.dir.program("python3");
     finish(make.args(["-m", "venv", "--without-pip"]).arg(&place), b"").ok();
-    let path = std::env::var("PATH").unwrap();
-    format!("{}:{path}", place.join("bin").display())
+    let path = std::env::var_os("PATH").unwrap();
+    format!("{}:{}", place.join("bin").display(), path.display())
 }
 
 #[test]

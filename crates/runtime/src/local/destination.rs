@@ -132,6 +132,11 @@ pub(super) fn check_name(path: &Path, protected: &[String]) -> io::Result<()> {
     }
 }
 
+/// A refusal of ours to deliver something, and no error on the way.
+pub(super) fn is_refusal(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Other && error.raw_os_error().is_none()
+}
+
 fn relied_on() -> io::Error {
     io::Error::other("Ringfence itself relies on what lies there")
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use ringfence_policy::OutputFile;
 
-use super::destination::{Destination, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, handle};
+use super::destination::{Destination, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, handle, is_refusal};
 
 /// The most files, taken and left, that are told of.
 const MAX_FILES: usize = 1_000;
@@ -165,7 +165,11 @@ impl Walk<'_> {
             };
             self.left = left;
             if let Err(error) = destination.deliver(file, path, bytes) {
-                return self.fail(&format!("{} could not be copied: {error}", path.display()));
+                let why = format!("{} could not be copied: {error}", path.display());
+                return match is_refusal(&error) {
+                    true => self.leave(&why),
+                    false => self.fail(&why),
+                };
             }
         }
         self.harvest.files.push(OutputFile {
