@@ -92,7 +92,8 @@ fn what_cannot_be_is_refused_and_not_ignored() {
         &["-r", "e2b", "-c", "1", "--skills", "d"],
         "not available in the runtime e2b",
     );
-    refused(&["-c", "1", "--allow-host", "a"], "no effect without");
+    let nowhere = ["-c", "1", "--network", "none", "--allow-host", "a"];
+    refused(&nowhere, "no effect with --network none");
 }
 
 #[test]
