@@ -208,9 +208,9 @@ fn each_container_serves_one_request_of_one_user() {
             (&first["stdout"], &second["stdout"]),
             (&json!("end\n"), &json!("end\n"))
         );
-        // One of another user does not take what waits for this one.
+        // A container that waits for one user serves no other. More than two wait where requests came too fast.
         let other = ["--user", "bob", "-l", "bash", "-c", "true"];
-        eventually("two containers wait", || place.running().len() == 2);
+        eventually("two containers wait", || place.running().len() >= 2);
         assert_eq!(place.json(&other)["meta"]["warm"], false);
         let limited = ["--pids", "50", "-l", "bash", "-c", "true"];
         assert_eq!(place.json(&limited)["meta"]["warm"], false);
@@ -248,7 +248,7 @@ fn what_waits_goes_with_the_engine_and_what_died_is_not_used() {
     for place in places() {
         let args = ["-c", "print(1)"];
         place.pooled(&args);
-        eventually("two containers wait", || place.running().len() == 2);
+        eventually("two containers wait", || place.running().len() >= 2);
         let names = place.running();
         let names: Vec<&str> = names.iter().filter_map(|line| line.split(' ').next()).collect();
         let mut removing = place.engine.dir.program(place.engine.name);

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfence_jail::cgroup::Group;
 use ringfence_jail::protocol::{
@@ -170,7 +170,7 @@ impl Lane {
         let control = UnixStream::from(control);
         control.set_nonblocking(false).unwrap();
         // Only for a test that would otherwise hang.
-        control.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        control.set_read_timeout(Some(PATIENCE)).unwrap();
         Begun {
             id,
             control,
@@ -229,6 +229,16 @@ impl Lane {
         self.await_gone(id);
     }
 
+    /// Waits until so many processes are below the launcher: a parent reaps its orphans when it is scheduled.
+    #[track_caller]
+    pub(crate) fn await_processes(&self, count: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.processes().len() != count {
+            assert!(Instant::now() < deadline, "{:?}, not {count}", self.processes());
+            std::thread::yield_now();
+        }
+    }
+
     /// The processes below the launcher, as the host numbers them.
     pub(crate) fn processes(&self) -> Vec<u32> {
         let mut found = vec![self.launcher.id()];
@@ -242,6 +252,9 @@ impl Lane {
         found.split_off(1)
     }
 }
+
+/// The longest wait for something that happens soon on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A guest that was asked for.
 pub(crate) struct Begun {

@@ -91,7 +91,7 @@ fn killing_a_fork_kills_its_own_cell_only() {
     assert_eq!(forks[1].evaluate("result = 1 + 1"), "2");
     assert_eq!(session.evaluate("result = 1 + 1"), "2");
     let next = lane.fork(&mut session).unwrap();
-    assert_eq!(lane.processes().len(), before);
+    lane.await_processes(before);
     lane.end(next.id);
 }
 
@@ -154,7 +154,7 @@ fn a_killed_session_is_cleared() {
     lane.end(fork.id);
     lane.await_gone(session.id);
     let (launcher, zygote) = (1, 1);
-    assert_eq!(lane.processes().len(), launcher + zygote);
+    lane.await_processes(launcher + zygote);
 }
 
 fn what_cannot_be_forked_is_refused() {

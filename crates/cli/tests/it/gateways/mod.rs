@@ -13,6 +13,16 @@ use serde_json::{Value, json};
 use crate::support::eventually;
 use crate::world::World;
 
+/// Answers to a press on a question that is over. The gateway forgets the question once the chat service has confirmed
+/// the edit, which is after the fake service shows it: until then it says what became of it.
+const OVER: [&str; 3] = ["already answered", "too late", "outdated"];
+
+/// That a press was refused because its question is over.
+#[track_caller]
+fn assert_over(answer: &str) {
+    assert!(OVER.iter().any(|words| answer.contains(words)), "{answer}");
+}
+
 /// A gateway that runs, and what it must never say.
 struct Bot {
     child: Child,

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::fake::Message;
 use super::{ANN, CHANNEL, EVE, Setting};
+use crate::gateways::assert_over;
 use crate::support::eventually;
 
 /// What only the one who pressed is told.
@@ -56,7 +57,7 @@ fn a_press_lets_the_command_run_and_the_message_tells_who() {
     );
     // What is over stays so.
     let again = setting.fake.press(&message, &message.button("Reject"), ANN);
-    assert!(whispered(&again).contains("outdated"), "{again}");
+    assert_over(&whispered(&again));
     bot.until(&format!("user {ANN} answers"));
     setting.close(bot);
 }
@@ -210,7 +211,7 @@ fn a_question_whose_time_is_up_says_so() {
     let settled = setting.fake.settled(0);
     assert!(settled.content().contains("Expired"), "{settled:?}");
     let late = setting.fake.press(&message, &message.button("Approve"), ANN);
-    assert!(whispered(&late).contains("outdated"), "{late}");
+    assert_over(&whispered(&late));
     assert!(!setting.made("made"));
     setting.close(bot);
 }
