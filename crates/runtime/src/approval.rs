@@ -1,8 +1,9 @@
-//! Questions that a person answers: asked by one process, answered through another, kept in a file.
+//! Approval requests: asked by one process, answered through another, stored in SQLite.
 //!
-//! A [`Service`] is a directory's store as one process sees it. Whoever asks puts a request into the store and waits;
-//! whoever answers changes the request there. Both see the other's change by polling, so that no engine is needed, and
-//! the end of one loses nothing. A request leaves the state `pending` once, and an approval is used once.
+//! A [`Service`] is one process's view of a directory's store. The asker inserts a request and waits; a
+//! gateway answers by changing that request. Both poll for the other's change, so no server is needed and the
+//! death of either loses nothing. A request leaves the state `pending` once, and an approval is consumed
+//! once.
 
 mod approved;
 mod asked;
@@ -22,19 +23,19 @@ pub use request::{Answer, Chat, Id, Kind, Lasting, Malformed, Place, Question, R
 pub use service::{Changes, Decision, Service};
 pub use state::{Event, State};
 
-/// The longest text that is asked about, in characters: a person must be able to read it.
+/// Maximum length of a question's text, in characters: a person must be able to read it.
 pub const MAX_TEXT: usize = 10_000;
-/// Questions of one scope that wait at once.
+/// Maximum number of pending requests per scope.
 pub const MAX_PENDING_PER_SCOPE: usize = 32;
-/// Questions of one session that wait at once: none takes the places of the others.
+/// Maximum number of pending requests per session, so that one session cannot exhaust its scope's quota.
 pub const MAX_PENDING_PER_SESSION: usize = 16;
-/// Questions that wait at once.
+/// Maximum number of pending requests.
 pub const MAX_PENDING: usize = 256;
-/// Requests that are kept once they are over: so many that were approved, rejected, and never answered.
+/// Number of finished requests kept of each outcome: approved, rejected, unanswered.
 pub const MAX_HISTORY: usize = 1_000;
-/// How many more calls of a function a person is offered to allow at once.
+/// Number of further calls of a function that a person is offered to approve at once.
 pub const BATCH: u32 = 10;
-/// The most uses that one answer gives.
+/// Maximum number of uses that one answer can grant.
 pub const MAX_USES: u32 = 1_000;
 
 #[cfg(test)]

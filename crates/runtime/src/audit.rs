@@ -1,10 +1,11 @@
-//! The audit log: one chained record for each use of a tool.
+//! The audit log: one hash-chained record for each use of a tool.
 //!
-//! A log is a directory with the file `audit.jsonl`, to which records are appended, and older files that are closed,
-//! called `audit-<first sequence>.jsonl`. Each line is a record: a JSON object that begins with its sequence number
-//! and the hash of the record before, and ends with its own hash. Many processes may append at once.
+//! A log is a directory with the file `audit.jsonl`, to which records are appended, and older, closed files
+//! called `audit-<first sequence>.jsonl`. Each line is a record: a JSON object that begins with its sequence
+//! number and the hash of the preceding record, and ends with its own hash. Many processes may append
+//! concurrently.
 //!
-//! Below it, `host` is a log of the same kind: commands that ran on this machine itself, and what people answered.
+//! Its subdirectory `host` is a log of the same format: commands that ran on the host, and people's answers.
 
 mod arguments;
 mod chain;

@@ -1,4 +1,4 @@
-//! Commands that are allowed for good, in a file that a person can read, edit and revoke.
+//! Persistent command approvals, in a TOML file that a person can read, edit and revoke.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,38 +12,38 @@ use serde::{Deserialize, Serialize};
 use super::{Error, Kind, MAX_TEXT};
 use crate::clock::rfc3339;
 
-/// The longest file that is read.
+/// Maximum file size, in bytes.
 const MAX_FILE: u64 = 4 * 1024 * 1024;
-/// The most entries.
+/// Maximum number of entries.
 const MAX_ENTRIES: usize = 1_000;
 
 const HEADER: &str = "# Commands that run without a question: the exact text, for this scope, in this directory, with these files.\n\
                       # Remove a block to be asked again.\n";
 
-/// The file.
+/// The file of persistent approvals.
 #[derive(Debug, Clone)]
 pub struct Approved {
     path: PathBuf,
 }
 
-/// A command that is allowed for good.
+/// A persistently approved command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// The exact text.
     pub text: String,
-    /// For whom.
+    /// Scope that the approval holds for.
     pub scope: String,
-    /// Where it starts; elsewhere the same text means something else.
+    /// Working directory; elsewhere the same text means something else.
     #[serde(default)]
     pub directory: String,
-    /// What was in the files that it names; with other contents the same text means something else.
+    /// Digest of the contents of the files that the command names; with other contents the same text means
+    /// something else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<String>,
-    /// Since when; for the reader.
+    /// Time of the approval; informational.
     #[serde(default)]
     pub since: String,
-    /// Who allowed it; for the reader.
+    /// Person who approved it; informational.
     #[serde(default)]
     pub by: String,
 }
@@ -64,24 +64,24 @@ struct Document {
 }
 
 impl Approved {
-    /// The file `approved.toml` in a directory; it need not exist.
+    /// Returns the file `approved.toml` in a directory; it need not exist.
     pub(super) fn at(directory: &Path) -> Self {
         Self {
             path: directory.join("approved.toml"),
         }
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What is allowed for good.
+    /// Reads all entries; none if the file does not exist.
     ///
     /// # Errors
-    /// If the file cannot be read as a whole, or somebody else may write to it: then nothing in it counts.
+    /// If the file cannot be read or parsed as a whole, or if another user may write to it: then no entry
+    /// counts.
     pub fn entries(&self) -> Result<Vec<Entry>, Error> {
-        // A pipe in its place must not keep us waiting.
+        // A FIFO in its place must not block us.
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         match OpenOptions::new().read(true).custom_flags(flags).open(&self.path) {
             Ok(file) => self.read(file),
@@ -90,7 +90,7 @@ impl Approved {
         }
     }
 
-    /// Whether exactly this text is allowed for good in this directory, with files of these contents.
+    /// Returns `true` if exactly this text is approved in this directory, with files of these contents.
     ///
     /// # Errors
     /// As for [`Approved::entries`].
@@ -99,7 +99,7 @@ impl Approved {
         Ok(entries.iter().any(|entry| entry.is(scope, text, kind)))
     }
 
-    /// Adds a text, behind whatever the person wrote.
+    /// Appends an entry after the existing content, unless it is there already.
     pub(super) fn add(&self, scope: &str, text: &str, kind: &Kind, by: &str) -> Result<(), Error> {
         let mut file = OpenOptions::new()
             .read(true)
@@ -108,7 +108,7 @@ impl Approved {
             .mode(0o600)
             .open(&self.path)
             .map_err(|error| self.file(error))?;
-        // Two people at once must not both find room for the last entry.
+        // Two concurrent writers must not both find room for the last entry.
         file.lock().map_err(|error| self.file(error))?;
         let entries = self.read(file.try_clone().map_err(|error| self.file(error))?)?;
         if entries.iter().any(|entry| entry.is(scope, text, kind)) {

@@ -1,15 +1,15 @@
-//! A question as the caller that caused it is told of it, so that its own person may answer.
+//! A pending request as handed to the caller that caused it, so that the caller's own person may answer.
 
 use tokio::sync::oneshot;
 
 use super::{Answer, Error, Remember, Request, Service, Verdict};
 
-/// A question that waits, for the caller that caused it. Everybody else who answers sees it too, and may be first.
+/// A pending request, for the caller that caused it. Gateways see it too, and may answer first.
 #[derive(Debug)]
 pub struct Asked {
     service: Service,
     request: Request,
-    /// Closed when nobody waits for an answer any more.
+    /// Closed once the request is no longer pending.
     over: oneshot::Receiver<()>,
 }
 
@@ -22,15 +22,14 @@ impl Asked {
         }
     }
 
-    /// What is asked.
     pub const fn request(&self) -> &Request {
         &self.request
     }
 
-    /// Gives an answer to exactly what is asked, if it is the first one and in time.
+    /// Answers this request, if the answer is the first and in time.
     ///
     /// # Errors
-    /// If it is not taken; it then changes nothing.
+    /// If the answer is rejected; it then changes nothing.
     pub async fn answer(&self, verdict: Verdict, remember: Remember, by: &str) -> Result<(), Error> {
         let answer = Answer {
             id: self.request.id.clone(),
@@ -43,22 +42,22 @@ impl Asked {
         self.service.answer(answer).await.map(drop)
     }
 
-    /// Says that no answer will come from here. Where no gateway is connected, the question ends with that.
+    /// Declines to answer. Ends the request if no gateway is connected for its chat.
     ///
     /// # Errors
-    /// If the store cannot be used; the question then waits on.
+    /// If the store cannot be used; the request then stays pending.
     pub async fn dismiss(&self, by: &str) -> Result<(), Error> {
         self.service.dismiss(&self.request, by).await
     }
 
-    /// Whether nobody waits for an answer any more.
+    /// Returns `true` if nobody waits for an answer any more.
     pub fn is_over(&mut self) -> bool {
         matches!(self.over.try_recv(), Err(oneshot::error::TryRecvError::Closed))
     }
 
-    /// Ends when nobody waits for an answer any more.
+    /// Resolves when nobody waits for an answer any more.
     pub async fn over(&mut self) {
-        // Nothing is ever sent.
+        // Nothing is ever sent: only the drop of the sender resolves it.
         let _ = (&mut self.over).await;
     }
 }

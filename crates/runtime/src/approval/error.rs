@@ -1,75 +1,72 @@
-//! Why a question could not be asked, or an answer not be taken.
+//! Errors of asking and answering.
 
 use std::io;
 use std::path::PathBuf;
 
 use super::State;
 
-/// Why the store did not do what it was asked.
+/// An error of the approval store.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The store's file.
+    /// The database failed.
     #[error("the store of approvals failed")]
     Store(#[from] rusqlite::Error),
-    /// A file beside it.
+    /// A file beside the database cannot be used.
     #[error("cannot use {path}")]
     File {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// The file of lasting approvals says what makes no sense, or others may write to it.
+    /// The file of persistent approvals is invalid, or another user may write to it.
     #[error("{path} cannot be used: {what}")]
     Approved {
-        /// Which.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         what: String,
     },
-    /// A row that this version did not write.
+    /// A row or schema that this version did not write.
     #[error("the store of approvals holds something that this version does not understand: {0}")]
     Foreign(String),
-    /// The kernel gave no random bytes.
+    /// The kernel returned no random bytes.
     #[error("no random bytes for an id")]
     Random(#[source] io::Error),
-    /// The text is empty, or more than a person can be expected to read.
+    /// The text is empty, or longer than a person can be expected to read.
     #[error("a text of {0} characters cannot be asked about; 1 to 10000 can")]
     Text(usize),
-    /// Too many questions wait.
+    /// Too many requests are pending.
     #[error("{0} questions wait for an answer already, and no more can wait at once")]
     TooMany(usize),
-    /// The answer cannot be taken.
+    /// The answer was rejected.
     #[error(transparent)]
     Unanswerable(#[from] Unanswerable),
-    /// The audit log does not take it, and no approval counts that is not recorded.
+    /// The audit log rejects the record, and an unrecorded approval does not count.
     #[error("the approval was not taken, for the audit log cannot record it")]
     Unrecorded(#[source] crate::audit::Error),
-    /// The work broke off.
+    /// The blocking task panicked.
     #[error("the work on the store of approvals broke off")]
     Broken,
 }
 
-/// Why an answer is not taken. It changes nothing.
+/// The reason for rejecting an answer, which then changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unanswerable {
-    /// There is no such request, or none in that chat.
+    /// No such request exists, or none in that chat.
     #[error("no request has this id")]
     Unknown,
-    /// It is no longer pending.
+    /// The request is no longer pending.
     #[error("the request is no longer pending: it is {}", .0.as_str())]
     Late(State),
-    /// The text that was answered is not the text that was asked.
+    /// The digest in the answer is not that of the request's text.
     #[error("the answer is about another text than the request's")]
     OtherText,
-    /// Such an answer may not be remembered so.
+    /// The request does not allow to remember the answer this way.
     #[error("an answer to this request cannot be remembered so")]
     NotRemembered,
 }
 
 impl Unanswerable {
-    /// The name in the protocol.
+    /// Returns the name in the protocol.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
@@ -81,7 +78,7 @@ impl Unanswerable {
 }
 
 impl Error {
-    /// Whether the store could not be used because another uses it.
+    /// Returns `true` if another connection holds the database's lock.
     pub(super) fn is_busy(&self) -> bool {
         let Self::Store(error) = self else { return false };
         matches!(
@@ -90,7 +87,7 @@ impl Error {
         )
     }
 
-    /// What the reader can do about it.
+    /// Returns advice for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Store(_) | Self::File { .. } | Self::Foreign(_) => {

@@ -1,4 +1,4 @@
-//! Answers that hold for a session: for all that is the same, or for so many of it.
+//! Answers remembered for a session: without limit or for a number of uses.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use super::store::Store;
 use super::{Error, Question, Remember, Request};
 use crate::owner::owner_name;
 
-/// How long a session's answer holds at most.
+/// Maximum lifetime of a session's answer.
 const LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// Answers that are kept at once.
+/// Maximum number of stored answers.
 const MAX_GRANTS: i64 = 10_000;
 
-/// Milliseconds since the machine was started, those that it slept included. Whoever sets the clock back, a person or a
-/// time server, must not make an answer hold longer.
+/// Returns milliseconds since boot, suspended time included. Setting the clock back, by a person or a time
+/// server, must not make an answer hold longer.
 pub(super) fn uptime() -> u64 {
     let since = ringfence_jail::uptime().as_millis();
-    // The database knows no larger number.
+    // SQLite has no larger integer.
     u64::try_from(since)
         .unwrap_or(u64::MAX)
         .min(i64::MAX.cast_unsigned())
 }
 
-/// Keeps what a person allowed for the rest of a session.
+/// Stores an approval for the rest of a session.
 pub(super) fn give(
     change: &Transaction<'_>,
     request: &Request,
@@ -44,7 +44,7 @@ pub(super) fn give(
     )
 }
 
-/// Keeps what a person refused for the rest of a session.
+/// Stores a denial for the rest of a session.
 pub(super) fn deny(change: &Transaction<'_>, request: &Request, uptime: u64) -> Result<(), Error> {
     keep(
         change,
@@ -83,26 +83,28 @@ fn keep(
     Ok(())
 }
 
-/// The latest time at which an answer that is given now can end. What claims a later one was written by an engine that
-/// counted from 1970.
+/// Returns the latest expiry that an answer given now can have. A stored expiry beyond it was written by an
+/// older server that counted from 1970.
 fn latest(uptime: u64) -> u64 {
     let lifetime = u64::try_from(LIFETIME.as_millis()).unwrap_or(u64::MAX);
     uptime.saturating_add(lifetime).min(i64::MAX.cast_unsigned())
 }
 
-/// What an answer for the session is kept under. Without a conversation, a process is one: nothing else tells where it
-/// ends. None goes on when the machine has started anew: the last uses that were spent before may not be on its disk.
+/// Returns the key of a session's answers. Without a session, a process counts as one: nothing else tells
+/// where it ends. The key contains the boot id, so no answer survives a reboot: the last uses spent before it
+/// may not have reached the disk.
 fn conversation(session: Option<&str>, process: &str) -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let boot = boot.trim();
     match session {
-        // No name of a session can make it a process's: the words between tell.
+        // The words `session` and `process` keep a session's name from colliding with a process's.
         Some(session) => format!("{boot} session {session}"),
         None => format!("{boot} process {process}"),
     }
 }
 
-/// Whether an answer holds at this time, and for how many uses if they are counted.
+/// Returns the remaining uses of an unexpired answer (`Some(None)` if they are not counted), or `None`
+/// without one.
 fn left(
     connection: &Connection,
     (scope, conversation, subject): (&str, &str, &str),
@@ -114,7 +116,7 @@ fn left(
 }
 
 impl Store {
-    /// Whether a person has refused this before, for the session.
+    /// Returns `true` if a person denied this for the session.
     pub(super) fn is_refused(&self, question: &Question, uptime: u64) -> Result<bool, Error> {
         let session = question.session.as_ref().map(|session| session.as_str());
         let conversation = conversation(session, &owner_name());
@@ -123,7 +125,7 @@ impl Store {
         Ok(left(&self.connection, key, uptime)?.is_some())
     }
 
-    /// Whether a person has allowed this before, for the session, and it holds at this time; one use of it is then spent.
+    /// Returns `true` if an unexpired approval for the session covers this; spends one of its uses.
     pub(super) fn spend(&mut self, question: &Question, uptime: u64) -> Result<bool, Error> {
         let session = question.session.as_ref().map(|session| session.as_str());
         let conversation = conversation(session, &owner_name());
@@ -136,7 +138,7 @@ impl Store {
     }
 
     fn spend_on(&mut self, key: (&str, &str, &str), uptime: u64) -> Result<bool, Error> {
-        // Mostly there is none, and then nobody has to wait.
+        // Usually there is none; this read takes no write lock.
         if left(&self.connection, key, uptime)?.is_none() {
             return Ok(false);
         }

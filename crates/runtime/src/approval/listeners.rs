@@ -1,4 +1,4 @@
-//! Who would pass a question on to a person, and what people are told without being asked.
+//! Connected gateways, and notices for people that need no answer.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,30 +9,28 @@ use super::store::{Store, foreign, is_dead, now, parsed};
 use super::{Chat, Error};
 use crate::owner::owner_name;
 
-/// Notices of a chat that wait for a gateway. The first ones stay: a program that goes on calling must not push out what it did
-/// first.
+/// Maximum number of undelivered notices per chat. The first ones stay: a program that goes on calling must
+/// not push out the record of its first calls.
 const MAX_WAITING: i64 = 100;
-/// The newest notices of a chat that are kept although they were passed on.
+/// Number of delivered notices kept per chat.
 const MAX_DELIVERED: i64 = 100;
-/// The last notice of a chat in which too many wait.
+/// Text of the last notice of a chat that reached [`MAX_WAITING`].
 const OVERFLOW: &str = "more calls followed than notices can wait; `ringfence audit tail` shows them";
-/// The longest notice, in bytes; what is beyond is cut.
+/// Maximum length of a notice, in bytes; the rest is truncated.
 const MAX_NOTICE: usize = 4 * 1024;
-/// How long a notice waits for a gateway, in milliseconds.
+/// Lifetime of a notice, in milliseconds.
 const NOTICE_LIFETIME: u64 = 24 * 60 * 60 * 1000;
 
-/// A gateway that is connected to this process, as the store knows it.
+/// The registration of a connected gateway in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener(pub(super) String);
 
-/// Something that a person is told.
+/// A message to a person that needs no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// Its number; later ones have higher ones.
+    /// Sequence number, ascending.
     pub number: u64,
-    /// Where.
     pub chat: Chat,
-    /// What.
     pub text: String,
 }
 
@@ -45,7 +43,7 @@ impl Listener {
 }
 
 impl Store {
-    /// Notes that a gateway of these chats is connected; `None` for all.
+    /// Registers a gateway for these chats; `None` for all.
     pub(super) fn listen(
         &mut self,
         listener: &Listener,
@@ -59,14 +57,14 @@ impl Store {
         Ok(())
     }
 
-    /// Notes that it has gone.
+    /// Deregisters a gateway.
     pub(super) fn leave(&mut self, listener: &Listener) -> Result<(), Error> {
         self.connection
             .execute("DELETE FROM listeners WHERE name = ?", [&listener.0])?;
         Ok(())
     }
 
-    /// Whether a gateway is connected that would ask in this chat. Those of dead engines are forgotten.
+    /// Returns `true` if a connected gateway serves this chat. Removes the registrations of dead processes.
     pub(super) fn is_heard(&mut self, chat: &Chat) -> Result<bool, Error> {
         let mut statement = self.connection.prepare("SELECT owner, chats FROM listeners")?;
         let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -88,7 +86,7 @@ impl Store {
         Ok(heard)
     }
 
-    /// Keeps something that a person is told.
+    /// Stores a notice.
     pub(super) fn notify(&mut self, chat: &Chat, text: &str) -> Result<(), Error> {
         let change = self.change()?;
         change.execute(
@@ -117,7 +115,7 @@ impl Store {
         Ok(())
     }
 
-    /// Notices behind `after`; without it, those that no gateway has passed on.
+    /// Returns the notices after `after`; without it, the undelivered ones.
     pub(super) fn notices(&self, after: Option<u64>) -> Result<Vec<Notice>, Error> {
         let sql = match after {
             Some(_) => "SELECT number, chat, text FROM notices WHERE number > ? ORDER BY number",
@@ -135,7 +133,7 @@ impl Store {
         .collect()
     }
 
-    /// Notes that a gateway has passed notices on.
+    /// Marks notices as delivered.
     pub(super) fn delivered(&mut self, up_to: u64) -> Result<(), Error> {
         self.connection.execute(
             "UPDATE notices SET delivered = 1 WHERE number <= ? AND delivered = 0",

@@ -1,4 +1,4 @@
-//! What is asked, and what may be answered.
+//! Requests, questions and answers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{Error, State};
 use crate::audit::Digest;
 
-/// A request's id: 128 bits that nobody can guess.
+/// A request's id: 128 random bits that nobody can guess.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct Id(String);
@@ -19,10 +19,10 @@ const PREFIX: &str = "apr_";
 const RANDOM_BYTES: usize = 16;
 
 impl Id {
-    /// A new one.
+    /// Generates an id.
     ///
     /// # Errors
-    /// If the kernel gives no random bytes.
+    /// If the kernel returns no random bytes.
     pub(super) fn random() -> Result<Self, Error> {
         let mut bytes = [0; RANDOM_BYTES];
         let filled =
@@ -33,7 +33,6 @@ impl Id {
         Ok(Self(format!("{PREFIX}{}", hex(&bytes))))
     }
 
-    /// As it is written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -45,7 +44,7 @@ impl fmt::Display for Id {
     }
 }
 
-/// A text that is no id, or no name of a chat.
+/// A parse error of an id or a chat's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not {0}")]
 pub struct Malformed(&'static str);
@@ -63,18 +62,17 @@ impl FromStr for Id {
     }
 }
 
-/// Where a person is asked, such as `telegram_123456`; the person at this machine is in `local`.
+/// Destination of approval requests, such as `telegram_123456`; `local` is the person at this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct Chat(String);
 
 impl Chat {
-    /// The chat of the person at this machine.
+    /// Returns the chat of the person at this machine.
     pub fn local() -> Self {
         Self("local".to_owned())
     }
 
-    /// As it is written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -95,82 +93,83 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What kind of thing is asked.
+/// The kind of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Kind {
-    /// Whether a command may run on the host. Its line is the request's text.
+    /// Permission to run a command on the host. The request's text is the command line.
     Command {
-        /// What is to be known about it.
+        /// Facts shown to the person.
         reasons: Vec<String>,
-        /// From 0, reads only, to 10, destroys for good; none where nobody said.
+        /// From 0, only reads, to 10, destroys irreversibly; `None` if nobody scored it.
         risk: Option<u8>,
-        /// Whether it may be allowed for good.
+        /// The most lasting answer that is possible.
         lasting: Lasting,
-        /// Where it runs, and on what.
+        /// Working directory and files.
         #[serde(default, flatten)]
         place: Place,
     },
-    /// Whether a tool may go on beyond its time limit.
+    /// Permission for a tool to exceed its time limit.
     SoftTimeout {
-        /// Which.
         tool: String,
-        /// The limit that it has reached.
+        /// The limit that was reached.
         limit: Timeout,
-        /// When it is ended in any case.
+        /// Deadline that no answer extends.
         cap: Timeout,
     },
-    /// Whether a program may call a function of the host. The function and its arguments are the request's text.
+    /// Permission for a program to call a function of the host. The request's text is the call with its
+    /// arguments.
     Skill {
-        /// Which, such as `Notes.add`.
+        /// Path of the function, such as `Notes.add`.
         path: String,
         /// Digest of its definition; an answer holds for no other.
         #[serde(default)]
         definition: Option<Digest>,
-        /// The definition is another than at the last approval.
+        /// Set if the definition differs from the one last approved.
         #[serde(default)]
         changed: bool,
     },
 }
 
-/// What a command means besides its text: a remembered answer holds for the same only.
+/// The context of a command besides its text: a remembered answer holds for the same context only.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Place {
-    /// The directory where it starts.
+    /// Working directory.
     #[serde(default)]
     pub directory: String,
-    /// What stood behind its words when it was asked about, if it reads that.
+    /// Digest of the paths that its words resolved to when it was asked about, if it reads them.
     #[serde(default)]
     pub files: Option<Digest>,
-    /// What was in the files that it names, if it reads them: a lasting answer holds for the same contents only.
+    /// Digest of the contents of the files that it names, if it reads them: a persistent answer holds for the
+    /// same contents only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contents: Option<Digest>,
 }
 
-/// Whether an answer may hold from then on.
+/// Longest time for which a command's approval may be remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lasting {
-    /// The exact text may be allowed for good.
+    /// Persistent approval of the exact text.
     Offered,
-    /// Never: a shell or an interpreter with code does something else tomorrow.
+    /// The session at most: a shell or an interpreter with code does something else tomorrow.
     Never,
-    /// Not even in this session: whoever asks can change what it runs.
+    /// This request alone: the asker can change what the command runs.
     Once,
 }
 
-/// How long an answer holds.
+/// Lifetime of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Remember {
-    /// For this request.
+    /// This request alone.
     #[default]
     Once,
-    /// For the same in this session.
+    /// The same question in this session.
     Session,
-    /// For so many more of the same in this session; of a function, for calls with any arguments.
+    /// This many more of the same in this session; for a function, calls with any arguments.
     Uses(u32),
-    /// For the same text from now on, in a file that the person can read, edit and revoke.
+    /// The same text from now on, in a file that the person can read, edit and revoke.
     Always,
 }
 
@@ -186,7 +185,7 @@ impl fmt::Display for Remember {
 }
 
 impl Kind {
-    /// Its name in every interface.
+    /// Returns the name used in every interface.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Command { .. } => "command",
@@ -195,7 +194,7 @@ impl Kind {
         }
     }
 
-    /// Whether an answer may be remembered so.
+    /// Returns `true` if an answer may be remembered this way.
     pub const fn allows(&self, remember: Remember) -> bool {
         match (self, remember) {
             (_, Remember::Once) => true,
@@ -213,7 +212,7 @@ impl Kind {
         }
     }
 
-    /// The directory where what is asked about starts; empty where there is none.
+    /// Returns the working directory; empty for other kinds than commands.
     pub fn directory(&self) -> &str {
         match self {
             Self::Command { place, .. } => &place.directory,
@@ -221,7 +220,7 @@ impl Kind {
         }
     }
 
-    /// What was in the files that are named, if that counts.
+    /// Returns the digest of the named files' contents, if it matters.
     pub fn contents(&self) -> Option<Digest> {
         match self {
             Self::Command { place, .. } => place.contents,
@@ -229,7 +228,7 @@ impl Kind {
         }
     }
 
-    /// What is to be known besides the text.
+    /// Returns the facts shown to the person besides the text.
     pub fn reasons(&self) -> Vec<String> {
         match self {
             Self::Command { reasons, .. } => reasons.clone(),
@@ -248,7 +247,7 @@ impl Kind {
         }
     }
 
-    /// The approvals that a person is offered, and what protocols call them.
+    /// Returns the approvals offered to a person, with their names in protocols.
     pub fn offers(&self) -> impl Iterator<Item = (Remember, &'static str)> {
         let further = matches!(self, Self::Skill { .. });
         let offers = [
@@ -263,7 +262,8 @@ impl Kind {
         offers.into_iter().filter(move |(remember, _)| offered(*remember))
     }
 
-    /// The subjects under which an answer to the same question may have been remembered, the closest first.
+    /// Returns the keys under which an answer to the same question may have been remembered, the most
+    /// specific first.
     pub(super) fn subjects(&self, text: &str) -> Vec<String> {
         let mut subjects = vec![
             self.subject(Remember::Session, text),
@@ -273,13 +273,15 @@ impl Kind {
         subjects
     }
 
-    /// What a refusal for the session is about: the text and where it starts, whatever its files hold by then.
+    /// Returns the key of a denial for the session: the text and its working directory, whatever its files
+    /// contain by then.
     pub(super) fn refusal(&self, text: &str) -> String {
         let directory = Digest::of(self.directory().as_bytes());
         format!("refused:{}:{directory}", Digest::of(text.as_bytes()))
     }
 
-    /// What an answer is about that is remembered so: the same subject is the same question.
+    /// Returns the key under which an answer of this lifetime is remembered: equal keys are the same
+    /// question.
     pub(super) fn subject(&self, remember: Remember, text: &str) -> String {
         match self {
             Self::Command { place, .. } => {
@@ -291,7 +293,7 @@ impl Kind {
             Self::Skill { path, definition, .. } => {
                 let definition = definition.map(|digest| digest.to_string()).unwrap_or_default();
                 match remember {
-                    // A budget is for a loop, in which each call is another.
+                    // A budget is for a loop, in which each call has other arguments.
                     Remember::Uses(_) => format!("calls:{path}:{definition}"),
                     Remember::Once | Remember::Session | Remember::Always => {
                         format!("call:{path}:{definition}:{}", Digest::of(text.as_bytes()))
@@ -302,83 +304,71 @@ impl Kind {
     }
 }
 
-/// A question for a person.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Question {
-    /// What kind of thing is asked.
     pub kind: Kind,
-    /// The exact text that is asked about; it is shown in full.
+    /// Exact text, shown in full.
     pub text: String,
-    /// For whom.
     pub scope: Scope,
-    /// In which conversation.
+    /// Session that the question belongs to.
     pub session: Option<SessionId>,
-    /// Where the person is.
+    /// Chat in which it is asked.
     pub chat: Chat,
-    /// How long the person has.
+    /// Time until the question expires.
     pub patience: Timeout,
 }
 
-/// A question as it is kept.
+/// A stored question.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Request {
-    /// What it is known by.
     pub id: Id,
-    /// What kind of thing is asked.
     #[serde(flatten)]
     pub kind: Kind,
-    /// The exact text that is asked about.
+    /// Exact text of the question.
     pub text: String,
-    /// For whom.
     pub scope: String,
-    /// In which conversation.
+    /// Session that the question belongs to.
     pub session: Option<String>,
-    /// Where the person is.
+    /// Chat in which it is asked.
     pub chat: Chat,
-    /// The process that waits for the answer.
+    /// Process that waits for the answer.
     pub asker: String,
-    /// When it was asked, in milliseconds since 1970.
+    /// Time of asking, in milliseconds since 1970.
     pub created: u64,
-    /// When it is too late to answer, likewise.
+    /// Deadline for an answer, in milliseconds since 1970.
     pub expires: u64,
-    /// Where it stands.
     pub state: State,
-    /// Who answered.
+    /// Person who answered.
     pub by: Option<String>,
-    /// When it left the state `pending`.
+    /// Time at which it left the state `pending`.
     pub ended: Option<u64>,
 }
 
 impl Request {
-    /// The digest that an answer must carry.
+    /// Returns the digest that an answer must carry.
     pub fn digest(&self) -> Digest {
         Digest::of(self.text.as_bytes())
     }
 }
 
-/// A person's answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// To which request.
+    /// Request that is answered.
     pub id: Id,
-    /// Yes or no.
     pub verdict: Verdict,
-    /// How long it holds.
+    /// Lifetime of the answer.
     pub remember: Remember,
-    /// The chat that it was given in.
+    /// Chat in which it was given.
     pub chat: Chat,
-    /// The digest of the text that the person was shown.
+    /// Digest of the text that the person was shown.
     pub digest: Digest,
-    /// Who answered, as others will be told.
+    /// Person who answered, as displayed to others.
     pub by: String,
 }
 
-/// Yes or no.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Yes.
     Approve,
-    /// No.
     Reject,
 }
 

@@ -1,4 +1,4 @@
-//! Asking and answering, as one process sees the store.
+//! One process's handle of the approval store.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,50 +15,50 @@ use super::{
 };
 use crate::audit::{AnswerLog, Answered};
 
-/// How often another process's changes are looked for, while something is awaited.
+/// Polling interval for other processes' changes.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// After so many looks the store may have changed, whatever its version says: nobody waits on that alone.
+/// Number of polls after which [`Changes::next`] returns although the store's version is unchanged: no waiter
+/// depends on the version alone.
 const LOOKS: usize = 10;
 
-/// A directory's questions and answers. Clones are the same service.
+/// A handle of a directory's approval requests. Clones share one connection.
 #[derive(Debug, Clone)]
 pub struct Service(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     directory: PathBuf,
-    /// Where answers are recorded; `None` only for those who keep records themselves.
+    /// Log of answers; `None` only for processes that keep their own records.
     log: Option<AnswerLog>,
-    /// Opened at the first use: most invocations ask nothing.
+    /// Opened on first use: most invocations ask nothing.
     store: Mutex<Option<Store>>,
-    /// Told of changes of our own, which the store does not show us as another's.
+    /// Signals our own changes, which the database's version does not show.
     changed: watch::Sender<u64>,
 }
 
-/// What came of a question.
+/// The outcome of a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Yes; the asker may act, once.
+    /// The asker may act, once.
     Approved {
-        /// Who said so.
+        /// Person who approved.
         by: String,
     },
-    /// No.
     Rejected {
-        /// Who said so.
+        /// Person who rejected.
         by: String,
     },
     /// Nobody answered in time.
     Expired,
-    /// The only one who was there gave no answer.
+    /// The caller's person gave no answer, and no gateway was connected.
     Dismissed {
-        /// Who.
+        /// Person who dismissed it.
         by: String,
     },
 }
 
-/// Looks out for changes of the store.
+/// Watches the store for changes.
 #[derive(Debug)]
 pub struct Changes {
     service: Service,
@@ -67,12 +67,12 @@ pub struct Changes {
 }
 
 impl Service {
-    /// The service of a directory of ours alone; nothing is opened yet.
+    /// Returns the service of a private directory, without an answer log; nothing is opened yet.
     pub fn at(directory: &Path) -> Self {
         Self::recorded(directory, None)
     }
 
-    /// The same, which takes no approval that `log` does not record.
+    /// Returns the service of a private directory that accepts no approval which `log` fails to record.
     pub fn recorded(directory: &Path, log: Option<AnswerLog>) -> Self {
         Self(Arc::new(Shared {
             directory: directory.to_path_buf(),
@@ -82,24 +82,24 @@ impl Service {
         }))
     }
 
-    /// Commands that are allowed for good.
+    /// Returns the file of persistent approvals.
     pub fn approved(&self) -> Approved {
         Approved::at(&self.0.directory)
     }
 
-    /// Asks, and waits for the answer until the question's patience is at its end. To drop the call takes the
-    /// question back. An approval is taken by this call, and nobody can take it again.
+    /// Asks, and waits for the answer until the question expires. Dropping the future withdraws the question.
+    /// This call consumes the approval, so nobody else can.
     ///
     /// # Errors
-    /// If the question cannot be asked. Then nobody has said yes.
+    /// If the question cannot be asked. It is then not approved.
     pub async fn ask(&self, question: Question) -> Result<Decision, Error> {
         self.ask_with(question, None).await
     }
 
-    /// Asks as [`Service::ask`] does, and tells the caller of the question, so that its own person may answer it.
+    /// Like [`Service::ask`], and also sends the question to the caller, so that its own person may answer.
     ///
     /// # Errors
-    /// If the question cannot be asked. Then nobody has said yes.
+    /// If the question cannot be asked. It is then not approved.
     pub async fn ask_with(
         &self,
         question: Question,
@@ -116,7 +116,7 @@ impl Service {
         };
         let (id, over) = (waiting.id.clone(), Arc::clone(&waiting.over));
         self.with(move |store| {
-            // Whoever asked may have gone before it was this question's turn.
+            // The asker may have been dropped before this closure got the store.
             if over.load(Ordering::SeqCst) {
                 return Err(Unanswerable::Late(State::Abandoned).into());
             }
@@ -128,13 +128,13 @@ impl Service {
         if let Some(caller) = caller
             && let Some(request) = self.request(&waiting.id).await?
         {
-            // One who does not listen is not asked; the question waits for the others.
+            // A caller that does not receive is not asked; the question still waits for gateways.
             let _ = caller.try_send(Asked::new(self.clone(), request, over));
         }
         waiting.wait(deadline).await
     }
 
-    /// What was answered to such a question before, and meant to hold. A no counts before a yes.
+    /// Returns a remembered answer to this question. Denials take precedence over approvals.
     async fn known(&self, question: Question) -> Result<Option<Decision>, Error> {
         let approved = self.approved();
         self.with(move |store| {
@@ -143,7 +143,7 @@ impl Service {
                 let by = by("a denial for the session");
                 return Ok(Some(Decision::Rejected { by }));
             }
-            // A file that cannot be used allows nothing: the person is asked, as without it.
+            // An unusable file approves nothing: the person is asked, as without it.
             let lasting = question.kind.allows(Remember::Always)
                 && approved
                     .holds(question.scope.as_str(), &question.text, &question.kind)
@@ -161,10 +161,10 @@ impl Service {
         .await
     }
 
-    /// Takes a person's answer, if it is the first one and in time. Gives the request as it was.
+    /// Accepts a person's answer, if it is the first and in time. Returns the request as it was before.
     ///
     /// # Errors
-    /// If it is not taken; it then changes nothing.
+    /// If the answer is rejected; it then changes nothing.
     pub async fn answer(&self, answer: Answer) -> Result<Request, Error> {
         let approved = self.approved();
         let shared = Arc::clone(&self.0);
@@ -179,7 +179,8 @@ impl Service {
         .await
     }
 
-    /// Notes that one who was asked gives no answer; the question ends if no gateway is connected that would ask.
+    /// Records that the caller's person declined to answer; expires the request if no gateway is connected
+    /// for its chat.
     pub(super) async fn dismiss(&self, request: &Request, by: &str) -> Result<(), Error> {
         let (id, chat, by) = (request.id.clone(), request.chat.clone(), by.to_owned());
         self.with(move |store| match store.is_heard(&chat)? {
@@ -189,7 +190,7 @@ impl Service {
         .await
     }
 
-    /// The requests that wait, oldest first.
+    /// Returns the pending requests, oldest first.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -197,7 +198,7 @@ impl Service {
         self.with(|store| store.waiting()).await
     }
 
-    /// All requests that are kept, whatever became of them, oldest first.
+    /// Returns all stored requests in any state, oldest first.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -205,8 +206,8 @@ impl Service {
         self.with(|store| store.history()).await
     }
 
-    /// So many of the newest requests, whatever became of them, oldest first; of those that were approved, rejected or
-    /// never answered, a quarter as many each even if they are older.
+    /// Returns the newest `count` requests in any state, oldest first; of the approved, rejected and
+    /// unanswered ones a quarter of `count` each, even if they are older.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -214,7 +215,7 @@ impl Service {
         self.with(move |store| store.newest(count)).await
     }
 
-    /// One request.
+    /// Returns one request.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -223,16 +224,16 @@ impl Service {
         self.with(move |store| store.get(&id)).await
     }
 
-    /// Tells a person something, once a gateway is there for it.
+    /// Stores a notice for a person, to be delivered by the next gateway of that chat.
     ///
     /// # Errors
-    /// If it cannot be kept.
+    /// If the notice cannot be stored.
     pub async fn notify(&self, chat: &Chat, text: &str) -> Result<(), Error> {
         let (chat, text) = (chat.clone(), text.to_owned());
         self.with(move |store| store.notify(&chat, &text)).await
     }
 
-    /// Notices behind `after`; without it, those that no gateway has passed on.
+    /// Returns the notices after `after`; without it, the undelivered ones.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -240,18 +241,18 @@ impl Service {
         self.with(move |store| store.notices(after)).await
     }
 
-    /// Notes that a gateway has passed notices on.
+    /// Marks notices as delivered.
     ///
     /// # Errors
-    /// If that cannot be kept.
+    /// If the store cannot be written.
     pub async fn delivered(&self, up_to: u64) -> Result<(), Error> {
         self.with(move |store| store.delivered(up_to)).await
     }
 
-    /// Notes that a gateway is connected, until [`Service::leave`] or this process's end.
+    /// Registers a connected gateway, until [`Service::leave`] or this process's end.
     ///
     /// # Errors
-    /// If that cannot be kept.
+    /// If the store cannot be written.
     pub async fn listen(
         &self,
         listener: Option<Listener>,
@@ -262,15 +263,15 @@ impl Service {
             .await
     }
 
-    /// Notes that a gateway has gone.
+    /// Deregisters a gateway.
     ///
     /// # Errors
-    /// If that cannot be kept.
+    /// If the store cannot be written.
     pub async fn leave(&self, listener: Listener) -> Result<(), Error> {
         self.with(move |store| store.leave(&listener)).await
     }
 
-    /// Whether a gateway is connected, to any engine of this directory, that would ask in a chat.
+    /// Returns `true` if a gateway for this chat is connected to any server of this directory.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -279,7 +280,7 @@ impl Service {
         self.with(move |store| store.is_heard(&chat)).await
     }
 
-    /// Looks out for changes from here on.
+    /// Watches for changes from now on.
     pub fn changes(&self) -> Changes {
         Changes {
             service: self.clone(),
@@ -288,7 +289,7 @@ impl Service {
         }
     }
 
-    /// Works on the store, on a thread that may wait for a disk.
+    /// Runs `work` on the store, on a thread that may block on the disk.
     async fn with<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Store) -> Result<T, Error> + Send + 'static,
@@ -301,7 +302,7 @@ impl Service {
 }
 
 impl Shared {
-    /// Records an answer before it counts. A no counts all the same.
+    /// Records an answer before it takes effect. A denial takes effect even if it cannot be recorded.
     fn record(&self, answer: &Answer, request: &Request) -> Result<(), Error> {
         let Some(log) = &self.log else {
             return Ok(());
@@ -341,7 +342,7 @@ impl Shared {
 }
 
 impl Changes {
-    /// Ends when the store may have changed since the last call; the first call ends at once.
+    /// Resolves when the store may have changed since the last call; the first call resolves at once.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -353,7 +354,7 @@ impl Changes {
                 return Ok(());
             }
             tokio::select! {
-                // The service is held by this value, so that the channel stays open.
+                // This value holds the service, so that the channel stays open.
                 _ = self.own.changed() => return Ok(()),
                 () = tokio::time::sleep(INTERVAL) => {}
             }
@@ -362,11 +363,11 @@ impl Changes {
     }
 }
 
-/// A question that was asked. If it is dropped before it is answered, it is taken back.
+/// A pending question. Dropping it before it is answered withdraws it.
 struct Waiting {
     service: Service,
     id: Id,
-    /// Whether nobody waits any more. Read and written before the store is used, which one may use at a time.
+    /// Set once nobody waits any more. Accessed before the store, whose lock orders the accesses.
     over: Arc<AtomicBool>,
 }
 
@@ -377,7 +378,7 @@ impl Waiting {
             let in_time = tokio::time::timeout_at(deadline.into(), changes.next()).await;
             match in_time {
                 Ok(changed) => changed?,
-                // Our own clock decides: the wall's may have been set back.
+                // The monotonic clock decides: the wall clock may have been set back.
                 Err(_) => drop(self.happen(Event::Expire).await?),
             }
             let request = self
@@ -388,7 +389,7 @@ impl Waiting {
             let by = request.by.unwrap_or_default();
             match request.state {
                 State::Pending => {}
-                // Between the answer and the deed there is nothing but this step.
+                // Nothing but this step lies between the answer and the action.
                 State::Approved if self.happen(Event::Consume).await? => break Decision::Approved { by },
                 State::Rejected => break Decision::Rejected { by },
                 State::Expired if !by.is_empty() => break Decision::Dismissed { by },
@@ -412,7 +413,7 @@ impl Drop for Waiting {
         if self.over.swap(true, Ordering::SeqCst) {
             return;
         }
-        // One short statement. Where it fails, the request ends with this process or its time.
+        // One short statement. If it fails, the request ends with this process or at its deadline.
         let _ = self
             .service
             .0

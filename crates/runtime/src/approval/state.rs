@@ -1,42 +1,38 @@
-//! The life of a request, as one function.
+//! The state machine of a request.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a request stands.
+/// The state of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Nobody has answered.
+    /// Unanswered.
     Pending,
-    /// A person said yes; the asker has not acted on it.
+    /// Approved, and not yet consumed by the asker.
     Approved,
-    /// A person said no.
     Rejected,
-    /// Nobody answered in time.
+    /// Unanswered at its deadline.
     Expired,
-    /// The asker died, or no longer wants to know.
+    /// The asker died or withdrew the request.
     Abandoned,
     /// The asker took the approval, once, to act on it.
     Consumed,
 }
 
-/// What may happen to a request.
+/// An event of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// A person says yes.
     Approve,
-    /// A person says no.
     Reject,
-    /// Its time is up.
+    /// The deadline has passed.
     Expire,
-    /// Its asker is gone, or takes it back.
+    /// The asker died or withdrew the request.
     Abandon,
-    /// Its asker is about to act.
+    /// The asker is about to act.
     Consume,
 }
 
 impl State {
-    /// Every state.
     pub const ALL: [Self; 6] = [
         Self::Pending,
         Self::Approved,
@@ -46,7 +42,7 @@ impl State {
         Self::Consumed,
     ];
 
-    /// Where an event leads; `None` where it changes nothing because it comes too late or too early.
+    /// Returns the next state, or `None` if the event comes too late or too early and changes nothing.
     pub const fn next(self, event: Event) -> Option<Self> {
         match (self, event) {
             (Self::Pending, Event::Approve) => Some(Self::Approved),
@@ -60,7 +56,7 @@ impl State {
         }
     }
 
-    /// The name in the store and in every interface.
+    /// Returns the name used in the store and in every interface.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",

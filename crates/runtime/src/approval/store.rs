@@ -1,4 +1,4 @@
-//! The requests in their file: SQLite, shared by every process that asks or answers.
+//! The SQLite database of requests, shared by every process that asks or answers.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -14,17 +14,17 @@ use super::{
 use crate::audit::Digest;
 use crate::owner::{owner_is_dead, owner_name};
 
-/// Held while a store is made and opened.
+/// Serializes creating and opening databases in this process.
 static OPENING: Mutex<()> = Mutex::new(());
 
-/// How long a statement waits for another process's.
+/// Time limit for waiting on another connection's lock.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// How often it looks whether the other is done. SQLite's own handler waits longer each time, so that of many writers
+/// Polling interval while the database is locked. SQLite's own handler backs off, so that among many writers
 /// the one that has waited longest has the least chance.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// What this version reads and writes.
+/// Schema version that this version reads and writes.
 const VERSION: i64 = 1;
 
 const SCHEMA: &str = "
@@ -45,8 +45,8 @@ CREATE TABLE notices (
 ) STRICT;
 ";
 
-/// Requests that a person approved, rejected, and those that nobody decided: each kind is kept for itself, so that
-/// none can push out another. Only the last can be made without a person.
+/// Conditions for approved, rejected and undecided requests. Each outcome is pruned separately, so that none
+/// can push out another: only undecided ones can be produced without a person.
 const OUTCOMES: [&str; 3] = [
     "(state IN ('approved', 'consumed') OR (state = 'abandoned' AND by IS NOT NULL))",
     "state = 'rejected'",
@@ -61,19 +61,20 @@ pub(super) struct Store {
     pub(super) connection: Connection,
 }
 
-/// Milliseconds since 1970.
+/// Returns milliseconds since 1970.
 pub(super) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Store {
-    /// Opens the store, which is made if it is not there. `path` must lie in a directory of ours alone.
+    /// Opens the store, creating it if necessary. `path` must lie in a private directory.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
         let deadline = Instant::now() + BUSY;
         loop {
             match Self::try_open(path) {
-                // While another makes the store, SQLite says so at once: it cannot know that both want the same.
+                // While another process creates the database, SQLite returns `BUSY` at once, without calling
+                // the busy handler.
                 Err(error) if error.is_busy() && Instant::now() < deadline => std::thread::sleep(PAUSE),
                 result => return result,
             }
@@ -81,17 +82,18 @@ impl Store {
     }
 
     fn try_open(path: &Path) -> Result<Self, Error> {
-        // Nobody here may hold a lock on a file that is being made.
+        // No connection of this process may hold a lock on a file that is being created (see
+        // [`make_private`]).
         let opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
         make_private(path)?;
         let mut connection = Connection::open(path)?;
         drop(opening);
         connection.busy_handler(Some(wait))?;
         connection.pragma_update(None, "journal_mode", "wal")?;
-        // What is written survives the end of every process, not the machine's: nobody who asked does either. To wait
-        // for a disk would have all others wait, for seconds where it is busy.
+        // Writes survive the death of every process, not a power failure: no asker survives that either.
+        // Syncing would block all others, for seconds on a busy disk.
         connection.pragma_update(None, "synchronous", "normal")?;
-        // Mostly it is there: then to look is enough, and nobody waits for whoever writes.
+        // Usually the schema exists: this read takes no write lock.
         if version(&connection)? == 0 {
             let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             if version(&change)? == 0 {
@@ -107,20 +109,20 @@ impl Store {
     }
 
     pub(super) fn change(&mut self) -> Result<Transaction<'_>, Error> {
-        // Immediate: what is read in it cannot change before it is written.
+        // Immediate: values read in the transaction cannot change before it writes.
         Ok(self
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)?)
     }
 
-    /// A number that changes when another connection has written.
+    /// Returns a number that changes when another connection has written.
     pub(super) fn data_version(&self) -> Result<i64, Error> {
         Ok(self
             .connection
             .query_row("PRAGMA data_version", [], |row| row.get(0))?)
     }
 
-    /// Keeps a question.
+    /// Inserts a question, within the quotas.
     pub(super) fn insert(&mut self, id: &Id, question: &Question) -> Result<(), Error> {
         let reasons: &[String] = match &question.kind {
             Kind::Command { reasons, .. } => reasons,
@@ -143,7 +145,7 @@ impl Store {
             "SELECT count(*) FROM requests WHERE state = 'pending' AND scope = ?",
             &[&question.scope.as_str()],
         )?;
-        // Without a session, a process is one.
+        // Without a session, a process counts as one.
         let session = question.session.as_ref().map(|session| session.as_str());
         let same = count(
             "SELECT count(*) FROM requests WHERE state = 'pending' AND scope = ?1
@@ -173,18 +175,18 @@ impl Store {
         Ok(())
     }
 
-    /// A request.
     pub(super) fn get(&self, id: &Id) -> Result<Option<Request>, Error> {
         find(&self.connection, id)
     }
 
-    /// The requests that wait, oldest first.
+    /// Returns the pending requests, oldest first.
     pub(super) fn waiting(&mut self) -> Result<Vec<Request>, Error> {
         let sql = format!("SELECT {COLUMNS} FROM requests WHERE state = 'pending' ORDER BY number LIMIT ?");
         self.list(&sql, MAX_PENDING)
     }
 
-    /// The newest requests, and of each outcome a quarter as many even if they are older; oldest first.
+    /// Returns the newest requests, and of each outcome a quarter as many even if they are older; oldest
+    /// first.
     pub(super) fn newest(&mut self, count: usize) -> Result<Vec<Request>, Error> {
         let newest = |of: &str, share: &str| {
             format!("number IN (SELECT number FROM requests WHERE {of} ORDER BY number DESC LIMIT {share})")
@@ -197,7 +199,7 @@ impl Store {
         )
     }
 
-    /// All requests that are kept, oldest first.
+    /// Returns all stored requests, oldest first.
     pub(super) fn history(&mut self) -> Result<Vec<Request>, Error> {
         let sql = format!("SELECT {COLUMNS} FROM requests ORDER BY number LIMIT ?");
         self.list(&sql, MAX_PENDING + OUTCOMES.len() * MAX_HISTORY)
@@ -210,15 +212,15 @@ impl Store {
         rows.map(|row| request(row?)).collect()
     }
 
-    /// Takes a person's answer, if it is the first one and in time, and `record` keeps it.
+    /// Accepts a person's answer, if it is the first and in time, and if `record` succeeds.
     pub(super) fn answer(
         &mut self,
         answer: &Answer,
         record: impl FnOnce(&Request) -> Result<(), Error>,
     ) -> Result<Request, Error> {
-        // A yes to somebody who has gone would be told as one that counts.
+        // An approval of a dead asker's request must be reported as late.
         self.sweep()?;
-        // Whoever is late keeps nobody from writing.
+        // A late answer takes no write lock.
         answerable(&self.connection, answer)?;
         let change = self.change()?;
         let found = answerable(&change, answer)?;
@@ -241,7 +243,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Lets an event happen to a request; whether it changed anything.
+    /// Applies an event to a request; returns `true` if it changed the state.
     pub(super) fn happen(&mut self, id: &Id, event: Event) -> Result<bool, Error> {
         let change = self.change()?;
         let changed = advance(&change, id, event, None)?;
@@ -249,7 +251,7 @@ impl Store {
         Ok(changed)
     }
 
-    /// Ends a request before its time, if it still waits, because of one who gave no answer.
+    /// Expires a request that is still pending, on behalf of a person who declined to answer.
     pub(super) fn dismiss(&mut self, id: &Id, by: &str) -> Result<(), Error> {
         let change = self.change()?;
         advance(&change, id, Event::Expire, Some(by))?;
@@ -257,7 +259,7 @@ impl Store {
         Ok(())
     }
 
-    /// Ends requests whose time is up, or whose asker has died.
+    /// Ends requests whose deadline has passed or whose asker has died.
     fn sweep(&mut self) -> Result<(), Error> {
         let mut statement = self.connection.prepare(
             "SELECT id, asker, expires, state FROM requests WHERE state IN ('pending', 'approved')",
@@ -290,14 +292,14 @@ fn version(connection: &Connection) -> Result<i64, Error> {
     Ok(connection.query_row("PRAGMA user_version", [], |row| row.get(0))?)
 }
 
-/// Whether a statement that found the store in use shall try again.
+/// Busy handler: returns `true` to retry a statement that found the database locked.
 fn wait(tries: i32) -> bool {
     std::thread::sleep(PAUSE);
     PAUSE * u32::try_from(tries).unwrap_or(u32::MAX) < BUSY
 }
 
-/// Makes the file for us alone, before anything is in it. One that is there is not touched: to close a descriptor of it
-/// would drop the locks (fcntl(2)) that other connections of this process hold.
+/// Creates the file with mode 0600, before it has content. An existing file is not opened: closing a
+/// descriptor of it would drop the POSIX locks (fcntl(2)) that other connections of this process hold.
 fn make_private(path: &Path) -> Result<(), Error> {
     use std::os::unix::fs::OpenOptionsExt;
     let made = std::fs::OpenOptions::new()
@@ -314,12 +316,12 @@ fn make_private(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Whether the process of this name has gone.
+/// Returns `true` if the process of this name has died.
 pub(super) fn is_dead(owner: &str) -> bool {
     owner.strip_prefix("ringfence-").is_some_and(owner_is_dead)
 }
 
-/// Tells if a function was approved for a scope before, the last time under another definition.
+/// Returns `true` if this scope's last approval of the function was for another definition.
 fn is_redefined(
     change: &Transaction<'_>,
     scope: &str,
@@ -360,7 +362,7 @@ fn write(change: &Transaction<'_>, id: &Id, question: &Question, kind: &Kind) ->
     Ok(())
 }
 
-/// Forgets the oldest of each outcome that are no longer needed.
+/// Deletes the oldest requests of each outcome beyond [`MAX_HISTORY`], except unconsumed approvals.
 fn prune(change: &Transaction<'_>) -> Result<(), Error> {
     for outcome in OUTCOMES {
         let oldest = format!(
@@ -373,10 +375,10 @@ fn prune(change: &Transaction<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// The request that an answer is about, if it can be taken.
+/// Returns the request that an answer refers to, if the answer is acceptable.
 fn answerable(connection: &Connection, answer: &Answer) -> Result<Request, Error> {
     let found = find(connection, &answer.id)?.ok_or(Unanswerable::Unknown)?;
-    // One who is not asked is not told that there is a question.
+    // A chat that was not asked does not learn that the request exists.
     if found.chat != answer.chat {
         return Err(Unanswerable::Unknown.into());
     }
@@ -396,7 +398,8 @@ fn answerable(connection: &Connection, answer: &Answer) -> Result<Request, Error
     Ok(found)
 }
 
-/// The one place that changes a state: along `State::next`, and only if it is still what was read.
+/// Changes a request's state along `State::next`, and only if the state is still the one read. No other code
+/// changes states.
 fn advance(change: &Transaction<'_>, id: &Id, event: Event, by: Option<&str>) -> Result<bool, Error> {
     let Some(found) = find(change, id)? else {
         return Ok(false);
@@ -418,7 +421,7 @@ fn find(connection: &Connection, id: &Id) -> Result<Option<Request>, Error> {
     row.map(request).transpose()
 }
 
-/// A row whose id, kind, chat and state are still texts.
+/// Reads a row, with id, kind, chat and state still as text.
 fn columns(row: &Row<'_>) -> rusqlite::Result<(Texts, Numbers)> {
     let texts = Texts {
         id: row.get(0)?,

@@ -1,4 +1,4 @@
-//! Questions from asking to acting.
+//! The path of a question from asking to acting.
 
 mod remembered;
 mod store;
@@ -31,14 +31,14 @@ impl Pair {
         asking
     }
 
-    /// Asks, and has it answered so.
+    /// Asks, and answers the request.
     async fn answered(&self, question: Question, answer: impl FnOnce(&Request) -> Answer) -> Decision {
         let asking = self.ask(question);
         self.answers.answer(answer(&self.only().await)).await.unwrap();
         decided(asking).await
     }
 
-    /// Asks, and has it answered with a yes that holds for more than this once.
+    /// Asks, and approves for more than this request.
     async fn granted(&self, question: Question, remember: Remember) {
         let answer = |request: &Request| Answer {
             remember,
@@ -47,7 +47,7 @@ impl Pair {
         assert_eq!(self.answered(question, answer).await, approved("ann"));
     }
 
-    /// The only request that waits, once there is one.
+    /// Waits for the only pending request.
     async fn only(&self) -> Request {
         let mut changes = self.answers.changes();
         loop {
@@ -197,7 +197,7 @@ async fn exactly_one_answer_counts_whoever_gives_it() {
         Decision::Expired | Decision::Dismissed { .. } => panic!("answered"),
     };
     assert_eq!(pair.state(&request.id).await, state);
-    // Again, and again the other way: a replay changes nothing.
+    // A replay changes nothing, with the same verdict or the opposite one.
     for answer in [yes(&request), no(&request)] {
         assert_eq!(
             refused(pair.answers.answer(answer).await),

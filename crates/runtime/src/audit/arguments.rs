@@ -1,4 +1,4 @@
-//! A tool's arguments as the log may show them: without credentials, and short.
+//! Redaction and truncation of a tool's arguments for the log.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,44 +9,44 @@ use serde_json::{Map, Value};
 use super::line::{self, Digest};
 use crate::redact::{Redactor, is_secret_name};
 
-/// Of one text.
+/// Maximum length of one text.
 const MAX_TEXT: usize = 4 * 1024;
-/// Of all texts together. What surrounds them fits into the rest of a line.
+/// Maximum length of all texts together. Names and punctuation fit into the rest of a line.
 const MAX_ALL: usize = 16 * 1024;
-/// Of a command that may run on this machine itself, which is shown whole or does not run.
+/// Maximum length of a host command, which is recorded whole or does not run.
 pub(super) const MAX_COMMAND: usize = 32 * 1024;
-/// Values, those within others included.
+/// Maximum number of values, nested ones included.
 const MAX_VALUES: usize = 256;
-/// Of all texts together, where nothing came of the use.
+/// Maximum length of all texts together, for a refused use.
 const MAX_BRIEF: usize = 1024;
-/// Values, where nothing came of the use.
+/// Maximum number of values, for a refused use.
 const MAX_BRIEF_VALUES: usize = 32;
-/// Values within values.
+/// Maximum nesting depth.
 const MAX_DEPTH: usize = 16;
-/// A member's name.
+/// Maximum length of a member's name.
 const MAX_NAME: usize = 128;
 /// No credential that we know of is shorter.
 const MIN_SECRET: usize = 6;
 
-/// A tool's arguments without credentials and cut to size, with the digest of the whole.
+/// A tool's arguments, redacted and truncated, with the digest of the originals.
 #[derive(Debug, Clone, Serialize)]
 pub struct Arguments {
     #[serde(rename = "arguments")]
     shown: Value,
     #[serde(rename = "arguments_digest")]
     digest: Digest,
-    /// Nothing was cut; credentials may have been taken out.
+    /// Set if nothing was truncated; credentials may have been redacted.
     #[serde(skip)]
     is_whole: bool,
 }
 
 impl Arguments {
-    /// What the log shows of `arguments`.
+    /// Redacts and truncates `arguments`.
     pub fn new(arguments: &Value, redactor: &Redactor) -> Self {
         Self::within((MAX_TEXT, MAX_ALL), arguments, redactor)
     }
 
-    /// What the log shows of the arguments of a command.
+    /// Redacts and truncates the arguments of a command.
     pub(crate) fn of_command(arguments: &Value, redactor: &Redactor) -> Self {
         Self::within((MAX_COMMAND, MAX_COMMAND), arguments, redactor)
     }
@@ -66,17 +66,15 @@ impl Arguments {
         }
     }
 
-    /// Tells if nothing was cut.
     pub(crate) const fn is_whole(&self) -> bool {
         self.is_whole
     }
 
-    /// What the log shows.
     pub fn shown(&self) -> &Value {
         &self.shown
     }
 
-    /// The beginning of them, with the digest of the whole: enough of what was refused.
+    /// Truncates further, for a refused use; the digest stays that of the originals.
     pub(super) fn brief(&self) -> Self {
         let mut walk = Walk {
             redactor: None,
@@ -94,13 +92,14 @@ impl Arguments {
 }
 
 impl Digest {
-    /// The digest of a value, whatever order its members came in.
+    /// Returns the digest of a value, independent of the order of its members.
     pub fn of_value(value: &Value) -> Self {
         Self::of(&serde_json::to_vec(&Sorted(value)).unwrap_or_default())
     }
 }
 
-/// A value with the members of its objects by name, whatever order they came in and `serde_json` was built to keep.
+/// A value that serializes the members of its objects by name, independent of their order and of
+/// `serde_json`'s feature `preserve_order`.
 struct Sorted<'a>(&'a Value);
 
 impl Serialize for Sorted<'_> {
@@ -122,13 +121,13 @@ impl Serialize for Sorted<'_> {
 }
 
 struct Walk<'r> {
-    /// Takes credentials out; `None` where that is done.
+    /// `None` if the values are redacted already.
     redactor: Option<&'r Redactor>,
-    /// Of one text.
+    /// Maximum length of one text.
     longest: usize,
-    /// Bytes of texts that may still be shown.
+    /// Remaining bytes of text.
     room: usize,
-    /// Values that may still be shown.
+    /// Remaining number of values.
     values: usize,
     is_whole: bool,
 }
@@ -207,7 +206,7 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a member of this name usually holds a secret: also in `camelCase`, and as a header.
+/// Returns `true` if a member of this name usually holds a secret; recognizes `camelCase` and header names.
 fn is_secret_member(name: &str) -> bool {
     let mut words = String::with_capacity(name.len() + 4);
     let mut before = '_';
@@ -221,7 +220,7 @@ fn is_secret_member(name: &str) -> bool {
     is_secret_name(&words) || is_secret_name(name) || words.to_ascii_lowercase().ends_with("authorization")
 }
 
-/// As much of `text` as takes at most `limit` bytes within a line.
+/// Returns the longest prefix of `text` that takes at most `limit` bytes within a line.
 pub(super) fn fit(text: &str, limit: usize) -> &str {
     let mut room = limit;
     for (at, c) in text.char_indices() {

@@ -1,4 +1,4 @@
-//! Appending to one chain of records, from many threads and processes at once.
+//! Appending to one chain of records, from many threads and processes concurrently.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -14,30 +14,32 @@ use super::files::{self, Lock};
 use super::line::{self, Link};
 use super::{end, follow};
 
-/// How much of the past is kept.
+/// Retention limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// A file that has reached this length is closed.
+    /// File size from which a file is closed.
     pub max_file_bytes: u64,
-    /// Files that are kept, the current one included; at least 2 and at most 500.
+    /// Number of files, the current one included; clamped to 2 to 500.
     pub max_files: usize,
-    /// Records of the host log that are younger are never removed: no more is taken instead.
+    /// Minimum age at which records of the host log may be removed. While the log is full of younger ones,
+    /// new commands are refused.
     pub keep_host: Duration,
 }
 
-/// What becomes of a record for which there is no room but that of records which are kept.
+/// The handling of a record that would need the removal of records still to be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Crowded {
-    /// It is refused: what it is about has not happened.
+    /// Refuses the record, of something that has not happened yet.
     Refuse,
-    /// It is appended all the same: what it is about has happened.
+    /// Appends the record to the current file beyond its limit: what it records has happened.
     Append,
 }
 
 /// An open chain of records in a directory.
 ///
-/// Appending is synchronous and short: a lock, a look, one write. A record survives the death of this process at
-/// once; that of the machine when the system has written it out, at the latest when the file is closed.
+/// Appending is synchronous and short: a lock, a check, one write. A record survives the death of this
+/// process at once, and a power failure once the kernel has written it back, at the latest when the file is
+/// closed.
 #[derive(Debug)]
 pub(super) struct Chain(Mutex<Writer>);
 
@@ -45,31 +47,32 @@ pub(super) struct Chain(Mutex<Writer>);
 struct Writer {
     directory: PathBuf,
     limits: Limits,
-    /// Closed files that are younger are not removed.
+    /// Minimum age at which closed files may be removed.
     keep: Duration,
     current: Option<Current>,
-    /// The newest record that we know of.
+    /// Newest known record.
     newest: Link,
-    /// Whether the current file holds records of ours that are not on the disk for certain.
+    /// Set if the current file has records of ours that may not be on the disk.
     unsynced: bool,
     line: Vec<u8>,
 }
 
-/// The file that is appended to, as we left it.
+/// The current file, as this process left it.
 #[derive(Debug)]
 struct Current {
     file: File,
     path: PathBuf,
     identity: (u64, u64),
-    /// Unknown before we have looked.
+    /// Length at our last access; `None` before the first.
     length: Option<u64>,
 }
 
-/// Reopening it this often means that somebody replaces the file in a loop.
+/// Maximum number of reopens: more means that somebody replaces the file in a loop.
 const MAX_TRIES: usize = 100;
 
 impl Chain {
-    /// Opens the chain in `directory`, whose records are kept for so long, and repairs its end if a crash has torn it.
+    /// Opens the chain in `directory`, with `keep` as minimum age for removal, and repairs an end that a
+    /// crash has torn.
     pub(super) fn open(directory: &Path, limits: Limits, keep: Duration) -> Result<Self, Error> {
         files::make_directory(directory)?;
         let mut writer = Writer {
@@ -85,7 +88,7 @@ impl Chain {
         Ok(Self(Mutex::new(writer)))
     }
 
-    /// Appends a record; it is in the file when this returns.
+    /// Appends a record; it is in the file on return.
     pub(super) fn append<C: Serialize>(&self, content: &C, crowded: Crowded) -> Result<Link, Error> {
         let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         writer.locked(|writer| {
@@ -101,21 +104,21 @@ impl Chain {
 impl Drop for Writer {
     fn drop(&mut self) {
         if let Some(current) = self.current.as_ref().filter(|_| self.unsynced) {
-            // The records are in the file; a disk that fails cannot be helped from here.
+            // The records are in the file; a disk failure cannot be handled here.
             _ = current.file.sync_data();
         }
     }
 }
 
 impl Writer {
-    /// Does something while no other process appends, knowing the newest record.
+    /// Runs `act` under the file lock, with the newest record known.
     fn locked<T>(&mut self, act: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         let result = self.lock().and_then(|()| act(self));
         match &self.current {
             Some(current) if result.is_ok() => {
                 current.file.unlock().map_err(failed("unlock", &current.path))?;
             }
-            // Closing the file unlocks it, and the next one looks anew.
+            // Closing the file unlocks it; the next call reopens and rereads.
             _ => self.current = None,
         }
         result
@@ -143,7 +146,7 @@ impl Writer {
         Err(Error::Busy(files::current(&self.directory)))
     }
 
-    /// Finds the newest record, and cuts off what a crash left behind it.
+    /// Reads the newest record, and truncates a torn line that a crash left behind it.
     fn look(&mut self) -> Result<(), Error> {
         let (current, length) = self.current()?;
         let found = end::of(&current.file, length, &current.path)?;
@@ -151,7 +154,8 @@ impl Writer {
             Some(newest) => newest,
             None => newest_closed(&self.directory)?,
         };
-        // Records that we know of and that are gone were removed: going on from ours leaves a gap that shows.
+        // If records that we know of are gone, they were removed: continuing from ours leaves a detectable
+        // gap.
         if newest.sequence > self.newest.sequence {
             self.newest = newest;
         }
@@ -180,7 +184,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends one record with one call, so that no reader and no crash finds two halves.
+    /// Appends one record with one system call, so that no reader and no crash sees half of it.
     fn write<C: Serialize>(&mut self, content: &C) -> Result<Link, Error> {
         let mut line = std::mem::take(&mut self.line);
         let sealed = line::seal(&mut line, &self.newest, content);
@@ -203,14 +207,14 @@ impl Writer {
             current.length = Some(length + line.len() as u64);
             return Ok(());
         }
-        // If this fails, too, the next one who appends repairs it.
+        // If this fails, too, the next writer repairs the file.
         _ = current.file.set_len(length);
         Err(failed("append a whole record to", &current.path)(
             io::ErrorKind::StorageFull.into(),
         ))
     }
 
-    /// Closes the current file and begins the next one. Another process may fill that at once.
+    /// Closes a full file and begins the next one, repeatedly: another process may fill the new one at once.
     fn rotate_if_full(&mut self) -> Result<(), Error> {
         for _ in 0..MAX_TRIES {
             let max = self.limits.max_file_bytes;
@@ -229,12 +233,12 @@ impl Writer {
         Err(Error::Busy(files::current(&self.directory)))
     }
 
-    /// Closed files that are kept.
+    /// Maximum number of closed files.
     fn max_closed(&self) -> usize {
         self.limits.max_files.clamp(2, 500) - 1
     }
 
-    /// That what would be removed if the current file were closed is old enough.
+    /// Returns an error if closing the current file would remove a file that is too young.
     fn check_age(&self) -> Result<(), Error> {
         let closed = files::closed(&self.directory)?;
         let surplus = (closed.len() + 1).saturating_sub(self.max_closed());
@@ -254,7 +258,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Removes the oldest files if there are too many. A record says so first: without one, they are missed.
+    /// Removes the oldest surplus files. A record announces the removal first: without one, they count as
+    /// missing.
     fn remove_oldest(&mut self) -> Result<(), Error> {
         let closed = files::closed(&self.directory)?;
         let (surplus, kept) = closed.split_at(closed.len().saturating_sub(self.max_closed()));
@@ -281,7 +286,7 @@ impl Current {
         let path = files::current(directory);
         let file = match files::open_to_append(&path) {
             Err(Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                // The whole directory was removed while we ran.
+                // The directory was removed while we ran.
                 files::make_directory(directory)?;
                 files::open_to_append(&path)?
             }
@@ -296,12 +301,12 @@ impl Current {
         })
     }
 
-    /// Writes everything out, and gives the file the name under which it stays.
+    /// Syncs the file and renames it to its final name.
     fn close(&self) -> Result<(), Error> {
         self.file.sync_data().map_err(failed("write out", &self.path))?;
         let first = follow::first_sequence(&self.file, &self.path)?;
         let closed = files::closed_name(&self.path, first);
-        // The lock keeps other writers out, and a file that has this name already is no work of theirs.
+        // The lock excludes other writers, so an existing file of this name is not ours to replace.
         if closed.symlink_metadata().is_ok() {
             return Err(failed("rename the full log to", &closed)(
                 io::ErrorKind::AlreadyExists.into(),
@@ -311,7 +316,7 @@ impl Current {
     }
 }
 
-/// The newest record of the closed files, which end with a whole one.
+/// Returns the newest record of the closed files, whose last line must be whole.
 fn newest_closed(directory: &Path) -> Result<Link, Error> {
     let Some(piece) = files::closed_pieces(directory)?.pop() else {
         return Ok(Link::START);

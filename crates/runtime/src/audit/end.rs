@@ -1,4 +1,4 @@
-//! Where a file's last whole record is, and what a crash left behind it.
+//! The last whole record of a file, and a torn line behind it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,31 +7,31 @@ use std::path::Path;
 use super::error::{Error, failed};
 use super::line::{self, Link, MAX_LINE};
 
-/// Holds most records. What does not suffice is looked at again in whole.
+/// Bytes that contain most records. If they do not suffice, [`WHOLE_LOOK`] bytes are read.
 const FIRST_LOOK: u64 = 8 * 1024;
-/// A torn line and the record before it.
+/// Bytes that contain any torn line and the record before it.
 const WHOLE_LOOK: u64 = 2 * MAX_LINE as u64 + 1;
 
-/// How a file ends.
+/// The end of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct End {
-    /// The last record, if there is one.
+    /// Last record, if any.
     pub(super) newest: Option<Link>,
-    /// What lies behind it: at most one line.
+    /// Bytes behind it: at most one line.
     pub(super) torn: Vec<u8>,
 }
 
-/// What a look at a file's last bytes shows.
+/// The result of parsing a file's last bytes.
 #[derive(Debug, PartialEq, Eq)]
 enum Look {
     Found(End),
     /// The record begins before these bytes.
     Further,
-    /// No crash leaves this: a record is written with one call, so that one line at most is torn.
+    /// No crash leaves this: each record is written with one call, so at most one line is torn.
     Damaged,
 }
 
-/// How a file of this length ends.
+/// Reads the end of a file of this length.
 pub(super) fn of(file: &File, length: u64, path: &Path) -> Result<End, Error> {
     for look in [FIRST_LOOK, WHOLE_LOOK] {
         let start = length.saturating_sub(look);
@@ -47,7 +47,7 @@ pub(super) fn of(file: &File, length: u64, path: &Path) -> Result<End, Error> {
     Err(Error::Damaged(path.to_owned()))
 }
 
-/// Looks at a file's last bytes, which may be the whole of it.
+/// Parses a file's last bytes; `whole` if they are the whole file.
 fn look_at(bytes: &[u8], whole: bool) -> Look {
     let lines = after_last_newline(bytes);
     let newest = match last_line(&bytes[..lines], whole) {
@@ -55,7 +55,7 @@ fn look_at(bytes: &[u8], whole: bool) -> Look {
         Last::Cut => return Look::Further,
         Last::Line(start) => match line::open(&bytes[start..lines - 1]) {
             Ok(record) => return found(Some(record.link()), &bytes[lines..]),
-            // With bytes behind it, it was whole when they were written.
+            // With bytes behind it, it was whole when those were written.
             Err(_) if lines < bytes.len() => return Look::Damaged,
             Err(_) => start,
         },
@@ -83,7 +83,7 @@ fn found(newest: Option<Link>, torn: &[u8]) -> Look {
 /// The last of some whole lines.
 enum Last {
     None,
-    /// It begins before what we see.
+    /// It begins before these bytes.
     Cut,
     Line(usize),
 }

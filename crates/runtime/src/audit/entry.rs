@@ -1,4 +1,4 @@
-//! The records of the log: uses of tools, people's answers, and what became of the log itself.
+//! The records of the log: uses of tools, people's answers, repairs and removals of the log itself.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,88 +10,85 @@ use super::arguments::{self, Arguments};
 use super::line::Digest;
 use crate::clock;
 
-/// Names and identifiers are cut behind this many bytes.
+/// Maximum length of names and identifiers, in bytes.
 const MAX_NAME: usize = 256;
-/// It ends with who decided, whose name must not be lost behind that of a model.
+/// Maximum length of a judgement. It ends with the name of whoever decided, which the name of a model must
+/// not push out.
 const MAX_JUDGEMENT: usize = 512;
 
-/// The text of a question is cut behind this many bytes.
+/// Maximum length of a question's text.
 const MAX_ASKED: usize = 4 * 1024;
 
-/// How many attempts to reach a host a record names.
+/// Maximum number of connection attempts in a record.
 pub(crate) const MAX_ATTEMPTS: usize = 20;
 
 /// One use of a tool, from the request to its answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry<'a> {
-    /// When it was asked for.
+    /// Time of the request.
     pub started: SystemTime,
-    /// By whom.
     pub who: Who<'a>,
-    /// The tool that was named; it need not exist.
+    /// Requested tool; it need not exist.
     pub tool: &'a str,
-    /// What it was given, without credentials.
+    /// Redacted arguments.
     pub arguments: &'a Arguments,
-    /// The hosts that it tried to reach, and what came of each.
+    /// Hosts that it tried to reach, with the verdict on each.
     pub attempts: &'a [String],
-    /// What the policy said of it, if it is one for a policy.
+    /// Verdict of the command policy, if one applies.
     pub judgement: Option<&'a str>,
-    /// Whether it was let run.
     pub decision: Decision,
-    /// What came of it.
     pub outcome: Outcome,
-    /// The kind of error, if it was one.
+    /// Kind of the error, if it failed.
     pub error: Option<&'a str>,
-    /// How long it took.
     pub duration: Duration,
-    /// The digest of the answer, if there was one.
+    /// Digest of the answer, if there is one.
     pub result: Option<Digest>,
-    /// It is a command on this machine itself that begins, or began: the host log has it, too.
+    /// Set for the begin and end of a host command, which the host log records, too.
     pub on_host: bool,
 }
 
-/// Who uses a tool.
+/// The caller of a tool.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Who<'a> {
-    /// Whose files and interpreters they are.
+    /// Owner of the files and interpreters.
     #[serde(serialize_with = "name")]
     pub scope: &'a str,
-    /// The conversation.
+    /// Conversation.
     #[serde(serialize_with = "optional_name")]
     pub session: Option<&'a str>,
-    /// Where the invocation came in.
+    /// Interface on which the call came in.
     #[serde(serialize_with = "name")]
     pub surface: &'a str,
-    /// What the client says that it is.
+    /// Client's name, as it claims.
     #[serde(serialize_with = "optional_name")]
     pub client: Option<&'a str>,
 }
 
-/// Whether a tool was let run.
+/// The admission of a use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// It ran.
+    /// The tool ran.
     Allowed,
-    /// It did not.
+    /// The tool did not run.
     Refused,
 }
 
-/// What came of a use.
+/// The result of a use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// A command on the host begins. Where no record of its end follows, whoever ran it died, and its end is unknown.
+    /// A host command begins. If no record of its end follows, its process died, and the result is unknown.
     Begun,
     /// The tool answered.
     Answered,
-    /// There was an error instead of an answer.
+    /// The tool failed.
     Failed,
-    /// The caller took the invocation back.
+    /// The caller cancelled the call.
     Cancelled,
 }
 
-/// An entry as it is written.
+/// The serialized form of an entry.
 #[derive(Serialize)]
 pub(super) struct Written<'a> {
     time: String,
@@ -120,7 +117,8 @@ impl<'a> From<&Entry<'a>> for Written<'a> {
             tool: entry.tool,
             arguments: match entry.decision {
                 Decision::Allowed => Cow::Borrowed(entry.arguments),
-                // Nothing came of it, and whoever sends such calls could fill the log with their arguments.
+                // A refused use had no effect, and a caller could otherwise fill the log with the arguments
+                // of such calls.
                 Decision::Refused => Cow::Owned(entry.arguments.brief()),
             },
             attempts: entry.attempts,
@@ -134,38 +132,37 @@ impl<'a> From<&Entry<'a>> for Written<'a> {
     }
 }
 
-/// What a person answered.
+/// A person's answer to an approval request.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Answered<'a> {
-    /// The question.
+    /// Id of the request.
     pub id: &'a str,
-    /// What kind of question it is.
+    /// Kind of the request.
     pub kind: &'a str,
-    /// The digest of the question, which the person was shown.
+    /// Digest of the text that the person was shown.
     pub digest: Digest,
-    /// What was asked about, without credentials.
+    /// Redacted text of the request.
     #[serde(serialize_with = "text")]
     pub text: &'a str,
-    /// Who asked.
+    /// Scope of the asker.
     #[serde(serialize_with = "name")]
     pub scope: &'a str,
-    /// In which conversation.
+    /// Session that the request belongs to.
     #[serde(serialize_with = "optional_name")]
     pub session: Option<&'a str>,
-    /// Where the person was asked.
+    /// Chat in which it was asked.
     #[serde(serialize_with = "name")]
     pub chat: &'a str,
-    /// Whether the answer was yes.
     pub approved: bool,
-    /// How long it holds.
+    /// Lifetime of the answer.
     #[serde(serialize_with = "name")]
     pub remember: &'a str,
-    /// Who answered.
+    /// Person who answered.
     #[serde(serialize_with = "name")]
     pub by: &'a str,
 }
 
-/// A person's answer as it is written.
+/// The serialized form of an answer.
 #[derive(Serialize)]
 pub(super) struct WrittenAnswer<'a> {
     time: String,
@@ -173,32 +170,31 @@ pub(super) struct WrittenAnswer<'a> {
 }
 
 impl<'a> WrittenAnswer<'a> {
-    /// An answer that is given at this moment.
+    /// Timestamps an answer with the current time.
     pub(super) fn now(answer: &'a Answered<'a>) -> Self {
         let time = clock::rfc3339(SystemTime::now());
         Self { time, answer }
     }
 }
 
-/// Refused uses that came faster than they are recorded one by one.
+/// Refused uses beyond the rate at which they are recorded one by one.
 #[derive(Debug, Serialize)]
 pub(super) struct Counted {
     time: String,
     refused: Count,
 }
 
-/// How many there were.
 #[derive(Debug, Serialize)]
 struct Count {
     scope: String,
     count: u64,
     since: String,
-    /// How many by kind of error.
+    /// Counts by kind of error.
     errors: BTreeMap<String, u64>,
 }
 
 impl Counted {
-    /// So many uses of a scope since a moment.
+    /// Sums up the refused uses of a scope since a moment.
     pub(super) fn of(scope: &str, since: SystemTime, errors: BTreeMap<String, u64>) -> Self {
         Self {
             time: clock::rfc3339(SystemTime::now()),
@@ -212,24 +208,24 @@ impl Counted {
     }
 }
 
-/// That the oldest records were removed to make room.
+/// A record of the removal of the oldest records.
 #[derive(Serialize)]
 pub(super) struct Removal {
     time: String,
     removed: Removed,
 }
 
-/// What was removed.
+/// The extent of a removal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Removed {
-    /// The newest record that was; with it, all before.
+    /// Sequence number of the newest removed record; all before it are removed, too.
     pub last: u64,
-    /// How long the files were that were removed this time.
+    /// Length of the files removed this time.
     pub bytes: u64,
 }
 
 impl Removal {
-    /// The records up to `last` are removed, files of so many bytes this time.
+    /// Builds the record of a removal up to `last`, of files of `bytes` bytes.
     pub(super) fn of(last: u64, bytes: u64) -> Self {
         let time = clock::rfc3339(SystemTime::now());
         let removed = Removed { last, bytes };
@@ -237,26 +233,25 @@ impl Removal {
     }
 }
 
-/// That the torn end of a file was cut off.
+/// A record of the truncation of a torn line.
 #[derive(Serialize)]
 pub(super) struct Repair {
     time: String,
     repair: Torn,
 }
 
-/// What was cut off.
+/// The truncated bytes.
 #[derive(Serialize)]
 struct Torn {
     bytes: usize,
     digest: Digest,
-    /// Its beginning.
+    /// Their beginning.
     text: String,
 }
 
 impl Repair {
-    /// That `torn` was cut off.
     pub(super) fn of(torn: &[u8]) -> Self {
-        /// Enough to see which invocation it was.
+        /// Enough to identify the call.
         const MAX_TEXT: usize = 1024;
         Self {
             time: clock::rfc3339(SystemTime::now()),
@@ -273,7 +268,7 @@ fn name<S: Serializer>(name: &&str, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(arguments::fit(name, MAX_NAME))
 }
 
-/// The text of a question, which may be long.
+/// Serializes the text of a question, which may be long.
 fn text<S: Serializer>(text: &&str, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(arguments::fit(text, MAX_ASKED))
 }

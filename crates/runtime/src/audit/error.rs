@@ -1,83 +1,80 @@
-//! Why the audit log cannot be written, read or believed.
+//! Errors of the audit log.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Why the audit log cannot be written, read or believed.
+/// An error of writing, reading or verifying the audit log.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A step on the file system failed.
+    /// A file system operation failed.
     #[error("cannot {step} `{path}`")]
     File {
-        /// What was to be done.
+        /// Failed operation.
         step: &'static str,
-        /// With which file or directory.
+        /// File or directory.
         path: PathBuf,
-        /// What the system said.
         #[source]
         source: io::Error,
     },
-    /// The directory is open to others, or none.
+    /// The directory belongs to another user, or others may enter it.
     #[error("cannot keep the audit log in `{path}`: {why}")]
     Directory {
-        /// The directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
-    /// Another process holds the log and does not let go.
+    /// Another process holds the lock for too long.
     #[error("another process holds the audit log `{0}`")]
     Busy(PathBuf),
-    /// The file does not end as any crash would leave it.
+    /// The end of the file is not one that a crash could leave.
     #[error("the end of the audit log `{0}` is damaged")]
     Damaged(PathBuf),
-    /// There is no room left, and nothing is old enough to be removed.
+    /// The log is full, and nothing is old enough to be removed.
     #[error("the log of commands on the host in `{path}` has no room, and holds nothing older than {days} days", days = keep.as_secs() / 86_400)]
     Crowded {
-        /// Its directory.
+        /// Directory of the log.
         path: PathBuf,
-        /// For how long records are kept.
+        /// Minimum age for removal.
         keep: Duration,
     },
-    /// The record could not be put into JSON.
+    /// The record cannot be serialized.
     #[error("cannot encode the record of the audit log")]
     Encode(#[source] serde_json::Error),
-    /// The record is longer than any may be.
+    /// The record is longer than a line may be.
     #[error("the record of the audit log would be longer than {max} bytes", max = super::line::MAX_LINE)]
     TooLong,
-    /// Something that runs on this machine itself is recorded whole.
+    /// The command is too long to be recorded whole, as host commands must be.
     #[error("expected a command of at most {max} bytes, as the audit log writes it, found a longer one", max = super::arguments::MAX_COMMAND)]
     Cut,
-    /// The record that was noted is not in the log.
+    /// The noted record is not in the log.
     #[error("record {sequence}, which was noted, is not in the audit log: {why}")]
     Gone {
         /// Its sequence number.
         sequence: u64,
-        /// What became of it.
+        /// The reason.
         why: &'static str,
     },
-    /// What is written is not what was recorded.
+    /// The log's content is not what was recorded.
     #[error("the audit log is broken: {0}")]
     Broken(Broken),
 }
 
-/// Where the chain breaks first.
+/// The first break of the chain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}, line {line}: {what}", file = file.display())]
 pub struct Broken {
-    /// The file.
     pub file: PathBuf,
-    /// The line in it, from 1.
+    /// Line number, from 1.
     pub line: u64,
-    /// The sequence number of the record that should stand there, where it is known.
+    /// Expected sequence number, if known.
     pub sequence: Option<u64>,
-    /// What is wrong.
+    /// Description of the break.
     pub what: String,
 }
 
 impl Error {
-    /// What to do about it.
+    /// Returns advice for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::File { .. } => "make room on the disk and let this user write there, or set `audit.dir`",
@@ -101,7 +98,7 @@ impl Error {
     }
 }
 
-/// What became of a step on the file system.
+/// Converts an I/O error of a step.
 pub(super) fn failed(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::File {
         step,

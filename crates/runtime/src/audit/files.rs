@@ -1,4 +1,4 @@
-//! The files of a log: their names, how they are opened, who may come at them.
+//! The files of a log: names, opening, permissions, locks.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io;
@@ -8,51 +8,52 @@ use std::time::{Duration, Instant};
 
 use super::error::{Error, failed};
 
-/// A writer holds the log for microseconds; one that was stopped meanwhile is not waited for.
+/// Timeout for the lock. A writer holds it for microseconds; a stopped one is not waited for.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
-/// The current file may be replaced while we open it, once by each writer.
+/// Maximum number of reopens. Each writer may replace the current file once while we open it.
 const MAX_TRIES: usize = 100;
 
 const O_NOFOLLOW: i32 = 0o400_000;
 const O_NONBLOCK: i32 = 0o4_000;
 
-/// A file that was read up to where it ended when we looked.
+/// A file, to be read up to its length at opening.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) path: PathBuf,
     pub(super) file: File,
     pub(super) length: u64,
-    /// The sequence number in its name; the current file has none.
+    /// Sequence number in its name; `None` for the current file.
     pub(super) first: Option<u64>,
 }
 
-/// How a file is locked.
+/// A lock mode.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Lock {
-    /// To append.
+    /// Exclusive, to append.
     Alone,
-    /// To look where it ends.
+    /// Shared, to read the length.
     Shared,
 }
 
-/// The file that is appended to.
+/// Returns the path of the current file.
 pub(super) fn current(directory: &Path) -> PathBuf {
     directory.join("audit.jsonl")
 }
 
-/// The directory of the host log of the log in `directory`.
+/// Returns the directory of the host log that belongs to the log in `directory`.
 pub fn host(directory: &Path) -> PathBuf {
     directory.join("host")
 }
 
-/// What the file at `current` is called once it is closed, if its first record has this sequence number.
+/// Returns the name for the file at `current` once it is closed, from the sequence number of its first
+/// record.
 pub(super) fn closed_name(current: &Path, first: u64) -> PathBuf {
     current.with_file_name(format!("audit-{first:012}.jsonl"))
 }
 
-/// Makes the directory if it is not there, and checks that it is closed to others.
+/// Creates the directory if necessary, and checks that other users cannot enter it.
 pub(super) fn make_directory(directory: &Path) -> Result<(), Error> {
     DirBuilder::new()
         .recursive(true)
@@ -66,7 +67,7 @@ pub(super) fn make_directory(directory: &Path) -> Result<(), Error> {
             why,
         })
     };
-    // `/proc/self` belongs to the user that we are.
+    // `/proc/self` belongs to our user.
     if fs::metadata("/proc/self").is_ok_and(|own| own.uid() != meta.uid()) {
         return refused("it belongs to another user");
     }
@@ -76,7 +77,7 @@ pub(super) fn make_directory(directory: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Opens the current file to append to it.
+/// Opens the current file for appending.
 pub(super) fn open_to_append(path: &Path) -> Result<File, Error> {
     let file = OpenOptions::new()
         .read(true)
@@ -95,7 +96,7 @@ fn open_to_read(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// A pipe or a device put there must not be taken for a log.
+/// Rejects FIFOs and devices put in place of a log.
 fn regular(file: File, path: &Path) -> Result<File, Error> {
     let meta = file.metadata().map_err(failed("look at", path))?;
     if meta.is_file() {
@@ -105,12 +106,12 @@ fn regular(file: File, path: &Path) -> Result<File, Error> {
     Err(failed("use", path)(source))
 }
 
-/// What tells a file from another one at the same path.
+/// Returns device and inode, which distinguish a file from another one at the same path.
 pub(super) fn identity(meta: &Metadata) -> (u64, u64) {
     (meta.dev(), meta.ino())
 }
 
-/// Waits, not for ever, for the lock.
+/// Takes the lock, with a timeout.
 pub(super) fn lock(file: &File, how: Lock, path: &Path) -> Result<(), Error> {
     lock_within(MAX_WAIT, file, how, path)
 }
@@ -135,7 +136,7 @@ fn lock_within(wait: Duration, file: &File, how: Lock, path: &Path) -> Result<()
     }
 }
 
-/// The closed files with the sequence numbers in their names, oldest first.
+/// Returns the closed files with the sequence numbers in their names, oldest first.
 pub(super) fn closed(directory: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -156,13 +157,13 @@ pub(super) fn closed(directory: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
     Ok(files)
 }
 
-/// All files, oldest first, held open so that they can be read however the log moves on.
+/// Opens all files, oldest first, so that they stay readable while the log rotates.
 pub(super) fn pieces(directory: &Path) -> Result<Vec<Piece>, Error> {
     let path = current(directory);
     for _ in 0..MAX_TRIES {
         let file = match open_to_read(&path) {
             Ok(file) => regular(file, &path)?,
-            // A log may have lost its writer between two files.
+            // A writer may have died between two files.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return closed_pieces(directory),
             Err(error) => return Err(failed("open", &path)(error)),
         };
@@ -183,13 +184,13 @@ pub(super) fn pieces(directory: &Path) -> Result<Vec<Piece>, Error> {
     Err(Error::Busy(path))
 }
 
-/// The closed files, oldest first.
+/// Opens the closed files, oldest first.
 pub(super) fn closed_pieces(directory: &Path) -> Result<Vec<Piece>, Error> {
     let mut pieces = Vec::new();
     for (first, path) in closed(directory)? {
         let file = match open_to_read(&path) {
             Ok(file) => regular(file, &path)?,
-            // The oldest may be removed meanwhile; a gap among the others is found by whoever reads them.
+            // The oldest may be removed meanwhile; readers detect a gap among the others.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(failed("open", &path)(error)),
         };

@@ -1,4 +1,4 @@
-//! Reading records as they stand: the newest ones, and those to come.
+//! Reading the newest records, and those appended from now on.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,9 +10,9 @@ use super::error::{Error, failed};
 use super::files::{self, Piece};
 use super::line::{self, MAX_LINE};
 
-/// The newest lines of the log in `directory`, at most `count`, newest last.
+/// Returns the newest lines of the log in `directory`, at most `count`, newest last.
 ///
-/// Lines come as they are written; a damaged one is not left out, and may hold anything.
+/// Lines are returned as written; a damaged one is included and may contain anything.
 ///
 /// # Errors
 /// If the log cannot be read.
@@ -30,14 +30,14 @@ pub fn tail(directory: &Path, count: usize) -> Result<Vec<String>, Error> {
     Ok(newest.into())
 }
 
-/// Where a log stood at a moment. Another mark means that something was appended, or that a file was closed.
+/// A log's position at a moment. A different position means that something was appended or a file closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
     file: (u64, u64),
     length: u64,
 }
 
-/// Where the log in `directory` stands; `None` if it has no file that is appended to.
+/// Returns the position of the log in `directory`; `None` without a current file.
 pub fn mark(directory: &Path) -> Option<Mark> {
     let meta = std::fs::symlink_metadata(files::current(directory)).ok()?;
     Some(Mark {
@@ -61,18 +61,18 @@ fn last_lines(piece: Piece, wanted: usize) -> Result<VecDeque<String>, Error> {
     Ok(last)
 }
 
-/// Hands over records as they are appended.
+/// A reader of records as they are appended.
 #[derive(Debug)]
 pub struct Follow {
     directory: PathBuf,
-    /// The newest record that was handed over.
+    /// Sequence number of the newest record passed on.
     newest: u64,
-    /// The current file, and how much of it we have read.
+    /// Identity of the current file, and the offset read so far.
     read: Option<((u64, u64), u64)>,
 }
 
 impl Follow {
-    /// Follows the log in `directory` from behind `lines`, which [`tail`] gave.
+    /// Follows the log in `directory` from behind `lines`, a result of [`tail`].
     pub fn behind(directory: &Path, lines: &[String]) -> Self {
         let newest = lines
             .iter()
@@ -85,13 +85,13 @@ impl Follow {
         }
     }
 
-    /// Hands over the lines that were appended since the last call, across closed files.
+    /// Passes on the lines appended since the last call, across closed files.
     ///
     /// # Errors
     /// If the log cannot be read, or `each` fails.
     pub fn poll(&mut self, mut each: impl FnMut(&str) -> io::Result<()>) -> Result<(), Error> {
         let pieces = files::pieces(&self.directory)?;
-        // The closed file that holds the next record, if one does.
+        // Closed file that may contain the next record.
         let begin = pieces
             .iter()
             .rposition(|piece| piece.first.is_some_and(|first| first <= self.newest + 1));
@@ -113,7 +113,8 @@ impl Follow {
         let meta = piece.file.metadata().map_err(failed("look at", &piece.path))?;
         let identity = files::identity(&meta);
         let start = match self.read {
-            // A torn line that was cut off may have been shorter than what follows, never longer than what we read.
+            // The line behind the offset may have been torn and truncated; the offset itself is never behind
+            // a torn line.
             Some((read, offset)) if read == identity && offset <= piece.length => offset,
             _ => 0,
         };
@@ -138,7 +139,7 @@ impl Follow {
     }
 }
 
-/// The sequence number of a file's first record.
+/// Returns the sequence number of a file's first record.
 pub(super) fn first_sequence(file: &File, path: &Path) -> Result<u64, Error> {
     let file = file.try_clone().map_err(failed("read", path))?;
     let mut lines = Lines::new(file, 0, MAX_LINE as u64).map_err(failed("read", path))?;
@@ -149,26 +150,26 @@ pub(super) fn first_sequence(file: &File, path: &Path) -> Result<u64, Error> {
         .ok_or_else(|| Error::Damaged(path.to_owned()))
 }
 
-/// The lines of a file, none of which is taken into memory beyond the length that a record may have.
+/// The lines of a file, read into memory up to a record's maximum length each.
 #[derive(Debug)]
 pub(super) struct Lines {
     reader: BufReader<Take<File>>,
     line: Vec<u8>,
 }
 
-/// How a line ends.
+/// The end of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// As it should.
+    /// A newline.
     Whole,
-    /// With the file.
+    /// The end of the file.
     Torn,
-    /// Not where it should: what follows is the rest of it.
+    /// Neither within a record's maximum length: the next item is the rest of the line.
     TooLong,
 }
 
 impl Lines {
-    /// Those from `start` to `end`.
+    /// Reads the lines from `start` to `end`.
     pub(super) fn new(mut file: File, start: u64, end: u64) -> io::Result<Self> {
         file.seek(SeekFrom::Start(start))?;
         Ok(Self {
@@ -177,7 +178,7 @@ impl Lines {
         })
     }
 
-    /// The next line, without its end.
+    /// Returns the next line, without its newline.
     pub(super) fn next(&mut self) -> io::Result<Option<(&[u8], Ended)>> {
         self.line.clear();
         let mut part = self.reader.by_ref().take(MAX_LINE as u64);

@@ -1,4 +1,4 @@
-//! One line of the log: how it is written, and how it is told from anything else.
+//! One line of the log: serialization, hashing, parsing.
 
 use std::fmt;
 use std::io;
@@ -11,14 +11,14 @@ use sha2::{Digest as _, Sha256};
 use super::entry::Removed;
 use super::error::Error;
 
-/// The longest line, its end included.
+/// Maximum length of a line, newline included.
 pub(super) const MAX_LINE: usize = 64 * 1024;
 
-/// What stands between what is hashed and the hash.
+/// Separator between the hashed bytes and the hash.
 const BEFORE_HASH: &[u8] = b",\"hash\":\"";
-/// What stands behind the hash.
+/// Bytes behind the hash.
 const BEHIND_HASH: &[u8] = b"\"}";
-/// The length of a hash in hexadecimal digits.
+/// Length of a hash in hexadecimal digits.
 const HEX: usize = 64;
 
 /// A SHA-256, written as 64 lower-case hexadecimal digits.
@@ -28,41 +28,39 @@ pub struct Digest([u8; 32]);
 /// A record's place in the chain, written as `SEQUENCE:HASH`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Link {
-    /// The record's number; the first is 1.
+    /// Sequence number; the first is 1.
     pub sequence: u64,
-    /// Its hash.
     pub hash: Digest,
 }
 
-/// A text that is no link.
+/// A parse error of a [`Link`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no SEQUENCE:HASH; `ringfence audit verify` prints one as the head")]
 pub struct ParseLinkError(String);
 
-/// What a line says about the chain.
+/// The fields of a record that matter to the chain.
 #[derive(Debug, Deserialize)]
 pub(super) struct Record {
     pub(super) sequence: u64,
     pub(super) previous: Digest,
-    /// When.
     #[serde(default)]
     pub(super) time: String,
-    /// There if a torn line was cut off before it.
+    /// Present if a torn line was truncated before this record.
     pub(super) repair: Option<serde::de::IgnoredAny>,
-    /// There if the oldest records were removed.
+    /// Present if the oldest records were removed.
     pub(super) removed: Option<Removed>,
-    /// There if it counts uses that were refused.
+    /// Present if the record counts refused uses.
     pub(super) refused: Option<Refused>,
     pub(super) hash: Digest,
 }
 
-/// How many uses a record counts.
+/// A count of refused uses.
 #[derive(Debug, Deserialize)]
 pub(super) struct Refused {
     pub(super) count: u64,
 }
 
-/// What is written, but for the hash.
+/// A record without its hash.
 #[derive(Serialize)]
 struct Body<'a, C> {
     sequence: u64,
@@ -72,10 +70,10 @@ struct Body<'a, C> {
 }
 
 impl Digest {
-    /// What the very first record names as the one before.
+    /// Previous hash of the very first record.
     pub(super) const ZERO: Self = Self([0; 32]);
 
-    /// The digest of these bytes.
+    /// Hashes these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
@@ -90,7 +88,7 @@ impl Digest {
         hex
     }
 
-    /// Upper-case digits are refused: a log has one spelling.
+    /// Rejects upper-case digits: a hash has one spelling.
     fn parse(hex: &[u8]) -> Option<Self> {
         let digit = |byte: u8| match byte {
             b'0'..=b'9' => Some(byte - b'0'),
@@ -134,7 +132,7 @@ impl<'de> Deserialize<'de> for Digest {
 }
 
 impl Link {
-    /// What stands before the first record.
+    /// Position before the first record.
     pub(super) const START: Self = Self {
         sequence: 0,
         hash: Digest::ZERO,
@@ -161,7 +159,7 @@ impl FromStr for Link {
     }
 }
 
-/// Puts the record that follows `before` into `line`, its end included.
+/// Serializes the record that follows `before` into `line`, newline included.
 pub(super) fn seal<C: Serialize>(line: &mut Vec<u8>, before: &Link, content: &C) -> Result<Link, Error> {
     line.clear();
     let body = Body {
@@ -171,7 +169,7 @@ pub(super) fn seal<C: Serialize>(line: &mut Vec<u8>, before: &Link, content: &C)
     };
     let mut serializer = serde_json::Serializer::with_formatter(&mut *line, Plain);
     body.serialize(&mut serializer).map_err(Error::Encode)?;
-    // The brace that closes the object comes behind the hash.
+    // The closing brace of the object comes behind the hash.
     line.pop();
     let hash = Digest::of(line);
     line.extend_from_slice(BEFORE_HASH);
@@ -187,7 +185,7 @@ pub(super) fn seal<C: Serialize>(line: &mut Vec<u8>, before: &Link, content: &C)
     })
 }
 
-/// The record in `line`, which comes without its end; otherwise, what is wrong.
+/// Parses a line, without its newline, and checks its hash. The error says what is wrong.
 pub(super) fn open(line: &[u8]) -> Result<Record, &'static str> {
     let no_record = "it holds no record";
     let split = line
@@ -204,7 +202,7 @@ pub(super) fn open(line: &[u8]) -> Result<Record, &'static str> {
 }
 
 impl Record {
-    /// Its place in the chain.
+    /// Returns the record's place in the chain.
     pub(super) fn link(&self) -> Link {
         Link {
             sequence: self.sequence,
@@ -213,7 +211,8 @@ impl Record {
     }
 }
 
-/// JSON that steers no terminal: what is invisible or turns the direction of writing is escaped, too.
+/// A JSON formatter that also escapes invisible and bidirectional characters, so that a line cannot control a
+/// terminal.
 struct Plain;
 
 impl Formatter for Plain {
@@ -233,14 +232,14 @@ impl Formatter for Plain {
     }
 }
 
-/// Characters beyond ASCII's printable ones that do something to what is shown, or hide in it.
+/// Returns `true` for control, invisible and bidirectional characters.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
         || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// How many bytes `c` takes within a line.
+/// Returns the number of bytes that `c` takes within a line.
 pub(super) fn width(c: char) -> usize {
     match c {
         '"' | '\\' | '\n' | '\r' | '\t' => 2,

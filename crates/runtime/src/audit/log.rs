@@ -1,4 +1,4 @@
-//! The audit log of a directory: a chain with every use of a tool, and one with what must outlast those.
+//! The audit log of a directory: a chain of all uses of tools, and the host log, which outlasts it.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,8 +14,8 @@ use crate::redact::Redactor;
 
 /// An open audit log.
 ///
-/// A use of a tool that ran something on this machine itself is in both chains. Only such commands and people's answers
-/// are in the host log, so that no other use can push them out; and where it is full of young records, no command begins.
+/// A use that ran something on the host is in both chains. The host log has only such commands and people's
+/// answers, so that no other use can push them out; while it is full of young records, no command begins.
 #[derive(Debug)]
 pub struct Log {
     directory: PathBuf,
@@ -27,10 +27,10 @@ pub struct Log {
 }
 
 impl Log {
-    /// Opens the log in `directory`, and repairs its end if a crash has torn it.
+    /// Opens the log in `directory`, and repairs an end that a crash has torn.
     ///
     /// # Errors
-    /// If the directory is open to others, the log cannot be written, or its end is damaged.
+    /// If the directory is open to other users, the log cannot be written, or its end is damaged.
     pub fn open(directory: &Path, limits: Limits) -> Result<Self, Error> {
         Ok(Self {
             directory: directory.to_owned(),
@@ -41,11 +41,11 @@ impl Log {
         })
     }
 
-    /// Appends the record of a use. It is in the file when this returns; of refusals that come too fast, their number
-    /// is, soon after, and this gives `None`.
+    /// Appends the record of a use; it is in the file on return. Returns `None` for a refusal beyond the rate
+    /// limit, which is counted and recorded soon after.
     ///
     /// # Errors
-    /// If it is not there whole. The tool's answer must not go out then.
+    /// If the whole record is not in the log. The tool's answer must then not be sent.
     pub fn append(&self, entry: &Entry<'_>) -> Result<Option<Link>, Error> {
         if entry.decision == Decision::Refused {
             return self.refused(entry);
@@ -77,7 +77,7 @@ impl Log {
         }
     }
 
-    /// Records what is only counted.
+    /// Records the pending counts of refusals.
     fn settle(&self) -> Result<(), Error> {
         let counts = self.refusals().take();
         counts
@@ -92,7 +92,7 @@ impl Log {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        // Nobody is left to be told of a failure.
+        // A failure cannot be reported any more.
         let _ = self.settle();
     }
 }
@@ -101,7 +101,7 @@ fn open_host(directory: &Path, limits: Limits) -> Result<Chain, Error> {
     Chain::open(&files::host(directory), limits, limits.keep_host)
 }
 
-/// Records people's answers in the host log of a directory.
+/// A writer of people's answers to the host log of a directory.
 #[derive(Debug)]
 pub struct AnswerLog {
     directory: PathBuf,
@@ -110,7 +110,8 @@ pub struct AnswerLog {
 }
 
 impl AnswerLog {
-    /// Records them in the log of `directory`, which is opened for each; `redactor` takes credentials out of questions.
+    /// Creates a writer to the log of `directory`, which is opened for each answer; `redactor` redacts the
+    /// questions.
     pub fn new(directory: PathBuf, limits: Limits, redactor: Redactor) -> Self {
         Self {
             directory,
@@ -119,14 +120,14 @@ impl AnswerLog {
         }
     }
 
-    /// Appends the record of an answer; it is in the file when this returns.
+    /// Appends the record of an answer; it is in the file on return.
     pub(crate) fn append(&self, answer: &Answered<'_>) -> Result<(), Error> {
         let text = self.redactor.redact(answer.text);
         let answer = Answered {
             text: &text,
             ..*answer
         };
-        // A person gave it, which no flood can.
+        // Appended beyond the limit: answers come from people, who cannot flood the log.
         let chain = open_host(&self.directory, self.limits)?;
         chain
             .append(&WrittenAnswer::now(&answer), Crowded::Append)

@@ -1,32 +1,32 @@
-//! Refused uses of each scope: recorded one by one up to a rate, beyond it counted in one record.
+//! Rate limit for records of refused uses, per scope: beyond it, refusals are counted in one record.
 //!
-//! A refusal costs its caller nothing, and a record costs room that others' records have: a caller that is refused
-//! sixteen thousand times in a row must not turn the log.
+//! A refusal costs its caller nothing, while a record takes room from others' records: a caller that is
+//! refused sixteen thousand times in a row must not rotate the log.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::entry::Counted;
 
-/// Refused uses of a scope that are recorded one by one at once.
+/// Number of refusals of a scope that can be recorded one by one in a burst.
 const BURST: u32 = 100;
-/// How often one more is.
+/// Interval at which the burst is replenished by one.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// So many at most are counted in memory alone: what a killed process takes along.
+/// Maximum count held in memory alone, and lost if the process is killed.
 const MAX_COUNTED: u64 = 100;
-/// Scopes that are told apart; all others are one.
+/// Maximum number of scopes counted separately; all others share one count.
 const MAX_SCOPES: usize = 64;
-/// Kinds of errors that are told apart; all others are one.
+/// Maximum number of error kinds counted separately; all others share one count.
 const MAX_ERRORS: usize = 16;
 
-/// The refusals of this process.
+/// The rates of this process's scopes.
 #[derive(Debug, Default)]
 pub(super) struct Refusals(BTreeMap<String, Rate>);
 
-/// What becomes of a refused use.
+/// The handling of a refused use.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// It has a record of its own.
+    /// It gets a record of its own.
     Recorded,
     /// It is counted.
     Counted,
@@ -34,16 +34,16 @@ pub(super) enum Refusal {
     Due(Counted),
 }
 
-/// The rate of a scope.
+/// A token bucket of a scope.
 #[derive(Debug)]
 struct Rate {
-    /// Records that may follow at once.
+    /// Remaining tokens.
     left: u32,
     since: Instant,
     counted: Option<Pending>,
 }
 
-/// Uses that are in no record.
+/// A count that is not recorded yet.
 #[derive(Debug)]
 struct Pending {
     since: SystemTime,
@@ -52,10 +52,10 @@ struct Pending {
 }
 
 impl Refusals {
-    /// Takes in a refused use of a scope.
+    /// Accounts for a refused use of a scope.
     pub(super) fn add(&mut self, scope: &str, error: &str, now: Instant) -> Refusal {
         let is_known = self.0.contains_key(scope) || self.0.len() < MAX_SCOPES;
-        // No scope has such a name.
+        // No scope has this name.
         let scope = if is_known { scope } else { OTHERS };
         let rate = self.0.entry(scope.to_owned()).or_insert_with(|| Rate {
             left: BURST,
@@ -81,18 +81,18 @@ impl Refusals {
         Refusal::Counted
     }
 
-    /// Counts that are in no record, to be recorded.
+    /// Takes the counts that are not recorded yet.
     pub(super) fn take(&mut self) -> Vec<Counted> {
         let counted = |(scope, rate): (&String, &mut Rate)| Some(rate.counted.take()?.record(scope));
         self.0.iter_mut().filter_map(counted).collect()
     }
 }
 
-/// The name of all scopes beyond those that are told apart.
+/// Name of the scopes beyond [`MAX_SCOPES`].
 const OTHERS: &str = "(others)";
 
 impl Rate {
-    /// Takes the right to a record, if there is one.
+    /// Takes a token, if there is one.
     fn take(&mut self, now: Instant) -> bool {
         let elapsed = now.saturating_duration_since(self.since);
         let gained = u32::try_from(elapsed.as_secs() / INTERVAL.as_secs()).unwrap_or(u32::MAX);
@@ -123,7 +123,7 @@ impl Pending {
 mod tests {
     use super::*;
 
-    /// How many of so many refusals have a record of their own, and how many counts were recorded.
+    /// Returns how many of `count` refusals were recorded individually, and how many counts were due.
     fn flood(refusals: &mut Refusals, scope: &str, count: u32, now: Instant) -> (u32, u32) {
         let (mut recorded, mut due) = (0, 0);
         for _ in 0..count {

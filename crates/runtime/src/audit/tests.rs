@@ -18,7 +18,7 @@ const ROOMY: Limits = Limits {
     max_files: 8,
     keep_host: Duration::ZERO,
 };
-/// Three records fill a file.
+/// Limits with which three records fill a file.
 const TIGHT: Limits = Limits {
     max_file_bytes: 1_400,
     max_files: 400,
@@ -63,7 +63,7 @@ fn add_some(log: &Log, count: usize) {
     }
 }
 
-/// A log with `count` records, closed again.
+/// Writes a log with `count` records and closes it.
 fn written(count: usize, limits: Limits) -> tempfile::TempDir {
     let dir = private();
     let log = Log::open(dir.path(), limits).unwrap();
@@ -96,7 +96,7 @@ fn broken(dir: &Path) -> Broken {
     }
 }
 
-/// Changes the lines of a file.
+/// Edits the lines of a file.
 fn edit(path: &Path, change: impl FnOnce(&mut Vec<String>)) {
     let text = fs::read_to_string(path).unwrap();
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -224,7 +224,7 @@ fn rotation_keeps_the_chain_while_many_append() {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                // Each with files of its own, as another process would have them; two threads share each.
+                // Each opens its own files, like a separate process; two threads share each.
                 let log = Log::open(dir.path(), TIGHT).unwrap();
                 std::thread::scope(|scope| {
                     for _ in 0..2 {
@@ -233,7 +233,7 @@ fn rotation_keeps_the_chain_while_many_append() {
                 });
             });
         }
-        // Readers cope with what goes on.
+        // Readers work while writers append.
         for _ in 0..20 {
             intact(dir.path());
             tail(dir.path(), 5).unwrap();
@@ -255,7 +255,7 @@ fn the_oldest_files_are_removed_and_the_rest_still_verifies() {
     };
     let dir = written(30, limits);
     let verified = intact(dir.path());
-    // A record of its own tells of each removal.
+    // Each removal has a record of its own.
     let removals = 7;
     assert_eq!(
         (verified.files, verified.head.unwrap().sequence),
@@ -264,7 +264,7 @@ fn the_oldest_files_are_removed_and_the_rest_still_verifies() {
     assert!(verified.first.unwrap() > 20, "{verified:?}");
     let removed = verified.removed.unwrap();
     assert_eq!(removed.last, verified.first.unwrap() - 1);
-    // Between two files: the chain goes on from the closed one.
+    // Between two files: the chain continues from the closed one.
     fs::rename(current(&dir), dir.path().join("audit-000000000999.jsonl")).unwrap();
     assert_eq!(broken(dir.path()).line, 1);
 }
@@ -541,7 +541,7 @@ fn nothing_is_replaced_by_a_closed_file() {
 
 #[test]
 fn a_log_that_cannot_be_written_is_an_error() {
-    // Also for root, who may write everywhere.
+    // Fails for root, too, who may write everywhere else.
     for place in ["/proc/self/audit", "/dev/null/audit"] {
         let error = Log::open(Path::new(place), ROOMY).unwrap_err();
         assert!(matches!(error, Error::File { .. }), "{error}");
@@ -582,7 +582,7 @@ fn who_follows_sees_each_record_once_however_the_files_turn() {
         add_some(&log, appended);
         assert_eq!(poll(), expected);
     }
-    // A torn line is no record, before it is cut off and after.
+    // A torn line is no record, before and after its truncation.
     let whole = fs::read(current(&dir)).unwrap();
     fs::write(current(&dir), [&whole[..], b"{\"sequence\":"].concat()).unwrap();
     assert_eq!(poll(), 16);

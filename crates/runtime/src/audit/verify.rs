@@ -10,34 +10,33 @@ use super::files::{self, Piece};
 use super::follow::{Ended, Lines};
 use super::line::{self, Link, Record};
 
-/// What an intact log holds.
+/// A summary of an intact log.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Verified {
-    /// How many records.
+    /// Number of records.
     pub records: u64,
-    /// The sequence number of the oldest one that is kept.
+    /// Sequence number of the oldest kept record.
     pub first: Option<u64>,
-    /// The newest one. Noted elsewhere, it shows later whether records up to it were removed or replaced.
+    /// Newest record. Noted elsewhere, it later shows if records up to it were removed or replaced.
     pub head: Option<Link>,
-    /// What became of the records before the oldest one that is kept, and when.
+    /// Last recorded removal.
     pub removed: Option<Removed>,
-    /// When the newest of them were removed.
+    /// Time of that removal.
     pub removed_at: Option<String>,
-    /// Refused uses that have no record of their own, but were counted in one.
+    /// Number of refused uses that have no record of their own, but are counted in one.
     pub counted: u64,
-    /// How many of the records tell of a torn line that was cut off.
+    /// Number of records of a truncated torn line.
     pub repairs: u64,
-    /// In how many files.
+    /// Number of files.
     pub files: usize,
-    /// Bytes of a record that was being written when its process died; the next writer cuts them off.
+    /// Bytes of a record whose writer died; the next writer truncates them.
     pub torn_bytes: u64,
 }
 
-/// Checks every record of the log in `directory`, and that the one noted is among them.
+/// Checks every record of the log in `directory`, and that the noted one is among them.
 ///
 /// # Errors
-/// [`Error::Broken`] with the first place at which the log is not what was written, [`Error::Gone`] if the noted
-/// record is not there.
+/// [`Error::Broken`] with the first break of the chain, or [`Error::Gone`] if the noted record is missing.
 pub fn verify(directory: &Path, noted: Option<&Link>) -> Result<Verified, Error> {
     let pieces = files::pieces(directory)?;
     let mut check = Check {
@@ -65,7 +64,7 @@ struct Check<'a> {
     verified: Verified,
 }
 
-/// Where a reader is.
+/// A reader's position.
 struct Place {
     file: PathBuf,
     line: u64,
@@ -120,7 +119,7 @@ impl Check<'_> {
     fn record(&mut self, record: &Record, place: &Place) -> Result<(), Error> {
         let broken = |what: String| Err(place.broken(self.next(), what));
         match self.verified.head {
-            // What was before the oldest record that is kept is not known.
+            // The record before the oldest kept one is unknown.
             None if record.sequence > 1 => {}
             None if record.sequence == 1 && record.previous == Link::START.hash => {}
             None => return broken("a log does not begin like this".to_owned()),
@@ -155,7 +154,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The log begins with its first record, or a later one says that those before were removed.
+    /// Checks that the log begins with its first record, or that a record announces the removal of those
+    /// before.
     fn beginning(&self, oldest: Option<PathBuf>) -> Result<(), Error> {
         let Some(missing) = self.verified.first.map(|first| first.saturating_sub(1)) else {
             return Ok(());
@@ -172,7 +172,7 @@ impl Check<'_> {
         Err(place.broken(Some(1), what))
     }
 
-    /// A crash leaves the beginning of a record, never more.
+    /// Accepts the beginning of a record: a crash leaves nothing more.
     fn torn(&mut self, bytes: &[u8], place: &Place) -> Result<(), Error> {
         let changed = bytes
             .split_last()
@@ -188,7 +188,7 @@ impl Check<'_> {
         self.verified.head.map(|head| head.sequence + 1)
     }
 
-    /// Why the noted record is not among the others.
+    /// Builds the error for a noted record that is missing.
     fn gone(&self) -> Error {
         let sequence = self.noted.map_or(0, |noted| noted.sequence);
         let why = if self.verified.first.is_some_and(|first| sequence < first) {

@@ -1,4 +1,4 @@
-//! Answers that hold for more than once: where, how often, how long.
+//! Remembered answers: scope, number of uses, lifetime.
 
 use super::*;
 use crate::approval::grants::uptime;
@@ -52,14 +52,14 @@ async fn what_holds_for_a_session_ends_with_its_time_counted_or_not() {
         let mut holds = |at| store.spend(&command("x"), at).unwrap();
         assert!(holds(uptime()) && holds(before + 12 * HOUR - 1), "{remember:?}");
         assert!(!holds(uptime() + 12 * HOUR), "{remember:?}");
-        // Then the person is asked again.
+        // The person is then asked again.
         let over = "UPDATE grants SET expires = ?";
         assert_eq!(store.connection.execute(over, [uptime()]).unwrap(), 1);
         assert_eq!(pair.answered(command("x"), no).await, rejected());
     }
 }
 
-/// The clock of the wall can be set back.
+/// The wall clock can be set back.
 #[tokio::test]
 async fn what_holds_for_a_session_is_counted_from_the_machines_start() {
     let pair = Pair::new();
@@ -68,7 +68,7 @@ async fn what_holds_for_a_session_is_counted_from_the_machines_start() {
     let read = "SELECT expires FROM grants";
     let expires: u64 = store.connection.query_row(read, [], |row| row.get(0)).unwrap();
     assert!(expires <= uptime() + 12 * 60 * 60 * 1000, "{expires}");
-    // As an engine before wrote it.
+    // As an older server wrote it.
     let since_1970 = "UPDATE grants SET expires = unixepoch() * 1000";
     assert_eq!(store.connection.execute(since_1970, []).unwrap(), 1);
     assert!(!store.spend(&command("x"), uptime()).unwrap());
@@ -94,7 +94,7 @@ async fn uses_are_neither_spent_twice_nor_by_a_namesake_nor_after_the_machine_ha
     });
     assert_eq!(spent, 100);
 
-    // What a process may do without a session, a session of that name may not.
+    // A session named like a process does not get the answers of that process.
     let namesake = Question {
         session: Some(crate::owner::owner_name().parse().unwrap()),
         ..command("y")
@@ -131,7 +131,7 @@ async fn a_lasting_approval_is_a_line_that_a_person_can_revoke() {
     assert!(
         holds("local", "echo \"a\"\nb") && !holds("bob", "echo \"a\"\nb") && !holds("local", "echo \"a\"")
     );
-    // What the person wrote stays, and what the person takes out is gone.
+    // The person's edits are preserved: added lines stay, removed entries are gone.
     let text = std::fs::read_to_string(file.path()).unwrap();
     std::fs::write(file.path(), format!("# mine\n{text}")).unwrap();
     file.add("local", "ls", &plain, "ann").unwrap();
@@ -189,7 +189,7 @@ async fn a_remembered_answer_holds_in_its_directory_and_for_its_files_alone() {
     };
     for remember in [Remember::Session, Remember::Always] {
         pair.granted(at("/a", "1"), remember).await;
-        // The same again is not asked.
+        // The same question is not asked again.
         decided(pair.ask(at("/a", "1"))).await;
         for other in [at("/b", "1"), at("/a/", "1"), at("", "1"), at("/a", "2")] {
             pair.answered(other, yes).await;
@@ -218,7 +218,7 @@ async fn a_yes_to_a_call_holds_for_its_arguments_and_a_budget_for_any() {
     assert!(holds("Notes.drop", "{1}") && holds("Notes.drop", "{1}"));
     assert!(!holds("Notes.drop", "{2}") && !holds("Notes.add", "{1}"));
     pair.granted(call("Notes.drop", "{2}"), Remember::Uses(2)).await;
-    // What holds for exactly this call costs nothing of the budget.
+    // An approval of exactly this call spends nothing of the budget.
     assert!(holds("Notes.drop", "{1}") && holds("Notes.drop", "{3}"));
     assert!(!holds("Notes.add", "{3}"));
     assert!(holds("Notes.drop", "{4}") && !holds("Notes.drop", "{5}"));
@@ -243,7 +243,7 @@ async fn a_yes_to_a_call_holds_for_one_definition_of_its_function() {
         assert!(holds("old") && !holds("new"), "{remember:?}");
         store.connection.execute("DELETE FROM grants", []).unwrap();
     }
-    // Whoever is asked about the new one is told that it is new, until that is approved.
+    // The request is marked as changed until the new definition is approved.
     let changed = |request: &Request| matches!(request.kind, Kind::Skill { changed: true, .. });
     for (verdict, expected) in [
         (Verdict::Reject, true),
@@ -305,13 +305,13 @@ async fn a_no_for_the_session_is_not_asked_about_again() {
     let by = "a denial for the session".to_owned();
     let again = pair.asks.ask(command("x")).await.unwrap();
     assert_eq!(again, Decision::Rejected { by: by.clone() });
-    // Whatever its files hold by then, and whatever was allowed before.
+    // Whatever its files contain by then, and whatever was approved before.
     let mut changed = command("x");
     if let Kind::Command { place, .. } = &mut changed.kind {
         place.files = Some(Digest::of(b"2"));
     }
     assert_eq!(pair.asks.ask(changed).await.unwrap(), Decision::Rejected { by });
-    // Elsewhere, and after a plain no, it is asked about.
+    // In another session, and after a denial for this request only, the person is asked.
     let other = Question {
         session: Some("other".parse().unwrap()),
         ..command("x")

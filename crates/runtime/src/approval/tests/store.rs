@@ -1,4 +1,4 @@
-//! The store: its bounds, who listens, what waits to be told, its file.
+//! The store: quotas, listeners, undelivered notices, its file.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -42,7 +42,7 @@ async fn texts_and_questions_are_bounded_and_a_thousand_requests_leave_their_his
         insert(&mut store, "last"),
         Err(Error::TooMany(MAX_PENDING))
     ));
-    // Once one is answered there is room again.
+    // Each answer frees a place.
     for _ in 0..MAX_HISTORY {
         assert!(store.happen(&own.pop().unwrap(), Event::Reject).unwrap());
         own.push(insert(&mut store, "ann").unwrap());
@@ -55,7 +55,7 @@ async fn texts_and_questions_are_bounded_and_a_thousand_requests_leave_their_his
     assert_eq!(store.waiting().unwrap().len(), MAX_PENDING);
 }
 
-/// Adds so many requests that are over.
+/// Inserts finished requests.
 fn fill(store: &Store, count: usize, state: State) {
     let sql = "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
         INSERT INTO requests (id, kind, text, scope, chat, asker, created, expires, state, ended)
@@ -95,12 +95,12 @@ async fn what_nobody_answers_pushes_out_no_answer() {
     assert_eq!(ids[..3], decided.iter().collect::<Vec<_>>());
     assert!(!ids.contains(&&first));
     assert_eq!(kept.len(), decided.len() + MAX_HISTORY + 1);
-    // Nor do they hide them in a short list.
+    // Undecided requests do not hide decided ones in a short list.
     let newest = pair.asks.newest(100).await.unwrap();
     let ids: Vec<&Id> = newest.iter().map(|request| &request.id).collect();
     assert_eq!(ids[..3], decided.iter().collect::<Vec<_>>());
     assert_eq!(newest.len(), 103);
-    // Answers push each other out alone.
+    // Rejected requests push out only rejected ones.
     fill(&store, MAX_HISTORY, State::Rejected);
     over(&mut store, &[Event::Reject]);
     let kept = pair.asks.history().await.unwrap();
@@ -172,7 +172,7 @@ async fn a_flood_of_notices_pushes_out_none_that_waits() {
         waiting[99] == "97" && waiting[100].contains("audit tail"),
         "{waiting:?}"
     );
-    // Once they were passed on, there is room for others.
+    // Delivered notices make room for others.
     pair.answers.delivered(1_000).await.unwrap();
     pair.asks.notify(&Chat::local(), "last").await.unwrap();
     assert_eq!(texts().await, ["last"]);
@@ -200,14 +200,14 @@ fn a_store_that_another_makes_is_waited_for() {
     let path = dir.path().join("approvals.db");
     let other = rusqlite::Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    // SQLite refuses at once: it has no wait for a change of the journal.
+    // SQLite refuses at once: it does not wait for a change of the journal mode.
     let refused = rusqlite::Connection::open(&path)
         .unwrap()
         .pragma_update(None, "journal_mode", "wal");
     assert!(refused.is_err());
     std::thread::scope(|scope| {
         let opening = scope.spawn(|| Store::open(&path).map(drop));
-        // Most likely it has tried by then.
+        // By then it has most likely tried.
         std::thread::park_timeout(std::time::Duration::from_millis(50));
         other.execute_batch("COMMIT").unwrap();
         opening.join().unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Tests of what the log shows of arguments.
+//! Tests of redaction and truncation.
 
 use proptest::prelude::*;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! What is kept: no use of a tool pushes out a command of the host, and a log says what it has lost.
+//! Retention: no use of a tool pushes out a host command, and a log records its removals.
 
 use std::fs::File;
 use std::time::SystemTime;
@@ -7,7 +7,7 @@ use super::*;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What a configuration has that says nothing.
+/// Default limits.
 const USUAL: Limits = Limits {
     max_file_bytes: 16 << 20,
     max_files: 16,
@@ -39,7 +39,7 @@ fn refused(arguments: &Arguments) -> Entry<'_> {
     }
 }
 
-/// The tools of all records below a directory, as they are kept.
+/// Returns the tools of all records in a directory's log, oldest first.
 fn tools(dir: &Path) -> Vec<String> {
     let lines = tail(dir, 100_000).unwrap();
     let tool = |line: &String| {
@@ -72,7 +72,7 @@ fn sixteen_thousand_refused_calls_push_nothing_out() {
     drop(log);
     let verified = intact(dir.path());
     assert_eq!((verified.first, verified.files), (Some(1), 1));
-    // A hundred refused ones, and one more for each second that it takes; of all others there are counts.
+    // A burst of a hundred refusals is recorded, and one more per second of the test; all others are counted.
     let alone = 16_000 - verified.counted;
     assert!((100..1_000).contains(&alone), "{verified:?}");
     assert!((2 + 100 + 159..1_500).contains(&verified.records), "{verified:?}");
@@ -104,7 +104,7 @@ fn other_uses_push_out_no_command_of_the_host() {
     assert!(!tools(dir.path()).contains(&"host_exec".to_owned()));
     assert_eq!(tools(&host(dir.path())), ["host_exec"; 2]);
     assert_eq!(intact(&host(dir.path())).records, 2);
-    // The log of uses says since when it goes, and that what was before was removed.
+    // The log of uses records since when it goes on, and that the records before were removed.
     let verified = intact(dir.path());
     let first = verified.first.unwrap();
     assert!(first > 90, "{verified:?}");
@@ -128,11 +128,11 @@ fn a_full_log_of_young_commands_takes_no_more() {
     let kept = tools(&host(dir.path()));
     assert_eq!(kept.first().map(String::as_str), Some("command0"));
     assert_eq!(kept.len(), number);
-    // What has begun is told to its end, and what a person says is recorded.
+    // The end of a begun command and people's answers are always recorded.
     log.append(&command("command0", &few, Outcome::Answered)).unwrap();
     answers(dir.path()).append(&answer("rm x")).unwrap();
     assert_eq!(intact(&host(dir.path())).records, number as u64 + 2);
-    // Once they are old, they make room.
+    // Once they are old enough, they are removed.
     for (_, path) in files::closed(&host(dir.path())).unwrap() {
         let old = SystemTime::now() - 2 * DAY;
         File::options()
@@ -193,7 +193,7 @@ fn records_that_are_gone_without_a_word_are_missed() {
         broken.what.contains("no record says that they were removed"),
         "{broken}"
     );
-    // Nor does one that says so of fewer.
+    // A record that announces the removal of fewer does not suffice either.
     let dir = written(
         30,
         Limits {
