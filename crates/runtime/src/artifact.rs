@@ -1,4 +1,4 @@
-//! Records of runs: one private file each, written whole or not at all.
+//! Artifacts: records of runs, one private file each, written atomically.
 
 mod retention;
 
@@ -19,38 +19,36 @@ use crate::redact::{Redactor, is_secret_name};
 use crate::{clock, output};
 use retention::Kept;
 
-/// How much is kept of the past. The newest record always is.
+/// Retention limits. The newest record is always kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
-    /// Records.
+    /// Maximum number of records.
     pub records: usize,
-    /// Bytes of all of them.
+    /// Maximum length of all records.
     pub bytes: u64,
 }
 
 impl Keep {
-    /// Where nothing else is configured.
+    /// Defaults of the configuration.
     pub const DEFAULT: Self = Self {
         records: 1_000,
         bytes: 256 << 20,
     };
 }
 
-/// A record that is longer is not read: ours hold a bounded output and the code.
+/// Maximum length of a record that is read: ours have bounded output and the code.
 const MAX_RECORD: u64 = 64 * 1024 * 1024;
 
-/// Records with one name differ in a number; more than this at one millisecond is a fault.
+/// Maximum number of records with the same name, distinguished by a suffix: more in one millisecond is a bug.
 const MAX_SAME_NAME: u32 = 100;
 
-/// Which runs are recorded.
+/// The runs that are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StorePolicy {
-    /// Every run.
     Always,
-    /// Runs that did not end by themselves with status 0.
+    /// Runs that did not exit by themselves with status 0.
     OnError,
-    /// None.
     Never,
 }
 
@@ -71,7 +69,7 @@ impl FromStr for StorePolicy {
 }
 
 impl StorePolicy {
-    /// Whether a run with this result is recorded.
+    /// Returns `true` if a run with this result is recorded.
     pub fn wants(self, result: &ExecutionResult) -> bool {
         match self {
             Self::Always => true,
@@ -81,30 +79,26 @@ impl StorePolicy {
     }
 }
 
-/// What is recorded of a run.
+/// A run to be recorded.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
-    /// Whose run it is.
     pub scope: &'a Scope,
-    /// The program's text.
+    /// Source text of the program.
     pub code: &'a str,
-    /// Its language.
     pub language: Language,
-    /// When the run was asked for.
+    /// Time of the request.
     pub started: SystemTime,
-    /// What came of it.
     pub result: &'a ExecutionResult,
-    /// What the program was called.
+    /// Name of the program.
     pub name: &'a str,
-    /// Its arguments.
     pub args: &'a [String],
-    /// The variables that were set for it.
+    /// Environment variables set for it.
     pub env: &'a [(String, String)],
-    /// Takes the credentials out of all of these.
+    /// Removes credentials from all of these.
     pub redactor: &'a Redactor,
 }
 
-/// The file's content.
+/// The content of an artifact file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Stored {
     code: String,
@@ -114,7 +108,7 @@ struct Stored {
     metadata: Metadata,
 }
 
-/// What is recorded beside code and result.
+/// Fields beside code and result.
 #[derive(Debug, Serialize, Deserialize)]
 struct Metadata {
     name: String,
@@ -123,67 +117,62 @@ struct Metadata {
     version: String,
 }
 
-/// A record in a listing.
+/// An artifact in a listing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// The file's name, without directory and ending.
+    /// File name, without directory and extension.
     pub name: String,
     /// Length of the file.
     pub bytes: u64,
-    /// What the file says, or `None` if it cannot be read as a record.
+    /// Summary, or `None` if the file is no readable record.
     pub summary: Option<Summary>,
 }
 
-/// What a listing says about a readable record.
+/// A summary of a readable record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
-    /// When the run was asked for, in UTC.
+    /// Time of the request, in UTC.
     pub timestamp: String,
-    /// The language.
     pub language: Language,
-    /// How it ended.
     pub outcome: Outcome,
-    /// The program's status.
     pub exit_code: i32,
 }
 
-/// Why a record could not be written or read.
+/// An error of writing or reading artifacts.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A step on the file system failed.
+    /// A file system operation failed.
     #[error("cannot {step} `{path}`")]
     File {
-        /// What was to be done.
+        /// Failed operation.
         step: &'static str,
-        /// With which file or directory.
+        /// File or directory.
         path: PathBuf,
-        /// What the system said.
         #[source]
         source: io::Error,
     },
-    /// The record could not be put into JSON.
+    /// The record cannot be serialized.
     #[error("cannot encode the artifact")]
     Encode(#[source] serde_json::Error),
-    /// The name is not one of an artifact.
+    /// The text is not a valid artifact name.
     #[error("`{0}` is not the name of an artifact; `ringfence artifacts ls` lists them")]
     Name(String),
     /// No artifact has this name.
     #[error("no artifact is called `{0}`; `ringfence artifacts ls` lists them")]
     NotFound(String),
-    /// More than one artifact has a name that starts like this.
+    /// Several artifacts' names begin like this.
     #[error("`{prefix}` is the beginning of {count} artifacts' names; write more of it")]
     Ambiguous {
-        /// What was given.
         prefix: String,
-        /// How many match.
+        /// Number of matches.
         count: usize,
     },
-    /// The file is too long for a record.
+    /// The file is longer than a record may be.
     #[error("`{0}` is too long for an artifact")]
     TooLong(PathBuf),
 }
 
-/// The directory that holds the records.
+/// The directory of artifacts.
 #[derive(Debug, Clone)]
 pub struct Store {
     executions: PathBuf,
@@ -191,7 +180,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// The store below `dir` that keeps so much; nothing is made before the first record.
+    /// Returns the store below `dir`, with these retention limits; nothing is created before the first
+    /// record.
     pub fn new(dir: &Path, keep: Keep) -> Self {
         Self {
             executions: dir.join("executions"),
@@ -199,10 +189,10 @@ impl Store {
         }
     }
 
-    /// Records a run if `policy` wants it, and says where.
+    /// Records a run if `policy` wants it. Returns the path of the record.
     ///
     /// # Errors
-    /// If the record cannot be written; nothing is left of it then.
+    /// If the record cannot be written; no part of it is left then.
     pub fn store(&self, policy: StorePolicy, record: &Record<'_>) -> Result<Option<PathBuf>, Error> {
         if !policy.wants(record.result) {
             return Ok(None);
@@ -216,7 +206,7 @@ impl Store {
         Ok(Some(path))
     }
 
-    /// The newest records, at most `limit`; none if nothing was ever recorded.
+    /// Lists the newest records, at most `limit`; none if there is no directory.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -230,10 +220,10 @@ impl Store {
             .collect())
     }
 
-    /// The content of the record whose name is or starts with `name`.
+    /// Returns the content of the record whose name is `name`, or the only one whose name begins with it.
     ///
     /// # Errors
-    /// If no record, or more than one, is meant, or it cannot be read.
+    /// If no or several records match, or the record cannot be read.
     pub fn show(&self, name: &str) -> Result<String, Error> {
         let prefix = name.strip_suffix(".json").unwrap_or(name);
         if !is_name(prefix) {
@@ -263,7 +253,8 @@ impl Store {
             .map_err(failed("make", &self.executions))
     }
 
-    /// Writes beside the target and links it there, so that no reader sees half of a record and none is replaced.
+    /// Writes a temporary file and links it to its name, so that no reader sees a partial record and none is
+    /// replaced.
     fn write(&self, name: &str, content: &[u8]) -> Result<PathBuf, Error> {
         // Two threads may record equal runs in one millisecond.
         static WRITES: AtomicU64 = AtomicU64::new(0);
@@ -281,7 +272,7 @@ impl Store {
                 format!("-{number}")
             };
             let path = self.executions.join(format!("{name}{suffix}.json"));
-            // Unlike a rename, a link does not replace what is there, be it a file or a symbolic link.
+            // Unlike a rename, a hard link never replaces an existing file or symbolic link.
             match fs::hard_link(&temporary.path, &path) {
                 Ok(()) => return Ok(path),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -292,7 +283,7 @@ impl Store {
         Err(failed("write", &path)(io::ErrorKind::AlreadyExists.into()))
     }
 
-    /// A record that stays too long is no reason to fail the run; the next one tries again.
+    /// Removes surplus records. Failures are ignored: the next run tries again.
     fn remove_oldest(&self, newest: &Path) {
         let Ok(names) = self.names() else { return };
         let bytes = |name: &String| fs::symlink_metadata(self.path(name)).map_or(0, |meta| meta.len());
@@ -308,7 +299,7 @@ impl Store {
         }
     }
 
-    /// All names, oldest first.
+    /// Returns all names, oldest first.
     fn names(&self) -> Result<Vec<String>, Error> {
         let entries = match fs::read_dir(&self.executions) {
             Ok(entries) => entries,
@@ -340,7 +331,7 @@ impl Store {
 
     fn read(&self, name: &str) -> Result<String, Error> {
         let path = self.path(name);
-        // A pipe put there must not block, a symbolic link not lead elsewhere.
+        // A FIFO in its place must not block, nor a symbolic link lead elsewhere.
         let flags = O_NOFOLLOW | O_NONBLOCK;
         let file = OpenOptions::new()
             .read(true)
@@ -365,7 +356,7 @@ impl Store {
 const O_NOFOLLOW: i32 = 0o400_000;
 const O_NONBLOCK: i32 = 0o4_000;
 
-/// A file that is gone when this is dropped; linked elsewhere before, its content stays.
+/// A file that is unlinked on drop; its content stays if it was linked elsewhere before.
 struct Temporary {
     path: PathBuf,
     file: File,
@@ -373,7 +364,7 @@ struct Temporary {
 
 impl Temporary {
     fn create(path: PathBuf) -> Result<Self, Error> {
-        // What a crash left under this name is nobody's; what is not ours to remove fails the next step.
+        // A leftover of a crash may have this name; if it cannot be removed, the next call fails.
         _ = fs::remove_file(&path);
         let file = OpenOptions::new()
             .write(true)
@@ -438,7 +429,8 @@ fn redacted(record: &Record<'_>) -> Stored {
     }
 }
 
-/// Where the program's errors break off: also before our own last line about how a killed program ended.
+/// Returns the gaps in the captured standard error, and the last line if we appended it about a killed
+/// program.
 fn stderr_gaps(result: &ExecutionResult) -> Vec<Range<usize>> {
     let text = &result.stderr;
     let mut gaps = output::gaps(text);
@@ -453,14 +445,16 @@ fn stderr_gaps(result: &ExecutionResult) -> Vec<Range<usize>> {
     gaps
 }
 
-/// Tells records of one millisecond apart; no defence against anybody. 48 bits, twelve digits.
+/// Distinguishes records of one millisecond; not a defence against collisions on purpose. 48 bits, twelve
+/// digits.
 fn hash(content: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     content.hash(&mut hasher);
     hasher.finish() >> 16
 }
 
-/// Letters that our names are made of: none that leads out of the directory or hides a file.
+/// Returns `true` for a name of the form that we write: nothing that leads out of the directory or hides a
+/// file.
 fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     !name.is_empty()

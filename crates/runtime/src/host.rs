@@ -1,7 +1,7 @@
-//! Commands on this machine itself: which program a line becomes.
+//! Host commands: the program that a line becomes, and the files that it depends on.
 //!
-//! A line that a person must approve can wait for minutes, and what it names may be changed meanwhile: so what stands behind
-//! each of its words ([`Named`]) is noted before the question, and looked at again after the answer.
+//! A line may wait for approval for minutes, and the files that it names may be changed meanwhile: their
+//! identities ([`Named`]) are recorded before the question and compared after the answer.
 
 mod addresses;
 mod makes;
@@ -28,11 +28,11 @@ pub(crate) use risk::Risk;
 use crate::assessor::Assessor;
 use crate::shell::{Host, Runner};
 
-/// Where programs are found: no directory that a workspace could put something into.
+/// Search path of programs: no directory into which a workspace could put something.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Settings that git obeys before those of any repository: it runs no watcher of files, and looks into no submodule,
-/// whose settings an agent could have written.
+/// Git settings from the environment, which override those of any repository: no fsmonitor program is run,
+/// and submodules, whose settings an agent could have written, are not entered.
 const GIT_SETTINGS: &[(&str, &str)] = &[
     ("GIT_CONFIG_COUNT", "2"),
     ("GIT_CONFIG_KEY_0", "core.fsmonitor"),
@@ -41,34 +41,34 @@ const GIT_SETTINGS: &[(&str, &str)] = &[
     ("GIT_CONFIG_VALUE_1", "dirty"),
 ];
 
-/// How commands run on this machine, and which.
+/// Settings of host commands.
 #[derive(Debug, Clone)]
 pub struct HostSettings {
-    /// What runs at once, what is told, and what is asked about.
+    /// Rules that allow, notify or ask.
     pub rules: Rules,
-    /// What asks a model for a score, where `rules` have a threshold; `None`: a person is asked instead.
+    /// Model that scores risks, if `rules` have a threshold; `None`: a person is asked instead.
     pub assessor: Option<Arc<Assessor>>,
-    /// What commands see of the environment, but for `PATH`.
+    /// Environment variables, except `PATH`.
     pub variables: Vec<(EnvName, String)>,
-    /// Where they start if there is no workspace; absolute.
+    /// Working directory without a workspace; absolute.
     pub directory: PathBuf,
-    /// How long a command may run.
+    /// Time limit of a command.
     pub timeout: Timeout,
-    /// How long the person has to answer.
+    /// Time limit of an approval.
     pub patience: Timeout,
-    /// Ringfence's own directories and files, which no command shows unasked.
+    /// Ringfence's own directories and files, which no command shows without approval.
     pub own: Vec<PathBuf>,
 }
 
 impl HostSettings {
-    /// Where `~` leads.
+    /// Returns the expansion of `~`.
     pub(crate) fn home(&self) -> Option<&Path> {
         let mut variables = self.variables.iter();
         let home = variables.find(|(name, _)| name.as_str() == "HOME");
         home.map(|(_, value)| Path::new(value))
     }
 
-    /// What runs them: the host, with the fixed path.
+    /// Returns the runner for the host, with the fixed search path.
     pub(crate) fn runner(&self) -> Runner {
         let mut variables: Vec<_> = self
             .variables
@@ -85,8 +85,9 @@ impl HostSettings {
     }
 }
 
-/// The program and the arguments that a line becomes: the command's own where no shell is needed, else a bash that reads
-/// nothing but the line. A word that no program has, such as `type`, may be one of the shell's own.
+/// Returns the program and arguments for a line: the command's own where no shell is needed, else a bash that
+/// reads no startup files. A name without an executable, such as `type`, may be a shell builtin and needs
+/// bash.
 pub(crate) fn program(line: &str, decision: &Decision, by: LetBy) -> (String, Vec<String>) {
     let has_program = |words: &Vec<String>| {
         let name = words.first().map_or("", String::as_str);
@@ -102,8 +103,8 @@ pub(crate) fn program(line: &str, decision: &Decision, by: LetBy) -> (String, Ve
     (words.next().unwrap_or_default(), words.collect())
 }
 
-/// Whether the exact line may be allowed for good: what runs code that it is given does something else tomorrow, and so
-/// does what nobody knows.
+/// Returns `true` if the exact line may be approved persistently. A line that runs code from its arguments or
+/// unknown programs does something else tomorrow.
 pub(crate) fn may_last(decision: &Decision) -> bool {
     let lasting = |effect| !matches!(effect, Effect::Code | Effect::Unknown | Effect::Privilege);
     let mut effects = decision.parts.iter().flat_map(|part| &part.findings);
@@ -113,7 +114,7 @@ pub(crate) fn may_last(decision: &Decision) -> bool {
         && !words.any(|word| RUNNERS.contains(&word.rsplit('/').next().unwrap_or_default()))
 }
 
-/// Whether nothing in a line reads what is in the files that it names.
+/// Returns `true` if no command of a line depends on the contents of the files that it names.
 pub(crate) fn is_blind(decision: &Decision) -> bool {
     const BLIND: &[&str] = &[
         "rm", "rmdir", "unlink", "touch", "mkdir", "truncate", "kill", "pkill",
@@ -126,7 +127,8 @@ pub(crate) fn is_blind(decision: &Decision) -> bool {
             .all(|part| BLIND.contains(&&*first(&part.text)))
 }
 
-/// Whether a line runs code of which it names no part: what it computes can be another thing the next time.
+/// Returns `true` if a line runs code whose path it computes by a substitution or a variable: the result can
+/// differ the next time.
 pub(crate) fn is_computed(line: &str, decision: &Decision) -> bool {
     let mut findings = decision.parts.iter().flat_map(|part| &part.findings);
     let runs = findings.any(|finding| matches!(finding.effect, Effect::Code | Effect::Unknown));
@@ -138,7 +140,8 @@ pub(crate) fn is_computed(line: &str, decision: &Decision) -> bool {
     runs && (substitutes || line.split_whitespace().any(variable))
 }
 
-/// Programs that run others, which are judged by what they run: today's is not tomorrow's. Any word counts.
+/// Programs that run other programs, whose effect is that of their arguments: today's is not tomorrow's. Any
+/// word of the line counts.
 const RUNNERS: &[&str] = &[
     "ash",
     "at",

@@ -1,4 +1,4 @@
-//! Finds the interpreters of this machine and what they need to see inside the fence.
+//! Discovery of the machine's interpreters and of the files that the fence must show them.
 
 mod cache;
 mod probe;
@@ -15,19 +15,19 @@ use serde::{Deserialize, Serialize};
 
 pub use probe::{Ask, ProbeError, Question, Said};
 
-/// The oldest Python that runs our side of the protocol.
+/// Oldest Python that runs our side of the protocol.
 const OLDEST: Version = (3, 9, 0);
 
-/// Where a Python is looked for behind everything on the search path.
+/// Fallback paths for Python, after the search path.
 const USUAL_PYTHONS: &[&str] = &["/usr/bin/python3", "/usr/local/bin/python3"];
 
-/// Trees whose programs use libraries of their neighbours: they are shown whole or not at all.
+/// Trees whose programs use libraries of their neighbours: shown whole or not at all.
 const SHARED_TREES: &[&str] = &["/nix/store", "/gnu/store", "/home/linuxbrew/.linuxbrew"];
 
-/// Directories of the system, which the fence shows; links on a merged-/usr system.
+/// System directories, which the fence shows; symbolic links on a merged-/usr system.
 const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"];
 
-/// Directories that hold more than an interpreter, so that the fence must not show them.
+/// Directories that hold more than an interpreter, and which the fence must not show.
 const BROAD: &[&str] = &[
     "/", "/root", "/home", "/var", "/etc", "/tmp", "/run", "/opt", "/mnt", "/srv", "/proc", "/dev",
 ];
@@ -35,7 +35,7 @@ const BROAD: &[&str] = &[
 /// From `fcntl.h`; the same on x86_64 and aarch64.
 const O_NONBLOCK: i32 = 0o4_000;
 
-/// Links followed from a name to a program; the kernel's own limit.
+/// Maximum number of links followed; the kernel's own limit.
 const MAX_LINKS: usize = 40;
 
 /// Major, minor and patch number.
@@ -44,10 +44,9 @@ pub type Version = (u32, u32, u32);
 /// A Python interpreter and its parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Python {
-    /// What to execute: it may be a link, because Python finds a virtual environment by the name it is called,
-    /// but the directory is resolved, so that no link on the way to it is needed.
+    /// Path to execute. It may be a link, because Python finds a virtual environment by the name it is called
+    /// by, but its directory is resolved, so that no link on the way to it is needed.
     pub executable: PathBuf,
-    /// Its version.
     pub version: Version,
     /// `sys.prefix`: the virtual environment, or the installation.
     pub prefix: PathBuf,
@@ -55,21 +54,21 @@ pub struct Python {
     pub base_prefix: PathBuf,
     /// `sys.exec_prefix`.
     pub exec_prefix: PathBuf,
-    /// The directory of the standard library.
+    /// Directory of the standard library.
     pub stdlib: PathBuf,
-    /// `sys.path` after `site` ran, as far as it exists.
+    /// Existing entries of `sys.path` after `site` ran.
     pub search_path: Vec<PathBuf>,
-    /// What the fence must show besides `/usr`, none within another.
+    /// Directories that the fence must show besides `/usr`, none within another.
     pub library_dirs: Vec<PathBuf>,
-    /// Links between `executable` and the program that lie outside the system's directories and `library_dirs`,
-    /// in order. Directories are resolved as for `executable`, for which some links are made up.
+    /// Links between `executable` and the program that lie outside the system's directories and
+    /// `library_dirs`, in order. Their directories are resolved, too, for which some links are synthesized.
     pub links: Vec<Link>,
-    /// Whether a site directory holds `.pth` files.
+    /// Set if a site directory contains `.pth` files.
     pub has_pth: bool,
 }
 
 impl Python {
-    /// What it executes and loads: no guest may write there.
+    /// Returns the files that it executes and loads, which no guest may write.
     pub fn trusted(&self) -> Trusted {
         let prefixes = [&self.prefix, &self.base_prefix, &self.exec_prefix];
         Trusted {
@@ -83,7 +82,7 @@ impl Python {
     }
 }
 
-/// What interpreters that were asked about themselves before execute and load.
+/// Returns the files that cached interpreters execute and load.
 pub fn known(cache_dir: &Path) -> Trusted {
     let mut all = Trusted::none();
     for python in cache::pythons(cache_dir) {
@@ -92,8 +91,8 @@ pub fn known(cache_dir: &Path) -> Trusted {
     all
 }
 
-/// What an interpreter that a person has named would execute and load, as far as that can be told without asking it: a
-/// program, or the directory of a virtual environment.
+/// Returns the files that a configured interpreter would execute and load, as far as known without running
+/// it: of a program, or of the directory of a virtual environment.
 pub fn named(configured: &Path, path_var: Option<&OsStr>) -> Trusted {
     let Some(program) = configured_python(configured, path_var) else {
         return Trusted::none();
@@ -116,89 +115,82 @@ pub fn named(configured: &Path, path_var: Option<&OsStr>) -> Trusted {
 /// A symbolic link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// Where it is.
     pub path: PathBuf,
-    /// What it leads to.
     pub target: PathBuf,
 }
 
 /// A JavaScript engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Javascript {
-    /// What to execute; no link.
+    /// Path to execute; links are resolved.
     pub executable: PathBuf,
-    /// Which engine it is.
     pub kind: JavascriptKind,
-    /// What the fence must show besides `/usr`.
+    /// Directories that the fence must show besides `/usr`.
     pub prefix_dirs: Vec<PathBuf>,
 }
 
-/// The JavaScript engines that we know how to start.
+/// The supported JavaScript engines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JavascriptKind {
-    /// Node.js.
     Node,
-    /// Deno.
     Deno,
 }
 
-/// Why there is no usable Python.
+/// The reason why no Python is usable.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// None was found.
     #[error("no python3 found in {looked}; install python3, or name one with `sandbox.python`")]
     NotFound {
-        /// Where was looked.
+        /// Searched places.
         looked: String,
     },
-    /// What the configuration names is not there.
+    /// The configured path is neither a program nor a virtual environment.
     #[error(
         "`sandbox.python` names `{0}`, which is neither a program nor a virtual environment; \
          set it to a python3 or to the directory of a virtual environment"
     )]
     Configured(PathBuf),
-    /// It is too old.
+    /// Its version is too old.
     #[error(
         "`{path}` is Python {}.{}.{}, and at least 3.9 is needed; install a newer python3, or name one with \
          `sandbox.python`", version.0, version.1, version.2
     )]
     TooOld {
-        /// The interpreter.
+        /// Interpreter.
         path: PathBuf,
-        /// What it said it is.
+        /// Reported version.
         version: Version,
     },
-    /// It did not tell about itself.
+    /// Probing it failed.
     #[error("`{path}` cannot be used as a Python; repair it, or name another with `sandbox.python`")]
     Probe {
-        /// The interpreter.
+        /// Interpreter.
         path: PathBuf,
-        /// What went wrong.
         #[source]
         source: ProbeError,
     },
-    /// Showing it would show much else.
+    /// Showing its prefix would show much else.
     #[error(
         "`{path}` is installed straight into `{prefix}`, which the fence must not show; \
          name a python3 from elsewhere with `sandbox.python`"
     )]
     Broad {
-        /// The interpreter.
+        /// Interpreter.
         path: PathBuf,
-        /// Its prefix.
         prefix: PathBuf,
     },
 }
 
 /// Finds the Python to run code with.
 ///
-/// `configured` is a program, a program's name on the path, or the directory of a virtual environment. Without
-/// it, programs on `path_var` come first, then scripts there (such as the shims of pyenv, which know where the
-/// program is), then the usual places. Each is asked about itself by `ask`, in a fence; what it says is remembered in
-/// `cache_dir`, and asked again when one of its files changed.
+/// `configured` is a program, a program's name on the path, or the directory of a virtual environment.
+/// Without it, programs on `path_var` come first, then scripts there (such as the shims of pyenv, which know
+/// where the program is), then the fallback paths. Each is probed by `ask`, in a fence; the answer is cached
+/// in `cache_dir` until one of its files changes.
 ///
 /// # Errors
-/// If none is found that can be used; the error is that of the first one found.
+/// If no usable one is found; the error is that of the first one found.
 pub fn find_python(
     configured: Option<&Path>,
     path_var: Option<&OsStr>,
@@ -234,10 +226,10 @@ pub fn find_python(
     }))
 }
 
-/// Finds a JavaScript engine: Node before Deno.
+/// Finds a JavaScript engine: Node.js before Deno.
 ///
-/// Scripts and other stand-ins, such as those of nvm and Volta, are passed over: inside the fence they would
-/// not find what they stand for.
+/// Scripts and other stand-ins, such as those of nvm and Volta, are skipped: inside the fence they would not
+/// find the program that they stand for.
 pub fn find_javascript(path_var: Option<&OsStr>) -> Option<Javascript> {
     let node = [
         ("node", JavascriptKind::Node),
@@ -252,7 +244,6 @@ pub fn find_javascript(path_var: Option<&OsStr>) -> Option<Javascript> {
     })
 }
 
-/// Finds bash.
 pub fn find_bash() -> Option<PathBuf> {
     let usual = ["/usr/bin/bash", "/bin/bash", "/usr/local/bin/bash"];
     usual
@@ -291,8 +282,8 @@ fn configured_python(configured: &Path, path_var: Option<&OsStr>) -> Option<Path
     programs(name, path_var).into_iter().next()
 }
 
-/// Every executable file called `name` on the search path. Relative entries are passed over: what they mean
-/// depends on where one stands.
+/// Returns every executable file called `name` on the search path. Relative entries are skipped: they depend
+/// on the working directory.
 fn programs(name: &str, path_var: Option<&OsStr>) -> Vec<PathBuf> {
     let dirs = path_var
         .map(std::env::split_paths)
@@ -321,7 +312,7 @@ fn is_elf(path: &Path) -> bool {
     opened(path).is_some_and(|mut file| file.read_exact(&mut magic).is_ok()) && magic == *b"\x7fELF"
 }
 
-/// A regular file, opened without waiting: in its place there may be a pipe that nobody writes to.
+/// Opens a regular file without blocking: a FIFO without a writer may be in its place.
 fn opened(path: &Path) -> Option<File> {
     let file = OpenOptions::new()
         .read(true)
@@ -331,8 +322,8 @@ fn opened(path: &Path) -> Option<File> {
     file.metadata().is_ok_and(|found| found.is_file()).then_some(file)
 }
 
-/// The links from `path` to what it means, and what it means. Each lies in a resolved directory; where a link
-/// leads through linked directories, a link straight to what it means stands for them.
+/// Returns the links from `path` to its target, and the target. Each link lies in a resolved directory; where
+/// one leads through linked directories, a direct link is synthesized.
 fn follow(path: &Path) -> (Vec<Link>, PathBuf) {
     let mut links = Vec::new();
     let mut path = in_resolved_directory(path);
@@ -353,7 +344,7 @@ fn follow(path: &Path) -> (Vec<Link>, PathBuf) {
     (links, path)
 }
 
-/// `path` with its directory resolved and its last component as it is.
+/// Resolves the directory of `path`, but not its last component.
 fn in_resolved_directory(path: &Path) -> PathBuf {
     match (path.parent().map(Path::canonicalize), path.file_name()) {
         (Some(Ok(directory)), Some(name)) => directory.join(name),
@@ -361,7 +352,7 @@ fn in_resolved_directory(path: &Path) -> PathBuf {
     }
 }
 
-/// `path` without `.` and `..`, as far as the names alone tell.
+/// Removes `.` and `..` lexically.
 fn without_dots(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {
@@ -374,7 +365,7 @@ fn without_dots(path: &Path) -> PathBuf {
     plain
 }
 
-/// Those of `dirs` that the fence does not show anyway, none within another.
+/// Returns those of `dirs` that the fence does not show anyway, none within another.
 fn visible(dirs: Vec<PathBuf>) -> Vec<PathBuf> {
     let whole = |dir: PathBuf| {
         let tree = SHARED_TREES.iter().find(|tree| dir.starts_with(tree));
@@ -385,7 +376,7 @@ fn visible(dirs: Vec<PathBuf>) -> Vec<PathBuf> {
         .map(whole)
         .filter(|dir| !dir.starts_with("/usr"))
         .collect();
-    // A directory sorts before what lies in it.
+    // A directory sorts before its contents.
     dirs.sort();
     let mut visible: Vec<PathBuf> = Vec::new();
     for dir in dirs {
@@ -396,7 +387,7 @@ fn visible(dirs: Vec<PathBuf>) -> Vec<PathBuf> {
     visible
 }
 
-/// Whether `dir` holds more than an interpreter: somebody's home, or a directory of the system.
+/// Returns `true` if `dir` holds more than an interpreter: a home, or a system directory.
 fn is_broad(dir: &Path) -> bool {
     BROAD.iter().any(|broad| dir == Path::new(broad))
         || dir.parent() == Some(Path::new("/home"))

@@ -1,7 +1,8 @@
-//! Where trusted paths lie in directories that guests may write, and what of these is kept from them.
+//! Trusted paths within directories that guests may write, and the mounts that protect them.
 //!
-//! A file is kept by a read-only mount over it, which holds as long as nobody renames a directory above: so each directory
-//! between it and the guest's own is made a mount, too, which the kernel lets nobody rename or remove (EBUSY).
+//! A read-only mount over a file protects it only as long as nobody renames a directory above it: so each
+//! directory between it and the guest's own is made a mount point, too, which the kernel refuses to rename or
+//! remove (EBUSY).
 
 pub(crate) mod ledger;
 mod resolve;
@@ -15,52 +16,52 @@ use ringfence_policy::{Access, Request, Trusted};
 pub use ledger::Ledger;
 pub use resolve::{Resolved, resolve};
 
-/// Parts of an installation that an interpreter executes or believes.
+/// Parts of an installation that an interpreter executes or reads.
 const PARTS: &[&str] = &["bin", "lib", "lib64", "include", "pyvenv.cfg"];
 
-/// A directory or file below a tree that a guest may write.
+/// A mount that protects a directory or file below a tree that a guest may write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Kept {
-    /// Path below the tree.
+    /// Path relative to the tree.
     pub(crate) below: PathBuf,
-    /// Read-only: kept with all it holds. Read-write: pinned, for what it holds.
+    /// Read-only: protected with its contents. Read-write: a pinned parent directory of protected paths.
     pub(crate) access: Access,
 }
 
-/// Why a guest cannot be given a tree.
+/// The reason why a guest cannot be given write access to a tree.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Conflict {
-    /// It is trusted itself, or lies in what is.
+    /// The tree is trusted itself, or lies within a trusted path.
     #[error(
         "refusing to let the program write in {}: Ringfence itself relies on what lies in {}",
         tree.display(), trusted.display()
     )]
     Around {
-        /// What the program would write.
+        /// Requested tree.
         tree: PathBuf,
-        /// What is trusted.
+        /// Trusted path.
         trusted: PathBuf,
     },
-    /// A trusted file has another name, perhaps one that the guest may write to.
+    /// A trusted file has another hard link, perhaps one that the guest may write to.
     #[error(
         "refusing to let the program write in {}: Ringfence relies on {}, which has several hard links",
         tree.display(), trusted.display()
     )]
     Linked {
-        /// What the program would write.
+        /// Requested tree.
         tree: PathBuf,
-        /// What is trusted.
+        /// Trusted path.
         trusted: PathBuf,
     },
-    /// Without mounts there is nothing to keep it with.
+    /// Without namespaces there are no mounts to protect it.
     #[error(
         "refusing to let the program write in {}: Ringfence relies on {}, and without namespaces cannot keep it from the program",
         tree.display(), trusted.display()
     )]
     Unkept {
-        /// What the program may write.
+        /// Requested tree.
         tree: PathBuf,
-        /// What is trusted.
+        /// Trusted path.
         trusted: PathBuf,
     },
     /// The PATH leads to an interpreter that a guest may have put there.
@@ -69,15 +70,15 @@ pub enum Conflict {
         program.display(), tree.display()
     )]
     Found {
-        /// The interpreter.
+        /// Interpreter.
         program: PathBuf,
-        /// What programs may write.
+        /// Directory that programs may write.
         tree: PathBuf,
     },
 }
 
 impl Conflict {
-    /// What the reader can do about it.
+    /// Returns advice for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Around { .. } => {
@@ -94,7 +95,7 @@ impl Conflict {
     }
 }
 
-/// The directories of the host that the program of a request may write.
+/// Returns the host directories that a request's program may write.
 pub fn trees(request: &Request) -> impl Iterator<Item = &Path> {
     let writable = request
         .mounts
@@ -104,10 +105,11 @@ pub fn trees(request: &Request) -> impl Iterator<Item = &Path> {
     request.workspace.as_deref().into_iter().chain(writable)
 }
 
-/// What of a tree is kept from the guest that may write the rest: outer directories before what they hold.
+/// Returns the mounts that protect trusted paths within a tree that a guest may write, outer directories
+/// first.
 ///
 /// # Errors
-/// If it cannot be kept while the guest may write there at all.
+/// If a trusted path cannot be protected while the guest may write to the tree at all.
 pub(crate) fn kept(tree: &Path, trusted: &Trusted) -> Result<Vec<Kept>, Conflict> {
     let place = Place::of(tree);
     let mut found: Vec<PathBuf> = Vec::new();
@@ -134,10 +136,10 @@ pub(crate) fn kept(tree: &Path, trusted: &Trusted) -> Result<Vec<Kept>, Conflict
     Ok(with_pins(found))
 }
 
-/// What lies at a path: its device and inode.
+/// A path with its device and inode.
 pub(crate) type Mark = (PathBuf, Option<(u64, u64)>);
 
-/// What lies now where something is kept from the program of a request.
+/// Fingerprints the protected paths of a request.
 pub(crate) fn marks(request: &Request) -> Vec<Mark> {
     let kept = |tree: &Path| {
         let kept = kept(tree, &request.trusted).unwrap_or_default().into_iter();
@@ -146,13 +148,13 @@ pub(crate) fn marks(request: &Request) -> Vec<Mark> {
     trees(request).flat_map(kept).collect()
 }
 
-/// What lies at a path now.
+/// Fingerprints a path.
 pub(crate) fn mark(path: PathBuf) -> Mark {
     let found = look(&path).as_ref().map(identity);
     (path, found)
 }
 
-/// A path lies in a directory, or is it: by what they are.
+/// Returns `true` if a path is a directory or lies in it, by device and inode.
 pub fn holds(directory: &Path, path: &Path) -> bool {
     let Some(found) = look(directory) else {
         return false;
@@ -163,9 +165,9 @@ pub fn holds(directory: &Path, path: &Path) -> bool {
         .any(|above| identity(&above) == identity(&found))
 }
 
-/// Read-only places, none within another, and the directories above them.
+/// Adds mounts for the parent directories of these read-only paths, and drops paths within others.
 fn with_pins(mut read_only: Vec<PathBuf>) -> Vec<Kept> {
-    // A directory sorts before what lies in it.
+    // A directory sorts before its contents.
     read_only.sort();
     read_only.dedup();
     let mut kept: Vec<Kept> = Vec::new();
@@ -191,17 +193,17 @@ fn with_pins(mut read_only: Vec<PathBuf>) -> Vec<Kept> {
     kept
 }
 
-/// A directory by what it is and not by its name: a bind mount has another one.
+/// A directory by device and inode: a bind mount has another name.
 struct Place<'a> {
     tree: &'a Path,
     identity: Option<(u64, u64)>,
 }
 
-/// Where a path lies.
+/// The position of a path relative to the tree.
 enum Lies {
-    /// Below the tree, by this path.
+    /// Below the tree, by this relative path.
     Below(PathBuf),
-    /// The tree lies in it, or is it.
+    /// The tree is this path, or lies in it.
     Around,
     Elsewhere,
 }
@@ -242,8 +244,8 @@ impl<'a> Place<'a> {
             .any(|above| identity(&above) == identity(directory))
     }
 
-    /// Where a path lies that must be kept, if it lies in the tree. Nothing can be mounted on a link, so that is kept with
-    /// its directory.
+    /// Returns the relative path to protect, if the path lies in the tree. Nothing can be mounted on a
+    /// symbolic link, so its directory is protected instead.
     fn keep(&self, path: &Path) -> Result<Option<PathBuf>, Conflict> {
         let (tree, trusted) = (self.tree.to_owned(), path.to_owned());
         let directory = path.parent().filter(|_| path.is_symlink());
@@ -261,7 +263,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// A file of data that can be written under another name as well. Package managers link programs.
+/// Returns `true` for a data file with several hard links. Executables are exempt, because package managers
+/// link them.
 fn has_other_names(found: &Metadata) -> bool {
     found.is_file() && found.nlink() > 1 && found.mode() & 0o111 == 0
 }
@@ -351,7 +354,7 @@ mod tests {
             };
             assert_eq!(dir.kept(tree, &[name]), Err(around));
         }
-        // A file is around nothing.
+        // A file contains nothing.
         assert_eq!(dir.kept("w/x/y/z", &["w/x/y/config"]), Ok(Vec::new()));
     }
 

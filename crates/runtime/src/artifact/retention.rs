@@ -1,4 +1,4 @@
-//! Which records make room for others: those of whoever has the most.
+//! Retention of artifacts: the scope with the most records makes room.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,18 +7,18 @@ use sha2::{Digest, Sha256};
 
 use super::Keep;
 
-/// A record that is kept, by its name.
+/// An existing record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kept<'a> {
     pub(super) name: &'a str,
     pub(super) bytes: u64,
 }
 
-/// Digits of a scope's tag.
+/// Number of digits in a scope's tag.
 const TAG: usize = 8;
 
-/// What the names of a scope's records end with: they are told apart without being opened. The only scope of most
-/// machines has none.
+/// Returns the suffix of the names of a scope's records, so that their scope is known without opening them.
+/// The local scope, the only one on most machines, has none.
 pub(super) fn tag(scope: &Scope) -> String {
     if *scope == Scope::local() {
         return String::new();
@@ -33,15 +33,15 @@ fn tag_of(name: &str) -> &str {
     tag.split('-').next().unwrap_or_default()
 }
 
-/// The records of one scope, oldest first, and how much they are.
+/// The records of one scope, oldest first, with their total length.
 #[derive(Debug, Default)]
 struct Share<'a> {
     records: VecDeque<Kept<'a>>,
     bytes: u64,
 }
 
-/// The records that are to go, of all that there are, oldest first: always the oldest of the scope that has the most, so
-/// that one scope's flood costs no other a record. The newest of all stays.
+/// Returns the records to remove, from all records, oldest first: always the oldest of the scope that has the
+/// most, so that one scope's flood costs no other scope a record. The newest of all is kept.
 pub(super) fn surplus(mut kept: Vec<Kept<'_>>, keep: Keep) -> Vec<&str> {
     let newest = kept.pop();
     let mut shares: BTreeMap<&str, Share<'_>> = BTreeMap::new();
@@ -93,7 +93,7 @@ mod tests {
         check(&three, (2, 30), &["1_h"]);
         check(&three, (9, 29), &["1_h"]);
         check(&three, (9, 10), &["1_h", "2_h"]);
-        // The newest stays, however large it is.
+        // The newest is kept, however large it is.
         check(&three, (0, 0), &["1_h", "2_h"]);
         check(&[("1_h", 10), ("2_h", 1_000)], (9, 100), &["1_h"]);
         check(&[], (1, 1), &[]);

@@ -1,4 +1,4 @@
-//! Tests of the record store.
+//! Tests of the artifact store.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::{Duration, UNIX_EPOCH};
@@ -21,7 +21,7 @@ fn result(outcome: Outcome, exit_code: i32) -> ExecutionResult {
     }
 }
 
-/// So many records, however large.
+/// Limits the number of records, not their size.
 fn keep(records: usize) -> Keep {
     Keep {
         records,
@@ -34,7 +34,7 @@ fn store(store: &Store, millis: u64, code: &str) -> PathBuf {
     store_of(&Scope::local(), store, millis, code)
 }
 
-/// The same of somebody.
+/// Like [`store`], for a scope.
 fn store_of(scope: &Scope, store: &Store, millis: u64, code: &str) -> PathBuf {
     let record = Record {
         scope,
@@ -239,7 +239,7 @@ fn one_users_flood_costs_no_other_a_record() {
     });
     let bytes: u64 = bytes.sum();
     assert!(names.len() == 5 && bytes <= 100_000, "{bytes} bytes in {names:?}");
-    // The newest is there, however large.
+    // The newest is kept, however large.
     let huge = store_of(&bob, &artifacts, 100_000, &"z".repeat(200_000));
     assert!(huge.exists());
 }
@@ -284,7 +284,7 @@ fn an_unambiguous_prefix_is_enough() {
         Err(Error::Ambiguous { count: 3, .. })
     ));
     assert!(matches!(artifacts.show("2000"), Err(Error::NotFound(_))));
-    // A full name is meant even where it begins another one.
+    // A full name matches exactly, even if it is a prefix of another one.
     let full = artifacts.list(10).unwrap().pop().unwrap().name;
     assert!(artifacts.show(&full).unwrap().contains("first"));
     assert!(artifacts.show(&format!("{full}.json")).unwrap().contains("first"));
@@ -313,7 +313,7 @@ fn no_name_leads_out_of_the_directory() {
 
 const SECRET: &str = "s3cr3t-Value!42";
 
-/// `SECRET` in the forms in which a program may print it, made by other programs.
+/// `SECRET` in the encodings in which a program may print it, generated with other programs.
 const FORMS: &[&str] = &[
     SECRET,
     "czNjcjN0LVZhbHVlITQy",
@@ -322,7 +322,7 @@ const FORMS: &[&str] = &[
     "s3cr3t-Value%2142",
 ];
 
-/// What the artifact of a run says, of which `writes` was captured with this limit.
+/// Returns the result recorded for a run whose output `writes` was captured with this limit.
 fn recorded(limit: u64, writes: &[&[u8]], outcome: Outcome) -> ExecutionResult {
     let mut capture = output::Capture::new(Bytes(limit));
     for write in writes {
@@ -349,7 +349,7 @@ fn recorded(limit: u64, writes: &[&[u8]], outcome: Outcome) -> ExecutionResult {
     redacted(&record).result
 }
 
-/// Neither stream shows four bytes of `form` in a row, the fewest that count.
+/// Asserts that neither stream shows four consecutive bytes of `form`, the shortest leak that counts.
 #[track_caller]
 fn assert_hidden(result: &ExecutionResult, form: &str) {
     for text in [&result.stdout, &result.stderr] {

@@ -1,4 +1,4 @@
-//! Where the hosts of a line lead: a public name can have a private address.
+//! Addresses of the hosts in a line: a public name can resolve to a private address.
 
 use std::net::IpAddr;
 
@@ -7,9 +7,9 @@ use ringfence_policy::{Host, is_public};
 
 use crate::egress::Resolver;
 
-/// The options that keep each host at the address that it has now, or the first host without a public one.
+/// Returns the options that pin each host to its present address, or else the first host that is not public.
 ///
-/// A name that is looked up twice may have another address the second time.
+/// Otherwise a second lookup of the name could return another address (DNS rebinding).
 pub(crate) async fn pinned(decision: &Decision, resolver: &Resolver) -> Result<Vec<Forced>, String> {
     let mut pins = Vec::new();
     for host in decision.parts.iter().flat_map(|part| &part.hosts) {
@@ -31,7 +31,7 @@ pub(crate) async fn pinned(decision: &Decision, resolver: &Resolver) -> Result<V
     Ok(pins)
 }
 
-/// Options of curl.
+/// Returns the options for curl.
 fn pin(name: &str, address: IpAddr) -> String {
     let address = match address {
         IpAddr::V4(address) => address.to_string(),

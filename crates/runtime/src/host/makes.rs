@@ -1,4 +1,4 @@
-//! Which make of a program this machine has, where the policy must know: each is confined by another option.
+//! Detection of program implementations that each need another option to be confined.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,7 +11,8 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 use super::PATH;
 
-/// How `awk` and `yq` of this machine are confined. What has no option for it is left out, and asked about.
+/// Returns the confining options of this machine's `awk` and `yq`. An implementation without such an option
+/// is left out, so that a person is asked.
 pub fn confinements() -> Arc<[Confinement]> {
     of(|program| std::env::split_paths(PATH).find_map(|folder| resolved(&folder.join(program))))
 }
@@ -30,19 +31,21 @@ fn of(find: impl Fn(&str) -> Option<PathBuf>) -> Arc<[Confinement]> {
         .collect()
 }
 
-/// GNU awk alone has an option that refuses commands and files; mawk and the others have none.
+/// Only GNU awk has an option that refuses commands and files; mawk and the others have none.
 fn awk(path: &Path) -> Option<&'static str> {
     let name = path.file_name()?.to_str()?;
     name.starts_with("gawk").then_some("--sandbox")
 }
 
-/// The option by which the yq written in Go refuses files and the environment, if it is new enough to have it.
+/// Option by which the yq written in Go refuses access to files; versions before it do not contain the
+/// string.
 const YQ_OPTION: &[u8] = b"security-disable-file-ops";
 
-/// The longest program that is searched.
+/// Maximum length of a program that is searched.
 const MAX_PROGRAM: u64 = 64 << 20;
 
-/// There are two: one in Python, which hands its words to jq, and one in Go, with a language like it.
+/// There are two implementations: one in Python, which passes its arguments to jq, and one in Go, with a
+/// similar language.
 fn yq(path: &Path) -> Option<&'static str> {
     let mut program = Vec::new();
     File::open(path)
@@ -59,7 +62,7 @@ fn yq(path: &Path) -> Option<&'static str> {
         .then_some("--security-disable-env-ops --security-disable-file-ops")
 }
 
-/// The file that a path leads to.
+/// Resolves symbolic links.
 fn resolved(path: &Path) -> Option<PathBuf> {
     let file = rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()

@@ -1,7 +1,8 @@
-//! What stands behind the words of a line, and that it is the same still.
+//! Fingerprint of the files that a line names, to detect changes while it waits for approval.
 //!
-//! Every run of characters that could be a word counts, wherever it stands: looking at a file too much does no harm. So do the
-//! files that its programs read of a project, and what scripts among them name. What a program computes is not known here.
+//! Every string that could be a word counts: examining a file too many does no harm. The files that its
+//! programs read implicitly count, too, and those that scripts among them name. Names that a program computes
+//! are unknown here.
 
 mod look;
 pub(super) mod words;
@@ -14,37 +15,37 @@ use look::{Look, Stamp};
 use super::{pattern, project};
 use crate::audit::Digest;
 
-/// What stands behind the words of a line: programs on the path, files and directories.
+/// The identities of the programs, files and directories that a line names.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     found: BTreeMap<PathBuf, Stamp>,
-    /// Whether more is named by its scripts than was looked at.
+    /// Set if scripts name more files than were examined.
     partial: bool,
 }
 
-/// The line names more than can be looked at.
+/// The error for a line that names too many files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooMuch;
 
-/// Everything in a line that could be a word of it.
+/// Returns everything in a line that could be a word.
 pub(super) fn words(line: &str) -> BTreeSet<String> {
     words::of(line, None)
 }
 
-/// In how many directories is looked, besides the one where the line starts.
+/// Maximum number of directories examined, besides the working directory.
 const MAX_DIRECTORIES: usize = 64;
-/// How many files a pattern stands for at most.
+/// Maximum number of files that a glob expands to.
 const MAX_EXPANDED: usize = 5_000;
-/// How often a script that is named may name another.
+/// Depth to which scripts named by scripts are followed.
 const MAX_FOLLOWED: usize = 3;
-/// How many words of scripts are looked at.
+/// Maximum number of words of scripts examined.
 const MAX_SCRIPT_WORDS: usize = 1_000;
 
 impl Named {
-    /// Looks at everything that a line could name, where it starts in `directory` and the user's home is `home`.
+    /// Examines everything that a line could name, given its working directory and the user's home.
     ///
     /// # Errors
-    /// If that is too much to look at: what was looked at in part could be changed in the rest.
+    /// If there is too much to examine: after a partial examination, the rest could be changed unnoticed.
     pub(crate) fn by(line: &str, directory: &Path, home: Option<&Path>) -> Result<Self, TooMuch> {
         let words = words::of(line, home);
         let mut look = Look::default();
@@ -52,7 +53,7 @@ impl Named {
         let mut directories = BTreeSet::from([directory.to_path_buf()]);
         for word in &words {
             let path = directory.join(word);
-            // `cd` goes there, and so may any program.
+            // `cd` enters it, and so may any program.
             if look.at(path.clone())? && directories.insert(path) && directories.len() > MAX_DIRECTORIES + 1 {
                 return Err(TooMuch);
             }
@@ -80,12 +81,12 @@ impl Named {
         })
     }
 
-    /// What all of it is, in short.
+    /// Returns the digest of all identities.
     pub(crate) fn digest(&self) -> Digest {
         Digest::of(format!("{:?}", self.found).as_bytes())
     }
 
-    /// What its files hold, in short; none if it names no file but programs of the system.
+    /// Returns the digest of the files' contents; `None` if the line names no file except system programs.
     pub(crate) fn contents(&self) -> Option<Digest> {
         let files: Vec<_> = self
             .found
@@ -96,12 +97,12 @@ impl Named {
         (!files.is_empty()).then(|| Digest::of(format!("{files:?}").as_bytes()))
     }
 
-    /// Whether its scripts name more than was looked at.
+    /// Returns `true` if the scripts name more files than were examined.
     pub(crate) fn is_partial(&self) -> bool {
         self.partial
     }
 
-    /// The first path that is not what it was.
+    /// Returns the first path that differs.
     pub(crate) fn changed_since(&self, before: &Self) -> Option<PathBuf> {
         let mut all = before.found.keys().chain(self.found.keys());
         let changed = |path: &&PathBuf| before.found.get(*path) != self.found.get(*path);
@@ -109,7 +110,7 @@ impl Named {
     }
 }
 
-/// Looks at what scripts and settings name that are named. Whether that was too much.
+/// Examines the files that named scripts and settings name in turn. Returns `true` if a limit was reached.
 fn follow(look: &mut Look, directory: &Path, home: Option<&Path>) -> bool {
     let mut pending = look.scripts();
     let mut followed = BTreeSet::new();

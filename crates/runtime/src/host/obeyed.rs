@@ -1,7 +1,7 @@
-//! Settings in the directory where a command starts, by which a program that only reads runs others.
+//! Project settings by which a program that only reads would run other programs.
 //!
-//! An agent writes in that directory, and a guest may make what is not there. What says nothing but harmless things
-//! changes nothing; for anything else a person is asked.
+//! An agent can write them in the working directory, and a guest can create missing ones. Settings known to
+//! be harmless change nothing; for all others a person is asked.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use ringfence_policy::cascade::{Decision, Effect};
 use super::named::words;
 use super::pattern;
 
-/// Programs, and files of the directory that say what they run.
+/// Programs, with the files of a directory that can make them run other programs.
 const NAMES: &[(&[&str], &[&str])] = &[
     (
         &[
@@ -36,7 +36,7 @@ const NAMES: &[(&[&str], &[&str])] = &[
             "bunfig.toml",
         ],
     ),
-    // Its interpreter is asked about its packages, and may be a program of anybody's.
+    // It runs the environment's interpreter to list its packages, which may be anybody's program.
     (&["uv", "uvx"], &[".venv", "venv", "uv.toml", ".python-version"]),
     (&["ansible"], &["ansible.cfg"]),
     (&["gdb"], &[".gdbinit"]),
@@ -44,13 +44,13 @@ const NAMES: &[(&[&str], &[&str])] = &[
     (&["hg"], &[".hg"]),
 ];
 
-/// Programs that obey the settings of the git repository that they are in.
+/// Programs that read the settings of the git repository they run in.
 const GIT: &[&str] = &["git", "gh", "glab", "hub", "tig", "go"];
 
-/// Hooks of git that reading can run.
+/// Git hooks that a reading command can run.
 const HOOKS: &[&str] = &["post-index-change", "reference-transaction"];
 
-/// Settings of a repository that name no program, by their section; `*` stands for every setting of it.
+/// Git settings that name no program, by section; `*` allows all settings of the section.
 const HARMLESS: &[(&str, &[&str])] = &[
     (
         "core",
@@ -113,11 +113,11 @@ const HARMLESS: &[(&str, &[&str])] = &[
     ("gc", &["*"]),
 ];
 
-/// The longest settings of a repository that are read.
+/// Maximum length of a settings file that is read.
 const MAX_SETTINGS: u64 = 64 * 1024;
 
-/// Has a person asked about a line that a list or a model could let run, where its programs obey what an agent could
-/// have written.
+/// Downgrades a line that a list or a model could allow to asking a person, because its programs read
+/// settings that an agent could have written.
 pub(crate) fn heed(decision: &mut Decision, file: &Path) {
     let reason = format!(
         "{} can say what it runs",
@@ -126,11 +126,11 @@ pub(crate) fn heed(decision: &mut Decision, file: &Path) {
     decision.ask(Effect::Code, &reason);
 }
 
-/// In how many directories is looked.
+/// Maximum number of directories examined.
 const MAX_DIRECTORIES: usize = 64;
 
-/// The first file that says, or could say, what the programs of a line run that starts in `directory`: there, and in
-/// every directory that the line names, for a `cd`, an option such as `-C`, or a repository.
+/// Returns the first file that could make the programs of a line run others: in the working directory, or in
+/// any directory that the line names, for a `cd`, an option such as `-C`, or a repository.
 pub(crate) fn obeyed(line: &str, directory: &Path, home: Option<&Path>) -> Option<PathBuf> {
     let mut selected = vec![directory.to_path_buf()];
     for word in words::of(line, home) {
@@ -139,7 +139,7 @@ pub(crate) fn obeyed(line: &str, directory: &Path, home: Option<&Path>) -> Optio
             selected.push(path);
         }
     }
-    // Too many to look at, and one of them may be the one.
+    // Too many to examine; any of them may have such a file.
     if selected.len() > MAX_DIRECTORIES {
         return selected.pop();
     }
@@ -161,7 +161,8 @@ fn in_one(line: &str, directory: &Path, home: Option<&Path>) -> Option<PathBuf> 
         .or_else(|| named(GIT).then(|| repository(directory)).flatten())
 }
 
-/// What of a directory has compose fetch another project: an include, or a variable that names its files.
+/// Returns the first file by which compose could fetch another project: an include, or a variable that names
+/// its files.
 fn compose(directory: &Path) -> Option<PathBuf> {
     let files = [
         "compose*.y*ml",
@@ -179,13 +180,14 @@ fn compose(directory: &Path) -> Option<PathBuf> {
     })
 }
 
-/// How many files of compose are looked at.
+/// Maximum number of compose files examined.
 const MAX_COMPOSE: usize = 100;
 
-/// Package managers that are chosen, and set up, by what lies above the directory as well.
+/// Package managers that are also selected and configured by the parent directories.
 const PACKAGES: &[&str] = &["npm", "npx", "yarn", "yarnpkg", "pnpm", "pnpx", "corepack", "bun"];
 
-/// What of the project above a directory could name a program: its settings, or a package manager that is not a plain version of one.
+/// Returns the first file of the project, here or in parent directories, that could name a program: settings,
+/// or a `packageManager` other than a plain version of a known one.
 fn package(directory: &Path, home: Option<&Path>) -> Option<PathBuf> {
     const SETTINGS: &[&str] = &[".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", "bunfig.toml"];
     let users = |above: &&Path| Some(*above) != home && above.parent().is_some();
@@ -201,7 +203,7 @@ fn package(directory: &Path, home: Option<&Path>) -> Option<PathBuf> {
     })
 }
 
-/// Whether the manager of a package is one that is known, in a version that is a number.
+/// Returns `true` if the package manager is a known one, in a version without a URL.
 fn is_plain_package(text: &str) -> bool {
     let Ok(package) = serde_json::from_str::<serde_json::Value>(text) else {
         return false;
@@ -216,9 +218,10 @@ fn is_plain_package(text: &str) -> bool {
     package["devEngines"].is_null() && (manager.is_null() || manager.as_str().is_some_and(plain))
 }
 
-/// Whether a word of a line could be this program, or one of its own. Quotes are taken away, for bash does that, too.
+/// Returns `true` if a word of a line could be this program or one of its subprograms (`cargo-clippy`).
+/// Quotes are removed, as bash does.
 pub(super) fn names(line: &str, program: &str) -> bool {
-    // What such quotes stand for is not read here.
+    // The escapes in such quotes are not parsed here.
     if line.contains("$'") {
         return true;
     }
@@ -235,16 +238,16 @@ pub(super) fn names(line: &str, program: &str) -> bool {
     })
 }
 
-/// What of the repositories that a directory lies in could name a program.
+/// Returns the first file of the enclosing repositories that could name a program.
 fn repository(directory: &Path) -> Option<PathBuf> {
-    // Without `.git`, git takes a directory itself for a repository if it looks like one.
+    // Without `.git`, git takes a directory that looks like a bare repository for one.
     let bare = directory.ancestors().find(|above| {
         ["HEAD", "objects"]
             .iter()
             .all(|name| above.join(name).symlink_metadata().is_ok())
     });
     if let Some(bare) = bare {
-        // One of a project, named as such: its settings say.
+        // A project's own `.git`: its settings decide.
         if bare.file_name().is_some_and(|name| name == ".git") {
             return unclear(bare.to_path_buf());
         }
@@ -264,7 +267,7 @@ fn repository(directory: &Path) -> Option<PathBuf> {
     })
 }
 
-/// What of a repository could name a program.
+/// Returns the first file of a repository that could name a program.
 fn unclear(git: PathBuf) -> Option<PathBuf> {
     let Some(home) = home(&git) else {
         return Some(git);
@@ -280,7 +283,7 @@ fn unclear(git: PathBuf) -> Option<PathBuf> {
     }
 }
 
-/// Where the settings are of what `.git` is or leads to.
+/// Returns the directory with the settings of a `.git` directory or file.
 fn home(git: &Path) -> Option<PathBuf> {
     let beside = git.parent()?;
     let own = if git.is_dir() {
@@ -302,7 +305,7 @@ fn text(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok()
 }
 
-/// Whether settings of git are of the plainest form, and name no program.
+/// Returns `true` if git settings have the plainest syntax and name no program.
 fn is_harmless(settings: &str) -> bool {
     let mut section = "";
     settings.lines().map(str::trim).all(|line| {
@@ -310,7 +313,7 @@ fn is_harmless(settings: &str) -> bool {
             return true;
         }
         if let Some(head) = line.strip_prefix('[') {
-            // Behind the bracket git reads a setting, and in quotes a bracket is none.
+            // Git parses a setting behind the bracket, and a bracket in quotes does not end the header.
             let Some(head) = head.strip_suffix(']').filter(|head| !head.contains([']', '\\'])) else {
                 return false;
             };
@@ -318,7 +321,7 @@ fn is_harmless(settings: &str) -> bool {
             return allowed(section).is_some();
         }
         let key = line.split('=').next().unwrap_or_default().trim();
-        // What is not over at the end of its line goes on in the next one.
+        // A backslash continues the line.
         let whole = !line.ends_with('\\');
         let keys = allowed(section).unwrap_or_default();
         whole
@@ -470,7 +473,7 @@ mod tests {
         check("{\"packageManager\": [1]}", true);
         check("{\"devEngines\": {\"packageManager\": {}}}", true);
         check("not json", true);
-        // A person's own settings are no project's.
+        // The user's own settings in the home directory do not count.
         let place = made(&[("home/.npmrc", ""), ("home/app/package.json", "{}")]);
         let home = place.path().join("home");
         assert_eq!(obeyed("npm ls", &home.join("app"), Some(&home)), None);

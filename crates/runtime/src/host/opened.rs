@@ -1,7 +1,7 @@
-//! What a line opens for its contents, as the machine knows it: patterns and links resolved.
+//! Detection of secrets among the files that a line reads, with globs and symbolic links resolved.
 //!
-//! The policy sees names. A harmless one can be a link, a pattern can become anything that lies there, and where Ringfence keeps
-//! its own state only the configuration says.
+//! The policy sees only names. A harmless one can be a link, a glob can expand to any file, and only the
+//! configuration knows where Ringfence keeps its own state.
 
 use std::os::fd::AsRawFd;
 use std::path::{Component, Path, PathBuf};
@@ -12,22 +12,22 @@ use rustix::fs::{CWD, Mode, OFlags};
 use super::{pattern, project};
 use crate::exposure::{nearest, whole};
 
-/// How many paths are looked at; a line that could open more is asked about.
+/// Maximum number of paths examined; a line that could open more is asked about.
 const MAX_PATHS: usize = 5_000;
 
-/// Where a line runs, and what is nobody's there.
+/// The working directory of a line, with the directories that count as secret.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
-    /// Where it starts.
+    /// Working directory.
     pub(crate) directory: PathBuf,
-    /// Where `~` leads.
+    /// Expansion of `~`.
     pub(crate) home: Option<PathBuf>,
     /// Ringfence's own directories and files.
     pub(crate) own: Vec<PathBuf>,
 }
 
-/// The first secret that a line opens which a list lets run: one that it names, or one that a file of the project is a
-/// link to, whose lines its programs show when they cannot read them.
+/// Returns the first secret that an allowed line opens: one that it names, or the target of a project file
+/// that is a link, whose lines programs print when they cannot parse them.
 pub(crate) fn secret(line: &str, decision: &Decision, place: &Place) -> Option<PathBuf> {
     linked(line, decision, place).or_else(|| opened(decision, place))
 }
@@ -50,7 +50,7 @@ fn linked(line: &str, decision: &Decision, place: &Place) -> Option<PathBuf> {
     links.find(|real| place.is_secret(real))
 }
 
-/// In how many directories files of a project are looked for.
+/// Maximum number of directories in which project files are examined.
 const MAX_DIRECTORIES: usize = 16;
 
 fn opened(decision: &Decision, place: &Place) -> Option<PathBuf> {
@@ -75,7 +75,7 @@ fn opened(decision: &Decision, place: &Place) -> Option<PathBuf> {
     None
 }
 
-/// A word, and what it says behind an option: `--file=x`, `-fx`.
+/// Returns a word, and the value within it if it is an option: `--file=x`, `-fx`.
 fn readings(text: &str) -> Vec<&str> {
     let value = text.split_once('=').map(|(_, value)| value);
     let attached = text
@@ -103,7 +103,7 @@ impl Place {
         if self.is_own(path) {
             return true;
         }
-        // What the line starts in may lie anywhere, also in a place that is closed otherwise.
+        // The working directory may itself lie in a place that is otherwise secret.
         let inside = path.strip_prefix(real(&self.directory).as_deref().unwrap_or(&self.directory));
         let text = match inside {
             Ok(inside) if !self.starts_in_a_broad_place() => inside.to_string_lossy(),
@@ -120,7 +120,7 @@ impl Place {
         self.own().any(|own| path.starts_with(&own)) && !self.is_in_workspace(path)
     }
 
-    /// Whether it lies where the line starts, which may be a directory of ours that was made for it.
+    /// Returns `true` for paths in a working directory that Ringfence created within its own state.
     fn is_in_workspace(&self, path: &Path) -> bool {
         let directory = whole(nearest(&self.directory));
         path.starts_with(&directory) && self.own().any(|own| directory.starts_with(own))
@@ -130,13 +130,13 @@ impl Place {
         self.own.iter().map(|own| whole(nearest(own)))
     }
 
-    /// Whether secrets lie below a directory: those of a user, of the system, or ours.
+    /// Returns `true` if secrets lie below a directory: a user's, the system's, or ours.
     fn has_secrets(&self, path: &Path) -> bool {
         is_broad_place(&path.to_string_lossy(), self.home()) || self.own().any(|own| own.starts_with(path))
     }
 }
 
-/// The path without links, of what is there.
+/// Resolves all symbolic links of an existing path.
 fn real(path: &Path) -> Option<PathBuf> {
     let file = rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let real = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;

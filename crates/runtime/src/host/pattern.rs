@@ -1,11 +1,11 @@
-//! Patterns of files, as a shell expands them.
+//! Glob expansion, as a shell does it.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-/// The paths that a pattern stands for, so many at most; a path without a pattern stands for itself.
+/// Returns the paths that a glob matches, at most `most`; a path without a glob is returned as it is.
 ///
-/// A set in brackets counts as any character: what it leaves out is looked at for nothing.
+/// A bracket expression matches any character: examining too many files does no harm.
 pub(super) fn expand(path: &Path, most: usize) -> Vec<PathBuf> {
     let mut found = vec![PathBuf::new()];
     for part in path.components() {
@@ -25,16 +25,16 @@ fn names(directory: &Path, pattern: &[u8]) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let fits = entries.filter(|entry| {
         let name = entry.file_name();
-        // A name with a dot is meant only by who writes the dot.
+        // A dot file needs an explicit dot.
         let hidden = name.as_bytes().starts_with(b".") && !matches!(pattern.first(), Some(b'.' | b'['));
         !hidden && matches(pattern, name.as_bytes())
     });
     fits.map(|entry| entry.path()).collect()
 }
 
-/// Whether a name fits a pattern.
+/// Returns `true` if a name matches a glob.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    // The places of the name that can be reached by what was read of the pattern.
+    // Positions in the name that the glob up to here can match.
     let mut reached = vec![false; name.len() + 1];
     reached[0] = true;
     let mut at = 0;

@@ -1,14 +1,14 @@
-//! Files of a project that its programs read without being told to by the line.
+//! Project files that programs read without being named in the line.
 
 use std::path::{Path, PathBuf};
 
 use super::obeyed::names;
 use super::pattern;
 
-/// How many files a pattern stands for at most.
+/// Maximum number of files that a glob expands to.
 const MAX_FILES: usize = 1_000;
 
-/// Programs, and the files of a directory that say what they do.
+/// Programs, with the files of a directory that control them.
 const FILES: &[(&[&str], &[&str])] = &[
     (
         &["make", "gmake", "bmake", "remake"],
@@ -246,7 +246,7 @@ const FILES: &[(&[&str], &[&str])] = &[
     ),
 ];
 
-/// The files of a directory that programs of a line read without being told to, there or not.
+/// Returns the files of a directory that the programs of a line read implicitly, whether they exist or not.
 pub(super) fn files(line: &str, directory: &Path) -> Vec<PathBuf> {
     let used = FILES
         .iter()
@@ -256,7 +256,7 @@ pub(super) fn files(line: &str, directory: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Whether a file is a script, or settings that name scripts, so that what it names counts, too.
+/// Returns `true` for a script or a settings file that names scripts, so that the files it names count, too.
 pub(super) fn is_followed(path: &Path) -> bool {
     const ENDINGS: &[&str] = &[
         "sh", "bash", "zsh", "mk", "py", "js", "cjs", "mjs", "ts", "rb", "pl", "php", "lua", "cmake",
@@ -289,7 +289,7 @@ pub(super) fn is_followed(path: &Path) -> bool {
     ENDINGS.contains(&ending) || NAMES.contains(&name) || name.contains("compose") && ending.ends_with("ml")
 }
 
-/// The lines of a script that can name another file: all that stands in one with a dot or a slash, and what is imported.
+/// Returns the parts of a script that can name another file: words with a dot or a slash, and import lines.
 pub(super) fn naming(text: &str) -> String {
     const IMPORTS: &[&str] = &[
         "import", "from", "source", ".", "include", "-include", "require", "use", "load",
@@ -306,7 +306,8 @@ pub(super) fn naming(text: &str) -> String {
     all.chain(named).collect::<Vec<_>>().join("\n")
 }
 
-/// The files that a word can stand for in a program's own language: `pkg.mod` is `pkg/mod.py`, `./lib` is `./lib.js`.
+/// Returns the files that a word can mean in a program's own language: `pkg.mod` is `pkg/mod.py`, `./lib` is
+/// `./lib.js`.
 pub(super) fn spellings(word: &str) -> Vec<String> {
     let plain = |sign: char| sign.is_ascii_alphanumeric() || "_-./@".contains(sign);
     if word.is_empty()

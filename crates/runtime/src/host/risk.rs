@@ -1,4 +1,4 @@
-//! The risk of a line: its floor, and what a model said of it.
+//! The risk of a line: its floor, and the score of a model.
 
 use ringfence_policy::cascade::Decision;
 
@@ -12,7 +12,7 @@ pub(crate) struct Risk {
     assessment: Option<Assessment>,
 }
 
-/// What a model said of a line, or why it said nothing.
+/// A model's score, or the reason for its absence.
 #[derive(Debug)]
 struct Assessment {
     model: String,
@@ -20,7 +20,7 @@ struct Assessment {
 }
 
 impl Risk {
-    /// The risk of a line before any model has said something.
+    /// Returns the risk of a line that no model has scored.
     pub(crate) fn of(decision: &Decision, threshold: Option<u8>) -> Self {
         Self {
             floor: decision.floor,
@@ -29,25 +29,25 @@ impl Risk {
         }
     }
 
-    /// Takes note of what a model said, or why it said nothing.
+    /// Records a model's score, or the reason for its absence.
     pub(crate) fn assessed(&mut self, model: &Model, score: Result<u8, NoScore>) {
         let model = model.to_string();
         self.assessment = Some(Assessment { model, score });
     }
 
-    /// The model's score, and never less than the floor.
+    /// Returns the model's score, but never less than the floor.
     pub(crate) fn value(&self) -> u8 {
         let score = self.assessment.as_ref().and_then(|said| said.score.clone().ok());
         score.unwrap_or_default().max(self.floor)
     }
 
-    /// Whether a model lets the line run without a person.
+    /// Returns `true` if the score is below the threshold, so that the line runs without a person.
     pub(crate) fn is_let_run(&self) -> bool {
         let has_score = self.assessment.as_ref().is_some_and(|said| said.score.is_ok());
         has_score && self.threshold.is_some_and(|threshold| self.value() < threshold)
     }
 
-    /// What a person who is asked should know of the model.
+    /// Returns the model's result as shown to a person.
     pub(crate) fn reason(&self) -> Option<String> {
         let Assessment { model, score } = self.assessment.as_ref()?;
         Some(match score {
@@ -56,7 +56,7 @@ impl Risk {
         })
     }
 
-    /// For the audit log: floor, model, score, risk and threshold.
+    /// Returns the record for the audit log: floor, model, score, risk and threshold.
     pub(crate) fn recorded(&self, decision: &Decision) -> String {
         let (verdict, stage) = (decision.verdict.name(), decision.stage.name());
         let floor = self.floor;
@@ -103,7 +103,7 @@ mod tests {
             let risk = risk(line, Some(5), Ok(score));
             assert_eq!((risk.value(), risk.is_let_run()), (value, runs), "{line} {score}");
         }
-        // Even the highest threshold lets nothing of the highest risk run.
+        // Even the highest threshold never allows the highest risk.
         assert!(!risk("rm -rf /srv", Some(10), Ok(0)).is_let_run());
         assert!(!risk("ls", Some(0), Ok(0)).is_let_run());
     }

@@ -1,4 +1,4 @@
-//! Remembers what interpreters said about themselves, for as long as their files stay as they were.
+//! A cache of probed interpreters, valid until one of their files changes.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::probe::{self, Ask};
 use super::{Error, Python, Version};
 
-/// A file of another form is as good as none.
+/// Format version; a file of another version is ignored.
 const FORMAT: u32 = 3;
 
-/// Interpreters that are remembered: few are in use, and each costs the others reading time.
+/// Maximum number of entries: few interpreters are in use, and each costs the others reading time.
 const MAX_ENTRIES: usize = 8;
 
 const MAX_BYTES: u64 = 256 * 1024;
@@ -32,14 +32,14 @@ struct Entry {
     found: Found,
 }
 
-/// What the interpreter turned out to be. An old one is remembered too, so that it is not asked every time.
+/// The result of probing. Outdated versions are cached too, so that they are not probed every time.
 #[derive(Clone, Serialize, Deserialize)]
 enum Found {
     Python(Python),
     TooOld(Version),
 }
 
-/// What a file looked like.
+/// A file's metadata, of the path itself and of a link's target.
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
 struct Stamp {
     path: PathBuf,
@@ -50,14 +50,14 @@ struct Stamp {
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
 struct Look {
     modified: (i64, i64),
-    /// A program can set the time of its last change to what it was, but not this one.
+    /// Change time (ctime): unlike the modification time, no program can set it back.
     changed: (i64, i64),
     size: u64,
     inode: u64,
     mode: u32,
 }
 
-/// What `candidate` is: from the cache if its files did not change, else by asking it.
+/// Returns the interpreter at `candidate`: from the cache if its files did not change, else by probing it.
 pub(super) fn python(
     candidate: &Path,
     path_var: Option<&OsStr>,
@@ -87,7 +87,7 @@ pub(super) fn python(
                 found: found.clone(),
             },
         );
-        // A cache that cannot be written costs time and nothing else.
+        // Failing to write the cache costs only time.
         _ = write(
             &file,
             &Cache {
@@ -99,7 +99,7 @@ pub(super) fn python(
     found.into_result(candidate)
 }
 
-/// Every Python that is remembered.
+/// Returns every cached Python.
 pub(super) fn pythons(cache_dir: &Path) -> impl Iterator<Item = Python> {
     let entries = read(&cache_dir.join("interpreters.json")).into_iter();
     entries.filter_map(|entry| match entry.found {
@@ -123,7 +123,7 @@ impl Found {
 impl Stamp {
     fn of(path: PathBuf) -> Self {
         let link = fs::symlink_metadata(&path).ok();
-        // Two looks are only needed where there is a link.
+        // A second call is needed for links only.
         let target = link
             .as_ref()
             .filter(|link| link.is_symlink())
@@ -152,8 +152,8 @@ impl Look {
     }
 }
 
-/// The files that decide what an interpreter is: itself, the version that a shim picks, the description of a
-/// virtual environment, and the directories in which packages and `.pth` files come and go.
+/// Records the files that determine what an interpreter is: itself, the version that a shim selects, the
+/// `pyvenv.cfg` of a virtual environment, and the directories with packages and `.pth` files.
 fn stamps(candidate: &Path, found: &Found) -> Vec<Stamp> {
     let mut paths = vec![candidate.to_owned()];
     if let Some(shims) = candidate.parent().filter(|dir| dir.ends_with("shims")) {
@@ -168,7 +168,7 @@ fn stamps(candidate: &Path, found: &Found) -> Vec<Stamp> {
     paths.into_iter().map(Stamp::of).collect()
 }
 
-/// The entries of the cache; none if it is missing, broken or of another form.
+/// Returns the entries of the cache; none if it is missing, damaged or of another format.
 fn read(file: &Path) -> Vec<Entry> {
     let mut bytes = Vec::new();
     let read = File::open(file).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));

@@ -1,4 +1,4 @@
-//! Asks a Python about itself, in a fence, without trusting what it answers.
+//! Probes a Python in a fence, without trusting its answer.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use serde::Deserialize;
 use super::view::{View, installation, lies_in};
 use super::{Error, Link, OLDEST, Python, Version, follow, in_resolved_directory, is_broad, is_elf, visible};
 
-/// Tells the answer from what a `sitecustomize` may print.
+/// Prefix that distinguishes the answer from output of a `sitecustomize`.
 const MARK: &str = "ringfence-probe:";
 
-/// Runs on every Python 3, so that one that is too old can say so.
+/// Probe script. It runs on every Python 3, so that an outdated one can report its version.
 const PROBE: &str = r#"
 import json, os, sys
 try:
@@ -42,25 +42,25 @@ sys.stdout.write("\nringfence-probe:" + json.dumps({
 /// Variables that a shim needs to find its Python.
 const KEPT_VARIABLES: &[&str] = &["HOME", "PYENV_ROOT", "PYENV_VERSION"];
 
-/// Why an interpreter did not tell about itself.
+/// An error of probing an interpreter.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// The fence that it is asked in could not be put up, or it could not be started there.
+    /// The fence could not be set up, or the interpreter could not be started in it.
     #[error("it cannot be asked in a fence: {0}")]
     Fence(String),
-    /// It took too long and was killed.
+    /// It exceeded the time limit and was killed.
     #[error("it did not answer within {0}")]
     TimedOut(Timeout),
     /// It printed more than an answer.
     #[error("it printed more than the {0} bytes that an answer may have")]
     TooLong(u64),
-    /// It ended without an answer.
+    /// It exited without an answer.
     #[error("it gave no answer: {0}")]
     NoAnswer(String),
-    /// The answer makes no sense.
+    /// The answer is malformed.
     #[error("its answer makes no sense")]
     Malformed(#[source] serde_json::Error),
-    /// It stands for what is no program.
+    /// It leads to a file that is no program.
     #[error("it leads to `{0}`, which is not a program")]
     NoProgram(PathBuf),
     /// It claims files that its own configuration does not lead to.
@@ -68,38 +68,34 @@ pub enum ProbeError {
     Beyond(PathBuf),
 }
 
-/// What an interpreter is asked, and what it sees meanwhile.
+/// A command to run in a fence, and the files shown to it.
 #[derive(Debug)]
 pub struct Question<'a> {
-    /// The program.
     pub program: &'a Path,
-    /// Its arguments.
     pub arguments: &'a [&'a str],
-    /// Variables beside those of every fence.
+    /// Environment variables besides those of every fence.
     pub environment: Vec<(EnvName, String)>,
     /// Standard input.
     pub input: &'a [u8],
-    /// Files and directories of the host, read-only, beside the system's.
+    /// Host files and directories mounted read-only, besides the system's.
     pub shown: &'a [PathBuf],
-    /// Links of the host, made anew.
+    /// Host links to recreate.
     pub links: &'a [Link],
 }
 
-/// The answer of a program.
+/// The output of a command.
 #[derive(Debug)]
 pub struct Said {
-    /// Standard output.
     pub stdout: String,
-    /// Standard error.
     pub stderr: String,
-    /// It ended with the status 0.
+    /// Set if the exit status is 0.
     pub succeeded: bool,
 }
 
-/// Runs a program that nobody has vouched for, in a fence, to its end.
+/// A function that runs an untrusted program in a fence to completion.
 pub type Ask<'a> = dyn Fn(&Question<'_>) -> Result<Said, ProbeError> + 'a;
 
-/// The part of the answer that even an old Python gives.
+/// The part of the answer that even an outdated Python gives.
 #[derive(Deserialize)]
 struct VersionAnswer {
     version: Version,
@@ -118,7 +114,7 @@ struct Answer {
     has_pth: bool,
 }
 
-/// What `candidate` says about itself.
+/// Probes `candidate`.
 pub(super) fn python(candidate: &Path, path_var: Option<&OsStr>, ask: &Ask<'_>) -> Result<Python, Error> {
     let failed = |source| Error::Probe {
         path: candidate.to_owned(),
@@ -151,7 +147,8 @@ pub(super) fn python(candidate: &Path, path_var: Option<&OsStr>, ask: &Ask<'_>) 
         return Err(failed(ProbeError::NoProgram(executable)));
     }
     if executable != program || executable != answer.executable {
-        // A stand-in leads to it, perhaps by a name with linked directories, and so would all its paths.
+        // A stand-in leads to it, perhaps by a path with linked directories, in which case all reported paths
+        // would have them, too.
         program = executable;
         view = View::of(&program)?;
         (version, answer) = tell(&program, &view)?;
@@ -216,7 +213,7 @@ fn describe(executable: PathBuf, view: &View, (version, answer): (Version, Answe
     })
 }
 
-/// The line of the answer, without its mark.
+/// Returns the answer line, without its prefix.
 fn answer(
     program: &Path,
     view: &View,
@@ -238,7 +235,7 @@ fn answer(
         .ok_or_else(|| ProbeError::NoAnswer(last_line(&said.stderr)))
 }
 
-/// A shim finds what it stands for by the PATH and by its own variables.
+/// Returns the variables by which a shim finds its program: PATH and its own.
 fn environment(path_var: Option<&OsStr>) -> Vec<(EnvName, String)> {
     let kept = std::env::vars_os().filter(|(name, _)| KEPT_VARIABLES.iter().any(|kept| name == kept));
     let path = path_var.map(|path| ("PATH".into(), path.to_owned()));

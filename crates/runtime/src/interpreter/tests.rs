@@ -1,4 +1,4 @@
-//! Tests of the interpreter search, with real and with made-up interpreters.
+//! Tests of interpreter discovery, with real and fake interpreters.
 
 use std::ffi::OsString;
 use std::os::unix::fs::symlink;
@@ -19,7 +19,7 @@ impl Dir {
         self.0.path().join(name)
     }
 
-    /// An executable script; `{dir}` in it is this directory.
+    /// Writes an executable script; `{dir}` in it is replaced with this directory.
     fn script(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -29,7 +29,7 @@ impl Dir {
         path
     }
 
-    /// A script that leads to the system's Python and notes each start.
+    /// Writes a script that runs the system's Python and counts the starts.
     fn counting_shim(&self, name: &str) -> PathBuf {
         self.script(name, "echo x >> {dir}/starts; exec /usr/bin/python3 \"$@\"")
     }
@@ -49,7 +49,7 @@ fn make_venv(path: &Path) {
     assert!(status.success());
 }
 
-/// Asks a program outside of any fence, as it is given what the fence would show it.
+/// Runs the program outside of any fence, with the arguments it would get inside.
 #[expect(
     clippy::disallowed_methods,
     reason = "the tests start interpreters of their own"
@@ -173,7 +173,7 @@ fn linked_directories_on_the_way_are_not_needed() {
         (&python.executable, python.prefix),
         (&expected, dir.path("real/venv"))
     );
-    // A shim may call it by such a name, too.
+    // A shim may use such a path, too.
     let shim = dir.script("shim", "exec {dir}/link/venv/bin/python3 \"$@\"");
     let python = find_python(Some(&shim), None, None).unwrap();
     assert_eq!(
@@ -277,7 +277,7 @@ fn a_broken_python_says_what_it_said() {
     assert_eq!(source.to_string(), "it gave no answer: no such version");
 }
 
-/// An interpreter that is made up says what it likes.
+/// A fake interpreter may answer anything.
 #[test]
 fn what_an_interpreter_says_goes_no_further_than_its_own_files() {
     let dir = Dir::new();
@@ -334,10 +334,10 @@ fn what_an_interpreter_says_goes_no_further_than_its_own_files() {
     }
     let real = said(&|answer| answer["real"][1] = serde_json::json!(secret)).unwrap_err();
     assert!(matches!(real, Error::Probe { .. }), "{real:?}");
-    // What it would search besides is left out.
+    // Other entries of its search path are left out.
     let python = said(&|answer| answer["search_path"] = serde_json::json!([secret, escaping, venv])).unwrap();
     assert_eq!(python.search_path, [venv.as_path()]);
-    // A site of its own choice names nothing, either.
+    // A site directory of its own choice adds nothing, either.
     fs::write(secret.join("x.pth"), dir.path("elsewhere").to_str().unwrap()).unwrap();
     fs::create_dir(dir.path("elsewhere")).unwrap();
     let python = said(&|answer| answer["sites"] = serde_json::json!([secret])).unwrap();
@@ -368,7 +368,7 @@ fn files_that_are_configuration_lead_to_no_private_place() {
     fs::write(site.join("a.pth"), text).unwrap();
     let python = find_python(Some(&venv), None, None).unwrap();
     assert_eq!(python.library_dirs, [dir.path("open"), venv.clone()]);
-    // A home is believed if there is an interpreter in it.
+    // A `home` is accepted only if it contains an interpreter.
     fs::write(
         venv.join("pyvenv.cfg"),
         format!("home = {}\n", dir.path("home").display()),

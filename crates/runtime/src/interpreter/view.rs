@@ -1,7 +1,7 @@
-//! The part of the file system that an interpreter is shown when it is asked about itself, worked out without running it.
+//! The part of the file system shown to an interpreter while it is probed, determined without running it.
 //!
-//! What an interpreter says decides what later guests are shown, and it may be a guest's work. So it is shown, and can
-//! name, what its own links, its `pyvenv.cfg` and the `.pth` files of its packages lead to, and nothing else.
+//! An interpreter's answer decides what later guests are shown, and it may be a guest's work. So it is shown,
+//! and can claim, only what its own links, its `pyvenv.cfg` and the `.pth` files of its packages lead to.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,16 +10,16 @@ use std::path::{Component, Path, PathBuf};
 
 use super::{Error, Link, SYSTEM, follow, in_resolved_directory, is_broad, is_elf, opened, visible};
 
-/// The longest `pyvenv.cfg` or `.pth` file that is read.
+/// Maximum length of a `pyvenv.cfg` or `.pth` file that is read.
 const MAX_TEXT: u64 = 64 * 1024;
 
-/// Directories that `.pth` files may add.
+/// Maximum number of directories added by `.pth` files.
 const MAX_ADDED: usize = 64;
 
-/// What programs are called that bring a standard library along. Others that lead to a Python are stand-ins.
+/// Name prefixes of programs that come with a standard library. Others that lead to a Python are stand-ins.
 const PYTHONS: &[&str] = &["python", "pypy", "graalpy"];
 
-/// Directories and files that are shown, with the links by which the program is found.
+/// The directories and files shown, with the links by which the program is found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct View {
     pub(super) shown: Vec<PathBuf>,
@@ -27,10 +27,10 @@ pub(super) struct View {
 }
 
 impl View {
-    /// That of a program, which lies in a resolved directory.
+    /// Determines the view of a program, which lies in a resolved directory.
     ///
     /// # Errors
-    /// If the program is installed where much else is.
+    /// If the program is installed in a directory that holds much else.
     pub(super) fn of(program: &Path) -> Result<Self, Error> {
         let (links, end) = follow(program);
         let names = std::iter::once(program).chain(links.iter().map(|link| link.path.as_path()));
@@ -46,7 +46,7 @@ impl View {
         Ok(Self::new(shown, links))
     }
 
-    /// The same, with more directories.
+    /// Adds directories.
     pub(super) fn with(self, more: Vec<PathBuf>) -> Self {
         Self::new([self.shown, more].concat(), self.links)
     }
@@ -60,12 +60,13 @@ impl View {
         Self { shown, links }
     }
 
-    /// A path can be seen, and so be believed to be a part of the interpreter.
+    /// Returns `true` if a path is visible, and may thus be claimed as a part of the interpreter.
     pub(super) fn shows(&self, path: &Path) -> bool {
         lies_in(path, &self.shown)
     }
 
-    /// Directories that the `.pth` files of these directories add to the search path, and that are not shown.
+    /// Returns the directories that the `.pth` files of these site directories add to the search path and
+    /// that are not shown yet.
     pub(super) fn added(&self, sites: &[PathBuf]) -> Vec<PathBuf> {
         let sites = sites.iter().filter(|site| self.shows(site));
         let mut added: Vec<PathBuf> = sites.flat_map(|site| named_in(site)).collect();
@@ -77,14 +78,14 @@ impl View {
     }
 }
 
-/// A virtual environment, by the files that make it one.
+/// A virtual environment, recognized by its files.
 struct Environment {
     directory: PathBuf,
-    /// Where the interpreter is installed that it was made with.
+    /// Installation of the interpreter that created it.
     home: Option<PathBuf>,
 }
 
-/// The virtual environment that a program called so belongs to.
+/// Returns the virtual environment that a program of this path belongs to.
 fn environment(name: &Path) -> Option<Environment> {
     let directory = name.parent()?.parent()?.to_owned();
     let text = text(&directory.join("pyvenv.cfg"))?;
@@ -98,18 +99,18 @@ fn environment(name: &Path) -> Option<Environment> {
     })
 }
 
-/// The installation whose programs lie in `home`, if there is a Python among them.
+/// Returns the installation whose programs lie in `home`, if there is a Python among them.
 fn base(home: &Path) -> Option<PathBuf> {
     let program = ["python3", "python"]
         .iter()
         .map(|name| in_resolved_directory(&home.join(name)))
         .find(|program| home.is_absolute() && is_elf(program))?;
     let end = follow(&program).1;
-    // A home may hold links alone: the library lies where these lead.
+    // A home may consist of links: the library lies where they lead.
     installation(&end).filter(|root| is_python(&end) && !is_broad(root))
 }
 
-/// What a program that only stands for a Python needs to find it.
+/// Returns the files that a stand-in needs to find its Python.
 fn stand_in(program: &Path) -> Vec<PathBuf> {
     let root = match program.parent() {
         Some(shims) if shims.ends_with("shims") => shims.parent().map(Path::to_owned),
@@ -119,7 +120,7 @@ fn stand_in(program: &Path) -> Vec<PathBuf> {
     std::iter::once(program.to_owned()).chain(root).collect()
 }
 
-/// Refuses a directory that holds more than an interpreter.
+/// Rejects a directory that holds more than an interpreter.
 fn narrow(program: &Path, directory: PathBuf) -> Result<PathBuf, Error> {
     if is_broad(&directory) {
         return Err(Error::Broad {
@@ -130,7 +131,7 @@ fn narrow(program: &Path, directory: PathBuf) -> Result<PathBuf, Error> {
     Ok(directory)
 }
 
-/// The directory that a program `…/bin/python3` is installed in.
+/// Returns the directory that a program `…/bin/python3` is installed in.
 pub(super) fn installation(program: &Path) -> Option<PathBuf> {
     let dir = program.parent()?;
     let root = if dir.file_name() == Some(OsStr::new("bin")) {
@@ -151,7 +152,7 @@ fn is_python(program: &Path) -> bool {
     PYTHONS.iter().any(|python| name.starts_with(python))
 }
 
-/// A path lies in one of these directories, or in one of the system's.
+/// Returns `true` if a path lies in one of these directories or in a system directory.
 pub(super) fn lies_in(path: &Path, shown: &[PathBuf]) -> bool {
     let system = SYSTEM.iter().map(Path::new);
     let mut all = system.chain(shown.iter().map(PathBuf::as_path));
@@ -159,7 +160,7 @@ pub(super) fn lies_in(path: &Path, shown: &[PathBuf]) -> bool {
     !dots && all.any(|directory| path.starts_with(directory))
 }
 
-/// The directories that the `.pth` files in a directory name, by their own paths.
+/// Returns the resolved directories that the `.pth` files of a directory name.
 fn named_in(site: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(site).into_iter().flatten().flatten();
     let files = entries
@@ -173,13 +174,13 @@ fn named_in(site: &Path) -> Vec<PathBuf> {
     paths.collect()
 }
 
-/// A line that `site` executes: what it does happens in the fence, and adds nothing here.
+/// Returns `true` for a line that `site` executes: its effects stay in the fence and add nothing here.
 fn is_code(line: &str) -> bool {
     line.starts_with("import ") || line.starts_with("import\t")
 }
 
-/// A path that no package lies in: the system's, or where people keep what nobody shall see. Directories that the
-/// interpreter itself lies in are no such place.
+/// Returns `true` for a path where no package lies: of the system, or in a hidden directory. Hidden
+/// directories that the interpreter itself lies in do not count.
 fn is_private(path: &Path, shown: &[PathBuf]) -> bool {
     const KEPT: &[&str] = &["/proc", "/sys", "/dev", "/run", "/etc", "/var", "/boot"];
     let hidden = |part: Component<'_>| part.as_os_str().as_encoded_bytes().starts_with(b".");

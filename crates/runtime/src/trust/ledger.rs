@@ -1,4 +1,5 @@
-//! Remembers which directories of the host programs were let write to, so that links in them are known for theirs.
+//! A ledger of the host directories that programs were allowed to write, so that links in them count as
+//! theirs.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -8,17 +9,17 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Directories that are remembered; those of longest ago are forgotten.
+/// Maximum number of directories; the oldest are dropped.
 const MOST: usize = 1024;
 
-/// The directories that programs of this user could ever write to, in a file of the state directory.
+/// The directories that programs of this user were ever allowed to write, in a file of the state directory.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    /// `None`: there is no place to remember anything.
+    /// `None`: nothing is stored.
     file: Option<PathBuf>,
 }
 
-/// A directory by its name, and by what it is: it may be moved.
+/// A directory by its path, and by device and inode: it may be moved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Opened {
     path: PathBuf,
@@ -26,17 +27,17 @@ struct Opened {
 }
 
 impl Ledger {
-    /// That of a state directory.
+    /// Returns the ledger of a state directory.
     pub fn at(state: &Path) -> Self {
         Self {
             file: Some(state.join("opened.json")),
         }
     }
 
-    /// Adds directories that a program is about to be let write to.
+    /// Adds directories that a program is about to be given write access to.
     ///
     /// # Errors
-    /// If that cannot be written down.
+    /// If the ledger cannot be read or written.
     pub fn add(&self, directories: &[&Path]) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let opened = directories.iter().filter_map(|path| {
@@ -58,10 +59,10 @@ impl Ledger {
         })
     }
 
-    /// The directory that programs may have written to and that a path lies in, if there is one.
+    /// Returns the recorded directory that a path lies in, if any.
     ///
     /// # Errors
-    /// If it is not known which there are.
+    /// If the ledger cannot be read.
     pub fn around(&self, path: &Path) -> io::Result<Option<PathBuf>> {
         let Some(file) = &self.file else { return Ok(None) };
         let known: Vec<Opened> = read(file)?;
@@ -80,7 +81,7 @@ fn options() -> OpenOptions {
     options
 }
 
-/// What is remembered; nothing where there is no such file. One that is damaged is an error: nobody else writes it.
+/// Reads a state file; a missing one is empty. A damaged one is an error: nobody else writes it.
 pub(crate) fn read<T: DeserializeOwned + Default>(file: &Path) -> io::Result<T> {
     match File::open(file) {
         Ok(file) => serde_json::from_reader(io::BufReader::new(file)).map_err(io::Error::other),
@@ -89,15 +90,15 @@ pub(crate) fn read<T: DeserializeOwned + Default>(file: &Path) -> io::Result<T> 
     }
 }
 
-/// Changes what a file of the state directory remembers.
+/// Updates a state file atomically.
 ///
 /// # Errors
-/// If it cannot be read, or written.
+/// If it cannot be read or written.
 pub(crate) fn change<T: DeserializeOwned + Default + Serialize>(
     file: &Path,
     change: impl FnOnce(&mut T),
 ) -> io::Result<()> {
-    // Two processes at once must not forget each other's.
+    // Concurrent processes must not overwrite each other's changes.
     let state = File::open(file.parent().unwrap_or(Path::new("/")))?;
     state.lock()?;
     let mut all: T = read(file)?;

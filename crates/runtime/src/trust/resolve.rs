@@ -1,24 +1,24 @@
-//! Resolves a path name by name, and tells which links led there: some of them a guest may have made.
+//! Path resolution, component by component, with a list of the links on the way: some may be a guest's.
 
 use std::ffi::OsString;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Links followed on the way; the kernel's own limit.
+/// Maximum number of links followed; the kernel's own limit.
 const MAX_LINKS: usize = 40;
 
 /// A path without links.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
-    /// What it leads to, absolute. What of it does not exist is as it was given.
+    /// Absolute target. Components that do not exist are kept as given.
     pub path: PathBuf,
-    /// The links on the way, each by its own path without links.
+    /// Links on the way, each by its own resolved path.
     pub links: Vec<PathBuf>,
-    /// There is something.
+    /// Set if the target exists.
     pub exists: bool,
 }
 
-/// A step that is still to be taken.
+/// A component still to be resolved.
 enum Step {
     Root,
     Up,
@@ -28,7 +28,8 @@ enum Step {
 /// Resolves a path; a relative one from the working directory.
 ///
 /// # Errors
-/// If the system does not say what lies there, or it leads in circles or upwards out of what does not exist.
+/// If a component cannot be examined, there are too many links, or `..` follows a component that does not
+/// exist.
 pub fn resolve(path: &Path) -> io::Result<Resolved> {
     let path = std::path::absolute(path)?;
     let mut steps = backwards(&path);
@@ -64,7 +65,7 @@ pub fn resolve(path: &Path) -> io::Result<Resolved> {
     Ok(found)
 }
 
-/// The steps of a path, the last one first.
+/// Returns the components of a path, the last one first.
 fn backwards(path: &Path) -> Vec<Step> {
     let step = |component| match component {
         Component::RootDir => Some(Step::Root),

@@ -1,4 +1,4 @@
-//! Looking at paths without waking what is behind them.
+//! Examining paths without opening FIFOs or devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -13,63 +13,62 @@ use super::TooMuch;
 use crate::audit::Digest;
 use crate::host::{PATH, project};
 
-/// How many paths are looked at.
+/// Maximum number of paths.
 const MAX_PATHS: usize = 120_000;
-/// Files beyond this are told apart by everything but their content.
+/// Maximum length of a file that is hashed; longer ones are compared by inode, length and change time.
 const MAX_DIGESTED: u64 = 4 << 20;
-/// So much is read in all.
+/// Maximum number of bytes read in all.
 const MAX_READ: u64 = 64 << 20;
-/// The longest script whose words are looked at.
+/// Maximum length of a script whose words are examined.
 const MAX_SCRIPT: usize = 64 << 10;
 /// The kernel reads no more of a script's first line.
 const MAX_FIRST_LINE: usize = 256;
 
-/// What tells one file from another, and from itself after a change.
+/// The identity of a file and of its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     device: u64,
     inode: u64,
     is_directory: bool,
     length: u64,
-    /// Nobody but root can set it back.
+    /// Change time (ctime), which only root can set back.
     changed: (i64, i64),
     digest: Option<Digest>,
 }
 
-/// A look at many paths.
+/// The examination of many paths.
 #[derive(Debug, Default)]
 pub(super) struct Look {
     seen: BTreeSet<PathBuf>,
     found: BTreeMap<PathBuf, Stamp>,
     read: u64,
-    /// Scripts, and settings that name scripts.
+    /// Texts of scripts, and of settings that name scripts.
     scripts: BTreeMap<PathBuf, String>,
 }
 
 impl Look {
-    /// What was found.
     pub(super) fn found(self) -> BTreeMap<PathBuf, Stamp> {
         self.found
     }
 
-    /// The text of a script that was looked at.
+    /// Returns the text of an examined script.
     pub(super) fn script(&self, path: &Path) -> Option<String> {
         self.scripts.get(path).cloned()
     }
 
-    /// The scripts that were looked at.
+    /// Returns the paths of the examined scripts.
     pub(super) fn scripts(&self) -> Vec<PathBuf> {
         self.scripts.keys().cloned().collect()
     }
 
-    /// Looks at each of the paths.
+    /// Examines each of the paths.
     pub(super) fn all(&mut self, paths: Vec<PathBuf>) -> Result<(), TooMuch> {
         paths.into_iter().try_for_each(|path| self.at(path).map(drop))
     }
 
-    /// Looks at a path, and at whatever runs it if it is a script. Whether it is a directory.
+    /// Examines a path, and the interpreter if it is a script. Returns `true` for a directory.
     pub(super) fn at(&mut self, path: PathBuf) -> Result<bool, TooMuch> {
-        // An interpreter may be a script in its turn, and so on: no recursion that a chain of files decides on.
+        // An interpreter may be a script in turn: no recursion whose depth is chosen by a chain of files.
         let mut pending = vec![path.clone()];
         while let Some(next) = pending.pop() {
             if self.seen.contains(&next) {
@@ -92,21 +91,22 @@ impl Look {
         Ok(self.found.get(&path).is_some_and(|stamp| stamp.is_directory))
     }
 
-    /// Looks where programs of this name are.
+    /// Examines the programs of this name on the search path.
     pub(super) fn on_path(&mut self, name: &Path) -> Result<(), TooMuch> {
         places(name).try_for_each(|path| self.at(path).map(drop))
     }
 
-    /// What is there, and what a script says of its interpreter.
+    /// Returns a path's identity, and the interpreter line of a script.
     fn stamp(&mut self, path: &Path) -> Option<(Stamp, Vec<u8>)> {
-        // Such a descriptor opens nothing: no pipe blocks, no device wakes, and what is read is what was looked at.
+        // `O_PATH` opens nothing: no FIFO blocks, no device is activated, and the file read below is the one
+        // examined here.
         let place = rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
         let found = rustix::fs::fstat(&place).ok()?;
         let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
         if !is_file || is_made_up(place.as_fd()) {
             return Some((Stamp::of_place(&found), Vec::new()));
         }
-        // The system's programs are root's alone, and large.
+        // System programs are writable by root only, and large: not hashed.
         let length = (!is_systems(path)).then_some(found.st_size.unsigned_abs());
         let known = format!("/proc/self/fd/{}", place.as_raw_fd());
         let (digest, bytes) = self.content(Path::new(&known), length).unwrap_or_default();
@@ -119,7 +119,7 @@ impl Look {
         Some((Stamp::of_file(&found, digest), interpreter))
     }
 
-    /// The digest of a file of this length, where one is wanted, and what was read of it.
+    /// Reads a file; returns its digest if `length` is given and within the limits, and the bytes read.
     fn content(&mut self, path: &Path, length: Option<u64>) -> Option<(Option<Digest>, Vec<u8>)> {
         let file = std::fs::File::open(path).ok()?;
         let room = MAX_DIGESTED.min(MAX_READ.saturating_sub(self.read));
@@ -132,7 +132,7 @@ impl Look {
     }
 }
 
-/// What follows `#!`.
+/// Returns the rest of the line behind `#!`.
 fn interpreter(bytes: &[u8]) -> Vec<u8> {
     let first = &bytes[..bytes.len().min(MAX_FIRST_LINE)];
     let script = first.strip_prefix(b"#!").unwrap_or_default();
@@ -140,13 +140,13 @@ fn interpreter(bytes: &[u8]) -> Vec<u8> {
     line.to_vec()
 }
 
-/// Whether it is a program of the system.
+/// Returns `true` for a file directly in a directory of the search path.
 pub(super) fn is_systems(path: &Path) -> bool {
     std::env::split_paths(PATH).any(|folder| path.parent() == Some(&folder))
 }
 
 impl Stamp {
-    /// What tells the content of a file from another.
+    /// Returns the digest, or inode, length and change time of a file that was not hashed.
     pub(super) fn content(&self) -> Option<String> {
         match self.digest {
             Some(digest) => Some(digest.to_string()),
@@ -166,7 +166,7 @@ impl Stamp {
         }
     }
 
-    /// A directory changes with every file in it, a device with every use: they are only told from others.
+    /// A directory changes with every file in it, a device with every use: only their identity counts.
     fn of_place(found: &Stat) -> Self {
         Self {
             device: found.st_dev,
@@ -179,7 +179,8 @@ impl Stamp {
     }
 }
 
-/// Whether the kernel makes a file up as it is read, which can block, and take away what is read.
+/// Returns `true` for procfs and sysfs, whose files are generated on reading, which can block or consume the
+/// content.
 fn is_made_up(place: BorrowedFd<'_>) -> bool {
     const SYSFS_MAGIC: u64 = 0x6265_6572;
     let kind = rustix::fs::fstatfs(place).map(|system| system.f_type.cast_unsigned());
@@ -188,7 +189,7 @@ fn is_made_up(place: BorrowedFd<'_>) -> bool {
     })
 }
 
-/// Where a program of this name could be.
+/// Returns the paths on the search path where a program of this name could be.
 fn places(name: &Path) -> impl Iterator<Item = PathBuf> {
     let is_name = !name.as_os_str().is_empty() && !name.as_os_str().as_bytes().contains(&b'/');
     std::env::split_paths(PATH)

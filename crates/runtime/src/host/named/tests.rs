@@ -1,4 +1,4 @@
-//! That every change of what a line names is seen, and that looking wakes nothing.
+//! Detection of every change of a named file, without activating anything.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -8,7 +8,7 @@ use rustix::fs::{FileType, Mode, mknodat};
 
 use super::*;
 
-/// The first thing that a change changes, of what a line names in a directory.
+/// Returns the first path whose identity differs after `act`, of those that a line names in a directory.
 fn change(place: &Path, line: &str, act: impl FnOnce()) -> Option<PathBuf> {
     let look = || Named::by(line, place, Some(place)).unwrap();
     let before = look();
@@ -16,7 +16,7 @@ fn change(place: &Path, line: &str, act: impl FnOnce()) -> Option<PathBuf> {
     act();
     let after = look();
     let changed = after.changed_since(&before);
-    // Seen from both sides: what has come, and what has gone.
+    // Symmetric: both added and removed paths are detected.
     assert_eq!(changed.is_some(), before.changed_since(&after).is_some());
     changed
 }
@@ -93,7 +93,7 @@ fn what_a_link_leads_to_and_what_a_directory_is_are_seen() {
         symlink("two", &link).unwrap();
     };
     assert_eq!(change(&place, "bash link", retarget), Some(link.clone()));
-    // A directory on the way to the script, and one that the line goes to first.
+    // A directory on the way to the script, and one that the line enters first.
     for line in ["bash sub/job.sh", "cd sub && bash job.sh", "make -C sub job.sh"] {
         let swap = || {
             fs::rename(&sub, place.join("old")).unwrap();
@@ -105,7 +105,7 @@ fn what_a_link_leads_to_and_what_a_directory_is_are_seen() {
         let edit = || fs::write(sub.join("job.sh"), "evil").unwrap();
         assert_eq!(change(&place, line, edit), Some(sub.join("job.sh")), "{line}");
     }
-    // Where the line starts.
+    // The working directory.
     let swap = || {
         fs::rename(&place, dir.path().join("away")).unwrap();
         fs::create_dir(&place).unwrap();
@@ -128,14 +128,14 @@ fn whatever_runs_a_script_is_seen() {
         let edit = || fs::write(&interpreter, format!("evil {first}")).unwrap();
         assert_eq!(change(place, "./job", edit), Some(interpreter.clone()), "{first}");
     }
-    // One that is found on the path, though the line does not name it.
+    // An interpreter found on the search path, though the line does not name it.
     fs::write(&script, "#!/usr/bin/env python3\n").unwrap();
     let named = Named::by("./job", place, None).unwrap();
     assert!(
         named.found.keys().any(|path| path.ends_with("bin/python3"))
             && named.found.contains_key(Path::new("/usr/bin/env"))
     );
-    // Scripts that run each other, without an end.
+    // A cycle of scripts that are each other's interpreter.
     for number in 0..5_000 {
         let next = place.join(format!("s{}", (number + 1) % 5_000));
         fs::write(
@@ -180,7 +180,7 @@ fn pipes_and_devices_are_not_opened_and_a_directory_is_not_read() {
         None
     );
     assert!(Named::by(line, place, None).unwrap().found.len() < 20);
-    // A pipe that takes a file's place.
+    // A FIFO that replaces a file.
     fs::write(place.join("plain"), "x").unwrap();
     let swap = || {
         fs::remove_file(place.join("plain")).unwrap();
@@ -266,13 +266,13 @@ fn what_a_program_reads_of_a_project_is_a_change() {
         let after = Named::by(line, place, None).unwrap();
         assert_ne!(before.contents(), after.contents(), "{line} {name}");
         write(name, &text);
-        // The same words again are the same contents, though another file.
+        // Rewriting the same bytes gives the same contents, though another file.
         assert_eq!(
             Named::by(line, place, None).unwrap().contents(),
             before.contents()
         );
     }
-    // One that comes later counts, too.
+    // A file that is created later counts, too.
     assert_eq!(
         change(place, "make -C pkg", || write("pkg/Makefile", "x")),
         Some(place.join("pkg/Makefile"))

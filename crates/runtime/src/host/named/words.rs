@@ -1,12 +1,12 @@
-//! Everything in a line that could be the name of a file.
+//! Words of a line that could be names of files.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// How often a word may be a line in its turn, as in `bash -c "sh -c 'x'"`.
+/// Maximum nesting of lines within words, as in `bash -c "sh -c 'x'"`.
 const MAX_DEPTH: usize = 4;
 
-/// The words of a line, as they are written and as a shell would hand them on, and what follows signs such as `=` in them.
+/// Returns the words of a line, both as written and unquoted, and their parts behind separators such as `=`.
 pub(in crate::host) fn of(line: &str, home: Option<&Path>) -> BTreeSet<String> {
     let line = line.replace("${HOME}", "$HOME");
     let mut words = BTreeSet::new();
@@ -26,10 +26,11 @@ pub(in crate::host) fn of(line: &str, home: Option<&Path>) -> BTreeSet<String> {
     words
 }
 
-/// How many words the braces of one stand for at most.
+/// Maximum number of words that the braces of one word expand to.
 const MAX_BRACES: usize = 64;
 
-/// What a word with a pattern, a variable or braces in it can stand for, as patterns; none if it is plain, or nothing but variables.
+/// Returns the globs that a word with a glob, a variable or braces can expand to; none for a plain word or
+/// one of variables alone.
 pub(in crate::host) fn patterns(word: &str) -> Vec<String> {
     if !word.contains(['*', '?', '[', '{', '$']) || word.contains(char::is_whitespace) || word.len() > 200 {
         return Vec::new();
@@ -50,7 +51,7 @@ pub(in crate::host) fn patterns(word: &str) -> Vec<String> {
     all
 }
 
-/// The word with a star for each variable.
+/// Replaces each variable in a word with a star.
 fn without_variables(word: &str) -> String {
     let mut text = String::new();
     let mut rest = word;
@@ -65,7 +66,7 @@ fn without_variables(word: &str) -> String {
     text + rest
 }
 
-/// The words that the first braces of a word stand for.
+/// Expands the first braces of a word.
 fn unbraced(word: &str) -> Vec<String> {
     let Some((before, inner, after)) = word
         .split_once('{')
@@ -83,7 +84,7 @@ fn unbraced(word: &str) -> Vec<String> {
     }
 }
 
-/// A word, what stands behind the signs in it, and what an option of one letter says.
+/// Adds a word, its parts behind separators, and the value attached to a one-letter option.
 fn add(words: &mut BTreeSet<String>, word: &str, home: Option<&Path>) {
     let behind_option = word.strip_prefix('-').and_then(|rest| {
         let mut letters = rest.chars();
@@ -106,7 +107,7 @@ fn add(words: &mut BTreeSet<String>, word: &str, home: Option<&Path>) {
     }
 }
 
-/// The words of a line as a shell hands them on, its quotes and backslashes taken away.
+/// Splits a line into words like a shell, removing quotes and backslashes.
 fn unquoted(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quote = None;
@@ -120,7 +121,7 @@ fn unquoted(line: &str) -> Vec<String> {
         match (c, quote) {
             ('\'' | '"', None) => quote = Some(c),
             (c, Some(open)) if c == open => quote = None,
-            // A line that goes on: both are gone.
+            // A line continuation: backslash and newline are removed.
             ('\\', None | Some('"')) => word.extend(characters.next().filter(|next| *next != '\n')),
             (c, _) => word.push(c),
         }
