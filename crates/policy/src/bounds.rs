@@ -1,4 +1,4 @@
-//! The sizes that a limit may have: below them nothing starts, above them no machine goes.
+//! Ranges of the size limits: below the minimum nothing starts, above the maximum no machine goes.
 
 use serde::{Deserialize, Deserializer};
 
@@ -14,7 +14,7 @@ struct Bounds {
 
 const LARGEST: (Bytes, &str) = (Bytes::mib(64 << 20), "65536GiB");
 
-/// A shell starts in it. A Python does not, and then says so: the run ends as one that needed more memory.
+/// A shell starts in 4 MiB. Python does not; its run then ends with the out-of-memory outcome.
 const MEMORY: Bounds = Bounds {
     what: "memory",
     min: (Bytes::mib(4), "4MiB"),
@@ -61,22 +61,22 @@ impl Bounds {
     }
 }
 
-/// The limit on memory.
+/// The memory limit.
 pub mod memory {
     use super::{Bytes, Deserializer, MEMORY, ParseUnitError};
 
-    /// Reads a text such as `256MiB`.
+    /// Parses a size such as `256MiB`.
     ///
     /// # Errors
-    /// If it is no size, or one that a run cannot have.
+    /// If it is not a size, or outside the limit's range.
     pub fn parse(text: &str) -> Result<Bytes, ParseUnitError> {
         MEMORY.parse(text)
     }
 
-    /// Reads it from a file or a message.
+    /// Deserializes the limit from a configuration file or a message.
     ///
     /// # Errors
-    /// If it is no size, or one that a run cannot have.
+    /// If it is not a size, or outside the limit's range.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
         MEMORY.deserialize(deserializer)
     }
@@ -86,18 +86,18 @@ pub mod memory {
 pub mod disk {
     use super::{Bytes, DISK, Deserializer, ParseUnitError};
 
-    /// Reads a text such as `64MiB`.
+    /// Parses a size such as `64MiB`.
     ///
     /// # Errors
-    /// If it is no size, or one that a run cannot have.
+    /// If it is not a size, or outside the limit's range.
     pub fn parse(text: &str) -> Result<Bytes, ParseUnitError> {
         DISK.parse(text)
     }
 
-    /// Reads it from a file or a message.
+    /// Deserializes the limit from a configuration file or a message.
     ///
     /// # Errors
-    /// If it is no size, or one that a run cannot have.
+    /// If it is not a size, or outside the limit's range.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
         DISK.deserialize(deserializer)
     }

@@ -1,4 +1,4 @@
-//! What becomes of a command line: it runs, it runs and is told, or it is reviewed.
+//! Classifies a command line: allow, notify or review.
 
 mod expand;
 mod fetched;
@@ -14,18 +14,19 @@ pub use crate::command::{
 use crate::{command, shell};
 use std::sync::Arc;
 
-/// The lists, and what is known of the stages behind them.
+/// The command lists, and the settings of the review stages behind them.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// What runs at once.
+    /// Patterns that run immediately.
     pub allow: Vec<Pattern>,
-    /// What runs, and is told.
+    /// Patterns that run with a notification.
     pub notify: Vec<Pattern>,
-    /// The lowest risk of a command that the table does not know; below 5 it is a model that decides.
+    /// Lowest risk of a command that is not in the table; below `threshold` a model decides.
     pub unknown_floor: u8,
-    /// From which risk on a person is asked; nothing if there is no model to judge.
+    /// Risk from which on a person is asked; `None` without a scoring model.
     pub threshold: Option<u8>,
-    /// How programs of several makes, such as `awk`, are confined on this machine; one that is not here is asked about.
+    /// This machine's confining options for programs with several implementations, such as `awk`. A program
+    /// that is not listed here goes to review.
     pub confinements: Arc<[Confinement]>,
 }
 
@@ -41,19 +42,19 @@ impl Default for Rules {
     }
 }
 
-/// What is done about a line, from the mildest to the strictest.
+/// A decision about a command line, from mildest to strictest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// It runs.
+    /// Run it.
     Allow,
-    /// It runs, and somebody is told.
+    /// Run it and notify.
     Notify,
-    /// A model or a person decides.
+    /// Ask a model or a person.
     Review,
 }
 
 impl Verdict {
-    /// As it is written for programs.
+    /// Stable name for machine-readable output.
     pub fn name(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -66,7 +67,7 @@ impl Verdict {
 /// The stage that decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Every part matched the list of what runs at once.
+    /// Every part matched the allowlist.
     AllowList,
     /// Every part matched one of the lists.
     NotifyList,
@@ -77,7 +78,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// As it is written for programs.
+    /// Stable name for machine-readable output.
     pub fn name(self) -> &'static str {
         match self {
             Self::AllowList => "allowList",
@@ -88,40 +89,40 @@ impl Stage {
     }
 }
 
-/// What was decided about a line, and why.
+/// The verdict on a command line, with its reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// What is done.
+    /// The verdict.
     pub verdict: Verdict,
     /// The stage that decides.
     pub stage: Stage,
-    /// The pattern by which it runs.
+    /// The pattern that matched.
     pub matched: Option<String>,
-    /// The lowest risk, of 0 to 10, that any model may give it.
+    /// Risk floor, 0 to 10: a model may raise it, never lower it.
     pub floor: u8,
-    /// Each with the part and the rule that it is about.
+    /// Reasons, each naming the part and the rule.
     pub reasons: Vec<String>,
-    /// How each part was judged, in order.
+    /// The judgement on each part, in order.
     pub parts: Vec<Part>,
-    /// The program and its arguments, if no shell is needed to run the line.
+    /// Program and arguments, if the line needs no shell.
     pub argv: Option<Vec<String>>,
-    /// What runs in place of the line if nobody looks at it: the line, with options that confine programs of it.
+    /// The line with confining options inserted: runs in place of the line unless a person approves it.
     pub runs: Option<String>,
 }
 
-/// Who lets a line run.
+/// The authority that lets a line run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LetBy {
-    /// A list, or a model: nobody has looked at it.
+    /// A list or a model, without human review.
     Policy,
     /// A person, who approved the text.
     Person,
 }
 
 impl Decision {
-    /// The line that runs, and the program and its arguments if no shell is needed for it.
+    /// Returns the line to run, and its argument vector if it needs no shell.
     ///
-    /// What nobody has looked at runs with the options that confine its programs; what a person approved runs as it is.
+    /// Unreviewed lines run with the confining options; an approved line runs unchanged.
     pub fn executed<'a>(&'a self, line: &'a str, by: LetBy) -> (&'a str, Option<Vec<String>>) {
         match self.runs.as_deref().filter(|_| by == LetBy::Policy) {
             Some(runs) => (runs, shell::parse(runs).ok().and_then(|script| script.argv())),
@@ -129,7 +130,7 @@ impl Decision {
         }
     }
 
-    /// Adds options that the machine alone can tell, such as the address of a host.
+    /// Adds options that only this machine can supply, such as a host's address.
     pub fn confine(&mut self, line: &str, more: &[Forced]) {
         if let Some(part) = self.parts.last_mut() {
             part.forced.extend(more.iter().cloned());
@@ -138,7 +139,7 @@ impl Decision {
         force(self, line);
     }
 
-    /// Has a person asked, whatever a list or a model would say.
+    /// Forces a question to a person, overriding lists and model.
     pub fn ask(&mut self, effect: Effect, reason: &str) {
         let floor = effect.floor(Effect::UNKNOWN_FLOOR);
         self.verdict = Verdict::Review;
@@ -150,10 +151,10 @@ impl Decision {
     }
 }
 
-/// The floor of what cannot be read: it could be anything.
+/// Floor of a line that cannot be parsed: it could do anything.
 const UNCLEAR_FLOOR: u8 = 9;
 
-/// Decides about a command line. The worst of its parts decides.
+/// Classifies a command line. Its worst part decides.
 pub fn decide(line: &str, rules: &Rules) -> Decision {
     let script = match shell::parse(line) {
         Ok(script) => script,
@@ -196,7 +197,7 @@ pub fn decide(line: &str, rules: &Rules) -> Decision {
     decision
 }
 
-/// Adds the options without which the parts are not let run unseen.
+/// Inserts the options without which a list must not let the parts run.
 fn force(decision: &mut Decision, line: &str) {
     let forced: Vec<Forced> = decision
         .parts
@@ -222,7 +223,8 @@ fn stage(verdict: Verdict, floor: u8, rules: &Rules) -> Stage {
     match verdict {
         Verdict::Allow => Stage::AllowList,
         Verdict::Notify => Stage::NotifyList,
-        // A model can raise the risk and not lower it: where the floor is high enough, nobody needs to ask it.
+        // A model can raise the risk but not lower it: at a floor of `threshold` or more its score cannot
+        // matter.
         Verdict::Review if rules.threshold.is_some_and(|threshold| floor < threshold) => Stage::PreValidation,
         Verdict::Review => Stage::Ask,
     }
@@ -241,7 +243,8 @@ fn unread(reason: String) -> Decision {
     }
 }
 
-/// Whether a text names what deletes, in a shell or in another language. It can only make a line that runs code look worse.
+/// Returns `true` if the text names a deletion, in a shell or another language. Can only raise the risk of a
+/// line that runs code.
 fn says_deletion(line: &str) -> bool {
     let words = [
         "rm -",
@@ -269,7 +272,7 @@ fn says_deletion(line: &str) -> bool {
     words.iter().any(|word| line.contains(word))
 }
 
-/// The floor of a set of findings.
+/// Returns the highest floor of the findings.
 fn floor(findings: &[Finding], unknown: u8) -> u8 {
     let effects = findings.iter().map(|finding| finding.effect);
     let floors = effects.map(|effect: Effect| effect.floor(unknown));

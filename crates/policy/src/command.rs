@@ -1,4 +1,4 @@
-//! What one command does, judged by its words.
+//! Judges one command by its words.
 
 mod awk;
 mod cloud;
@@ -39,10 +39,10 @@ use table::Entry;
 
 use crate::shell::Word;
 
-/// How many wrappers may stand around a command: `env nice timeout 5 …`.
+/// Most wrappers around a command: `env nice timeout 5 …`.
 const MAX_WRAPPERS: usize = 8;
 
-/// Directories whose programs are the ones that the table means.
+/// Directories whose programs are the ones in the table.
 const SYSTEM: &[&str] = &[
     "/bin",
     "/usr/bin",
@@ -90,7 +90,7 @@ fn judge(words: &[Word], found: &mut Found) {
     }
 }
 
-/// The name under which the table has the program.
+/// Returns the name of the program's table entry.
 fn program<'a>(written: &'a str, found: &mut Found) -> Option<&'a str> {
     if !written.is_ascii() {
         found.add(
@@ -112,12 +112,12 @@ fn program<'a>(written: &'a str, found: &mut Found) -> Option<&'a str> {
     None
 }
 
-/// `python3.12` is `python`.
+/// Strips a version suffix: `python3.12` is `python`.
 fn unversioned(program: &str) -> &str {
     program.trim_end_matches(|sign: char| sign.is_ascii_digit() || sign == '.')
 }
 
-/// A program that is asked nothing but who it is.
+/// Matches a program asked only for help or its version.
 fn asks_for_help(args: &[Word], short: bool) -> bool {
     let [only] = args else { return false };
     only.literal().is_some_and(|text| match text.as_str() {
@@ -127,7 +127,7 @@ fn asks_for_help(args: &[Word], short: bool) -> bool {
     })
 }
 
-/// Finds the entry of the subcommand, behind options and behind other subcommands.
+/// Finds the subcommand's entry, past options and outer subcommands.
 fn subcommand(root: &'static Entry, first: &Word, args: &[Word], found: &mut Found) {
     let program = root.path[0];
     let mut path: Vec<String> = Vec::new();
@@ -175,7 +175,7 @@ fn subcommand(root: &'static Entry, first: &Word, args: &[Word], found: &mut Fou
                 entry.other.max(entry.effect),
                 format!("{what} is not in the table of commands"),
             );
-            // However bad its kind is held to be: no star stands for what nobody knows.
+            // However bad its group: no star covers a subcommand that is not in the table.
             return found.insist(Effect::Unknown, format!("{what}: nothing is known of it"));
         };
         name = &rest[count - known - 1];
@@ -194,7 +194,7 @@ fn subcommand(root: &'static Entry, first: &Word, args: &[Word], found: &mut Fou
     }
 }
 
-/// Tools that say so take `-help`, and git shows a page.
+/// `-help`, for tools that document it; for git, `-h` and `--help`, which show a page.
 fn is_question(program: &str, args: &[Word]) -> bool {
     let [only] = args else { return false };
     match program {
@@ -204,7 +204,7 @@ fn is_question(program: &str, args: &[Word]) -> bool {
     }
 }
 
-/// `gh issue --help`: a subcommand that is known, and nothing but the question behind it.
+/// `gh issue --help`: a known subcommand and nothing but the request for help.
 fn help_behind(path: &[String], rest: &[Word], program: &str) -> bool {
     let known = path
         .first()
@@ -226,7 +226,7 @@ fn plain_word(word: &Word) -> Option<String> {
         .filter(|text| !text.starts_with('-') && !text.is_empty())
 }
 
-/// Judges a command that is known. `name` is the last word that names it.
+/// Judges a command of the table. `name` is the last word of its name.
 fn apply(entry: &'static Entry, name: &Word, args: &[Word], title: &str, found: &mut Found) {
     confine::confine(entry, title, name, found);
     if entry.handler == Some("find") {
@@ -236,7 +236,7 @@ fn apply(entry: &'static Entry, name: &Word, args: &[Word], title: &str, found: 
     conclude(entry, args, title, &scanned, found);
 }
 
-/// What the entry, the operands and the code for the command say.
+/// Adds the findings of the entry, the operands and the command's handler.
 fn conclude(entry: &Entry, args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     if entry.effect > Effect::Read {
         let what = entry.reason.unwrap_or_else(|| entry.effect.describe());
@@ -248,7 +248,7 @@ fn conclude(entry: &Entry, args: &[Word], title: &str, scanned: &Scanned, found:
             format!("{title}: with these operands it changes something"),
         );
     }
-    // What a wrapper runs is looked at for itself.
+    // The command that a wrapper runs is judged on its own.
     let own = match (entry.ordered, scanned.operands.first()) {
         (true, Some(first)) if is_wrapper(entry) => &args[..*first],
         _ => args,
@@ -273,7 +273,8 @@ fn conclude(entry: &Entry, args: &[Word], title: &str, scanned: &Scanned, found:
     }
 }
 
-/// The operands that are files whatever they are called. The first one may be a pattern, unless an option holds it.
+/// Returns the operands that are files whatever their names. The first one may be a pattern, unless an option
+/// supplies it.
 fn files(entry: &Entry, scanned: &Scanned) -> Vec<usize> {
     let Some(skip) = entry.files else {
         return Vec::new();
@@ -286,7 +287,7 @@ fn files(entry: &Entry, scanned: &Scanned) -> Vec<usize> {
     scanned.operands.iter().copied().skip(skip).collect()
 }
 
-/// Whether what looks like one operand may become several: `uniq a*` overwrites the second file.
+/// Returns `true` if one operand may expand to several: `uniq a*` overwrites the second file.
 fn may_be_more(entry: &Entry, args: &[Word], scanned: &Scanned) -> bool {
     let one = |word: &Word| word.literal().is_some_and(|text| !text.contains("{}"));
     entry.operands != usize::MAX && scanned.operands.iter().any(|index| !one(&args[*index]))
@@ -296,7 +297,7 @@ fn is_wrapper(entry: &Entry) -> bool {
     entry.wraps.is_some() || matches!(entry.handler, Some("env" | "xargs" | "command"))
 }
 
-/// The command inside wrappers that change nothing of it, such as `timeout 5`; none if they do.
+/// Returns the command inside wrappers that do not alter it, such as `timeout 5`; `None` if they may.
 pub(crate) fn unwrapped(words: &[Word]) -> Option<&[Word]> {
     let mut words = words;
     for _ in 0..MAX_WRAPPERS {
@@ -310,7 +311,7 @@ pub(crate) fn unwrapped(words: &[Word]) -> Option<&[Word]> {
                 let harmless = found.findings.is_empty();
                 scanned.operands.get(entry.wraps?).copied().filter(|_| harmless)?
             }
-            // Without a variable nobody needs it.
+            // Plain `env` without a variable is never needed.
             "env" => args
                 .iter()
                 .position(|word| !sets_harmless(word))
@@ -322,7 +323,8 @@ pub(crate) fn unwrapped(words: &[Word]) -> Option<&[Word]> {
     None
 }
 
-/// Whether a program runs the one that its words name: a pattern with its name would match anything.
+/// Returns `true` if a program runs another one named in its words: a pattern with its name would match
+/// anything.
 fn runs_others(name: &str) -> bool {
     let root = table::root(name.rsplit('/').next().unwrap_or_default());
     root.is_some_and(|entry| is_wrapper(entry) || matches!(entry.handler, Some("find" | "shell")))
@@ -334,7 +336,7 @@ fn sets_harmless(word: &Word) -> bool {
         .is_some_and(|(name, value)| nested::is_harmless(name, value))
 }
 
-/// The command inside another one.
+/// Judges a command nested inside another.
 fn inner(words: &[Word], found: &mut Found) {
     found.depth += 1;
     judge(words, found);

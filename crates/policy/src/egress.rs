@@ -1,4 +1,4 @@
-//! Which hosts and addresses may be reached over a network.
+//! Egress policy: the hosts and addresses that may be reached over a network.
 
 mod address;
 mod cidr;
@@ -10,59 +10,60 @@ pub use cidr::{Cidr, ParseCidrError};
 pub use host::{Host, HostName, ParseHostError};
 pub use pattern::{HostPattern, ParsePatternError};
 
-// Addresses are values; `std::net` has the sockets, which this crate has no business with.
+// Addresses are values; `std::net` also has sockets, which this crate must not use.
 use core::net::IpAddr;
 
-/// What may be reached: hosts by name, and then only at public addresses unless a range was opened.
+/// The egress policy: hosts by name, at public addresses only unless a range is opened.
 ///
 /// The empty policy allows nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EgressPolicy {
-    /// The hosts that may be reached.
+    /// The allowlist of hosts.
     pub allowed: Vec<HostPattern>,
-    /// Ranges of addresses that are not public and were opened by a person, never by a project's file.
+    /// Non-public address ranges opened by a person, never by a project's file.
     pub private_networks: Vec<Cidr>,
 }
 
-/// Why a way out is closed.
+/// The reason why egress is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The list of hosts is empty.
+    /// The allowlist is empty.
     #[error("no host is allowed, so {host} is not")]
     NoHosts {
-        /// The host that was asked for.
+        /// The requested host.
         host: Host,
     },
-    /// No pattern names the host.
+    /// No pattern matches the host.
     #[error("no pattern of the allowed hosts names {host}")]
     Host {
-        /// The host that was asked for.
+        /// The requested host.
         host: Host,
     },
-    /// A pattern names the host, but not this port.
+    /// A pattern matches the host, but not this port.
     #[error("`{pattern}` allows {host}, but not at port {port}")]
     Port {
-        /// The host that was asked for.
+        /// The requested host.
         host: Host,
-        /// The port that was asked for.
+        /// The requested port.
         port: u16,
-        /// The first pattern that names the host.
+        /// The first pattern that matches the host.
         pattern: HostPattern,
     },
-    /// The host has an address that must not be reached. Which one is not said: it would map an internal network.
+    /// The host has a forbidden address. The address itself is not reported: it would map an internal
+    /// network.
     #[error("{host} has {class} ({grounds})")]
     Address {
-        /// The host that was asked for.
+        /// The requested host.
         host: Host,
-        /// What the address is for.
+        /// The class of the address.
         class: AddressClass,
-        /// The document that reserves the address, or how else it is known.
+        /// The document that reserves the address, or another source.
         grounds: &'static str,
     },
 }
 
 impl Refusal {
-    /// What the reader can do about it.
+    /// Returns a suggestion for fixing it.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::NoHosts { .. } | Self::Host { .. } => {
@@ -83,7 +84,7 @@ impl Refusal {
 }
 
 impl EgressPolicy {
-    /// The policy for hosts that a person has named one by one: an address among them is opened by being named, but for
+    /// Returns the policy for hosts that a person named one by one: naming an address opens it, except for
     /// those that hand out a machine's credentials.
     pub fn of_named(allowed: Vec<HostPattern>, mut private_networks: Vec<Cidr>) -> Self {
         let addresses = allowed.iter().filter_map(HostPattern::address);
@@ -97,10 +98,10 @@ impl EgressPolicy {
         }
     }
 
-    /// The pattern that allows this host at this port.
+    /// Returns the pattern that allows the host at this port.
     ///
     /// # Errors
-    /// If there is none.
+    /// If no pattern does.
     pub fn check_host(&self, host: &Host, port: u16) -> Result<&HostPattern, Refusal> {
         if let Some(pattern) = self.allowed.iter().find(|pattern| pattern.allows(host, port)) {
             return Ok(pattern);
@@ -118,10 +119,10 @@ impl EgressPolicy {
         })
     }
 
-    /// Whether one address of an allowed host may be reached.
+    /// Checks one address of an allowed host.
     ///
     /// # Errors
-    /// If the address is not public, and in no range that was opened.
+    /// If the address is neither public nor in an opened range.
     pub fn check_address(&self, host: &Host, address: IpAddr) -> Result<(), Refusal> {
         match address::special(address) {
             Some(special) if !self.opens(address.to_canonical(), special.class) => Err(Refusal::Address {
@@ -133,11 +134,11 @@ impl EgressPolicy {
         }
     }
 
-    /// Whether an address may be reached that the caller found on an interface of this machine. Even a public one leads
-    /// past every firewall to what listens here.
+    /// Checks an address that the caller found on an interface of this machine. Even a public one bypasses
+    /// every firewall in front of local services.
     ///
     /// # Errors
-    /// If it is in no range that was opened.
+    /// If it is in no opened range.
     pub fn check_own_address(&self, host: &Host, address: IpAddr) -> Result<(), Refusal> {
         if self.opens(address.to_canonical(), AddressClass::Own) {
             return Ok(());
@@ -149,8 +150,8 @@ impl EgressPolicy {
         })
     }
 
-    /// A range opened for servers of one's own must not open the machine's credentials along with them: these take
-    /// a range that holds nothing else.
+    /// Returns `true` if a range opens the address. A range opened for private servers must not open the
+    /// metadata service along with them: that takes a range of its one address.
     fn opens(&self, address: IpAddr, class: AddressClass) -> bool {
         self.private_networks
             .iter()

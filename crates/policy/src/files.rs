@@ -1,4 +1,4 @@
-//! Whose files the file tools see.
+//! The directory layout of the file tools: shared, per user or per session.
 
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Scope, SessionId};
 
-/// Who has a directory of files of their own.
+/// The owner of a separate directory of files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UserScope {
-    /// Nobody: all share what the caller chose.
+    /// Nobody: all callers share one directory.
     #[default]
     None,
     /// Each user.
@@ -20,9 +20,9 @@ pub enum UserScope {
     Session,
 }
 
-/// Where the directory of a user or a session lies, such as `data/users/{user_id}`.
+/// Template of the directory of a user or a session, such as `data/users/{user_id}`.
 ///
-/// Two users never get the same directory, nor two sessions where each has its own.
+/// Two users never get the same directory, nor do two sessions that each have their own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Fields", into = "Fields")]
 pub struct UserRoot {
@@ -40,35 +40,35 @@ struct Fields {
     user_root: String,
 }
 
-/// Why a template cannot say where files lie, or does not for this caller.
+/// The error of an invalid template, or of one that cannot be resolved for a caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UserRootError {
-    /// Nothing to make a path of.
+    /// Empty text, or one with NUL.
     #[error(
         "the root of user files is empty or holds NUL; write it like `{}`",
         standard()
     )]
     Unusable,
-    /// A path that goes up again.
+    /// A path with `..`.
     #[error("the root of user files `{0}` holds `..`; write the directory itself")]
     GoesUp(String),
-    /// A brace that belongs to no placeholder.
+    /// A brace outside the known placeholders.
     #[error("the root of user files `{0}` holds a placeholder other than `{{user_id}}` and `{{session_id}}`")]
     UnknownPlaceholder(String),
-    /// Ids that run together: `ab` + `c` and `a` + `bc` would be one directory.
+    /// Adjacent ids: `ab` + `c` and `a` + `bc` would be one directory.
     #[error("the root of user files `{0}` has two placeholders in one name; put a `/` between them")]
     RunTogether(String),
-    /// Callers that would share one directory.
+    /// A missing placeholder: callers would share one directory.
     #[error(
         "the root of user files `{template}` needs `{{{missing}}}`; without it they would share one directory"
     )]
     Shared {
         /// The template.
         template: String,
-        /// The placeholder that would keep them apart.
+        /// The missing placeholder.
         missing: &'static str,
     },
-    /// A session's files were asked for by somebody without a session.
+    /// A call without a session where each session has its own files.
     #[error("each session has files of its own, and this call names no session; pass a session id")]
     NoSession,
 }
@@ -81,7 +81,7 @@ fn standard() -> String {
 }
 
 impl UserRoot {
-    /// The part of the template that all callers have in common.
+    /// Returns the part of the template that all callers share.
     pub fn common(&self) -> PathBuf {
         let names = Path::new(&self.template).components();
         names
@@ -89,10 +89,10 @@ impl UserRoot {
             .collect()
     }
 
-    /// Reads a template for files that `scope` keeps apart.
+    /// Parses a template for the given scope.
     ///
     /// # Errors
-    /// If it names no path, could lead upwards, or would let two callers share a directory.
+    /// If it is not a path, could lead upwards, or would let two callers share a directory.
     pub fn new(scope: UserScope, template: &str) -> Result<Self, UserRootError> {
         if template.is_empty() || template.contains('\0') {
             return Err(UserRootError::Unusable);
@@ -109,7 +109,7 @@ impl UserRoot {
             }
             found.extend(here);
         }
-        // A session's id is the user's choice: on its own it would let one user name the session of another.
+        // The user chooses the session id: on its own it would let one user name another's session.
         let needed: &[&'static str] = match scope {
             UserScope::None => &[],
             UserScope::User => &[USER],
@@ -127,12 +127,13 @@ impl UserRoot {
         })
     }
 
-    /// Who has a directory of their own.
+    /// Returns the scope.
     pub const fn scope(&self) -> UserScope {
         self.scope
     }
 
-    /// The directory of this caller, relative or absolute as the template is; `None` where nobody has one.
+    /// Returns the caller's directory, relative or absolute like the template; `None` without separate
+    /// directories.
     ///
     /// # Errors
     /// If the template names the session and there is none.
@@ -144,7 +145,7 @@ impl UserRoot {
         if self.scope == UserScope::None {
             return Ok(None);
         }
-        // Neither id can hold a brace.
+        // Neither id can contain a brace.
         let filled = self.template.replace("{user_id}", user.as_str());
         match session {
             Some(session) => Ok(Some(filled.replace("{session_id}", session.as_str()).into())),
@@ -163,7 +164,7 @@ impl Default for UserRoot {
     }
 }
 
-/// The placeholders in one name of a path; `None` if there is a brace of another kind.
+/// Returns the placeholders in one path component; `None` if it has another brace.
 fn placeholders(name: &str) -> Option<Vec<&'static str>> {
     let mut found = Vec::new();
     let mut rest = name;

@@ -1,52 +1,52 @@
-//! How strongly a run must be fenced, and how strongly it was.
+//! Isolation: the required mode, and the layers applied.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What to do when a layer of the fence cannot be had on this machine.
+/// Handling of an isolation layer that this machine cannot provide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IsolationMode {
     /// Refuse the run.
     Required,
-    /// Run with the layers that can be had, and report which.
+    /// Run with the available layers, and report them.
     #[serde(alias = "best_effort")]
     BestEffort,
 }
 
-/// The layers that were really applied to one run.
+/// The isolation layers applied to a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Isolation {
     /// Own user namespace.
     pub user_ns: bool,
-    /// Own process-id namespace.
+    /// Own pid namespace.
     pub pid_ns: bool,
     /// Own mount namespace with a minimal read-only root.
     pub mount_ns: bool,
-    /// Own network namespace with nothing in it, or the egress proxy alone.
+    /// Own network namespace, empty or with the egress proxy alone.
     pub net_ns: bool,
-    /// Own System V IPC and POSIX queue namespace.
+    /// Own IPC namespace: System V IPC and POSIX message queues.
     pub ipc_ns: bool,
-    /// Own host name.
+    /// Own UTS namespace: host name.
     pub uts_ns: bool,
-    /// Own view of the control groups.
+    /// Own cgroup namespace.
     pub cgroup_ns: bool,
-    /// Own clock offsets.
+    /// Own time namespace: clock offsets.
     pub time_ns: bool,
-    /// Name of the system-call filter, if one was loaded.
+    /// Name of the seccomp filter, if one was loaded.
     pub seccomp: Option<String>,
-    /// The Landlock ABI that was enforced; 0 where there was none.
+    /// Landlock ABI enforced; 0 without Landlock.
     pub landlock_abi: u32,
-    /// `v1` or `v2` where control groups hold the limits.
+    /// `v1` or `v2` where cgroups enforce the limits.
     pub cgroup: Option<String>,
-    /// No new privileges through setuid programs.
+    /// `no_new_privs`: setuid programs gain no privileges.
     pub no_new_privs: bool,
     /// All capabilities dropped.
     pub capabilities_dropped: bool,
 }
 
 impl Isolation {
-    /// No layer at all: what `--unfenced` reports.
+    /// No layer: the report of an `--unfenced` run.
     pub const NONE: Self = Self {
         user_ns: false,
         pid_ns: false,

@@ -1,7 +1,7 @@
-//! What may be run, within which limits, and what came of it, as values.
+//! The vocabulary of the workspace as values: requests, limits, policies, results.
 //!
-//! This crate is the shared vocabulary of the workspace. It does no I/O, reads no clock and knows
-//! neither Linux nor HTTP: a value of one of these types is valid because it exists.
+//! This crate does no I/O, reads no clock and knows neither Linux nor HTTP: a value of one of these types is
+//! valid because it exists.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

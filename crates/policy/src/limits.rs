@@ -2,25 +2,26 @@
 
 use crate::{Bytes, Cpus, Pids, Timeout};
 
-/// What one run may use.
+/// Resource limits of one run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// Wall time until the run is killed.
+    /// Wall-clock limit.
     pub timeout: Timeout,
-    /// How much of stdout, and how much of stderr, is kept.
+    /// Capture limit for standard output, and for standard error.
     pub max_output: Bytes,
-    /// Memory of all processes together, memory-backed files included.
+    /// Memory of all processes together, including tmpfs files.
     pub memory: Bytes,
     /// Processor time per wall time.
     pub cpus: Cpus,
-    /// Processes and threads at once.
+    /// Concurrent processes and threads.
     pub pids: Pids,
-    /// Bytes in the writable directories together.
+    /// Total bytes in the writable directories.
     pub disk: Bytes,
 }
 
 impl Limits {
-    /// The source's figures for time and output (30 s, 10 KB), and a container's for the rest.
+    /// The defaults of the specification for time and output (30 s, 10 KB), and typical container limits for
+    /// the rest.
     pub const DEFAULT: Self = Self {
         timeout: Timeout::seconds(30),
         max_output: Bytes::kib(10),

@@ -1,4 +1,4 @@
-//! A host directory or file made visible inside the fence.
+//! Bind mounts of host directories and files.
 
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What the guest may do with a mount.
+/// Access of the guest to a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
@@ -14,22 +14,23 @@ pub enum Access {
     ReadOnly,
     /// Read and write.
     ReadWrite,
-    /// Read and write what was made for this request alone: where that is not shown itself, a copy does as well.
+    /// Read and write a path created for this request alone: a backend that cannot mount it may copy it
+    /// instead.
     Copy,
 }
 
-/// `HOST:GUEST[:ro|rw]`; read-only unless told otherwise.
+/// A bind mount, `HOST:GUEST[:ro|rw]`; read-only by default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// Path on the host, as written; resolved by the edge that took it.
+    /// Path on the host, as written; resolved by the surface that parsed it.
     pub host: PathBuf,
-    /// Absolute path inside, without `.` or `..`.
+    /// Absolute path in the guest, without `.` or `..`.
     guest: PathBuf,
-    /// What the guest may do with it.
+    /// Access of the guest.
     pub access: Access,
 }
 
-/// Why a mount could not be read.
+/// The error of a text that is not a mount.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseMountError {
     /// Not of the form `HOST:GUEST[:ro|rw]`.
@@ -40,16 +41,16 @@ pub enum ParseMountError {
     GuestPath(String),
 }
 
-/// Directories that the fence itself lays out; a mount there would replace a part of the fence.
+/// Directories of the fence's own layout; a mount there would replace a part of the fence.
 const RESERVED: &[&str] = &[
     "/proc", "/dev", "/sys", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/run", "/code", "/cell",
 ];
 
 impl Mount {
-    /// A mount of `host` at `guest`.
+    /// Returns a mount of `host` at `guest`.
     ///
     /// # Errors
-    /// If `guest` is relative, holds `..`, or lies in a directory that belongs to the fence.
+    /// If `guest` is relative, contains `..`, or lies in a directory of the fence.
     pub fn new(host: PathBuf, guest: &str, access: Access) -> Result<Self, ParseMountError> {
         let path = Path::new(guest);
         let plain = path
@@ -66,7 +67,7 @@ impl Mount {
         })
     }
 
-    /// Where the guest sees it.
+    /// Returns the path in the guest.
     pub fn guest(&self) -> &Path {
         &self.guest
     }

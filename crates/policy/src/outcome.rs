@@ -1,100 +1,99 @@
-//! What came of a run: the one result shape of every runtime and every surface.
+//! The result of a run, in one shape for every runtime and every surface.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Isolation, Language, Limits, RuntimeKind};
 
-/// How a run ended.
+/// Classification of a run's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// The program ended by itself.
+    /// The program exited by itself.
     Exited,
-    /// It was killed at its time limit.
+    /// Killed at the timeout.
     TimedOut,
-    /// It was killed at its memory limit.
+    /// Killed at the memory limit.
     MemoryExceeded,
-    /// A signal killed it.
+    /// Killed by a signal.
     Signalled,
-    /// It was refused before it ran.
+    /// Refused before it ran.
     Blocked,
-    /// The caller took the request back.
+    /// Cancelled by the caller.
     Cancelled,
-    /// The executor broke; nothing is known of the program's end.
+    /// The runtime failed; the program's end is unknown.
     Unknown,
 }
 
 /// The result of one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ExecutionResult {
-    /// What the program wrote to standard output, as far as it was kept.
+    /// Captured standard output, up to the output limit.
     pub stdout: String,
-    /// What the program wrote to standard error, and our notices about its end.
+    /// Captured standard error, and Ringfence's notices about the program's end.
     pub stderr: String,
-    /// The program's status; negative for a signal, -1 for a timeout.
+    /// Exit status; negative for a signal, -1 for a timeout.
     pub exit_code: i32,
     /// Seconds from request to result.
     pub duration: f64,
-    /// Everything else.
+    /// Metadata.
     pub meta: Meta,
 }
 
-/// Facts about a run beside its output.
+/// Metadata of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Meta {
-    /// Which backend ran it.
+    /// The backend.
     pub runtime: String,
     /// The language.
     pub language: String,
-    /// Whether stdout or stderr was cut.
+    /// Set if standard output or standard error was truncated.
     pub truncated: bool,
-    /// Whether it was killed at its time limit.
+    /// Set if it was killed at the timeout.
     pub timed_out: bool,
-    /// The modules that the import check refused.
+    /// Modules refused by the import check.
     pub blocked_imports: Vec<String>,
-    /// The limits that held for all processes of the run together.
+    /// Limits that applied to all processes of the run together.
     pub resource_limits: ResourceLimits,
-    /// The layers of the fence that were applied.
+    /// The isolation layers applied.
     pub isolation: Isolation,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// All bytes written to standard output, kept or not.
+    /// Total bytes written to standard output, captured or not.
     pub stdout_bytes: u64,
-    /// All bytes written to standard error, kept or not.
+    /// Total bytes written to standard error, captured or not.
     pub stderr_bytes: u64,
-    /// The most memory in use at once: of all processes locally, of the largest one in a container; `None` where nothing
-    /// measured it.
+    /// Peak memory: of all processes locally, of the largest one in a container; `None` if not measured.
     pub peak_memory_bytes: Option<u64>,
-    /// Processor time of all processes; `None` where nothing measured it.
+    /// Processor time of all processes; `None` if not measured.
     pub cpu_seconds: Option<f64>,
-    /// Where the artifact was stored.
+    /// Location of the stored artifact.
     pub artifact: Option<String>,
-    /// Whether a process that was started beforehand ran it.
+    /// Set if a pre-started process ran it.
     pub warm: bool,
-    /// Files that the program left in its output directory.
+    /// Files in the program's output directory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub output_files: Vec<OutputFile>,
-    /// Files of the output directory could not be read or delivered; `warnings` names them.
+    /// Set if files of the output directory could not be read or delivered; `warnings` names them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub output_incomplete: bool,
-    /// What it tried to reach, where it had a network.
+    /// Egress attempts, if it had a network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress: Option<EgressFacts>,
-    /// The session that it ran in.
+    /// The session it ran in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionFacts>,
-    /// Things that a person should know about this run.
+    /// Warnings for the user.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// What a program tried to reach.
+/// Egress attempts of a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EgressFacts {
-    /// The attempts in their order; the first two hundred of them.
+    /// The first two hundred attempts, in order.
     pub attempts: Vec<EgressAttempt>,
-    /// How many more there were.
+    /// Number of further attempts.
     pub left_off: u64,
 }
 
@@ -105,7 +104,7 @@ pub struct EgressAttempt {
     pub target: String,
     /// `connected`, `refused`, `not_found`, `unreachable`, `timed_out`, `closed` or `malformed`.
     pub verdict: String,
-    /// Why, where the verdict does not say it all.
+    /// Reason, where the verdict alone is not enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -118,7 +117,7 @@ impl std::fmt::Display for EgressAttempt {
 }
 
 impl Meta {
-    /// The facts of a run of which no more is known yet: it printed nothing, and nothing fenced or measured it.
+    /// Returns the metadata of a run that printed nothing, with no layer applied and nothing measured.
     pub fn of(runtime: RuntimeKind, language: Language, limits: Limits, outcome: Outcome) -> Self {
         Self {
             runtime: runtime.as_str().to_owned(),
@@ -144,39 +143,39 @@ impl Meta {
     }
 }
 
-/// What a session says of one evaluation.
+/// Session state after one evaluation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SessionFacts {
-    /// Which session.
+    /// Session id.
     pub id: String,
-    /// How many evaluations it has seen, this one included; 1 means that it was new.
+    /// Number of evaluations, this one included; 1 for a new session.
     pub evaluations: u64,
-    /// The value of the code's last expression, as Python's `repr` writes it; `None` where there is none.
+    /// Value of the code's last expression, as Python's `repr` writes it; `None` if there is none.
     pub value: Option<String>,
-    /// Whether the session ended with it, and its variables are lost.
+    /// Set if the session ended with this evaluation; its variables are lost.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ended: bool,
 }
 
-/// A file that the program left in its output directory.
+/// A file in the program's output directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OutputFile {
     /// Path below the output directory.
     pub path: String,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
-/// [`Limits`] as the result prints them. One that did not hold for the run as a whole is `None`.
+/// [`Limits`] as results print them. A limit that did not apply to the run as a whole is `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResourceLimits {
-    /// Seconds.
+    /// Timeout, in seconds.
     pub timeout: f64,
-    /// Bytes kept of each stream.
+    /// Capture limit of each stream, in bytes.
     pub max_output_bytes: u64,
-    /// Bytes.
+    /// Memory, in bytes.
     pub memory_bytes: Option<u64>,
-    /// Cores.
+    /// Processor cores.
     pub cpus: Option<f64>,
     /// Processes and threads.
     pub pids: Option<u32>,

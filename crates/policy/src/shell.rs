@@ -1,7 +1,8 @@
-//! Command lines of bash, read into values that can be judged.
+//! Parses bash command lines into values that can be judged.
 //!
-//! The grammar is a list of what is allowed: lists, pipelines, plain control flow, words whose meaning can be told. All else
-//! is [`Unclear`], also where bash would take it. A reader that accepts more than it understands is how policies were got round.
+//! The grammar is an allowlist: lists, pipelines, plain control flow, words with a determinable meaning. All
+//! else is [`Unclear`], even if bash would accept it. Parsers that accept more than they understand are how
+//! policies have been bypassed.
 
 mod ast;
 mod characters;
@@ -16,22 +17,22 @@ pub use ast::{
 };
 pub use characters::visible;
 
-/// The longest line that is read; a longer one is for a person.
+/// Longest line that is parsed; a longer one goes to a person.
 pub const MAX_CHARACTERS: usize = 10_000;
 
-/// How deep substitutions and control flow may be nested.
+/// Maximum nesting of substitutions and control flow.
 const MAX_DEPTH: usize = 20;
 
-/// How many commands a line may hold.
+/// Most commands in a line.
 const MAX_COMMANDS: usize = 200;
 
-/// Why a line cannot be judged.
+/// The reason why a line cannot be judged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unclear {
-    /// It is longer than anybody would check.
+    /// Longer than a person would check.
     #[error("the line is longer than {MAX_CHARACTERS} characters")]
     TooLong,
-    /// What a person sees would not be what runs.
+    /// A character that makes the displayed text differ from the executed one.
     #[error("it holds {what} (U+{code:04X}), so that what is seen is not what runs")]
     Character {
         /// The kind of character.
@@ -45,26 +46,26 @@ pub enum Unclear {
     /// More commands than the limit.
     #[error("it holds more than {MAX_COMMANDS} commands")]
     TooMany,
-    /// Bash may understand it; we do not claim to.
+    /// A construct that bash may accept and this parser does not.
     #[error("{what} is not judged (character {at})")]
     Unsupported {
         /// The construct.
         what: &'static str,
-        /// Where, counted from 1.
+        /// Position, counted from 1.
         at: usize,
     },
-    /// It is no command line.
+    /// Not a command line.
     #[error("it cannot be read as a command line: {what} (character {at})")]
     Syntax {
-        /// What is wrong.
+        /// The problem.
         what: &'static str,
-        /// Where, counted from 1.
+        /// Position, counted from 1.
         at: usize,
     },
 }
 
 impl Unclear {
-    /// What the reader can do about it.
+    /// Returns a suggestion for fixing it.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::TooLong | Self::TooMany => "put it into a script and ask for the script",
@@ -75,12 +76,12 @@ impl Unclear {
     }
 }
 
-/// Reads a command line as bash would, or says why not.
+/// Parses a command line as bash would.
 ///
 /// # Errors
-/// Whatever is not certain to mean the same to bash.
+/// If the line is not certain to mean the same to bash.
 pub fn parse(line: &str) -> Result<Script, Unclear> {
-    // Bytes first: counting the characters of something huge takes long.
+    // Bytes first: counting the characters of a huge text takes long.
     if line.len() > 4 * MAX_CHARACTERS || line.chars().count() > MAX_CHARACTERS {
         return Err(Unclear::TooLong);
     }
@@ -88,14 +89,14 @@ pub fn parse(line: &str) -> Result<Script, Unclear> {
     grammar::script(line)
 }
 
-/// The line by which a shell runs a program with exactly these arguments.
+/// Returns a shell command line that runs a program with exactly these arguments.
 pub fn quote(words: &[String]) -> String {
     let plain = |sign: char| sign.is_ascii_alphanumeric() || "-_./,:@%+".contains(sign);
     let quoted: Vec<String> = words
         .iter()
         .enumerate()
         .map(|(index, word)| {
-            // The first one could be a reserved word, or an assignment, if nothing marked it as text.
+            // Unquoted, the first word could be a reserved word or an assignment.
             let bare =
                 !word.is_empty() && word.chars().all(plain) && !(index == 0 && grammar::is_reserved(word));
             match bare {

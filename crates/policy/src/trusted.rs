@@ -1,24 +1,26 @@
-//! Host paths that a program must leave as they are.
+//! Host paths that a program must not modify.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Host paths that a program must leave as they are, wherever its workspace and mounts show them: Ringfence executes,
-/// loads or believes what lies there. All are absolute and without links.
+/// Host paths that a program must not modify, wherever its workspace and mounts expose them: Ringfence
+/// executes, loads or trusts the files there. All are absolute and without symbolic links.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trusted {
-    /// Files, and directories with all below. A request that lets its program write around one is refused.
+    /// Files, and whole directory trees. A request whose program may write to a directory around one is
+    /// refused.
     pub paths: Vec<PathBuf>,
-    /// Prefixes of interpreters: kept whole, or by their parts where the program may write around them.
+    /// Prefixes of interpreters: protected whole, or part by part where the program may write around them.
     pub installations: Vec<PathBuf>,
-    /// Directories in which programs are looked up. One that lies around what the program may write is no matter.
+    /// Directories in which programs are looked up. One inside a writable directory is no reason to refuse a
+    /// request.
     pub lookups: Vec<PathBuf>,
 }
 
 impl Trusted {
-    /// Nothing.
+    /// Returns the empty set.
     pub const fn none() -> Self {
         Self {
             paths: Vec::new(),
@@ -27,7 +29,7 @@ impl Trusted {
         }
     }
 
-    /// Adds what another set holds.
+    /// Adds the paths of another set.
     pub fn extend(&mut self, other: &Self) {
         let pairs = [
             (&mut self.paths, &other.paths),

@@ -1,4 +1,4 @@
-//! Quantities with their units: parsed once, then carried as types.
+//! Quantities with units: parsed once, then carried as types.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,43 +6,43 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a quantity could not be read.
+/// The error of a text that is not a quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseUnitError {
     /// The text is not a number followed by a known unit.
     #[error("`{text}` is not a {what}; write it like {example}")]
     Malformed {
-        /// What was given.
+        /// The given text.
         text: String,
-        /// What was expected.
+        /// The expected quantity.
         what: &'static str,
-        /// A text that would be accepted.
+        /// An accepted text.
         example: &'static str,
     },
-    /// The value lies outside the range that is allowed.
+    /// The value is out of range.
     #[error("{what} `{text}` is out of range; it must lie between {min} and {max}")]
     OutOfRange {
-        /// What was given.
+        /// The given text.
         text: String,
-        /// What was expected.
+        /// The expected quantity.
         what: &'static str,
-        /// The smallest value allowed.
+        /// The smallest accepted value.
         min: &'static str,
-        /// The largest value allowed.
+        /// The largest accepted value.
         max: &'static str,
     },
-    /// A bare number, which counts bytes, and would be a useful size with a unit.
+    /// A bare number, which counts bytes, and would be a valid size with a unit.
     #[error(
         "expected {what} between {min} and {max}, found `{text}`, which is {text} bytes; did you mean `{text}m`?"
     )]
     NoUnit {
-        /// What was given.
+        /// The given text.
         text: String,
-        /// What was expected.
+        /// The expected quantity.
         what: &'static str,
-        /// The smallest value allowed.
+        /// The smallest accepted value.
         min: &'static str,
-        /// The largest value allowed.
+        /// The largest accepted value.
         max: &'static str,
     },
 }
@@ -53,11 +53,11 @@ pub enum ParseUnitError {
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// `n` kibibytes.
+    /// Returns `n` kibibytes.
     pub const fn kib(n: u64) -> Self {
         Self(n * 1024)
     }
-    /// `n` mebibytes.
+    /// Returns `n` mebibytes.
     pub const fn mib(n: u64) -> Self {
         Self(n * 1024 * 1024)
     }
@@ -97,9 +97,9 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// How long a run may take: `500ms`, `5s`, `2m`, `1h`; a bare number is seconds.
+/// A timeout: `500ms`, `5s`, `2m`, `1h`; a bare number is seconds.
 ///
-/// Between one millisecond and one day, so that neither zero nor "for ever" can be asked for.
+/// Between one millisecond and one day: neither zero nor infinite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timeout(Duration);
 
@@ -109,11 +109,11 @@ impl Timeout {
     /// The longest timeout.
     pub const MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-    /// A timeout of `seconds`, for constants.
+    /// Returns a timeout of `seconds`, for constants.
     pub const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
-    /// The same length as a [`Duration`].
+    /// Returns the timeout as a [`Duration`].
     pub const fn as_duration(self) -> Duration {
         self.0
     }
@@ -133,7 +133,7 @@ impl Timeout {
 
 impl TryFrom<f64> for Timeout {
     type Error = ParseUnitError;
-    /// Seconds, as tools and configuration files write them.
+    /// Converts seconds, the unit of tools and configuration files.
     fn try_from(seconds: f64) -> Result<Self, Self::Error> {
         let text = seconds.to_string();
         if !seconds.is_finite() || seconds < 0.0 {
@@ -184,7 +184,7 @@ impl fmt::Display for Timeout {
     }
 }
 
-/// A share of processor time: `1` is one whole core, `0.5` half of one.
+/// A share of processor time: `1` is one core, `0.5` half of one.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]
 pub struct Cpus(f64);
@@ -192,7 +192,7 @@ pub struct Cpus(f64);
 impl Cpus {
     /// One whole core.
     pub const ONE: Self = Self(1.0);
-    /// The number of cores.
+    /// Returns the number of cores.
     pub const fn get(self) -> f64 {
         self.0
     }
@@ -231,7 +231,7 @@ impl fmt::Display for Cpus {
     }
 }
 
-/// How many processes and threads a run may have at once.
+/// Limit on concurrent processes and threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct Pids(u32);
@@ -239,7 +239,7 @@ pub struct Pids(u32);
 impl Pids {
     /// The default: room for a thread pool and a few children, none for a fork bomb.
     pub const DEFAULT: Self = Self(64);
-    /// The number of processes.
+    /// Returns the limit.
     pub const fn get(self) -> u32 {
         self.0
     }
@@ -294,7 +294,7 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
-/// A size as a person writes it; a number counts bytes.
+/// Converts a configured size to text; a number counts bytes.
 pub(crate) fn size_text<E: serde::de::Error>(given: NumberOrText) -> Result<String, E> {
     match given {
         NumberOrText::Integer(bytes) => Ok(bytes.to_string()),
@@ -315,7 +315,7 @@ impl<'de> Deserialize<'de> for Timeout {
 }
 
 impl Serialize for Timeout {
-    /// Seconds, as the results print them.
+    /// Serializes as seconds, like the results.
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_f64(self.0.as_secs_f64())
     }
@@ -355,7 +355,7 @@ fn split_unit(text: &str) -> (&str, &str) {
     (&text[..end], text[end..].trim_start())
 }
 
-/// `number * scale`, exactly, for `number` written like `12` or `1.5`; `None` where it does not fit.
+/// Returns `number * scale`, exactly, for `number` like `12` or `1.5`; `None` on overflow or malformed input.
 fn scale_decimal(number: &str, scale: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() || fraction.len() > 9 {

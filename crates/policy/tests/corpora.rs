@@ -1,14 +1,14 @@
-//! Commands that other projects test their policies with, where a copy of them lies beside the repository.
+//! Tests the policy against other projects' command corpora, if a copy lies beside the repository.
 //!
-//! With `@read-only` as the only pattern, none that must not run by itself may run, and most of the harmless ones do. Labels that
-//! are wrong for us are in `corpora_labels.txt`, with the reason.
+//! With `@read-only` as the only pattern, no dangerous command may run unreviewed, and most harmless ones do.
+//! Labels that are wrong for this policy are in `corpora_labels.txt`, with the reason.
 
 use std::path::{Path, PathBuf};
 
 use ringfence_policy::cascade::{Rules, Verdict, decide};
 use serde_json::Value;
 
-/// Labels under which nothing may be allowed.
+/// Labels that forbid a verdict of allow.
 const FORBIDDEN: &[&str] = &[
     "destructive",
     "bypass-destructive",
@@ -50,7 +50,7 @@ fn nothing_forbidden_is_allowed_and_most_that_is_harmless_is() {
     eprintln!("forbidden and allowed: {}", allowed.len());
     eprintln!("harmless and allowed: {share} % of {harmless}");
     assert_eq!(allowed, Vec::<String>::new());
-    // What their projects call read-only shows environments and tokens now and then.
+    // Some commands that their projects call read-only show environments and tokens.
     assert!(share >= 79, "{share} %");
 }
 
@@ -89,7 +89,7 @@ fn text<'a>(row: &'a Value, key: &str) -> &'a str {
     row[key].as_str().unwrap_or_default()
 }
 
-/// A file of the collection, if one lies beside the repository.
+/// Returns a file of the corpus, if one lies beside the repository.
 fn beside(name: &str) -> Option<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut places = here
@@ -130,7 +130,7 @@ fn rules_of_other_projects_are_followed_where_they_mean_the_same() {
         "kubectl delete pod x",
         "gh api -X POST repos/o/r/issues",
         "helmfile apply",
-        // What is set there may be a key.
+        // The values may contain a key.
         "helm get values my-release",
         "git status && (git diff)",
     ] {

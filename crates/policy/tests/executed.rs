@@ -1,4 +1,5 @@
-//! What the preset lets run is run, in a directory that is thrown away: nothing there changes, and nothing else is made.
+//! Executes lines that the preset allows, in a temporary directory: nothing in it changes, and nothing
+//! outside it is created.
 
 #![expect(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use ringfence_policy::cascade::{Confinement, Decision, LetBy, Rules, Verdict, decide};
 
-/// Who reads what a line makes of the canary knows that it was run.
+/// Any effect of the canary proves that a program executed it.
 const CANARY: &str = "xtouch canary";
 
 fn decided(line: &str) -> Decision {
@@ -25,7 +26,7 @@ fn decided(line: &str) -> Decision {
     decide(line, &rules)
 }
 
-/// A directory with files whose contents would do something if any program took them for code.
+/// Creates a directory with files that do something if a program takes them for code.
 fn place() -> tempfile::TempDir {
     let place = tempfile::tempdir().expect("a directory");
     let write = |name: &str, content: &str| {
@@ -58,7 +59,7 @@ fn place() -> tempfile::TempDir {
     place
 }
 
-/// Every file below, with what is in it.
+/// Returns every file below, with its contents.
 fn contents(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut pending = vec![directory.to_path_buf()];
@@ -77,7 +78,7 @@ fn contents(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-/// Runs a line as the host would, and says what changed by it.
+/// Runs a line like the host would, and returns the changes it made.
 #[expect(clippy::disallowed_methods, reason = "a test of what is let run must run it")]
 fn changes(line: &str, place: &Path) -> Vec<String> {
     let before = contents(place);
@@ -110,7 +111,7 @@ fn changes(line: &str, place: &Path) -> Vec<String> {
     changed
 }
 
-/// Numbers that are the same each time (a linear congruential generator).
+/// Reproducible pseudo-random numbers (a linear congruential generator).
 struct Numbers(u64);
 
 impl Numbers {
@@ -170,7 +171,7 @@ const PIECES: &[&str] = &[
     "\t",
 ];
 
-/// The reader of scripts and the option of sed are tried apart from each other: either alone must be enough.
+/// Tests the script parser and sed's own option separately: either alone must be enough.
 #[test]
 fn scripts_of_sed_that_are_let_run_change_nothing() {
     let place = place();
@@ -198,7 +199,7 @@ fn scripts_of_sed_that_are_let_run_change_nothing() {
     assert_eq!(run, 100, "of {tried}");
 }
 
-/// Programs that this machine has, and that need no service.
+/// Programs installed on this machine that need no service.
 const LOCAL: &[&str] = &[
     "ls",
     "dir",

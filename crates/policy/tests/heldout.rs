@@ -1,10 +1,11 @@
-//! Commands written before the table was read: what does something is never allowed, and most of what only reads is.
+//! Commands written without knowledge of the table: a command with an effect is never allowed, and most
+//! read-only ones are.
 
 use std::sync::Arc;
 
 use ringfence_policy::cascade::{Confinement, Pattern, Rules, Verdict, decide};
 
-/// A machine with GNU awk, and the `yq` that hands its words to `jq`.
+/// A machine with GNU awk, and the `yq` that passes its arguments to `jq`.
 fn rules(patterns: &[&str]) -> Rules {
     let confined = [("awk", "--sandbox"), ("yq", "-L /var/empty")];
     let confinements: Arc<[Confinement]> = confined
@@ -21,7 +22,7 @@ fn rules(patterns: &[&str]) -> Rules {
     }
 }
 
-/// The lines of a list. One that is a JSON text has newlines in it.
+/// Returns the lines of a list. A line with newlines in it is a JSON string.
 fn lines(list: &str) -> Vec<String> {
     let shown = list
         .lines()

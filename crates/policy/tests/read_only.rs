@@ -1,4 +1,4 @@
-//! What `@read-only` lets run, and what it must not, line by line.
+//! Lines that `@read-only` allows, and lines that it must not.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ fn reading(line: &str) -> Decision {
     decide(line, &preset(&[("awk", "--sandbox"), ("yq", "-L /var/empty")]))
 }
 
-/// The preset, on a machine whose programs are confined so.
+/// The preset, on a machine with these confining options.
 fn preset(confined: &[(&'static str, &'static str)]) -> Rules {
     let confinements: Arc<[Confinement]> = confined
         .iter()
@@ -21,7 +21,7 @@ fn preset(confined: &[(&'static str, &'static str)]) -> Rules {
     }
 }
 
-/// The lines of a list, without its comments; `\n` in them is a new line.
+/// Returns the lines of a list, without comments; `\n` in a line is a newline.
 fn lines(list: &str) -> impl Iterator<Item = String> {
     let shown = list
         .lines()
@@ -97,7 +97,7 @@ fn programs_with_a_language_run_confined_or_not_at_all() {
             "{line}"
         );
     }
-    // Where the option cannot be put, where there is none, and where nobody knows the make.
+    // No position for the option, no such option, or an unknown implementation.
     for line in [
         "bash -c 'sed p x'",
         "echo `sed p x`",
@@ -110,7 +110,7 @@ fn programs_with_a_language_run_confined_or_not_at_all() {
     for line in ["awk 1 x", "yq . x.yml"] {
         assert_eq!(decide(line, &preset(&[])).verdict, Verdict::Review, "{line}");
     }
-    // A question is not forced to be anything else, nor is what somebody wrote out in full.
+    // Neither a help request nor a command spelled out in full gets the option.
     assert_eq!(reading("sed --help").runs, None);
     assert_eq!(reading("sed -i p x").verdict, Verdict::Review);
     let exact = Rules {

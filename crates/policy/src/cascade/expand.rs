@@ -1,37 +1,38 @@
-//! What words become, as far as the line itself says: variables of loops, lists in braces, substitutions that print names.
+//! Expands words as far as the line determines them: loop variables, brace lists, substitutions that print
+//! file names.
 //!
 //! Only arguments are expanded. A program whose name is computed stays unknown.
 
 use crate::command::{INPUT, prints_ids, prints_names};
 use crate::shell::{Form, Node, Piece, Simple, Variable, Word};
 
-/// How many readings of one command are looked at, and how many words one word may become.
+/// Most variants of one command, and most words that one word may expand to.
 const MAX_VARIANTS: usize = 32;
 
-/// How many words a command may have more than are written.
+/// Most words that expansion may add to a command.
 const MAX_MORE: usize = 100;
 
-/// What the variable of a loop may hold.
+/// Possible values of a loop variable.
 #[derive(Debug, Clone)]
 enum Value {
-    /// One of these.
+    /// One of these words.
     Words(Vec<Word>),
-    /// Names that a command prints.
+    /// File names that a command prints.
     Names,
     /// Numbers or hashes that a command prints.
     Ids,
     Unknown,
 }
 
-/// The variables of the loops around a command.
+/// The variables of the enclosing loops.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Scope(Vec<(String, Value)>);
 
 impl Scope {
-    /// This scope, and in it the variable of a loop over these words.
+    /// Returns this scope extended by the variable of a loop over `words`.
     pub(super) fn with(&self, name: &str, words: &[Word], body: &[Node]) -> Self {
         let mut inner = self.clone();
-        // What is set a second time does not hold what the loop says.
+        // A variable that is assigned a second time does not hold the loop's values.
         let twice = sets(body, name) || self.0.iter().any(|(known, _)| known == name);
         inner.0.retain(|(known, _)| known != name);
         let value = match twice {
@@ -65,7 +66,7 @@ impl Scope {
         }
     }
 
-    /// All that the words may become. The first one stays as it is.
+    /// Returns every expansion of the words. The program name is never expanded.
     pub(super) fn variants(&self, words: &[Word]) -> Vec<Vec<Word>> {
         let Some((program, args)) = words.split_first() else {
             return vec![Vec::new()];
@@ -93,7 +94,7 @@ impl Scope {
         choices.iter().map(reading).collect()
     }
 
-    /// The words that one becomes, which are several only for braces.
+    /// Expands one word; braces and loop values may yield several.
     fn words(&self, word: &Word, choice: &[(&str, &Word)]) -> Vec<Word> {
         if word.pieces.len() > MAX_VARIANTS || word.shape().is_some() {
             return vec![word.clone()];
@@ -125,7 +126,7 @@ impl Scope {
             all = product(&all, &alternatives);
         }
         if all.len() > 1 && all.iter().any(|pieces| pieces.iter().all(is_empty)) {
-            // Bash leaves such a word out.
+            // Bash drops an empty word.
             return vec![word.clone()];
         }
         all.into_iter()
@@ -150,7 +151,7 @@ impl Scope {
             let whole = variable.form == Form::Quoted || value.literal().is_some_and(|text| is_plain(&text));
             return match whole {
                 true => Known::Pieces(value.pieces.clone()),
-                // Without quotes, the name of a file is taken apart at its blanks.
+                // Unquoted, a file name is split at blanks.
                 false => Known::Split(value.pieces.clone()),
             };
         }
@@ -163,17 +164,17 @@ impl Scope {
     }
 }
 
-/// What stands in the place of a variable.
+/// The expansion of a variable.
 enum Known {
     Pieces(Vec<Piece>),
-    /// It may become several words.
+    /// Subject to word splitting.
     Split(Vec<Piece>),
 }
 
 /// One value for each variable.
 type Choice<'a> = Vec<(&'a str, &'a Word)>;
 
-/// Each of the beginnings with each of the ends.
+/// Concatenates every prefix with every suffix.
 fn product<T: Clone>(beginnings: &[Vec<T>], ends: &[Vec<T>]) -> Vec<Vec<T>> {
     let mut all = Vec::with_capacity(beginnings.len() * ends.len());
     for beginning in beginnings {
@@ -185,7 +186,7 @@ fn product<T: Clone>(beginnings: &[Vec<T>], ends: &[Vec<T>]) -> Vec<Vec<T>> {
     all
 }
 
-/// A number or a hash: it begins with no minus.
+/// A number or a hash: never begins with a minus.
 fn id() -> Vec<Piece> {
     vec![Piece::Literal("0".to_owned()), Piece::Glob('*')]
 }
@@ -204,8 +205,8 @@ fn is_plain(text: &str) -> bool {
     !text.is_empty() && !text.contains(splits)
 }
 
-/// The word with other pieces. One that may become several begins with a star, as it could begin with anything; one of which
-/// nothing is known is written like the input of `xargs`.
+/// Returns the word with other pieces. A word subject to splitting begins with a star, because it could begin
+/// with anything; a wholly unknown one is written like the input of `xargs`.
 fn rewritten(word: &Word, mut pieces: Vec<Piece>, splits: bool) -> Word {
     if pieces == word.pieces {
         return word.clone();
@@ -229,7 +230,7 @@ fn rewritten(word: &Word, mut pieces: Vec<Piece>, splits: bool) -> Word {
     next
 }
 
-/// Commands that print the directory in which the line begins, or the root of the repository around it.
+/// Matches commands that print the directory where the line starts, or the root of its repository.
 fn prints_here(body: &[Node]) -> bool {
     let [Node::Simple(Simple { words, redirects, .. })] = body else {
         return false;
@@ -242,7 +243,7 @@ fn prints_here(body: &[Node]) -> bool {
         )
 }
 
-/// Whether some command may set the variable: a loop, `read`, an assignment.
+/// Returns `true` if a command may set the variable: a loop, `read`, an assignment.
 fn sets(nodes: &[Node], name: &str) -> bool {
     let says = |word: &Word| word.text.contains(name);
     nodes.iter().any(|node| match node {

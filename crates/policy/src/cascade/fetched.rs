@@ -1,8 +1,9 @@
-//! Code that a line fetches and runs: nobody has read it, and whoever serves it can send another each time.
+//! Detects code that a line downloads and runs: nobody has read it, and its server can send different code
+//! each time.
 
 use crate::shell::{Node, Piece, RedirectKind, Script, Simple, Word};
 
-/// Programs that get something from another machine.
+/// Programs that download from another machine.
 const FETCHERS: &[&str] = &[
     "curl",
     "wget",
@@ -35,7 +36,7 @@ const FETCHERS: &[&str] = &[
     "dig",
 ];
 
-/// Programs that run what they are given.
+/// Programs that execute their input.
 const INTERPRETERS: &[&str] = &[
     "sh",
     "bash",
@@ -80,12 +81,12 @@ const INTERPRETERS: &[&str] = &[
     "rpm",
 ];
 
-/// Whether something that the line fetches is run by it.
+/// Returns `true` if the line runs something that it downloads.
 pub(super) fn runs_what_it_fetches(script: &Script) -> bool {
     script.nodes.iter().any(piped) || in_order(&script.nodes, &mut Vec::new())
 }
 
-/// In a pipe a fetcher stands before an interpreter, or in a word of one.
+/// Matches a fetcher that precedes an interpreter in a pipeline, or stands in one of its words.
 fn piped(node: &Node) -> bool {
     match node {
         Node::Simple(simple) => {
@@ -107,7 +108,7 @@ fn piped(node: &Node) -> bool {
     }
 }
 
-/// A file is fetched, and a later command names it and runs something.
+/// Matches a command that executes, or passes to an interpreter, a file that an earlier command downloaded.
 fn in_order(nodes: &[Node], files: &mut Vec<String>) -> bool {
     nodes.iter().any(|node| match node {
         Node::Simple(simple) => {
@@ -148,7 +149,7 @@ fn written(simple: &Simple) -> Vec<String> {
     let literals = simple.words.iter().skip(1).filter_map(Word::literal);
     let mut files: Vec<String> = literals
         .flat_map(|text| {
-            // Values of options, and the last name of an address, under which it is kept.
+            // Option values, and the last segment of a URL, the default name of the download.
             let last = text
                 .rsplit('/')
                 .next()
@@ -198,7 +199,7 @@ fn interprets(simple: &Simple) -> bool {
     names(simple, INTERPRETERS)
 }
 
-/// Whether a command, or one in its words, is such a one.
+/// Returns `true` if the command, or one in its words, satisfies `is`.
 fn contains(node: &Node, is: &impl Fn(&Simple) -> bool) -> bool {
     match node {
         Node::Simple(simple) => {
@@ -211,7 +212,7 @@ fn contains(node: &Node, is: &impl Fn(&Simple) -> bool) -> bool {
     }
 }
 
-/// Whether one of the first words is such a program: wrappers stand before it.
+/// Returns `true` if one of the first words is such a program: wrappers may precede it.
 fn names(simple: &Simple, programs: &[&str]) -> bool {
     simple
         .words
@@ -232,7 +233,7 @@ fn names(simple: &Simple, programs: &[&str]) -> bool {
         })
 }
 
-/// Programs behind which another one stands.
+/// Programs that run the program named after them.
 const WRAPPERS: &[&str] = &[
     "sudo", "doas", "env", "nice", "timeout", "nohup", "setsid", "stdbuf", "time", "command", "exec",
     "xargs", "busybox", "chroot", "su", "ionice",

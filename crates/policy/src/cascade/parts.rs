@@ -1,4 +1,4 @@
-//! The parts of a line, each judged on its own.
+//! Splits a line into its parts and judges each on its own.
 
 use std::sync::Arc;
 
@@ -11,30 +11,30 @@ use crate::shell::{Compound, Node, Piece, Redirect, RedirectKind, Script, Simple
 /// One command of a line, or the control flow around others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// As it was written, with invisible characters escaped.
+    /// Source text, with invisible characters escaped.
     pub text: String,
-    /// How deep it is nested.
+    /// Nesting depth.
     pub depth: usize,
-    /// What the part does.
+    /// Effects of the part.
     pub findings: Vec<Finding>,
-    /// Why no list may let it run.
+    /// Reason why no list may allow the part.
     pub blocked: Option<String>,
-    /// What is done about the part.
+    /// The verdict on the part.
     pub verdict: Verdict,
-    /// The pattern by which it runs.
+    /// The pattern that matched.
     pub matched: Option<String>,
-    /// The lowest risk that it can have.
+    /// Risk floor.
     pub floor: u8,
-    /// Options that it gets if a list lets it run.
+    /// Options inserted if a list allows the part.
     pub forced: Vec<Forced>,
-    /// What it opens for its contents.
+    /// Files and directories that the part opens for their contents.
     pub opens: Vec<Opened>,
-    /// Hosts that it asks.
+    /// Hosts that the part contacts.
     pub hosts: Vec<Host>,
 }
 
 impl Part {
-    /// What was found on the machine, and is no word of the line.
+    /// A finding about the machine rather than about a word of the line.
     pub(super) fn found(effect: Effect, reason: &str, floor: u8) -> Self {
         Self {
             text: visible(reason),
@@ -53,7 +53,7 @@ impl Part {
         }
     }
 
-    /// Why it was judged like this.
+    /// Returns the reasons for the verdict.
     pub fn reasons(&self) -> Vec<String> {
         let found = self.findings.iter().map(|finding| finding.reason.clone());
         let mut reasons: Vec<String> = self.blocked.iter().cloned().chain(found).collect();
@@ -68,7 +68,7 @@ impl Part {
     }
 }
 
-/// All parts of a line, in the order in which they are written.
+/// Returns all parts of a line, in source order.
 pub(super) fn parts(script: &Script, rules: &Rules) -> Vec<Part> {
     let around = Around {
         feeds: feeds(&script.nodes),
@@ -90,12 +90,13 @@ pub(super) fn parts(script: &Script, rules: &Rules) -> Vec<Part> {
     walk.parts
 }
 
-/// Whether what one command prints becomes the arguments of another.
+/// Returns `true` if the output of one command becomes arguments of another.
 fn feeds(nodes: &[Node]) -> bool {
     let feeding = |word: &Word| word.text.contains("xargs") || word.pieces.iter().any(is_commands);
     nodes.iter().any(|node| match node {
         Node::Simple(simple) => match simple.words.first().map(|word| word.text.as_str()) {
-            // They show their arguments, or compare them, and open nothing by such a name but `test`, which tells no contents.
+            // These print or compare their arguments. Only `test` opens files by such names, and it reveals
+            // no contents.
             Some("echo" | "printf" | "[" | "test") => within(&simple.words),
             _ => simple.words.iter().any(feeding),
         },
@@ -110,7 +111,7 @@ fn feeds(nodes: &[Node]) -> bool {
     })
 }
 
-/// Whether something in a substitution feeds.
+/// Returns `true` if a substitution in the words feeds arguments to a command.
 fn within(words: &[Word]) -> bool {
     let pieces = words.iter().flat_map(|word| &word.pieces);
     pieces.into_iter().any(|piece| match piece {
@@ -123,16 +124,16 @@ fn is_commands(piece: &Piece) -> bool {
     matches!(piece, Piece::Commands(_))
 }
 
-/// Where a command stands.
+/// The surroundings of a command within the line.
 #[derive(Debug, Clone, Default)]
 struct Place {
-    /// How deep it is nested.
+    /// Nesting depth.
     depth: usize,
-    /// What it stands in, if no list may let that run.
+    /// The enclosing construct, if no list may allow commands in it.
     inside: Option<&'static str>,
-    /// Whether it stands in control flow, where only the preset lets anything run.
+    /// Set inside control flow, where only the preset allows anything.
     flow: bool,
-    /// Whether something is piped into it.
+    /// Set if something is piped into the command.
     fed: bool,
     scope: Scope,
 }
@@ -146,7 +147,7 @@ impl Place {
     }
 }
 
-/// How many readings all commands of a line may have together. Beyond it the variables of loops count as not known.
+/// Most variants of all commands of a line together. Beyond it loop variables count as unknown.
 const MAX_READINGS: usize = 100;
 
 struct Walk<'a> {
@@ -156,8 +157,9 @@ struct Walk<'a> {
     readings: usize,
 }
 
-/// Control flow that does nothing by itself: it decides which of its parts run, and how often. Each part is judged on its
-/// own, in whatever order they run. A subshell, a group and a function could be added; a job in the background outlives the line.
+/// Returns `true` for control flow without an effect of its own: it selects and repeats its parts, each of
+/// which is judged on its own, in any order. Subshells, groups and functions could be added; a background job
+/// outlives the line.
 fn is_plain_flow(kind: Compound) -> bool {
     match kind {
         Compound::For | Compound::While | Compound::If | Compound::Case | Compound::Test => true,
@@ -238,7 +240,7 @@ impl<'a> Walk<'a> {
     fn simple(&mut self, simple: &Simple, place: &Place) {
         if let Some(directory) = self.changes_directory(simple, place) {
             let mut part = self.part(visible(&simple.text), place.depth, Vec::new());
-            // What runs there is judged for itself; where no list is, nothing runs unasked.
+            // Commands that run there are judged on their own; without any list nothing runs unasked.
             if !self.rules.allow.is_empty() || !self.rules.notify.is_empty() {
                 part.verdict = Verdict::Allow;
             }
@@ -290,13 +292,14 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Once in a line, and not in control flow, so that there are two directories at most in which a command may run.
+    /// Accepts `cd` once per line, outside control flow, so that a command runs in one of at most two
+    /// directories.
     fn changes_directory(&self, simple: &Simple, place: &Place) -> Option<String> {
         let first = place.depth == 0 && self.around.directory.is_none();
         command::directory(simple).filter(|_| first)
     }
 
-    /// Judges a command in all of its readings.
+    /// Judges a command in all its variants.
     fn judge(&mut self, simple: &Simple, place: &Place) -> Judged {
         let variants = place.scope.variants(&simple.words);
         let variants = match self.readings.checked_sub(variants.len()) {
@@ -330,7 +333,7 @@ impl<'a> Walk<'a> {
         judged
     }
 
-    /// The commands in a word are parts of their own.
+    /// Judges the commands inside a word as parts of their own.
     fn word(&mut self, word: &Word, place: &Place) {
         for piece in &word.pieces {
             match piece {
@@ -369,7 +372,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether the line has gone somewhere else than below where it begins.
+    /// Returns `true` if the line has changed to a directory that need not lie below its start.
     fn is_far(&self) -> bool {
         let directory = self.around.directory.as_deref();
         directory.is_some_and(|directory| directory.starts_with(['/', '~']))
@@ -389,7 +392,7 @@ impl<'a> Walk<'a> {
             };
             part.verdict = verdict;
             part.matched = pattern.map(ToString::to_string);
-            // Who wrote out the whole command means just that.
+            // A pattern that spells out the whole command means exactly that command.
             if pattern.is_some_and(Pattern::is_exact) {
                 part.forced.clear();
             }
@@ -399,7 +402,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Why no list may let this run, whatever its words are.
+/// Returns the reason why no list may allow this command, whatever its words.
 fn blocked(simple: &Simple, inside: Option<&'static str>) -> Option<String> {
     match inside {
         Some(construct) => Some(format!("`{}` stands inside {construct}", visible(&simple.text))),

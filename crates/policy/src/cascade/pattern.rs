@@ -1,4 +1,4 @@
-//! Patterns of the lists: words of a command, in which a star stands for what its author meant.
+//! Patterns of the command lists: words, in which a star matches arguments but adds no effect.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,9 +8,9 @@ use crate::shell::{self, Node, Piece, Simple, Word};
 
 /// A pattern of `allowList` or `notifyList`.
 ///
-/// Its words must be the words of the command. A star within a word stands for any characters but a slash; a star as the last
-/// word for any further words, as long as they do not make the command do more than the words before the star do.
-/// `@read-only` stands for every command that the table of commands knows to change nothing.
+/// Its words must equal the command's. A star inside a word matches any characters but a slash; a star as the
+/// last word matches any further words that give the command no effect beyond the words before the star.
+/// `@read-only` matches every command that the table knows to change nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
     text: String,
@@ -22,9 +22,9 @@ enum Kind {
     ReadOnly,
     Words {
         words: Vec<Part>,
-        /// Whether further words may follow.
+        /// Set if further words may follow.
         open: bool,
-        /// What the pattern does by itself; nothing if it has no star and so means one command only.
+        /// Effects of the pattern's own words; `None` without a star, when it matches one command only.
         effects: Option<Vec<Effect>>,
     },
 }
@@ -35,7 +35,7 @@ enum Part {
     Star(String),
 }
 
-/// Why a text is no pattern.
+/// The error of a text that is not a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no pattern of commands: {what}")]
 pub struct ParsePatternError {
@@ -44,7 +44,7 @@ pub struct ParsePatternError {
 }
 
 impl ParsePatternError {
-    /// What the reader can do about it.
+    /// Returns a suggestion for fixing it.
     pub fn hint(&self) -> &'static str {
         "write one command, such as `systemctl status *` or `df -h`, or the preset `@read-only`"
     }
@@ -132,7 +132,7 @@ fn part(word: &Word) -> Result<Part, String> {
     }
 }
 
-/// What the words do without anything in place of the stars.
+/// Returns the effects of the words with neutral text in place of the stars.
 fn effects(words: &[Part]) -> Vec<Effect> {
     let literal = |word: &Part| {
         let text = match word {
@@ -154,12 +154,12 @@ fn effects(words: &[Part]) -> Vec<Effect> {
 }
 
 impl Pattern {
-    /// Whether it means one command only, written out in full.
+    /// Returns `true` if it spells out one command in full.
     pub(super) fn is_exact(&self) -> bool {
         matches!(&self.kind, Kind::Words { effects: None, .. })
     }
 
-    /// Whether it lets a command run that is asked for so and does this.
+    /// Returns `true` if it allows the command with these findings.
     pub(super) fn matches(&self, asked: &Asked<'_>, findings: &[Finding]) -> bool {
         let harmless = findings.iter().all(|finding| finding.effect.is_read_only());
         let (Kind::Words { words, open, effects }, Some(command)) = (&self.kind, asked.words) else {
@@ -169,7 +169,7 @@ impl Pattern {
             return false;
         }
         let fits = words.iter().zip(command).all(|(part, word)| part.matches(word));
-        // What only the shell knows could be anything.
+        // A word that only the shell can determine could be anything.
         let known = command[words.len()..].iter().all(|word| word.shape().is_some());
         let granted = |finding: &Finding| match effects {
             Some(effects) => grants(effects, finding.effect),
@@ -178,8 +178,9 @@ impl Pattern {
         fits && known && (harmless || findings.iter().all(granted))
     }
 
-    /// Whether a pattern without a star means this. Who names a program alone does not say what it runs; nor does who
-    /// writes out a command say what is fed to it, or what the same words stand for in another directory.
+    /// Returns `true` if a pattern without a star covers the effect. A program name alone does not say what
+    /// the program runs; a full command does not say what is fed to it, nor what the same words mean in
+    /// another directory.
     fn means(&self, effect: Effect, asked: &Asked<'_>) -> bool {
         let open = matches!(
             effect,
@@ -190,18 +191,19 @@ impl Pattern {
     }
 }
 
-/// What a pattern is asked about.
+/// The command that a pattern is matched against.
 #[derive(Debug, Default)]
 pub(super) struct Asked<'a> {
-    /// The words of the command; none where only the preset can let it run.
+    /// The command's words; `None` where only the preset may allow it.
     pub(super) words: Option<&'a [Word]>,
-    /// Whether something is fed to it, by a pipe or a redirection.
+    /// Set if a pipe or a redirection feeds the command.
     pub(super) fed: bool,
-    /// Whether it runs in another directory than the line.
+    /// Set if the command runs in another directory than the line.
     pub(super) moved: bool,
 }
 
-/// Whether what a pattern does by itself covers an effect. Code, rights and the unknown are never given by a star.
+/// Returns `true` if the pattern's own effects cover an effect. A star never grants code execution,
+/// privileges or unknown effects.
 fn grants(effects: &[Effect], effect: Effect) -> bool {
     let never = matches!(effect, Effect::Code | Effect::Privilege | Effect::Unknown);
     effect.is_read_only() || !never && effects.contains(&effect)

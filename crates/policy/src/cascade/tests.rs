@@ -13,7 +13,7 @@ fn rules(allow: &[&str], notify: &[&str]) -> Rules {
     }
 }
 
-/// The lists of the configuration that the feature was asked for with.
+/// The lists of the configuration in the original feature request.
 fn printed() -> Rules {
     rules(
         &[
@@ -521,7 +521,7 @@ fn lists() -> Rules {
 }
 
 proptest! {
-    /// What a line is refused for stays refused whatever is put before, behind or around it.
+    /// A refused line stays refused with any part added before, after or around it.
     #[test]
     fn adding_a_part_never_lowers_the_verdict(
         line in prop::sample::select(PARTS),
@@ -540,7 +540,8 @@ proptest! {
         }
     }
 
-    /// What is refused for itself is refused in control flow, and what is allowed there is allowed for itself.
+    /// A command refused on its own is refused in control flow; one allowed in control flow is allowed on its
+    /// own.
     #[test]
     fn control_flow_never_lowers_the_verdict(
         line in prop::sample::select(PARTS),
@@ -560,7 +561,7 @@ proptest! {
         prop_assert!(decision.floor >= alone.floor, "{longer}");
     }
 
-    /// No write, no unknown word and no computed program is ever allowed.
+    /// Never allows a write, an unknown word or a computed program.
     #[test]
     fn nothing_that_writes_or_is_unknown_is_allowed(
         line in prop::sample::select(PARTS),
@@ -574,7 +575,7 @@ proptest! {
         prop_assert_eq!(decision.verdict, Verdict::Review);
     }
 
-    /// Whatever the text is, there is an answer, and what is allowed was read in full.
+    /// Classifies any text, and allows only lines that were parsed in full.
     #[test]
     fn any_text_gets_an_answer(line in "\\PC{0,60}", shell in "[a-z $(){}<>|&;`'\"\\\\*?~#=!\n\\[\\]-]{0,80}") {
         let rules = lists();

@@ -1,4 +1,4 @@
-//! `awk`: a program may run commands and open files.
+//! `awk`: programs that run commands or open files.
 
 use super::effect::{Effect, Found};
 use super::options::Scanned;
@@ -15,12 +15,12 @@ pub(super) fn check(args: &[Word], scanned: &Scanned, found: &mut Found) {
     if lower.contains("system") {
         return found.add(Effect::Code, "awk: the program runs commands");
     }
-    // A single bar is a pipe to or from a command; an at sign calls functions by a name that is computed.
-    // Only what is printed goes into a pipe; without printing it stands in an expression between slashes.
+    // A single bar is a pipe to or from a command; an at sign calls a function by a computed name. Only
+    // printed text goes into a pipe; without `print` the bar belongs to a regular expression.
     if program.replace("||", "").contains('|') && program.contains("print") {
         return found.add(Effect::Code, "awk: the program may run commands");
     }
-    // A backslash at the end of a line joins what stands around it.
+    // A backslash joins the lines around it.
     if program.contains("\\\n") {
         return found.add(
             Effect::Unknown,
@@ -36,7 +36,7 @@ pub(super) fn check(args: &[Word], scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// Whether a `>` may be a redirection. In brackets and outside of braces it compares.
+/// Returns `true` if a `>` may be a redirection. In brackets, and outside braces, it compares.
 fn writes(program: &str) -> bool {
     let mut text = program.to_owned();
     for harmless in ["/dev/null", "/dev/stderr", "/dev/stdout"] {
@@ -49,7 +49,7 @@ fn writes(program: &str) -> bool {
     if !text.contains('>') || !text.contains("print") {
         return false;
     }
-    // Where an expression between slashes may hold quotes, nobody can tell what is text.
+    // A regular expression may contain quotes, which makes string boundaries ambiguous.
     if text.contains(['/', '\\']) {
         return true;
     }

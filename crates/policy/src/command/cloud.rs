@@ -1,24 +1,24 @@
-//! Clients of clouds and clusters, whose subcommands are too many for a table.
+//! Clients of clouds and clusters, with too many subcommands for a table.
 
 use super::effect::{Effect, Found};
 use super::options::Scanned;
 use super::table::within_word;
 use crate::shell::Word;
 
-/// Groups of `gcloud`. Behind them stands what is done. None is the name of something that is done, but for those that `gcloud` below
-/// looks at.
+/// Groups of `gcloud`; the operation follows them. No group shares its name with an operation, except those
+/// that `gcloud` below handles.
 const GCLOUD: &str = include_str!("table/gcloud-groups.txt");
 
-/// How deep groups are nested, and more.
+/// Upper bound on the nesting of groups.
 const MAX_GROUPS: usize = 12;
 
-/// What only asks.
+/// Read-only operations.
 const GCLOUD_ASKS: &str = "list describe list-* describe-* get-iam-policy get-ancestors get-ancestors-iam-policy get-server-config \
     get-effective-firewalls get-health get-nat-mapping-info get-nat-ip-info get-status get-xpn-host get-project read tail \
     get-operation log get-value get-guest-attributes get-serial-port-output get-public-key get-partition get-parent-* \
     search-* lookup validate-* check-* query";
 
-/// Groups whose members are given an environment or a start-up script.
+/// Groups whose members have environments or start-up scripts.
 const GIVEN: &[&str] = &[
     "functions",
     "run",
@@ -38,13 +38,13 @@ const GIVEN: &[&str] = &[
     "connections",
 ];
 
-/// `gcloud`: groups, then what is done.
+/// Judges `gcloud`: groups, then an operation.
 pub(super) fn gcloud(args: &[Word], title: &str, found: &mut Found) {
     let first = title.rsplit(' ').next().unwrap_or_default().to_owned();
     let words: Vec<String> = std::iter::once(first)
         .chain(args.iter().map_while(plain))
         .collect();
-    // Groups and what is done share some names: only at the beginning is it the group.
+    // Some names are both a group and an operation: only at the beginning is it the group.
     let begins = |at: usize| at == 0 || matches!(words[at - 1].as_str(), "alpha" | "beta");
     let is_group = |at: usize, word: &String| {
         let known = GCLOUD.split_whitespace().any(|group| group == word);
@@ -99,7 +99,7 @@ pub(super) fn gcloud(args: &[Word], title: &str, found: &mut Found) {
     );
 }
 
-/// Operations of `aws` that name a file to write to, behind options whose values nobody can tell from it.
+/// Operations of `aws` that write to a named file, after options whose values cannot be told from it.
 const TO_FILE: &[&str] = &[
     "get-object",
     "get-object-torrent",
@@ -144,7 +144,7 @@ const TO_FILE: &[&str] = &[
     "describe-input-device-thumbnail",
 ];
 
-/// Operations of `aws` that show or make keys, or show what programs and machines are given.
+/// Operations of `aws` that show or create keys, or show the environment of programs and machines.
 const AWS_SECRET: &[&str] = &[
     "*secret-value*",
     "*password",
@@ -168,7 +168,7 @@ const AWS_SECRET: &[&str] = &[
     "*-job-details",
     "*session-endpoint",
     "get-oidc-info",
-    // What programs are given, and start-up scripts with keys in them.
+    // Environments of programs, and start-up scripts that contain keys.
     "get-function",
     "get-function-configuration",
     "list-functions",
@@ -200,7 +200,7 @@ const AWS_SECRET: &[&str] = &[
     "*lifecycle-config",
 ];
 
-/// `aws service operation`, where the operation says whether it asks.
+/// Judges `aws service operation` by the name of the operation.
 pub(super) fn aws(args: &[Word], title: &str, found: &mut Found) {
     options(
         args,
@@ -217,7 +217,7 @@ pub(super) fn aws(args: &[Word], title: &str, found: &mut Found) {
         ],
         found,
     );
-    // An operand is a file that the answer is written to.
+    // An operand is the file that the response is written to.
     if args.first().and_then(plain).is_some() {
         found.add(Effect::Write, format!("{title}: writes its answer to a file"));
     }
@@ -236,7 +236,7 @@ pub(super) fn aws(args: &[Word], title: &str, found: &mut Found) {
     }
 }
 
-/// `kubectl get`: not secrets.
+/// Judges `kubectl get`: anything but secrets.
 pub(super) fn kubectl(args: &[Word], title: &str, found: &mut Found) {
     let secret = |word: &Word| {
         let text = word.text.to_ascii_lowercase();
@@ -246,7 +246,7 @@ pub(super) fn kubectl(args: &[Word], title: &str, found: &mut Found) {
                 .is_some_and(|kind| matches!(kind, "secret" | "secrets" | "all-secrets"))
         })
     };
-    // A file by the name of `secrets` may lie there.
+    // The working directory may contain a file named `secrets`.
     let becomes = |word: &Word| word.is_glob() && !word.text.contains(['=', '{']);
     if args.iter().any(|word| secret(word) || becomes(word)) {
         found.add(Effect::Secret, format!("{title}: shows secrets"));
@@ -270,7 +270,7 @@ pub(super) fn kubectl(args: &[Word], title: &str, found: &mut Found) {
     }
 }
 
-/// `gh api`: a request that asks, unless fields or a method say otherwise.
+/// Judges `gh api`: a read, unless fields or a method say otherwise.
 pub(super) fn gh_api(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     let elsewhere = args.iter().any(|word| word.text.contains("://"));
     if elsewhere || scanned.values.iter().any(|(name, _)| *name == "--hostname") {
@@ -289,7 +289,7 @@ pub(super) fn gh_api(args: &[Word], scanned: &Scanned, title: &str, found: &mut 
     }
 }
 
-/// `gh -R host/owner/name` and addresses ask a host that the command names.
+/// `gh -R host/owner/name` and URLs contact a host that the command names.
 pub(super) fn gh(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     let values = scanned
         .values
@@ -309,7 +309,7 @@ pub(super) fn gh(args: &[Word], scanned: &Scanned, title: &str, found: &mut Foun
             );
         }
     }
-    // Behind it stand options of git.
+    // Options of git follow `--`.
     if title.ends_with(" clone") && args.iter().any(|word| word.text == "--") {
         found.add(Effect::Code, format!("{title}: options of git can run programs"));
     }
@@ -331,7 +331,7 @@ pub(super) fn ip_monitor(args: &[Word], scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// `az`: subcommands that show keys and tokens.
+/// Subcommands of `az` that show keys and tokens.
 pub(super) fn sensitive(args: &[Word], title: &str, found: &mut Found) {
     let secret = [
         "*-key",
@@ -352,7 +352,7 @@ pub(super) fn sensitive(args: &[Word], title: &str, found: &mut Found) {
         "list-secrets",
         "secret",
         "show-secret",
-        // What programs are given.
+        // Environments of programs.
         "kv",
         "*variable*",
         "staticwebapp",
@@ -392,7 +392,7 @@ pub(super) fn sensitive(args: &[Word], title: &str, found: &mut Found) {
     }
 }
 
-/// Options that make a question do more, or go elsewhere.
+/// Rejects options that make a read-only operation do more, or contact another host.
 fn options(args: &[Word], title: &str, refused: &[&str], found: &mut Found) {
     for word in args {
         let name = word.text.split('=').next().unwrap_or_default();
@@ -412,7 +412,7 @@ fn options(args: &[Word], title: &str, refused: &[&str], found: &mut Found) {
                 format!("{title}: `{}` is not known beforehand", word.text),
             );
         }
-        // A value that begins so is read from that file, or fetched from that address.
+        // A value with such a prefix is read from a file or fetched from a URL.
         let value = word
             .text
             .split_once('=')
@@ -428,7 +428,7 @@ fn options(args: &[Word], title: &str, refused: &[&str], found: &mut Found) {
     }
 }
 
-/// `ip object`, then what is done; an abbreviation of a change must not pass for a question.
+/// Judges `ip object operation`; an abbreviated change must not pass for a query.
 pub(super) fn ip(args: &[Word], title: &str, found: &mut Found) {
     let asks = ["show", "list", "lst", "ls", "sh", "get"];
     let Some(first) = args.first() else { return };

@@ -1,32 +1,33 @@
 //! Options that confine a program with a language of its own.
 //!
-//! A text in such a language is read here as well, but what another program makes of it is never known for certain: GNU sed
-//! ends a label where we did not, and a command ran. So the program itself is told to refuse what it must not do, and where
-//! it cannot be told, a person is asked.
+//! Scripts in such a language are parsed here as well, but another program's reading of them is never
+//! certain: GNU sed ended a label where our parser did not, and a command ran. So the program itself gets an
+//! option that makes it refuse, and a program without such an option goes to review.
 
 use super::effect::{Effect, Found};
 use super::table::{Confined, Entry};
 use crate::shell::Word;
 
-/// An option that a program of the line gets when the policy lets it run.
+/// An option inserted into a program's command line when the policy allows it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Forced {
-    /// The place in the line, in characters, behind the program or its subcommand.
+    /// Position in the line, in characters, after the program or its subcommand.
     pub at: usize,
-    /// The words that are put there.
+    /// The words to insert.
     pub words: String,
 }
 
-/// A program of which there are several makes, and how the one of this machine is confined.
+/// The confining options for this machine's implementation of a program that has several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confinement {
-    /// The name of the program.
+    /// The program's name.
     pub program: &'static str,
-    /// The words that confine it.
+    /// The confining options.
     pub words: &'static str,
 }
 
-/// Notes the option of a command, or that it cannot be forced. `name` is the last word that names the command.
+/// Records the command's confining option, or that it cannot be inserted. `name` is the last word of the
+/// command's name.
 pub(super) fn confine(entry: &Entry, title: &str, name: &Word, found: &mut Found) {
     let words = match entry.confined {
         Confined::Not => return,
@@ -62,7 +63,7 @@ pub(super) fn confine(entry: &Entry, title: &str, name: &Word, found: &mut Found
     }
 }
 
-/// The line with the options in it.
+/// Returns the line with the options inserted.
 pub(crate) fn with(line: &str, forced: &[Forced]) -> String {
     let mut forced: Vec<&Forced> = forced.iter().collect();
     forced.sort();

@@ -1,4 +1,4 @@
-//! What a command does to the machine, from nothing to ruin.
+//! Effects of a command on the machine, from none to ruin.
 
 use std::sync::Arc;
 
@@ -6,49 +6,49 @@ use super::confine::{Confinement, Forced};
 use super::fetch::Host;
 use super::secrets::Opened;
 
-/// What a command does; a later one is worse.
+/// The effect of a command, in ascending order of harm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
     /// Reads files or the state of the machine.
     Read,
-    /// Asks a service that is configured already, and changes nothing there.
+    /// Queries a configured service and changes nothing there.
     Remote,
     /// Takes over the terminal, or waits for a person.
     Terminal,
-    /// Changes what later commands mean: the directory, variables, functions.
+    /// Changes the meaning of later commands: the directory, variables, functions.
     Shell,
-    /// Shows what ought to stay secret.
+    /// May show secrets.
     Secret,
-    /// Talks to a host that the command names.
+    /// Contacts a host that the command names.
     Network,
-    /// Nothing is known about it.
+    /// Not in the table.
     Unknown,
-    /// Changes files, settings, or a service's state.
+    /// Changes files, settings or a service's state.
     Write,
     /// Starts, stops or changes processes, services or containers.
     Process,
-    /// Runs code that it is given.
+    /// Runs code from its arguments or input.
     Code,
-    /// Acts with more rights.
+    /// Uses higher privileges.
     Privilege,
-    /// Deletes or overwrites what may be nowhere else.
+    /// Deletes or overwrites data of which there may be no copy.
     Destroy,
     /// Deletes one whole tree.
     Raze,
-    /// Deletes much at once, or whole disks.
+    /// Deletes in bulk, or wipes disks.
     Ruin,
 }
 
 impl Effect {
-    /// The floor of a command that nobody knows, unless it is configured.
+    /// Default floor of an unknown command.
     pub const UNKNOWN_FLOOR: u8 = 5;
 
-    /// The lowest risk, of 0 to 10, that anything with this effect can have.
+    /// Returns the risk floor of the effect, 0 to 10.
     pub fn floor(self, unknown: u8) -> u8 {
         match self {
             Self::Read => 0,
             Self::Remote => 1,
-            // What runs in a terminal can run anything: no model alone may let it.
+            // A terminal program can run anything: no model alone may allow it.
             Self::Terminal | Self::Shell | Self::Secret | Self::Network => 5,
             Self::Unknown => unknown,
             Self::Write | Self::Process => 6,
@@ -59,7 +59,7 @@ impl Effect {
         }
     }
 
-    /// Whether it leaves files, processes, the terminal and foreign hosts alone.
+    /// Returns `true` if it leaves files, processes, the terminal and foreign hosts alone.
     pub fn is_read_only(self) -> bool {
         self <= Self::Remote
     }
@@ -84,7 +84,7 @@ impl Effect {
         })
     }
 
-    /// What is said of it if the table has no words of its own.
+    /// Default reason, for table entries without one.
     pub(super) fn describe(self) -> &'static str {
         match self {
             Self::Read => "reads",
@@ -105,50 +105,50 @@ impl Effect {
     }
 }
 
-/// One thing that a part of a line does.
+/// One effect of a part of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What it does.
+    /// The effect.
     pub effect: Effect,
-    /// The rule that says so, with the name of the part.
+    /// The rule behind it, with the name of the part.
     pub reason: String,
 }
 
-/// A line of a thousand odd options needs no thousand reasons.
+/// Bounds the reasons of a line with a thousand odd options.
 const MAX_FINDINGS: usize = 50;
 
-/// What has been found so far.
+/// Findings collected so far, and the context in which they arise.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) findings: Vec<Finding>,
-    /// How many commands stand around this one: wrappers, shells, `find -exec`.
+    /// Number of enclosing commands: wrappers, shells, `find -exec`.
     pub(super) depth: usize,
-    /// Whether one of them is a wrapper.
+    /// Set if one of them is a wrapper.
     pub(super) wraps: bool,
-    /// Whether text that is not known is put into the words, by `find -exec` or `xargs`.
+    /// Set if `find -exec` or `xargs` inserts unknown text into the words.
     pub(super) templated: bool,
-    /// Whether what is printed becomes somebody's arguments.
+    /// Set if the output becomes arguments of another command.
     pub(super) feeds: bool,
-    /// Whether the names that are put into the words are those of sources alone.
+    /// Set if the inserted names are names of source files only.
     pub(super) sources_only: bool,
-    /// What is opened for its contents.
+    /// Files and directories opened for their contents.
     pub(super) opens: Vec<Opened>,
-    /// Where it may run instead of where the line begins.
+    /// Directory in which the command may run instead of the line's start.
     pub(super) directory: Option<String>,
-    /// The command stands in a text that a shell takes apart a second time.
+    /// Set inside a text that a shell splits a second time.
     pub(super) quoted: bool,
-    /// How programs of several makes are confined on this machine.
+    /// This machine's confining options for programs with several implementations.
     pub(super) confinements: Arc<[Confinement]>,
-    /// Options that it gets if it is let run.
+    /// Options to insert if the command is allowed.
     pub(super) forced: Vec<Forced>,
-    /// Hosts that it asks if it is let run.
+    /// Hosts contacted if the command is allowed.
     pub(super) hosts: Vec<Host>,
-    /// The place behind the name of the program that is judged.
+    /// Position after the name of the program being judged.
     pub(super) at: Option<usize>,
 }
 
 impl Found {
-    /// Adds what must be known even where something worse is found.
+    /// Adds a finding that must be reported even if a worse one exists.
     pub(super) fn insist(&mut self, effect: Effect, reason: impl Into<String>) {
         if !self.findings.iter().any(|finding| finding.effect == effect) {
             let reason = reason.into();

@@ -1,26 +1,26 @@
-//! `curl` and `wget`: one question to one public host, so short that hardly anything can be told with it.
+//! `curl` and `wget`: one request to one public host, too short to exfiltrate much.
 
 use super::effect::{Effect, Found};
 use super::options::Scanned;
 use crate::shell::Word;
 
-/// A public name that a command asks. Whether its address is public, too, the machine must tell.
+/// A public host name that a command contacts. The caller must check that its address is public, too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
     /// The name.
     pub name: String,
-    /// Where `--resolve` can be put, so that the name is not looked up again.
+    /// Position for `--resolve`, which prevents a second lookup.
     pub at: Option<usize>,
 }
 
-/// The longest address. What an address says, its host learns.
+/// Longest URL. Its host learns everything in it.
 const MAX_ADDRESS: usize = 60;
 
-/// The longest name in it, and the most names behind the host: keys and encoded data are longer.
+/// Longest path segment, and most segments: keys and encoded data are longer.
 const MAX_NAME: usize = 12;
 const MAX_NAMES: usize = 4;
 
-/// Ends of names that stand for this machine, this network, or nothing.
+/// Suffixes of names for this machine, this network, or nothing.
 const PRIVATE: &[&str] = &[
     "local",
     "localhost",
@@ -41,7 +41,7 @@ const PRIVATE: &[&str] = &[
     "consul",
 ];
 
-/// Public names that stand for whatever address is written into them, or for this machine.
+/// Public names that resolve to an address written into them, or to this machine.
 const MIRRORS: &[&str] = &[
     "nip.io",
     "sslip.io",
@@ -54,10 +54,11 @@ const MIRRORS: &[&str] = &[
     "readme.io",
 ];
 
-/// Options of which the host hears the value, and how long it may be: a range of bytes is a number, and no message.
+/// Options whose value is sent to the host, with its longest length: a byte range is a number and carries no
+/// message.
 const HEARD: &[(&str, usize)] = &[("-r", 12), ("--range", 12), ("-C", 1), ("--continue-at", 1)];
 
-/// Options whose values are numbers or words of a list.
+/// Options whose values are numbers or words from a fixed list.
 const NUMBERS: &[&str] = &[
     "-m",
     "--max-time",
@@ -78,7 +79,7 @@ const NUMBERS: &[&str] = &[
     "--tls-max",
 ];
 
-/// `curl`: asks, and writes what it gets to its output.
+/// Judges `curl`: sends a request and prints the response.
 pub(super) fn curl(args: &[Word], scanned: &Scanned, found: &mut Found) {
     if scanned
         .options
@@ -129,7 +130,7 @@ pub(super) fn curl(args: &[Word], scanned: &Scanned, found: &mut Found) {
     one_address(&addresses, "curl", found);
 }
 
-/// `wget --spider`: asks whether there is something, and keeps nothing.
+/// Judges `wget --spider`: checks existence and stores nothing.
 pub(super) fn wget(args: &[Word], scanned: &Scanned, found: &mut Found) {
     if !scanned.options.contains(&"--spider") {
         return found.add(Effect::Write, "wget: writes what it fetches");
@@ -142,7 +143,7 @@ pub(super) fn wget(args: &[Word], scanned: &Scanned, found: &mut Found) {
     one_address(&addresses, "wget", found);
 }
 
-/// Whether an argument of a question for help could be an address all the same.
+/// Returns `true` if an argument of a help request could still be a URL.
 fn asks_anybody(args: &[Word]) -> bool {
     args.iter().any(|word| {
         !word.literal().is_some_and(|text| {
@@ -184,7 +185,7 @@ fn is_question(method: &str) -> bool {
     method.eq_ignore_ascii_case("get") || method.eq_ignore_ascii_case("head")
 }
 
-/// The host of an address that is short: a public name, the usual port, and a few plain names behind it.
+/// Returns the host of a short URL: a public name, the default port, a few plain path segments.
 fn host(address: &str) -> Option<&str> {
     let rest = address
         .strip_prefix("https://")
@@ -206,7 +207,7 @@ fn host(address: &str) -> Option<&str> {
     (public && names <= MAX_NAMES && path.split('/').all(is_word)).then_some(host)
 }
 
-/// A word rather than a code: small letters, few digits. A file may have an ending, a version some dots.
+/// A word rather than an encoded value: lower case, few digits. Extensions and version dots are allowed.
 fn is_word(name: &str) -> bool {
     let digits = name.bytes().filter(u8::is_ascii_digit).count();
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);

@@ -1,11 +1,11 @@
-//! Operands of programs that change files: what they change decides how bad it is.
+//! Operands of programs that change files: the target decides how harmful the change is.
 
 use super::effect::{Effect, Found};
 use super::options::Scanned;
 use super::{secrets, within_word};
 use crate::shell::Word;
 
-/// Names of files and directories that programs run or obey wherever they lie.
+/// Names of files and directories that programs execute or load as settings wherever they lie.
 const OBEYED: &[&str] = &[
     ".bash*",
     ".profile",
@@ -77,7 +77,7 @@ const OBEYED: &[&str] = &[
     "sbin",
 ];
 
-/// Directories of the system.
+/// System directories.
 const SYSTEM: &[&str] = &[
     "/etc",
     "/usr",
@@ -95,7 +95,7 @@ const SYSTEM: &[&str] = &[
     "/dev",
 ];
 
-/// What is written to a place whose files are run or obeyed is as good as run.
+/// Writing to a place whose files are executed or loaded as settings counts as running code.
 pub(super) fn place(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     let operands = scanned.operands.iter().filter_map(|index| args[*index].shape());
     let targets = scanned
@@ -123,7 +123,7 @@ pub(super) fn place(args: &[Word], scanned: &Scanned, title: &str, found: &mut F
     }
 }
 
-/// What is unpacked in such a place, or at the top of a tree, may replace what is run.
+/// Unpacking into such a place, or at the top of a tree, may replace programs.
 pub(super) fn unpacked(scanned: &Scanned, title: &str, found: &mut Found) {
     let places = scanned
         .values
@@ -158,7 +158,7 @@ pub(super) fn is_obeyed(path: &str) -> bool {
     SYSTEM.iter().any(|place| below(place)) || path.split('/').any(obeyed)
 }
 
-/// `chmod u+s` and `chmod 4755` give rights to whoever runs the file.
+/// `chmod u+s` and `chmod 4755` give the owner's privileges to anybody who runs the file.
 pub(super) fn mode(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     let first = scanned.operands.first().map(|index| args[*index].literal());
     if first.is_some_and(|mode| mode.is_none_or(|mode| gives_rights(&mode))) {
@@ -169,7 +169,7 @@ pub(super) fn mode(args: &[Word], scanned: &Scanned, title: &str, found: &mut Fo
     }
 }
 
-/// `rm -r` of what is large, or of what a pattern stands for.
+/// Judges `rm -r` of a large tree, or of a glob.
 pub(super) fn rm(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     let recursive = ["-r", "-R", "--recursive"];
     let large = |index: &usize| {
@@ -185,7 +185,7 @@ pub(super) fn rm(args: &[Word], title: &str, scanned: &Scanned, found: &mut Foun
     }
 }
 
-/// `rsync`: reads if it is only tried, on this machine.
+/// Judges `rsync`: read-only for a dry run on this machine.
 pub(super) fn rsync(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     let tried = ["-n", "--dry-run", "--list-only"];
     if !scanned.options.iter().any(|option| tried.contains(option)) {
@@ -205,7 +205,7 @@ pub(super) fn rsync(args: &[Word], scanned: &Scanned, title: &str, found: &mut F
     }
 }
 
-/// `man name`: a path would be a page of anybody's.
+/// Judges `man name`: a path could be anybody's page.
 pub(super) fn manual(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     let plain = |text: &str| {
         text.chars()
@@ -221,7 +221,7 @@ pub(super) fn manual(args: &[Word], scanned: &Scanned, title: &str, found: &mut 
     }
 }
 
-/// `pdftotext in -`: the second operand is what it writes to.
+/// `pdftotext in -`: the second operand is the output file.
 pub(super) fn standard_output(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     match scanned.operands.as_slice() {
         [] => {}

@@ -1,4 +1,4 @@
-//! `find`: its expression may delete, write and run commands.
+//! `find`: expressions that delete, write or run commands.
 
 use super::effect::{Effect, Found};
 use super::options;
@@ -28,14 +28,14 @@ pub(super) fn judge(entry: &Entry, args: &[Word], found: &mut Found) {
     found.sources_only = outer;
 }
 
-/// Endings of files that hold no secret but by mistake.
+/// Extensions of files that contain a secret only by mistake.
 const SOURCES: &[&str] = &[
     "rs", "py", "js", "jsx", "mjs", "ts", "tsx", "go", "java", "kt", "c", "h", "cc", "cpp", "cxx", "hpp",
     "rb", "swift", "scala", "cs", "ex", "exs", "erl", "hs", "ml", "clj", "lua", "md", "rst", "html", "css",
     "scss", "vue", "svelte", "proto", "graphql",
 ];
 
-/// Whether it finds nothing but files of sources: all of its tests must hold, and one of them asks for such an ending.
+/// Returns `true` if it finds only source files: all tests must hold, and one requires such an extension.
 fn only_sources(args: &[Word]) -> bool {
     let texts: Option<Vec<String>> = args.iter().map(Word::literal).collect();
     let Some(texts) = texts else { return false };
@@ -43,7 +43,7 @@ fn only_sources(args: &[Word]) -> bool {
     if texts.iter().any(|text| either.contains(&text.as_str())) {
         return false;
     }
-    // A link by the name of a source leads anywhere.
+    // A symbolic link named like a source file leads anywhere.
     let files = texts
         .windows(2)
         .any(|pair| matches!(pair, [test, kind] if test == "-type" && kind == "f"));
@@ -58,7 +58,7 @@ fn only_sources(args: &[Word]) -> bool {
         })
 }
 
-/// Whether a command prints names of sources only, with a zero behind each.
+/// Returns `true` if a command prints only names of source files, NUL-terminated.
 pub(crate) fn feeds_sources(simple: &Simple) -> bool {
     let Some((program, args)) = simple.words.split_first() else {
         return false;
@@ -70,12 +70,12 @@ pub(crate) fn feeds_sources(simple: &Simple) -> bool {
     program.text == "find" && zeros && simple.redirects.is_empty() && only_sources(args)
 }
 
-/// Whether a command is an `xargs` that takes them.
+/// Returns `true` for an `xargs` that reads them.
 pub(crate) fn takes_zeros(simple: &Simple) -> bool {
     simple.words.first().is_some_and(|word| word.text == "xargs")
 }
 
-/// The arguments without the commands in them, and the commands.
+/// Splits the arguments into those of `find` itself and the commands in them.
 fn split<'a>(args: &'a [Word], found: &mut Found) -> (Vec<Word>, Vec<&'a [Word]>) {
     let (mut rest, mut commands, mut at) = (Vec::new(), Vec::new(), 0);
     while let Some(word) = args.get(at) {
@@ -98,7 +98,7 @@ fn split<'a>(args: &'a [Word], found: &mut Found) -> (Vec<Word>, Vec<&'a [Word]>
     (rest, commands)
 }
 
-/// A semicolon ends the command, or a plus behind `{}`.
+/// A semicolon ends the command, or a plus after `{}`.
 fn ends(words: &[Word], index: usize) -> bool {
     match words[index].literal().as_deref() {
         Some(";") => true,

@@ -1,4 +1,4 @@
-//! Arguments of git that change what a subcommand does.
+//! Arguments of git that change a subcommand's effect.
 
 use super::effect::{Effect, Found};
 use super::options::Scanned;
@@ -17,9 +17,9 @@ pub(super) fn push(args: &[Word], scanned: &Scanned, title: &str, found: &mut Fo
     }
 }
 
-/// `git branch`, `git tag`: a name makes one, unless the names shall be listed.
+/// `git branch`, `git tag`: a name creates one, except in list mode.
 pub(super) fn list(scanned: &Scanned, title: &str, found: &mut Found) {
-    // Before git 2.19, `git branch -l` made a branch.
+    // Before git 2.19, `git branch -l` created a branch.
     let short = title != "git branch";
     let says = |option: &&str| *option == "--list" || short && *option == "-l";
     let lists = scanned.options.iter().any(says);
@@ -28,7 +28,7 @@ pub(super) fn list(scanned: &Scanned, title: &str, found: &mut Found) {
     }
 }
 
-/// `git checkout`: with names of files it throws changes away.
+/// `git checkout`: with file names it discards changes.
 pub(super) fn checkout(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     let files = args
         .iter()
@@ -38,7 +38,7 @@ pub(super) fn checkout(args: &[Word], scanned: &Scanned, title: &str, found: &mu
     }
 }
 
-/// Sections of settings that hold no key and no address.
+/// Configuration sections without keys or URLs.
 const PLAIN: &[&str] = &[
     "user",
     "author",
@@ -88,7 +88,7 @@ const PLAIN: &[&str] = &[
     "notes",
 ];
 
-/// What the names of keys say.
+/// Patterns of configuration names whose values may be secret.
 const TELLING: &[&str] = &[
     "*url*",
     "*pass*",
@@ -102,7 +102,7 @@ const TELLING: &[&str] = &[
     "*auth*",
 ];
 
-/// `git config`: a name is asked for, and it is one that holds no key.
+/// `git config`: reads one name, whose value is not secret.
 pub(super) fn config(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     let asks = ["--get", "--get-all", "--get-color", "--get-colorbool"];
     let asks = title == "git config get" || scanned.options.iter().any(|option| asks.contains(option));
@@ -117,7 +117,7 @@ pub(super) fn config(args: &[Word], scanned: &Scanned, title: &str, found: &mut 
                 found.add(Effect::Secret, format!("{title}: the setting may hold a key"));
             }
         }
-        // Behind the name stands what its value must be like, or a color.
+        // The second operand is a pattern for the value, or a default color.
         [name, _] if asks && name.as_deref().is_some_and(is_plain) => {}
         _ => found.add(Effect::Code, format!("{title}: settings of git can run programs")),
     }
@@ -133,7 +133,7 @@ fn is_plain(name: &str) -> bool {
     section.is_some_and(|section| PLAIN.contains(&section)) && !telling
 }
 
-/// A remote by the name that the settings give it; an address could be anybody's.
+/// A configured remote's name; a URL could be anybody's.
 pub(super) fn remote_name(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     let plain = |sign: char| sign.is_ascii_alphanumeric() || "_-".contains(sign);
     let first = scanned.operands.first().and_then(|first| args[*first].literal());
@@ -145,7 +145,7 @@ pub(super) fn remote_name(args: &[Word], scanned: &Scanned, title: &str, found: 
     }
 }
 
-/// `git clone ext::program`: an address that begins so names a program that is run.
+/// `git clone ext::program`: such a URL names a program to run.
 pub(super) fn helper(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     for index in &scanned.operands {
         if args[*index].shape().is_none_or(|text| text.contains("::")) {

@@ -1,13 +1,13 @@
-//! `jq` and `yq`: filters that compute, and some words that open files, show the environment or run other texts.
+//! `jq` and `yq`: filters that compute, and words that open files, show the environment or run other texts.
 //!
-//! These languages have nothing that computes a word of theirs but `eval`, which is one of the words: a filter without them
-//! reads its input and no more. Neither writes, runs or connects.
+//! Only `eval`, itself one of these words, can compute a word of the language: a filter without them reads
+//! its input and no more. Neither program writes, runs or connects.
 
 use super::effect::{Effect, Found};
 use super::options::Scanned;
 use crate::shell::Word;
 
-/// Words that open files or show more than the input; `load` stands for all that begin with it.
+/// Words that open files or show more than the input; `load` covers all words with that prefix.
 const REFUSED: &[&str] = &[
     "import",
     "include",
@@ -25,14 +25,14 @@ const REFUSED: &[&str] = &[
     "filename",
 ];
 
-/// `jq`: its first operand is the filter.
+/// Judges `jq`: the first operand is the filter.
 pub(super) fn jq(args: &[Word], scanned: &Scanned, found: &mut Found) {
     if let Some(first) = scanned.operands.first() {
         filter(&args[*first], "jq", found);
     }
 }
 
-/// `yq`: an operand that cannot be told from a filter is one.
+/// Judges `yq`: an operand that could be a filter counts as one.
 pub(super) fn yq(args: &[Word], scanned: &Scanned, found: &mut Found) {
     let names_file = |text: &str| {
         let plain = |sign: char| sign.is_ascii_alphanumeric() || "_-./".contains(sign);
@@ -60,7 +60,7 @@ fn filter(word: &Word, title: &str, found: &mut Found) {
     }
 }
 
-/// Whether a filter has none of the words, but as the name of a field: `.env`.
+/// Returns `true` if the filter has none of the words, except as a field name: `.env`.
 fn is_harmless(filter: &str) -> bool {
     let in_word = |sign: char| sign.is_ascii_alphanumeric() || sign == '_';
     let mut before = ' ';

@@ -1,11 +1,11 @@
-//! Programs that change something, unless an option says that they shall only tell.
+//! Programs that change something unless an option makes them report only.
 
 use super::effect::{Effect, Found};
 use super::files;
 use super::options::Scanned;
 use crate::shell::Word;
 
-/// Commands, what they do otherwise, and the options with which they only tell.
+/// Commands, their effect, and the options that make them report only.
 const TELLING: &[(&[&str], Effect, &[&str])] = &[
     (
         &["unzip"],
@@ -122,7 +122,7 @@ const TELLING: &[(&[&str], Effect, &[&str])] = &[
     (&["mdimport"], Effect::Write, &["-L", "-A", "-X"]),
 ];
 
-/// Looks for the option.
+/// Requires one of the options.
 pub(super) fn needs(scanned: &Scanned, title: &str, found: &mut Found) {
     let named = |option: &&str| match option.split_once('=') {
         Some((name, wanted)) => scanned
@@ -155,7 +155,7 @@ pub(super) fn needs(scanned: &Scanned, title: &str, found: &mut Found) {
 
 const NOT_ASKED: &str = "changes something, unless an option says otherwise";
 
-/// `rustc` compiles nothing that is not named; `--print kind=file` writes a file.
+/// `rustc` compiles only named files; `--print kind=file` writes a file.
 pub(super) fn rustc(scanned: &Scanned, found: &mut Found) {
     for (name, value) in &scanned.values {
         if *name == "--print" && value.as_deref().is_none_or(|value| value.contains('=')) {
@@ -164,7 +164,8 @@ pub(super) fn rustc(scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// Package managers that ask if their first word says so; the letters behind it mean other things in other modes.
+/// Package managers in the query mode of their first word; the letters after it mean other things in other
+/// modes.
 pub(super) fn query(args: &[Word], title: &str, found: &mut Found) {
     let (mode, letters): (&str, &str) = match title {
         "rpm" => ("-q", "ailcdfpRv"),
@@ -201,7 +202,7 @@ fn changes(title: &str, found: &mut Found) {
     found.add(Effect::Write, format!("{title}: {NOT_ASKED}"));
 }
 
-/// Of several modes the last one counts: `xz -t -d x` unpacks. Standard output stays standard output.
+/// The last of several modes counts: `xz -t -d x` unpacks. `--stdout` stays in force.
 fn compressor(scanned: &Scanned, title: &str, found: &mut Found) {
     let any = |names: &[&str]| scanned.options.iter().any(|option| names.contains(option));
     let shows = any(&["-c", "--stdout", "--to-stdout"]);

@@ -9,32 +9,32 @@ use super::secrets::{self, Opened};
 use super::{judge, place, special::INPUT};
 use crate::shell::{Assignment, Node, Piece, Redirect, RedirectKind, Simple, Word};
 
-/// What is known of a simple command.
+/// The judgement on a simple command.
 pub(crate) struct Judged {
-    /// What it does, without its redirections and without the commands in its words.
+    /// Effects, without redirections and without the commands in its words.
     pub(crate) findings: Vec<Finding>,
-    /// Whether it runs another command, so that a pattern with its name would match anything.
+    /// Set if it runs another command, so that a pattern with its name would match anything.
     pub(crate) wraps: bool,
-    /// Whether variables are set that could change what it does.
+    /// Set if it sets variables that could change its effect.
     pub(crate) assigns: bool,
-    /// Options that it gets if it is let run.
+    /// Options to insert if it is allowed.
     pub(crate) forced: Vec<Forced>,
-    /// What it opens for its contents.
+    /// Files and directories opened for their contents.
     pub(crate) opens: Vec<Opened>,
-    /// Hosts that it asks.
+    /// Hosts contacted.
     pub(crate) hosts: Vec<Host>,
 }
 
-/// What surrounds a command.
+/// The context of a command within the line.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Around {
-    /// Whether names that are printed become arguments.
+    /// Set if printed names become arguments.
     pub(crate) feeds: bool,
-    /// Where it may run instead of where the line begins.
+    /// Directory in which the command may run instead of the line's start.
     pub(crate) directory: Option<String>,
-    /// How programs of several makes are confined on this machine.
+    /// This machine's confining options for programs with several implementations.
     pub(crate) confinements: Arc<[Confinement]>,
-    /// Whether what is fed to the command are names of sources alone.
+    /// Set if only names of source files are fed to the command.
     pub(crate) sources_only: bool,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn simple_findings(simple: &Simple, around: &Around) -> Judged {
     }
 }
 
-/// The words with their text as the program will see it, where that is known: `'--x'` is `--x`.
+/// Returns the words with the text that the program will see, where known: `'--x'` is `--x`.
 fn unquoted(words: &[Word]) -> Vec<Word> {
     let mut words = words.to_vec();
     for word in &mut words {
@@ -77,7 +77,7 @@ fn unquoted(words: &[Word]) -> Vec<Word> {
     words
 }
 
-/// What the shell does by setting a variable, if that is more than to remember a value.
+/// Returns the effects of setting a variable in the shell, beyond storing a value.
 pub(crate) fn variable_findings(name: &str) -> Vec<Finding> {
     let mut found = Found::default();
     if !is_own(name) {
@@ -86,9 +86,10 @@ pub(crate) fn variable_findings(name: &str) -> Vec<Finding> {
     found.findings
 }
 
-/// Whether a variable is the line's own: neither the shell nor a program looks at it.
+/// Returns `true` if the variable is the line's own: neither the shell nor a program reads it.
 ///
-/// Those that bash looks at are in capitals, but for these two. Programs take settings from names in small letters as well.
+/// Variables that bash reads are in capitals, except these two. Programs also read settings from lower-case
+/// names.
 pub(super) fn is_own(name: &str) -> bool {
     let small = |sign: char| sign.is_ascii_lowercase() || sign.is_ascii_digit() || sign == '_';
     let settings = ["proxy", "npm_", "histchars", "auto_resume"];
@@ -100,7 +101,7 @@ pub(super) fn is_own(name: &str) -> bool {
             && !settings.iter().any(|setting| name.contains(setting))
 }
 
-/// What a redirection does, and what it opens.
+/// Returns the effects of a redirection, and the files it opens.
 pub(crate) fn redirect_findings(redirect: &Redirect, around: &Around) -> (Vec<Finding>, Vec<Opened>) {
     let mut found = around.found();
     redirection(redirect, &mut found);
@@ -156,7 +157,7 @@ fn substitutions(word: &Word, found: &mut Found) {
     }
 }
 
-/// Variables through which programs are told to run code.
+/// Variables that can make programs run code.
 const CODE: &[&str] = &[
     "LD_*",
     "DYLD_*",
@@ -206,7 +207,7 @@ const CODE: &[&str] = &[
     "TAR_*",
 ];
 
-/// Variables that decide about nothing but how much is shown, and in which language, or that no program looks at.
+/// Variables that affect only verbosity and language, or that no program reads.
 const HARMLESS: &[&str] = &[
     "LC_ALL",
     "LC_COLLATE",
@@ -259,7 +260,7 @@ const PAGERS: &[&str] = &[
     "BAT_PAGER",
 ];
 
-/// Whether a variable of this value changes nothing that a command does.
+/// Returns `true` if the variable with this value does not change a command's effect.
 pub(super) fn is_harmless(name: &str, value: &str) -> bool {
     let plain = |sign: char| sign.is_ascii_alphanumeric() || "_.,:=+-@".contains(sign);
     let zone = |sign: char| sign.is_ascii_alphanumeric() || "_+-/".contains(sign);
@@ -275,7 +276,7 @@ fn assignments(simple: &Simple, found: &mut Found) {
         let plain = literal.as_ref().is_some_and(|value| value.len() < 40);
         match simple.words.is_empty() {
             false if literal.is_some_and(|value| is_harmless(name, &value)) => {}
-            // How one line is taken apart, and nothing after it.
+            // Affects how one line is split, and nothing after it.
             false if plain && name == "IFS" && simple.words[0].text == "read" => {}
             _ => variable(name, found),
         }
@@ -283,7 +284,7 @@ fn assignments(simple: &Simple, found: &mut Found) {
     }
 }
 
-/// A variable is set for a command.
+/// Adds the finding for a variable set for a command.
 pub(super) fn variable(name: &str, found: &mut Found) {
     let code = CODE.iter().any(|pattern| super::within_word(pattern, name));
     match code {

@@ -5,7 +5,7 @@ use super::nested;
 use super::options::Scanned;
 use crate::shell::Word;
 
-/// `printf` of bash: `%n` sets a variable, and after `printf xx%n PATH` a command comes from the directory `2`.
+/// Bash's `printf`: `%n` sets a variable; after `printf xx%n PATH` a command comes from the directory `2`.
 pub(super) fn printf(args: &[Word], scanned: &Scanned, found: &mut Found) {
     let Some(first) = scanned.operands.first() else {
         return;
@@ -17,7 +17,7 @@ pub(super) fn printf(args: &[Word], scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// `read` of bash: an index of an array would be computed, and other names than the line's own mean something.
+/// Bash's `read`: an array index would be evaluated, and other names than the line's own have a meaning.
 pub(super) fn read(args: &[Word], scanned: &Scanned, found: &mut Found) {
     for index in &scanned.operands {
         if !args[*index].literal().is_some_and(|name| nested::is_own(&name)) {
@@ -29,7 +29,7 @@ pub(super) fn read(args: &[Word], scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// `ss` asks name servers about names in its filter, and a name can carry whatever is written into it.
+/// `ss` resolves names in its filter through DNS, and a name can carry any data.
 pub(super) fn sockets(args: &[Word], scanned: &Scanned, found: &mut Found) {
     const WORDS: &[&str] = &[
         "state",
@@ -83,7 +83,7 @@ pub(super) fn sockets(args: &[Word], scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// `bat cache` is a subcommand; a pager is run where there is a terminal, or if it is told to.
+/// `bat cache` is a subcommand; a pager runs on a terminal, or if an option asks for it.
 pub(super) fn bat(args: &[Word], scanned: &Scanned, found: &mut Found) {
     if scanned
         .operands
@@ -99,7 +99,7 @@ pub(super) fn bat(args: &[Word], scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// `lsof -i @name` asks name servers about the name.
+/// `lsof -i @name` resolves the name through DNS.
 pub(super) fn open_files(args: &[Word], found: &mut Found) {
     for word in args {
         let host = word.text.split_once('@').map(|(_, host)| host);
@@ -113,7 +113,7 @@ pub(super) fn open_files(args: &[Word], found: &mut Found) {
     }
 }
 
-/// Whether a per cent sign has an `n` behind it, with whatever flags, widths and sizes between them.
+/// Returns `true` if a per cent sign precedes an `n`, with any flags, widths and sizes between them.
 fn sets(format: &str) -> bool {
     let between = |sign: char| sign.is_ascii_digit() || "-+ #'.*$hlLjztq".contains(sign);
     let mut rest = format;
@@ -141,7 +141,7 @@ pub(super) fn response(args: &[Word], title: &str, found: &mut Found) {
     }
 }
 
-/// `diff -r`: shows what links in a tree lead to.
+/// `diff -r` shows the targets of links in a tree.
 pub(super) fn diff(scanned: &Scanned, title: &str, found: &mut Found) {
     let has = |names: &[&str]| scanned.options.iter().any(|option| names.contains(option));
     let shows = !has(&["-q", "--brief", "--no-dereference"]);
@@ -153,7 +153,7 @@ pub(super) fn diff(scanned: &Scanned, title: &str, found: &mut Found) {
     }
 }
 
-/// Names that a registry knows. A path or an address would be a package of anybody's, whose code runs when it is read.
+/// Names in a registry. A path or a URL could be anybody's package, whose code runs when it is read.
 pub(super) fn packages(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     for index in &scanned.operands {
         let known = args[*index].literal().is_some_and(|text| is_package(&text));
@@ -166,7 +166,7 @@ pub(super) fn packages(args: &[Word], scanned: &Scanned, title: &str, found: &mu
     }
 }
 
-/// `name`, `@scope/name`, `name@1.2`, or a field of the answer such as `dist.tarball`.
+/// `name`, `@scope/name`, `name@1.2`, or a response field such as `dist.tarball`.
 fn is_package(text: &str) -> bool {
     let plain = |sign: char| sign.is_ascii_alphanumeric() || "-_.+@~^=<>*[]".contains(sign);
     let files = [".rb", ".tgz", ".tar", ".gz", ".json"];

@@ -1,23 +1,23 @@
-//! Options as programs understand them: long, abbreviated, bundled, with values.
+//! Parses options like the programs do: long, abbreviated, bundled, with values.
 
 use super::effect::{Effect, Found};
 use super::table::{Entry, Opt, Value};
 use crate::shell::Word;
 
-/// What the arguments of a command are.
+/// The classified arguments of a command.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Scanned {
-    /// Which of them are operands.
+    /// Indices of the operands.
     pub(super) operands: Vec<usize>,
-    /// Values of options, where they are known.
+    /// Option values, where known.
     pub(super) values: Vec<(&'static str, Option<String>)>,
-    /// The options that the table knows.
+    /// Options found in the table.
     pub(super) options: Vec<&'static str>,
 }
 
-/// Looks at the arguments of a command as its entry says.
+/// Classifies the arguments of a command by its table entry.
 ///
-/// An option that the table does not know counts as unknown; so does an argument that could turn into an option.
+/// An option that is not in the table counts as unknown; so does an argument that could expand to an option.
 pub(super) fn scan(entry: &Entry, args: &[Word], title: &str, found: &mut Found) -> Scanned {
     let mut scan = Scan {
         entry,
@@ -64,7 +64,7 @@ impl Scan<'_> {
         }
     }
 
-    /// A word that is known only when the command runs.
+    /// Judges a word that only the running shell determines.
     fn computed(&mut self, word: &Word, ended: bool) {
         let title = self.title;
         match word.shape() {
@@ -115,7 +115,7 @@ impl Scan<'_> {
         if self.entry.option("-#").is_some() && is_number(name) {
             return;
         }
-        // GNU programs take any beginning that is unambiguous; the table need not know all that makes it so.
+        // GNU programs accept any unambiguous prefix; the table may lack the names that make it ambiguous.
         let listed = self.entry.options.iter();
         let worst = listed
             .filter(|option| option.name.len() > name.len() && option.name.starts_with(name))
@@ -130,7 +130,7 @@ impl Scan<'_> {
         }
     }
 
-    /// The option by this name; programs with `-name` take `--name` too.
+    /// Finds the option by name; programs with `-name` take `--name` too.
     fn find(&self, name: &str) -> Option<Opt> {
         let exact = self.entry.option(name);
         let shorter = name.strip_prefix('-').filter(|_| self.entry.single);
@@ -143,7 +143,7 @@ impl Scan<'_> {
             return;
         }
         if let Some(option) = self.entry.option(text).copied().filter(|_| text.len() > 2) {
-            // Such as `-vv`, or a long one with a single minus.
+            // Such as `-vv`, or a long option with a single minus.
             return self.note(&option, text);
         }
         let letters: Vec<char> = text.chars().skip(1).collect();
@@ -169,12 +169,12 @@ impl Scan<'_> {
         }
     }
 
-    /// The next argument belongs to an option.
+    /// Consumes the next argument as an option's value.
     fn value(&mut self, option: &Opt) {
         if let Some(word) = self.args.get(self.at) {
             self.at += 1;
             let value = word.literal();
-            // If the table were wrong about the value, this would be an option that nobody looked at.
+            // If the table were wrong about the value, this would be an unjudged option.
             if let Some(text) = value
                 .as_deref()
                 .filter(|text| text.starts_with('-') && text.len() > 1)
@@ -191,7 +191,7 @@ impl Scan<'_> {
                     format!("{}: `{}` is not known beforehand", self.title, word.text),
                 );
             } else if word.is_glob() {
-                // It may become several words, of which the second is no value.
+                // It may expand to several words, of which the second is no value.
                 self.found.add(
                     Effect::Unknown,
                     format!("{}: `{}` may become an option", self.title, word.text),
@@ -210,7 +210,7 @@ impl Scan<'_> {
     }
 
     fn unknown(&mut self, text: &str) {
-        // No list gives these by a star: to say of each option that nobody knows it would bury what counts.
+        // No star allows these effects: one finding per unknown option would bury the important ones.
         if matches!(self.entry.effect, Effect::Code | Effect::Privilege) {
             return;
         }
@@ -229,7 +229,8 @@ fn is_option(text: &str, entry: &Entry) -> bool {
             && entry.options.iter().any(|option| option.name.starts_with('+')))
 }
 
-/// What tests of `find` measure by: fewer, more, rights that are missing. They take the next word whatever it is.
+/// Matches operands of `find` tests: less than, more than, missing permissions. The tests take the next word
+/// whatever it is.
 fn is_measure(option: &str, text: &str) -> bool {
     let measures = [
         "-size", "-perm", "-mtime", "-atime", "-ctime", "-mmin", "-amin", "-cmin", "-links", "-inum",

@@ -1,12 +1,12 @@
-//! Where commands run, and which of them print names of files.
+//! Working directories of commands, and commands that print file names.
 
 use super::{secrets, table};
 use crate::shell::{Node, Piece, Simple, Word};
 
-/// The directory to which `cd` goes, if it is one whose files may be read like any others.
+/// Returns the target of a `cd`, if its files may be read like any others.
 ///
-/// Bash does nothing but change the directory: the target is text, `CDPATH` and a `cd` of somebody's own are not in the
-/// scrubbed environment. What relative names mean afterwards is judged with the directory before them.
+/// Bash only changes the directory: the target is literal, and the scrubbed environment has neither `CDPATH`
+/// nor a custom `cd`. Relative names after it are judged with the directory prepended.
 pub(crate) fn directory(simple: &Simple) -> Option<String> {
     let [program, target] = simple.words.as_slice() else {
         return None;
@@ -15,7 +15,7 @@ pub(crate) fn directory(simple: &Simple) -> Option<String> {
     let plain =
         simple.assignments.is_empty() && simple.redirects.is_empty() && target.pieces.iter().all(text);
     let text = target.shape().filter(|_| plain && program.text == "cd")?;
-    // A blank in it would take `$PWD` apart.
+    // A blank in it would split `$PWD`.
     let odd = |sign: char| sign.is_whitespace() || "*?[\\".contains(sign);
     let leaves = text.split('/').any(|part| part == "..") || text.starts_with('-') || text.contains(odd);
     (!leaves && !secrets::is_broad(target) && !secrets::names_secret(&text, false)).then_some(text)
@@ -26,7 +26,7 @@ const FILTERS: &[&str] = &[
     "grep", "egrep", "fgrep", "sort", "uniq", "head", "tail", "cut", "tr", "sed", "awk", "tac", "rev",
 ];
 
-/// Options and subcommands with which programs print names of files and not what is in them.
+/// Options and subcommands that make programs print file names rather than contents.
 const LISTS: &[(&str, &[&str])] = &[
     ("git", &["ls-files", "--name-only", "rev-parse", "merge-base"]),
     ("grep", &["-l", "-rl", "-lr", "-rln", "--files-with-matches"]),
@@ -37,7 +37,7 @@ const LISTS: &[(&str, &[&str])] = &[
     ("pidof", &[]),
 ];
 
-/// Whether the commands print numbers or hashes only, none of which could become an option.
+/// Returns `true` if the commands print only numbers or hashes, which cannot become options.
 pub(crate) fn prints_ids(nodes: &[Node]) -> bool {
     let [Node::Simple(simple)] = nodes else {
         return false;
@@ -73,7 +73,7 @@ pub(crate) fn prints_ids(nodes: &[Node]) -> bool {
     }
 }
 
-/// Whether the commands print names, and no contents from which anybody could choose names.
+/// Returns `true` if the commands print names, and no contents through which somebody could choose names.
 pub(crate) fn prints_names(nodes: &[Node]) -> bool {
     let first = |words: &[Word]| {
         let program = words.first().and_then(Word::literal);
@@ -84,7 +84,7 @@ pub(crate) fn prints_names(nodes: &[Node]) -> bool {
         match listed {
             Some((_, [])) => true,
             Some((_, options)) => words.iter().any(|word| options.contains(&word.text.as_str())),
-            // What these print stands in the line.
+            // The line itself contains their output.
             None if ["echo", "printf", "test", "["].contains(&program) => false,
             None => table::root(program).is_some_and(|entry| entry.names),
         }

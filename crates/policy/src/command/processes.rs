@@ -1,10 +1,10 @@
-//! What lists of processes and services show.
+//! Output of commands that list processes and services.
 
 use super::effect::{Effect, Found};
 use super::options::Scanned;
 use crate::shell::Word;
 
-/// Options of `ps` behind which a value stands.
+/// Options of `ps` that take a value.
 const VALUED: &[&str] = &[
     "-o",
     "-O",
@@ -35,14 +35,14 @@ const VALUED: &[&str] = &[
     "--quick-pid",
 ];
 
-/// Letters without a minus behind which a value stands, in the same word or in the next.
+/// Letters without a minus that take a value, in the same word or the next.
 const VALUED_LETTERS: &[char] = &['o', 'O', 'p', 't', 'U', 'k', 'q'];
 
-/// `ps e`: the environment of every process, with however many letters around it.
+/// `ps e`, within any bundle of letters, shows the environment of every process.
 pub(super) fn ps(args: &[Word], title: &str, found: &mut Found) {
     let mut value = false;
     for word in args {
-        // `0*` is a number of a process.
+        // `0*` is a process id.
         let number = word.shape().filter(|shape| shape == "0*").map(|_| "0".to_owned());
         let Some(text) = word.literal().or(number) else {
             found.add(
@@ -62,7 +62,7 @@ pub(super) fn ps(args: &[Word], title: &str, found: &mut Found) {
             continue;
         }
         if text.starts_with('-') {
-            // On macOS and BSD this letter shows them.
+            // On macOS and BSD this letter shows environments.
             let flags = text.split(VALUED_LETTERS).next().unwrap_or_default();
             if !text.starts_with("--") && flags.contains('E') {
                 found.add(
@@ -79,7 +79,7 @@ pub(super) fn ps(args: &[Word], title: &str, found: &mut Found) {
                 VALUED.contains(&text.as_str()) || !text.starts_with("--") && VALUED.contains(&last.as_str());
             continue;
         }
-        // Numbers are processes. Of letters, those before one with a value count.
+        // Numbers are process ids. Only letters before one that takes a value count.
         let letters = text.split(VALUED_LETTERS).next().unwrap_or_default();
         value = text.ends_with(VALUED_LETTERS);
         let number = text.chars().all(|sign| sign.is_ascii_digit() || sign == ',');
@@ -92,14 +92,14 @@ pub(super) fn ps(args: &[Word], title: &str, found: &mut Found) {
     }
 }
 
-/// `docker top`: behind the container stand options of `ps`.
+/// `docker top`: options of `ps` follow the container.
 pub(super) fn top(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     if let Some(first) = scanned.operands.first() {
         ps(&args[first + 1..], title, found);
     }
 }
 
-/// `systemctl show`: all properties together hold the environment of a service.
+/// `systemctl show`: the full set of properties contains the service's environment.
 pub(super) fn properties(scanned: &Scanned, title: &str, found: &mut Found) {
     let named = |(name, _): &&(&str, Option<String>)| matches!(*name, "-p" | "-P" | "--property");
     let values: Vec<Option<&str>> = scanned
@@ -125,7 +125,7 @@ pub(super) fn properties(scanned: &Scanned, title: &str, found: &mut Found) {
     }
 }
 
-/// `service name status`.
+/// Judges `service name status`.
 pub(super) fn service(args: &[Word], scanned: &Scanned, found: &mut Found) {
     let words: Vec<Option<String>> = scanned
         .operands
@@ -147,7 +147,7 @@ pub(super) fn service(args: &[Word], scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// `docker inspect`: all of it holds the environment of the container.
+/// `docker inspect`: the full output contains the container's environment.
 pub(super) fn inspect(scanned: &Scanned, title: &str, found: &mut Found) {
     let format = scanned
         .values
@@ -187,7 +187,7 @@ pub(super) fn inspect(scanned: &Scanned, title: &str, found: &mut Found) {
     }
 }
 
-/// `docker compose config`: everything that the programs are given, unless only names are asked for.
+/// `docker compose config` prints all environments, unless asked for names only.
 pub(super) fn compose_config(scanned: &Scanned, title: &str, found: &mut Found) {
     let names = [
         "-q",
@@ -209,7 +209,7 @@ pub(super) fn compose_config(scanned: &Scanned, title: &str, found: &mut Found) 
     }
 }
 
-/// `crontab file` has what stands in the file run later.
+/// `crontab file` schedules the file's commands.
 pub(super) fn crontab(scanned: &Scanned, found: &mut Found) {
     if !scanned.operands.is_empty() || !scanned.options.contains(&"-l") {
         found.add(Effect::Code, "crontab: sets what runs later");

@@ -1,4 +1,4 @@
-//! Names of files that hold secrets, also where a pattern could become one.
+//! Names of files that contain secrets, also where a glob could match one.
 
 mod names;
 mod places;
@@ -8,17 +8,17 @@ use super::within_word;
 use crate::shell::Word;
 use names::{NAMES, PLACES, PUBLIC, SAMPLES, SOURCES, TELLING, TELLING_WHOLE};
 
-/// A file or a directory that a command opens, as far as the line says it: what stands behind it, only the machine knows.
+/// A file or directory that a command opens, as the line names it; only the machine can resolve it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opened {
-    /// The word, with the directory before it to which the line changes.
+    /// The word, below the directory that the line changes to.
     pub path: String,
-    /// What lies below it is read, too.
+    /// Set if everything below it is read, too.
     pub tree: bool,
 }
 
-/// Adds a finding for every argument that names a place of secrets, for a program that shows no contents only if it names it
-/// in full.
+/// Adds a finding for every argument that names a secret, for programs that show names but no contents:
+/// patterns do not count.
 pub(super) fn check_names(args: &[Word], title: &str, found: &mut Found) {
     for word in args {
         let secret = |text: String| {
@@ -32,8 +32,8 @@ pub(super) fn check_names(args: &[Word], title: &str, found: &mut Found) {
     }
 }
 
-/// Adds a finding for every argument that names a place of secrets, or that nobody knows. `files` are those that are files
-/// whatever they look like.
+/// Adds a finding for every argument that names a secret, or that is unknown. `files` are operands that are
+/// files whatever their names.
 pub(super) fn check(args: &[Word], files: &[usize], title: &str, found: &mut Found) {
     for (index, word) in args.iter().enumerate() {
         if is_fed(word, found) {
@@ -47,7 +47,7 @@ pub(super) fn check(args: &[Word], files: &[usize], title: &str, found: &mut Fou
             continue;
         }
         let Some(text) = word.shape() else { continue };
-        // These read patterns themselves.
+        // These interpret patterns themselves.
         let pattern = title == "find" || title.starts_with("git ") || is_filter(&text);
         let glob = pattern || word.is_glob();
         let is_file = files.contains(&index);
@@ -70,12 +70,12 @@ fn told(word: &Word, title: &str, found: &mut Found) {
     );
 }
 
-/// Whether a word stands for names that somebody else chooses: `xargs`, `find -exec`, `$(…)`.
+/// Returns `true` if the word stands for names chosen elsewhere: `xargs`, `find -exec`, `$(…)`.
 fn is_fed(word: &Word, found: &Found) -> bool {
     word.text.contains(super::special::INPUT) || found.templated && word.text.contains("{}")
 }
 
-/// The name as it is, and below the directory to which the line may have changed.
+/// Returns the name itself, and the name below the directory that the line may have changed to.
 fn readings(text: &str, found: &Found) -> Vec<String> {
     let below = found
         .directory
@@ -85,14 +85,14 @@ fn readings(text: &str, found: &Found) -> Vec<String> {
     std::iter::once(text.to_owned()).chain(below).collect()
 }
 
-/// An option of `rg` or `grep` that chooses files by a pattern.
+/// An option of `rg` or `grep` that selects files by pattern.
 fn is_filter(text: &str) -> bool {
     ["-g", "--glob=", "--iglob=", "--include="]
         .iter()
         .any(|option| text.starts_with(option))
 }
 
-/// Whether a place below which the secrets of a user or of the system lie.
+/// Returns `true` for a place that contains secrets of a user or of the system.
 pub(super) fn is_broad(word: &Word) -> bool {
     word.shape().is_none_or(|text| is_broad_path(&text))
 }
@@ -113,7 +113,7 @@ pub(super) fn is_broad_path(text: &str) -> bool {
         || is_closed(text)
 }
 
-/// The path without `.`, and without a name that the `..` behind it takes back.
+/// Normalizes the path: removes `.`, and names cancelled by `..`.
 pub(super) fn plain_path(text: &str) -> String {
     let rooted = text.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();
@@ -133,7 +133,7 @@ pub(super) fn plain_path(text: &str) -> String {
     }
 }
 
-/// Whether a path, as the machine knows it, is one of a secret. `home` is where `~` leads.
+/// Returns `true` if a resolved path is that of a secret. `home` is the expansion of `~`.
 pub fn is_secret_path(path: &str, home: Option<&str>) -> bool {
     let below = home.and_then(|home| path.strip_prefix(home));
     let in_home = below
@@ -143,12 +143,12 @@ pub fn is_secret_path(path: &str, home: Option<&str>) -> bool {
     is(path) || in_home.is_some_and(|path| is(&path))
 }
 
-/// Whether below a path, as the machine knows it, lie secrets of a user or of the system.
+/// Returns `true` if secrets of a user or of the system lie below a resolved path.
 pub fn is_broad_place(path: &str, home: Option<&str>) -> bool {
     is_broad_path(path) || home.is_some_and(|home| plain_path(home).starts_with(&plain_path(path)))
 }
 
-/// Whether the place is one in which everything is taken for a secret that is not known to be public.
+/// Returns `true` inside a denied place, where everything counts as secret unless listed as public.
 fn is_closed(text: &str) -> bool {
     if is_public_key(text) {
         return false;
@@ -157,7 +157,7 @@ fn is_closed(text: &str) -> bool {
     let values = text.rsplit(['=', ':', '@', ',']).take(3);
     let closed = |text: &str| {
         let plain = plain_path(text).to_ascii_lowercase();
-        // Upwards it may lead to the top.
+        // Going up, it may reach the top.
         let top = plain
             .starts_with("../")
             .then(|| format!("/{}", plain.trim_start_matches("../")));
@@ -167,7 +167,7 @@ fn is_closed(text: &str) -> bool {
     closed(text) || values.into_iter().any(closed)
 }
 
-/// Whether the name of a file says what is in it.
+/// Returns `true` if the file's name suggests a secret.
 fn is_closed_file(text: &str) -> bool {
     let lower = plain_path(text).to_ascii_lowercase();
     let name = lower.rsplit('/').next().unwrap_or_default();
@@ -178,7 +178,7 @@ fn is_closed_file(text: &str) -> bool {
             || name != "passwd" && TELLING.iter().any(|word| name.contains(word)))
 }
 
-/// Whether a text names a place of secrets; with `glob`, also as a pattern.
+/// Returns `true` if the text names a secret; with `glob`, also as a pattern.
 pub(super) fn names_secret(text: &str, glob: bool) -> bool {
     let lower = text.to_ascii_lowercase();
     if in_place(&lower) {
@@ -201,7 +201,7 @@ fn is_public_key(text: &str) -> bool {
     name.ends_with(".pub") && !name.contains(['*', '?', '['])
 }
 
-/// Whether it lies below one of the places, however the path is written.
+/// Returns `true` below one of the places, however the path is written.
 fn in_place(lower: &str) -> bool {
     let plain = format!("/{}", plain_path(lower).trim_start_matches('/'));
     let in_one = |place: &&str| lower.contains(place) || plain.contains(place);
@@ -212,7 +212,7 @@ fn in_place(lower: &str) -> bool {
         || lower.contains("=/proc/") && lower.contains("environ")
 }
 
-/// A name of a file that says what is in it.
+/// A file name that suggests a secret.
 fn is_telling(name: &str, is_path: bool) -> bool {
     let telling = [
         "secret",
@@ -247,22 +247,22 @@ fn is_secret(name: &str) -> bool {
     NAMES.iter().copied().flatten().any(fits) && !PUBLIC.iter().any(fits)
 }
 
-/// Whether a pattern, as the shell reads it, could be the name of a secret.
+/// Returns `true` if the glob could match the name of a secret.
 fn becomes_secret(pattern: &str) -> bool {
     if !pattern.contains(['*', '?', '[']) {
         return false;
     }
     let first = pattern.as_bytes()[0];
     SAMPLES.iter().any(|sample| {
-        // A leading dot is never meant by a star.
+        // A star never matches a leading dot.
         (!sample.starts_with('.') || matches!(first, b'.' | b'['))
             && could_be(pattern.as_bytes(), sample.as_bytes())
     })
 }
 
-/// Whether a pattern fits a name of fewer than 64 characters. A set in brackets is taken to mean any character.
+/// Matches a glob against a name of fewer than 64 characters. A bracket set counts as any character.
 fn could_be(pattern: &[u8], name: &[u8]) -> bool {
-    // One bit for each position of the name that can be reached.
+    // One bit for each reachable position in the name.
     let mut reached: u64 = 1;
     let mut at = 0;
     while let Some(sign) = pattern.get(at).filter(|_| reached != 0) {

@@ -1,4 +1,4 @@
-//! `sed`: a script may write files, read others and run commands.
+//! `sed`: scripts that write files, read others or run commands.
 
 use super::effect::{Effect, Found};
 use super::options::Scanned;
@@ -27,7 +27,7 @@ pub(super) fn check(args: &[Word], scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// Whether every command of the script only changes what is printed.
+/// Returns `true` if every command of the script affects only the output.
 fn is_harmless(script: &str) -> bool {
     let mut reader = Reader {
         rest: script.chars().collect::<Vec<_>>(),
@@ -72,7 +72,7 @@ impl Reader {
         }
     }
 
-    /// A number, `$`, `+n`, `~n`, or an expression between slashes.
+    /// Parses a number, `$`, `+n`, `~n`, or a regular expression between slashes.
     fn address(&mut self) -> Option<()> {
         match self.peek()? {
             '/' => {
@@ -105,7 +105,7 @@ impl Reader {
                 return self.label();
             }
             ':' => return self.label(),
-            // One line of text; a backslash would make it go on.
+            // One line of text; a backslash would continue it.
             'a' | 'i' | 'c' => {
                 self.skip(|sign| sign != '\n' && sign != '\\');
                 if self.peek() == Some('\\') {
@@ -118,13 +118,14 @@ impl Reader {
         matches!(self.peek(), None | Some(';' | '\n' | '}')).then_some(())
     }
 
-    /// A name with its end right behind it: GNU sed ends a label at a blank, and reads a command behind that.
+    /// Parses a label that ends right after its name: GNU sed ends it at a blank and reads a command after
+    /// that.
     fn label(&mut self) -> Option<()> {
         self.skip(|sign| sign.is_ascii_alphanumeric() || sign == '_');
         matches!(self.peek(), None | Some(';' | '\n' | '}')).then_some(())
     }
 
-    /// Two texts between a sign that stands three times. A blank could be one, and nobody would see where it ends.
+    /// Parses two texts delimited by three equal characters. A blank delimiter would make the end invisible.
     fn two_parts(&mut self) -> Option<()> {
         let sign = self.peek()?;
         if sign.is_alphanumeric() || sign.is_whitespace() || matches!(sign, '\\' | ';' | '}' | '#') {
@@ -135,14 +136,15 @@ impl Reader {
         self.until(sign)
     }
 
-    /// Behind the next such sign. Brackets do not hide it, so that a doubt ends in "not understood".
+    /// Advances past the next delimiter. Brackets do not hide it, so that a doubt ends in "not understood".
     fn until(&mut self, end: char) -> Option<()> {
         loop {
             let sign = self.peek()?;
             self.at += 1;
             match sign {
                 '\\' => self.at += 1,
-                // Within brackets the sign would stand for itself: sed and we could disagree where the part ends.
+                // Inside brackets the delimiter would be literal: sed and this parser could disagree about
+                // the end.
                 '[' if self.bracket_holds(end) => return None,
                 sign if sign == end => return Some(()),
                 '\n' => return None,
@@ -156,7 +158,7 @@ impl Reader {
         let close = rest.iter().skip(1).position(|sign| *sign == ']').map(|at| at + 1);
         let inside = &rest[..close.unwrap_or(rest.len())];
         let odd = |at: usize| match inside[at] {
-            // `\t` hides neither the end of the brackets nor that of the part.
+            // `\t` hides neither the end of the brackets nor the delimiter.
             '\\' => !inside.get(at + 1).is_some_and(|next| next.is_ascii_alphabetic()),
             sign => sign == end || sign == '[',
         };

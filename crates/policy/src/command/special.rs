@@ -1,4 +1,4 @@
-//! Commands whose arguments need more than a table.
+//! Handlers for commands whose arguments need more than the table.
 
 use super::confine::Forced;
 use super::effect::{Effect, Found};
@@ -9,10 +9,10 @@ use super::{
 };
 use crate::shell::{self, Piece, Word};
 
-/// How a word is written that stands for whatever is read from standard input.
+/// Text of a word that stands for anything read from standard input.
 pub(crate) const INPUT: &str = "(input)";
 
-/// The entry names the handler; a name that is not here counts as unknown.
+/// Dispatches to the entry's handler; an unlisted name counts as unknown.
 pub(super) fn handle(handler: &str, args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     match handler {
         "awk" => awk::check(args, scanned, found),
@@ -86,7 +86,7 @@ fn text(args: &[Word], index: usize) -> Option<String> {
     args.get(index).and_then(Word::literal)
 }
 
-/// `env`: variables, then a command.
+/// Judges `env`: variables, then a command.
 fn env(args: &[Word], scanned: &Scanned, found: &mut Found) {
     found.wraps = true;
     let Some(first) = scanned.operands.first() else {
@@ -101,7 +101,7 @@ fn env(args: &[Word], scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// `xargs`: a command whose last arguments nobody knows.
+/// Judges `xargs`: a command whose last arguments are unknown.
 fn xargs(args: &[Word], scanned: &Scanned, found: &mut Found) {
     found.wraps = true;
     let Some(first) = scanned.operands.first() else {
@@ -126,7 +126,7 @@ fn xargs(args: &[Word], scanned: &Scanned, found: &mut Found) {
         .iter()
         .any(|option| matches!(*option, "-0" | "--null"))
     {
-        // A name with a blank in it becomes two.
+        // A name that contains a blank is split in two.
         found.sources_only = false;
     }
     let outer = std::mem::replace(&mut found.templated, true);
@@ -135,7 +135,7 @@ fn xargs(args: &[Word], scanned: &Scanned, found: &mut Found) {
     (found.templated, found.feeds) = (outer, fed);
 }
 
-/// Puts `--` behind the words of a command, so that no name that it is fed can be an option.
+/// Appends `--` to a command, so that no name fed to it can be an option.
 fn end_options(words: &mut Vec<Word>, found: &mut Found) {
     let program = words.first().and_then(Word::literal).unwrap_or_default();
     let entry = table::root(program.rsplit('/').next().unwrap_or_default());
@@ -163,7 +163,7 @@ fn end_options(words: &mut Vec<Word>, found: &mut Found) {
     });
 }
 
-/// Options with which a program that shows contents prints names and numbers only.
+/// Options that make a program print names and numbers instead of contents.
 pub(super) fn prints_names(entry: &Entry, scanned: &Scanned) -> bool {
     let names = [
         "-l",
@@ -179,10 +179,10 @@ pub(super) fn prints_names(entry: &Entry, scanned: &Scanned) -> bool {
     entry.handler == Some("grep") && scanned.options.iter().any(|option| names.contains(option))
 }
 
-/// `bash -c 'script'`: the script is judged; anything else that a shell may run is not.
+/// Judges the script of `bash -c 'script'`; anything else that a shell may run is rejected.
 fn shell(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     found.wraps = true;
-    // It is read, and nothing of it runs.
+    // `-n` parses the script without running it.
     let only_reads = |option: &&str| matches!(*option, "-n" | "-v" | "-x" | "-u" | "-e");
     if scanned.options.contains(&"-n") {
         match scanned.options.iter().all(only_reads) && scanned.operands.len() == 1 {
@@ -203,7 +203,7 @@ fn shell(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
             format!("{title}: text that is not known becomes code"),
         );
     }
-    // Other shells than bash read these in another way.
+    // Other shells than bash interpret these differently.
     let differs = ["$'", "$\"", "&>", "<(", ">(", "<<<", "|&", "[["];
     if title != "bash" && differs.iter().any(|sign| script.contains(sign)) {
         return found.add(
@@ -229,7 +229,7 @@ fn shell(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// Searching whole trees finds secrets as well.
+/// Searching whole trees finds secrets, too.
 fn grep(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     let recursive = ["-r", "-R", "--recursive", "--dereference-recursive"];
     let deep = scanned.options.iter().any(|option| recursive.contains(option))
@@ -253,7 +253,7 @@ fn grep(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
 }
 
 pub(super) fn broad(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
-    // The first operand of those that search is what is searched for.
+    // The first operand of search programs is the pattern.
     let searched = usize::from(title != "find");
     let below = scanned.operands.iter().skip(searched);
     let mut paths: Vec<String> = below.filter_map(|index| args[*index].shape()).collect();
@@ -275,7 +275,7 @@ pub(super) fn broad(args: &[Word], title: &str, scanned: &Scanned, found: &mut F
     }
 }
 
-/// `dd`: harmless only as long as it writes to standard output. A word that is not known could say `of=`.
+/// `dd` is harmless only if it writes to standard output. An unknown word could be `of=`.
 fn dd(args: &[Word], found: &mut Found) {
     for word in args {
         match word.literal() {
@@ -290,7 +290,7 @@ fn dd(args: &[Word], found: &mut Found) {
     }
 }
 
-/// `tar`: listing only, whichever way its first word is written.
+/// `tar`: list mode only, in any notation of its first word.
 fn tar(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     let letters = |word: &String| -> String {
         match (word.starts_with("--"), word.strip_prefix('-')) {
@@ -301,7 +301,7 @@ fn tar(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     };
     let words: Vec<String> = args.iter().filter_map(Word::literal).collect();
     let mut modes: String = words.iter().map(letters).collect();
-    // The old way, without a minus.
+    // The old notation, without a minus.
     if let Some(first) = words.first().filter(|word| !word.starts_with('-')) {
         modes.push_str(first);
         let harmless = "tvfjzJaOp";
@@ -332,7 +332,7 @@ fn assigning(args: &[Word], title: &str, found: &mut Found) {
     }
 }
 
-/// `date`: anything but a format sets the clock.
+/// `date`: any operand but a format sets the clock.
 fn date(args: &[Word], scanned: &Scanned, found: &mut Found) {
     for index in &scanned.operands {
         if !text(args, *index).is_some_and(|text| text.starts_with('+')) {
@@ -341,7 +341,7 @@ fn date(args: &[Word], scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// Changes something, unless it is only tried; a value of the option could say that it is not.
+/// Adds a change unless it is a dry run; the option's value could turn that off.
 fn dry_run(scanned: &Scanned, title: &str, found: &mut Found) {
     let valued = scanned.values.iter().any(|(name, value)| {
         *name == "--dry-run" && !matches!(value.as_deref(), Some("client" | "server" | "true" | ""))
@@ -351,7 +351,7 @@ fn dry_run(scanned: &Scanned, title: &str, found: &mut Found) {
     }
 }
 
-/// `fzf --bind`: keys that move about, and none that run something.
+/// `fzf --bind`: keys that move, none that run something.
 fn fzf(scanned: &Scanned, found: &mut Found) {
     let runs = [
         "execute",
@@ -375,7 +375,7 @@ fn fzf(scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// `ifconfig`: with one name it shows that interface; with more, or with all of them, it changes.
+/// `ifconfig`: one name shows that interface; more, or all of them, change something.
 fn interface(args: &[Word], scanned: &Scanned, found: &mut Found) {
     let verb = |index: &usize| matches!(args[*index].text.as_str(), "up" | "down");
     if !scanned.operands.is_empty() && scanned.options.contains(&"-a") || scanned.operands.iter().any(verb) {
@@ -383,7 +383,7 @@ fn interface(args: &[Word], scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// Files only: `tcp:host` and `http://host` are opened by programs that say nothing of it in their options.
+/// Accepts files only: programs open `tcp:host` and `http://host` without an option that says so.
 fn no_scheme(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     let texts = ["--xpath", "-show_entries", "-of", "-print_format"];
     let inputs = scanned.values.iter().filter(|(name, _)| !texts.contains(name));
@@ -404,7 +404,7 @@ fn no_scheme(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     }
 }
 
-/// Whether a name begins as an address does: letters, and a colon.
+/// Returns `true` if the name begins like a URL: letters and a colon.
 pub(super) fn has_scheme(text: &str) -> bool {
     text.split_once(':').is_some_and(|(scheme, _)| {
         let plain = |sign: char| sign.is_ascii_alphanumeric() || "+.-_,".contains(sign);
@@ -412,7 +412,8 @@ pub(super) fn has_scheme(text: &str) -> bool {
     })
 }
 
-/// Names that are looked up where the settings say; an address, or the name of a registry, would lead elsewhere.
+/// Accepts names that are resolved through the configured registry; a URL or a registry's name would contact
+/// another host.
 fn no_address(args: &[Word], title: &str, found: &mut Found) {
     let leads = |word: &&Word| {
         let first = word.text.split('/').next().unwrap_or_default();
@@ -435,7 +436,7 @@ fn no_address(args: &[Word], title: &str, found: &mut Found) {
     }
 }
 
-/// `command -v` looks a program up; without it the program runs.
+/// `command -v` looks up a program; without it the program runs.
 fn command(args: &[Word], scanned: &Scanned, found: &mut Found) {
     if scanned.options.contains(&"-v") || scanned.options.contains(&"-V") {
         return;

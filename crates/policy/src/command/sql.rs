@@ -1,4 +1,4 @@
-//! Database clients: a query that only asks.
+//! Database clients: read-only queries.
 
 use super::effect::{Effect, Found};
 use super::options::Scanned;
@@ -24,14 +24,14 @@ pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut F
         let opens = !scanned.operands.is_empty();
         let guarded = scanned.options.contains(&"-readonly");
         if program == "duckdb" && opens && !guarded {
-            // It would make the database if there is none.
+            // It would create a missing database.
             match found.forced.last_mut() {
                 Some(forced) => forced.words.push_str(" -readonly"),
                 None => found.add(Effect::Write, "duckdb: makes the database if there is none"),
             }
         }
         if program == "sqlite3" && guarded && opens && queries.is_empty() {
-            // What it reads from standard input is confined, too.
+            // The confinement also covers queries from standard input.
             return;
         }
     }
@@ -80,10 +80,10 @@ pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut F
     }
 }
 
-/// Programs that hold the database themselves, and can be confined by an option.
+/// Programs with an embedded database that an option can confine.
 const CONFINED: &[&str] = &["sqlite3", "duckdb"];
 
-/// Words that make a query do more than ask.
+/// Words that make a query do more than read.
 const CHANGES: &[&str] = &[
     "into",
     "insert",
@@ -130,7 +130,7 @@ const CHANGES: &[&str] = &[
     "commit",
 ];
 
-/// Functions that compute and touch nothing.
+/// Pure functions.
 const FUNCTIONS: &[&str] = &[
     "count",
     "sum",
@@ -182,7 +182,7 @@ const FUNCTIONS: &[&str] = &[
     "like",
 ];
 
-/// A command of the client that shows what there is.
+/// Matches a client command that only lists objects.
 fn only_shows(query: &str) -> bool {
     let mut words = query.split_whitespace();
     let shows = [
@@ -202,7 +202,7 @@ fn only_shows(query: &str) -> bool {
     !query.contains('\n') && words.next().is_some_and(|first| shows.contains(&first)) && words.all(plain)
 }
 
-/// One statement that selects or describes, with functions that are known. Anything odd counts as a change.
+/// Matches one statement that selects or describes, with known functions. Anything odd counts as a change.
 fn only_asks(query: &str) -> bool {
     let query = query.trim().trim_end_matches(';').trim_end();
     if query.contains([';', '\\', '`', '!', '#', '$', '@']) || query.contains("--") || query.contains("/*") {
@@ -224,7 +224,7 @@ fn only_asks(query: &str) -> bool {
                     .rsplit(|sign: char| !sign.is_ascii_alphanumeric() && sign != '_')
                     .next();
                 let name = name.unwrap_or_default();
-                // A name in quotes, or with a schema, is a function of somebody's own.
+                // A quoted or schema-qualified name is a user-defined function.
                 let odd = before.trim_end().ends_with(['"', '\'', ']']);
                 let dotted = before
                     .trim_end()

@@ -1,7 +1,7 @@
-//! The table of commands: what each does, and which options change that.
+//! The table of commands: their effects, and the options that change them.
 //!
-//! The files in `table/` are the table. A line that begins at the margin names commands, or commands with a
-//! subcommand, with what they do; the indented lines below it name options. `docs/guide/command-policy.md` has the notation.
+//! The files in `table/` are the table. An unindented line names commands, or commands with a subcommand, and
+//! their effect; the indented lines below it name options. `docs/guide/command-policy.md` has the notation.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -15,7 +15,7 @@ const FILES: &[&str] = &[
     include_str!("table/macos.txt"),
 ];
 
-/// Of programs that look for settings in the directory where they run.
+/// Programs that read settings from the directory where they run.
 const WITH_SETTINGS: &[&str] = &[
     include_str!("table/git.txt"),
     include_str!("table/development.txt"),
@@ -25,81 +25,81 @@ const WITH_SETTINGS: &[&str] = &[
 
 static TABLE: LazyLock<Table> = LazyLock::new(Table::read);
 
-/// Every entry, by the name of its program.
+/// Every entry, by program name.
 pub(super) struct Table {
     entries: HashMap<&'static str, Vec<Entry>>,
-    /// Lines that cannot be read. They count for nothing; a test keeps the list empty.
+    /// Unparsable lines. They have no effect; a test keeps the list empty.
     broken: Vec<&'static str>,
 }
 
-/// What is known of a command, or of one of its subcommands.
+/// The table's knowledge of a command or one of its subcommands.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
-    /// The program and its subcommands; a star stands for anything within a word.
+    /// The program and its subcommands; a star matches anything within a word.
     pub(super) path: Vec<&'static str>,
     pub(super) effect: Effect,
     pub(super) reason: Option<&'static str>,
     pub(super) options: Vec<Opt>,
-    /// Why options that are not listed do no harm; without a reason they are unknown.
+    /// Reason why unlisted options are harmless; without one they are unknown.
     pub(super) any: Option<&'static str>,
-    /// Behind how many operands there are files whose contents it shows.
+    /// Number of leading operands that are not files; the others are files whose contents are shown.
     pub(super) files: Option<usize>,
-    /// Files of the project decide which program runs, whatever its arguments are.
+    /// Project files decide which program runs, whatever the arguments.
     pub(super) local: bool,
-    /// `-v` alone tells its version.
+    /// `-v` alone prints the version.
     pub(super) version: bool,
     /// `-h`, `-help` and the like, alone, print help.
     pub(super) helps: bool,
-    /// Its arguments may be anything, also what only the shell knows.
+    /// Its arguments may be anything, including words that only the shell determines.
     pub(super) safe: bool,
-    /// It shows names of files and no contents.
+    /// It shows file names and no contents.
     pub(super) names: bool,
     /// `-name` is one option, as with `find`.
     pub(super) single: bool,
     /// The first operand ends the options.
     pub(super) ordered: bool,
-    /// The first operands are names of subcommands.
+    /// The first operands are subcommand names.
     pub(super) sub: bool,
-    /// It says something useful without a subcommand.
+    /// It is useful without a subcommand.
     pub(super) bare: bool,
-    /// What subcommands do that are not listed.
+    /// Effect of unlisted subcommands.
     pub(super) other: Effect,
-    /// Its options may stand behind its subcommands too.
+    /// Its options may also follow its subcommands.
     pub(super) everywhere: bool,
-    /// How many operands it may have and still be harmless.
+    /// Most operands with which it is still harmless.
     pub(super) operands: usize,
-    /// It runs the command that follows these many operands.
+    /// Number of operands before the command that it runs.
     pub(super) wraps: Option<usize>,
-    /// It takes settings from the directory where it runs.
+    /// It reads settings from the directory where it runs.
     pub(super) settings: bool,
-    /// The code that knows more.
+    /// Name of the handler for its arguments.
     pub(super) handler: Option<&'static str>,
-    /// The option without which it is never let run.
+    /// The option without which it is never allowed.
     pub(super) confined: Confined,
 }
 
-/// How a program with a language of its own is kept from acting.
+/// The confinement of a program with a language of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Confined {
-    /// It has none, or the language can do nothing.
+    /// None: it has no language, or a harmless one.
     Not,
-    /// By words behind its name.
+    /// Options after its name.
     By(&'static str),
-    /// By words that depend on which make of the program this machine has.
+    /// Options that depend on this machine's implementation.
     ByMake,
 }
 
 /// One option.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Opt {
-    /// As it is written, with its minus signs.
+    /// The name, with its minus signs.
     pub(super) name: &'static str,
     pub(super) value: Value,
     pub(super) effect: Effect,
     pub(super) reason: Option<&'static str>,
 }
 
-/// Whether an option has a value.
+/// An option's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value {
     None,
@@ -111,7 +111,7 @@ pub(super) enum Value {
     Pair,
 }
 
-/// The entry for a command line that begins with these words, and how many of the words are its path.
+/// Returns the most specific entry for a command that begins with these words, and the length of its path.
 pub(super) fn lookup(program: &str, words: &[&str]) -> Option<(&'static Entry, usize)> {
     let entries = TABLE.entries.get(program)?;
     let mut best: Option<(&'static Entry, usize)> = None;
@@ -125,7 +125,7 @@ pub(super) fn lookup(program: &str, words: &[&str]) -> Option<(&'static Entry, u
     best
 }
 
-/// Whether a program has a subcommand of this name.
+/// Returns `true` if the program has a subcommand of this name.
 pub(super) fn has_subcommand(program: &str, word: &str) -> bool {
     let entries = TABLE.entries.get(program);
     entries.is_some_and(|entries| {
@@ -138,18 +138,18 @@ pub(super) fn has_subcommand(program: &str, word: &str) -> bool {
     })
 }
 
-/// The entry of a program by itself.
+/// Returns the entry of the program itself.
 pub(super) fn root(program: &str) -> Option<&'static Entry> {
     let entries = TABLE.entries.get(program)?;
     entries.iter().find(|entry| entry.path.len() == 1)
 }
 
 impl Entry {
-    /// How many of the words are its path.
+    /// Returns the number of words that the path matches.
     fn matches(&self, words: &[&str]) -> Option<usize> {
         let path = &self.path[1..];
         if path.first() == Some(&"**") {
-            // The last plain word is what is done.
+            // The last plain word is the operation.
             let (last, wanted) = (words.last()?, path.get(1)?);
             return (words.len() > 1 && one_of(wanted, last)).then_some(words.len());
         }
@@ -158,9 +158,9 @@ impl Entry {
         fits.then_some(path.len())
     }
 
-    /// Whether no option whatsoever makes it do more.
+    /// Returns `true` if no option at all gives it a further effect.
     pub(super) fn takes_anything(&self) -> bool {
-        // A file by the name of an option can name no file of another directory: names in this one are no secret to it.
+        // A file named like an option cannot lie in another directory: names in this one are no secret to it.
         let mild = |option: &Opt| option.effect.is_read_only() || option.effect == Effect::Secret;
         self.any.is_some() && self.options.iter().all(mild)
     }
@@ -174,12 +174,12 @@ impl Entry {
     }
 }
 
-/// Whether one of several patterns is the word: `list|describe-*`.
+/// Returns `true` if one of several patterns matches the word: `list|describe-*`.
 fn one_of(patterns: &str, word: &str) -> bool {
     patterns.split('|').any(|pattern| within_word(pattern, word))
 }
 
-/// Whether a pattern, in which a star stands for any characters, is the word.
+/// Returns `true` if the pattern matches the word; a star matches any characters.
 pub(crate) fn within_word(pattern: &str, word: &str) -> bool {
     let Some((head, tail)) = pattern.split_once('*') else {
         return pattern == word;
@@ -233,7 +233,7 @@ impl Table {
         table
     }
 
-    /// Gives the options of a program that stand everywhere to its subcommands.
+    /// Copies the options of an `everywhere` program to its subcommands.
     fn spread(&mut self) {
         for entries in self.entries.values_mut() {
             let has_subcommands = entries.iter().any(|entry| entry.path.len() > 1);
@@ -260,7 +260,7 @@ impl Table {
     }
 }
 
-/// `name, name sub : effect, attribute, … -> reason`
+/// Parses `name, name sub : effect, attribute, … -> reason`.
 fn header(line: &'static str) -> Option<Vec<Entry>> {
     let (names, rest) = line.split_once(" : ")?;
     let (attributes, reason) = match rest.split_once(" -> ") {
@@ -340,7 +340,7 @@ fn set(entry: &mut Entry, attribute: &'static str) -> Option<()> {
     Some(())
 }
 
-/// `  -a -b= --long= -> effect reason`
+/// Parses `  -a -b= --long= -> effect reason`.
 fn options(line: &'static str, open: &mut [Entry]) -> Option<()> {
     let (names, meaning) = match line.split_once(" -> ") {
         Some((names, meaning)) => (names, Some(meaning.trim())),
@@ -394,7 +394,8 @@ mod tests {
         assert_eq!(TABLE.broken, Vec::<&str>::new());
     }
 
-    /// Each one is a claim that no option of a program, now or later, does harm: read its manual before you raise the number.
+    /// Each reason claims that no option of a program, now or later, does harm: read its manual before
+    /// raising the number.
     #[test]
     fn options_that_are_not_listed_are_unknown_but_where_a_reason_is_written() {
         let reasons = |(_, text): &(usize, &str)| text.trim_start().starts_with("any -> ");
@@ -433,7 +434,7 @@ mod tests {
         }
     }
 
-    /// How many reasons there are.
+    /// Number of such reasons.
     const ANY: usize = 33;
 
     #[test]

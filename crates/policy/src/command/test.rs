@@ -1,8 +1,9 @@
 //! `test` and `[`, whose words may come from variables.
 //!
-//! Only `-v` and `-R` do more than look: the index in `-v 'a[$(id)]'` is computed. A word that is not known must therefore never
-//! stand where bash looks for an operator. With one word there is none; with two it is the first; with three it is the second,
-//! if that is one of two operands (so says POSIX, and so does bash); `!` and what `-a` and `-o` join is not read with them.
+//! Only `-v` and `-R` do more than look: bash evaluates the index in `-v 'a[$(id)]'`. An unknown word must
+//! therefore never stand where bash looks for an operator. With one word there is none; with two it is the
+//! first; with three it is the second, if it is a binary operator (so POSIX, and so bash). A leading `!` is
+//! skipped; `-a` and `-o` are refused together with unknown words.
 
 use super::effect::{Effect, Found};
 use crate::shell::{Form, Piece, Word};
@@ -46,7 +47,7 @@ fn is_unary(word: &Word) -> bool {
     letter.is_some_and(|letter| letter.len() == 1 && UNARY.contains(letter))
 }
 
-/// Whether the shell makes exactly one word of it.
+/// Returns `true` if the shell makes exactly one word of it.
 fn is_one(word: &Word) -> bool {
     word.pieces.iter().all(|piece| match piece {
         Piece::Literal(_) | Piece::Home(_) => true,

@@ -3,7 +3,7 @@
 use crate::command::Effect;
 use crate::shell;
 
-/// The worst that the only command of a line does.
+/// Returns the worst effect of the line's only command.
 fn effect(line: &str) -> Effect {
     let script = shell::parse(line).expect(line);
     let [shell::Node::Simple(simple)] = script.nodes.as_slice() else {

@@ -1,40 +1,40 @@
-//! What an address is for.
+//! Classifies addresses: public or special-purpose.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::fmt;
 
 use super::Cidr;
 
-/// What an address that is not public is for.
+/// The purpose of a non-public address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressClass {
-    /// No address at all; connecting to it reaches this machine.
+    /// No address; connecting to it reaches this machine.
     Unspecified,
     /// This machine.
     Loopback,
     /// A private network.
     Private,
-    /// A provider's network behind its address translation.
+    /// A carrier's network behind carrier-grade NAT.
     CarrierShared,
-    /// The same wire.
+    /// The local link.
     LinkLocal,
-    /// A cloud's service that tells a machine its credentials.
+    /// A cloud's metadata service, which hands out a machine's credentials.
     Metadata,
-    /// Many receivers.
+    /// Multicast.
     Multicast,
-    /// Everybody on the wire.
+    /// Broadcast on the local link.
     Broadcast,
-    /// Set aside.
+    /// Reserved.
     Reserved,
-    /// For examples in texts.
+    /// Documentation examples.
     Documentation,
-    /// For measuring devices.
+    /// Benchmarks of network devices.
     Benchmarking,
-    /// A private network in IPv6.
+    /// A private IPv6 network.
     UniqueLocal,
-    /// An IPv4 address inside an IPv6 address, in a form that leads through a gateway of somebody's choice.
+    /// An IPv4 address inside an IPv6 address, in a form routed through a gateway of somebody's choice.
     Transition,
-    /// An address of this machine, whatever its range: no network lies between its services and us.
+    /// An address of this machine, whatever its range: no network separates its services from this process.
     Own,
 }
 
@@ -59,12 +59,12 @@ impl fmt::Display for AddressClass {
     }
 }
 
-/// A range that is not public.
+/// A non-public range.
 #[derive(Debug)]
 pub(super) struct Special {
     range: Cidr,
     pub(super) class: AddressClass,
-    /// The document that says so.
+    /// The document that reserves it.
     pub(super) source: &'static str,
 }
 
@@ -84,7 +84,7 @@ const fn v6(high: u64, low: u64, prefix: u8, class: AddressClass, source: &'stat
     }
 }
 
-/// The first row that holds an address counts. The registries behind it: RFC 6890 and what updated it.
+/// The first row that contains an address applies. Sources: the registries of RFC 6890 and its updates.
 #[rustfmt::skip]
 const TABLE: &[Special] = &[
     v4([169, 254, 169, 254], 32, AddressClass::Metadata, "instance metadata of most clouds"),
@@ -119,7 +119,7 @@ const TABLE: &[Special] = &[
     v6(0, 0xffff_0000_0000_0000, 96, AddressClass::Transition, "RFC 2765, IPv4-translated"),
     v6(0x0064_ff9b_0001_0000, 0, 48, AddressClass::Transition, "RFC 8215, local NAT64"),
     v6(0x0100_0000_0000_0000, 0, 64, AddressClass::Reserved, "RFC 6666"),
-    // Teredo, benchmarking and three generations of key-based identifiers lie in here.
+    // Contains Teredo, benchmarking and three generations of key-based identifiers.
     v6(0x2001_0000_0000_0000, 0, 23, AddressClass::Reserved, "RFC 2928"),
     v6(0x2001_0db8_0000_0000, 0, 32, AddressClass::Documentation, "RFC 3849"),
     v6(0x2002_0000_0000_0000, 0, 16, AddressClass::Transition, "RFC 3056, 6to4"),
@@ -130,20 +130,22 @@ const TABLE: &[Special] = &[
     v6(0xff00_0000_0000_0000, 0, 8, AddressClass::Multicast, "RFC 4291"),
 ];
 
-/// The only part of IPv6 that is given out to the public.
+/// The only part of IPv6 that is allocated to the public.
 const GLOBAL_UNICAST: Cidr = Cidr::v6(0x2000_0000_0000_0000, 0, 3);
 
 const BEYOND_GLOBAL_UNICAST: Special = v6(0, 0, 0, AddressClass::Reserved, "RFC 4291");
 
-/// Networks without IPv4 reach it through this prefix, and their resolvers put every IPv4 address behind it.
+/// The NAT64 prefix: networks without IPv4 reach it through this prefix, and their resolvers map every IPv4
+/// address into it.
 const NAT64: Cidr = Cidr::v6(0x0064_ff9b_0000_0000, 0, 96);
 
-/// Whether anybody on the internet could be meant by this address.
+/// Returns `true` if the address is publicly routable.
 pub fn is_public(address: IpAddr) -> bool {
     special(address).is_none()
 }
 
-/// Why an address is not public. One that carries an IPv4 address is what the IPv4 address is.
+/// Returns the range that makes an address non-public. An address that embeds an IPv4 address has the class
+/// of the latter.
 pub(super) fn special(address: IpAddr) -> Option<&'static Special> {
     let address = match address.to_canonical() {
         IpAddr::V6(v6) if NAT64.contains(IpAddr::V6(v6)) => IpAddr::V4(embedded(v6)),

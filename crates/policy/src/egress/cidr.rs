@@ -1,32 +1,32 @@
-//! A range of addresses.
+//! Address ranges in CIDR notation.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::fmt;
 use std::str::FromStr;
 
-/// A range of addresses, written `10.0.0.0/8` or `fd00::/8`; an address alone is a range of one.
+/// An address range, written `10.0.0.0/8` or `fd00::/8`; an address alone is a range of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cidr {
     base: IpAddr,
     prefix: u8,
 }
 
-/// Why a range could not be read.
+/// The error of a text that is not a range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseCidrError {
     /// Not an address with a prefix.
     #[error("`{0}` is not a range of addresses; write it like `10.0.0.0/8` or `fd00::/8`")]
     Malformed(String),
-    /// The address has bits behind the prefix, so that it is unclear what was meant.
+    /// The address has bits after the prefix, so that the meaning is unclear.
     #[error("`{0}` has bits behind its prefix; the range that holds it is `{1}`")]
     HostBits(String, Cidr),
-    /// An IPv4 range in IPv6 clothes: addresses are compared without them.
+    /// A range of IPv4-mapped IPv6 addresses: addresses are compared in their canonical form.
     #[error("`{0}` is a range of IPv4 addresses; write it as one, like `10.0.0.0/8`")]
     Mapped(String),
 }
 
 impl Cidr {
-    /// A range of IPv4 addresses.
+    /// Returns a range of IPv4 addresses.
     pub(super) const fn v4(octets: [u8; 4], prefix: u8) -> Self {
         let [a, b, c, d] = octets;
         Self {
@@ -35,7 +35,7 @@ impl Cidr {
         }
     }
 
-    /// A range of IPv6 addresses, given by the first 64 and the last 64 bits.
+    /// Returns a range of IPv6 addresses, given by the first 64 and the last 64 bits.
     pub(super) const fn v6(high: u64, low: u64, prefix: u8) -> Self {
         let bits = ((high as u128) << 64) | low as u128;
         Self {
@@ -44,21 +44,21 @@ impl Cidr {
         }
     }
 
-    /// The range of one address.
+    /// Returns the range of one address.
     pub fn single(address: IpAddr) -> Self {
         let base = address.to_canonical();
         let (_, prefix) = bits(base);
         Self { base, prefix }
     }
 
-    /// Whether the address lies within.
+    /// Returns `true` if the address lies within the range.
     pub fn contains(&self, address: IpAddr) -> bool {
         let (given, width) = bits(address);
         let (base, own_width) = bits(self.base);
         width == own_width && mask(given, self.prefix, width) == mask(base, self.prefix, width)
     }
 
-    /// Whether the range holds one address only.
+    /// Returns `true` if the range has one address only.
     pub fn is_single(&self) -> bool {
         self.prefix == bits(self.base).1
     }
@@ -71,7 +71,7 @@ fn bits(address: IpAddr) -> (u128, u8) {
     }
 }
 
-/// The bits of a prefix; none are left of a prefix of zero.
+/// Returns the bits of the prefix; zero for a prefix of zero.
 fn mask(bits: u128, prefix: u8, width: u8) -> u128 {
     bits.checked_shr(u32::from(width - prefix)).unwrap_or(0)
 }
@@ -113,7 +113,7 @@ impl FromStr for Cidr {
     }
 }
 
-/// These bits as an address of the same family as `like`.
+/// Converts the bits to an address of the same family as `like`.
 fn address_of(bits: u128, like: IpAddr) -> IpAddr {
     match (like, u32::try_from(bits)) {
         (IpAddr::V4(_), Ok(bits)) => IpAddr::V4(Ipv4Addr::from_bits(bits)),

@@ -1,48 +1,48 @@
-//! A host as it may be written.
+//! Hosts as they may be written.
 
 use core::net::{IpAddr, Ipv6Addr};
 use std::fmt;
 use std::str::FromStr;
 
-/// The longest name that DNS can carry, without its trailing dot.
+/// Longest name in DNS, without its trailing dot.
 const MAX_NAME: usize = 253;
 const MAX_LABEL: usize = 63;
 
-/// A host: a name to look up, or an address.
+/// A host: a name to resolve, or an address.
 ///
-/// Resolvers take `2130706433`, `0x7f.1` and `0177.0.0.1` for addresses. Here they are refused, so that what looks like
-/// a name is one, for us and for the resolver.
+/// Resolvers parse `2130706433`, `0x7f.1` and `0177.0.0.1` as addresses. Here they are rejected, so that a
+/// name is a name both for us and for the resolver.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Host {
     /// A name.
     Name(HostName),
-    /// An address; IPv4 in IPv6 clothes is undressed.
+    /// An address; an IPv4-mapped IPv6 address is converted to IPv4.
     Address(IpAddr),
 }
 
-/// A name to look up: lower case, letters, digits, `-` and `_` in labels, without a trailing dot.
+/// A name to resolve: lower case; letters, digits, `-` and `_` in labels; no trailing dot.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostName(String);
 
-/// Why a host could not be read.
+/// The error of a text that is not a host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseHostError {
-    /// Nothing there.
+    /// Empty text.
     #[error("the host is missing; write it like `example.com`")]
     Missing,
     /// Longer than DNS allows.
     #[error("the host is too long; a name has 253 characters at most, and 63 between two dots")]
     TooLong,
-    /// A character beyond ASCII. Many look alike, so the reader could not see what is allowed.
+    /// A character beyond ASCII. Many look alike, so a reader could not see which host is allowed.
     #[error("`{0}` has letters beyond ASCII; write it in its `xn--` form")]
     International(String),
     /// A character that no host has.
     #[error("a host cannot hold `{0}`; write only the name, like `example.com`")]
     Character(String),
-    /// An empty part, or one that begins or ends with a hyphen.
+    /// An empty label, or one that begins or ends with a hyphen.
     #[error("`{0}` has a part that is empty or has a hyphen at its edge; write it like `example.com`")]
     Label(String),
-    /// A number that resolvers take for an address.
+    /// A number that resolvers parse as an address.
     #[error("`{0}` is an address in disguise; write it in its usual form, like `192.0.2.1`")]
     Disguised(String),
     /// Neither name nor address.
@@ -51,12 +51,12 @@ pub enum ParseHostError {
 }
 
 impl HostName {
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether this name lies below `suffix`; no name lies below itself.
+    /// Returns `true` if this name is a strict subdomain of `suffix`.
     pub(super) fn is_below(&self, suffix: &Self) -> bool {
         self.0
             .strip_suffix(suffix.as_str())
@@ -82,8 +82,8 @@ fn broken(label: &str) -> bool {
     label.is_empty() || label.starts_with('-') || label.ends_with('-')
 }
 
-/// Whether a resolver could take a name with this last label for an address: `1`, `017` and `0x7f`. No top-level
-/// domain looks like that.
+/// Returns `true` if a resolver could parse a name with this last label as an address: `1`, `017`, `0x7f`. No
+/// top-level domain looks like that.
 fn numeric(label: &str) -> bool {
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let hexadecimal = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -96,7 +96,7 @@ impl FromStr for Host {
         if text.is_empty() {
             return Err(ParseHostError::Missing);
         }
-        // Two more than a name: a trailing dot, and one to see that it is too long.
+        // Two more than a name: a trailing dot, and one to detect excess length.
         if text.len() > MAX_NAME + 2 {
             return Err(ParseHostError::TooLong);
         }
@@ -120,7 +120,7 @@ fn allowed(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '.' | '-' | '_')
 }
 
-/// An IPv6 address with or without its brackets, if the text has the mark of one.
+/// Parses an IPv6 address with or without brackets, if the text looks like one.
 fn version_six(text: &str) -> Option<Result<Host, ParseHostError>> {
     let bare = match text.strip_prefix('[') {
         Some(rest) => rest.strip_suffix(']').unwrap_or_default(),
@@ -136,7 +136,7 @@ fn version_six(text: &str) -> Option<Result<Host, ParseHostError>> {
     })
 }
 
-/// A zone (`%eth0`) is let in to be refused for what it is.
+/// Accepts a zone (`%eth0`), so that the error names it.
 fn is_version_six(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b':' | b'.' | b'%')
 }
@@ -148,7 +148,7 @@ impl fmt::Display for HostName {
 }
 
 impl fmt::Display for Host {
-    /// As in a URL: IPv6 addresses have brackets.
+    /// Formats as in a URL: IPv6 addresses have brackets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name(name) => name.fmt(f),

@@ -1,4 +1,4 @@
-//! Hosts that may be reached, as a person writes them.
+//! Allowlist patterns for hosts.
 
 use core::net::IpAddr;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::str::FromStr;
 
 use super::{Host, HostName, ParseHostError};
 
-/// The ports of HTTP and HTTPS, which a pattern allows if it names none.
+/// Ports that a pattern without a port allows: HTTP and HTTPS.
 const USUAL_PORTS: [u16; 2] = [80, 443];
 
-/// `example.com`, `*.example.com` (what lies below it, not itself) or `*`, each with an optional `:port`.
+/// `example.com`, `*.example.com` (its subdomains, not itself) or `*`, each with an optional `:port`.
 ///
 /// Without a port, 80 and 443 are allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,25 +25,25 @@ enum Hosts {
     Only(Host),
 }
 
-/// Why a pattern could not be read.
+/// The error of a text that is not a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParsePatternError {
-    /// The host in it is none.
+    /// Invalid host.
     #[error(transparent)]
     Host(#[from] ParseHostError),
     /// A `*` elsewhere than alone or at the start.
     #[error("`{0}` has a `*` where none can be; write `*`, or `*.example.com`")]
     Wildcard(String),
-    /// No number of a port.
+    /// Invalid port number.
     #[error("`{0}` is not a port; write it like `example.com:8443`")]
     Port(String),
-    /// A whole address of a page.
+    /// A full URL.
     #[error("`{0}` is an address of a page; write only its host, like `example.com`")]
     Url(String),
 }
 
 impl HostPattern {
-    /// Whether the host may be reached at this port.
+    /// Returns `true` if the host may be reached at this port.
     pub fn allows(&self, host: &Host, port: u16) -> bool {
         let at_port = match self.port {
             Some(own) => own == port,
@@ -52,7 +52,7 @@ impl HostPattern {
         at_port && self.names(host)
     }
 
-    /// Whether the host is meant, whatever the port.
+    /// Returns `true` if the pattern matches the host, whatever the port.
     pub fn names(&self, host: &Host) -> bool {
         match (&self.hosts, host) {
             (Hosts::Any, _) => true,
@@ -62,7 +62,7 @@ impl HostPattern {
         }
     }
 
-    /// The pattern that names one host at one port.
+    /// Returns the pattern for one host at one port.
     pub const fn only(host: Host, port: u16) -> Self {
         Self {
             hosts: Hosts::Only(host),
@@ -70,7 +70,7 @@ impl HostPattern {
         }
     }
 
-    /// The only address that it names, if it names an address.
+    /// Returns the pattern's address, if it names one.
     pub fn address(&self) -> Option<IpAddr> {
         match self.hosts {
             Hosts::Only(Host::Address(address)) => Some(address),
@@ -93,7 +93,7 @@ impl FromStr for HostPattern {
     }
 }
 
-/// An IPv6 address without brackets has more than one colon, and no port.
+/// Splits off the port. An IPv6 address without brackets has several colons, and no port.
 fn split_port(text: &str) -> Result<(&str, Option<u16>), ParsePatternError> {
     let (hosts, port) = match text.rsplit_once(':') {
         Some((hosts, port)) if !hosts.contains(':') || hosts.ends_with(']') => (hosts, port),

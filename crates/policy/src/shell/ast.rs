@@ -1,9 +1,9 @@
-//! A command line as we understand it.
+//! The syntax tree of a command line.
 
 /// A whole line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script {
-    /// What runs, in order.
+    /// The commands, in order.
     pub nodes: Vec<Node>,
     /// Bodies of here documents that bash expands.
     pub here: Vec<Word>,
@@ -18,15 +18,15 @@ pub enum Node {
     Pipe(Vec<Self>),
     /// Control flow around other commands.
     Compound {
-        /// Which.
+        /// The kind.
         kind: Compound,
-        /// The variable that a loop sets.
+        /// The loop variable.
         variable: Option<String>,
-        /// Words that it looks at: what is looped over, what is matched.
+        /// Loop values, or the words of a test.
         words: Vec<Word>,
-        /// What it runs, perhaps.
+        /// Commands that it may run.
         body: Vec<Self>,
-        /// Redirections of all of it.
+        /// Redirections of the whole construct.
         redirects: Vec<Redirect>,
     },
 }
@@ -50,12 +50,12 @@ pub enum Compound {
     Case,
     /// `[[ … ]]`
     Test,
-    /// A function that is defined.
+    /// A function definition.
     Function,
 }
 
 impl Compound {
-    /// How it is called in messages.
+    /// Returns the name used in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Subshell => "a subshell",
@@ -78,9 +78,9 @@ pub struct Simple {
     pub assignments: Vec<Assignment>,
     /// The program and its arguments.
     pub words: Vec<Word>,
-    /// Files that are opened.
+    /// Redirections.
     pub redirects: Vec<Redirect>,
-    /// As it was written.
+    /// Source text.
     pub text: String,
 }
 
@@ -89,29 +89,29 @@ pub struct Simple {
 pub struct Assignment {
     /// The variable.
     pub name: String,
-    /// What it is set to.
+    /// The value.
     pub value: Word,
 }
 
-/// A file that is opened, or a descriptor that is copied.
+/// A redirection: a file to open, or a file descriptor to duplicate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redirect {
-    /// The descriptor, if one was written.
+    /// The file descriptor, if written.
     pub descriptor: Option<u32>,
-    /// What is done.
+    /// The kind.
     pub kind: RedirectKind,
-    /// The file, the descriptor or the text.
+    /// The file, the file descriptor or the text.
     pub target: Word,
 }
 
-/// What a redirection does.
+/// The effect of a redirection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RedirectKind {
     /// `<`
     Read,
     /// `>`, `>>`, `>|`, `&>`, `&>>`, `<>`
     Write,
-    /// `<&`, `>&` with a descriptor
+    /// `<&`, `>&` with a file descriptor
     Duplicate,
     /// `<<`, `<<<`
     Text,
@@ -120,67 +120,67 @@ pub enum RedirectKind {
 /// An argument, before expansion.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Word {
-    /// What it is made of.
+    /// Its pieces.
     pub pieces: Vec<Piece>,
-    /// As it was written.
+    /// Source text.
     pub text: String,
-    /// The character of the line behind its last one; none where the line does not hold it as it is.
+    /// Index of the line's character after the word; `None` if the word does not stand in the line verbatim.
     pub end: Option<usize>,
 }
 
-/// A stretch of a word.
+/// A piece of a word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
-    /// Stands for itself, quotes taken off.
+    /// Literal text, without quotes.
     Literal(String),
-    /// `*`, `?` or `[`, which the names of files decide about.
+    /// `*`, `?` or `[`: expands to file names.
     Glob(char),
     /// `~` or `~name`.
     Home(String),
-    /// A variable or a number that is computed.
+    /// A variable or an arithmetic expansion.
     Variable(Variable),
     /// `$( … )`, or backquotes.
     Commands(Vec<Node>),
-    /// `<( … )`, or `>( … )` if it is written to.
+    /// A process substitution: `<( … )`, or `>( … )` for output.
     Process {
-        /// Whether the command reads what is written.
+        /// Set for `>( … )`, where the commands read what is written.
         output: bool,
-        /// The commands at its other end.
+        /// The commands.
         body: Vec<Node>,
     },
-    /// `{a,b}`, which becomes several words; nothing where they are not read.
+    /// `{a,b}`, which expands to several words; empty if the alternatives were not parsed.
     Braces(Vec<String>),
 }
 
-/// A variable whose value stands in a word.
+/// A variable that is expanded in a word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Variable {
-    /// Its name, or what is computed.
+    /// Its name, or the arithmetic expression.
     pub name: String,
-    /// How its value gets into the word.
+    /// The form of the expansion.
     pub form: Form,
 }
 
 impl Variable {
-    /// Whether its value is a number, whatever happens.
+    /// Returns `true` if the value is always a number.
     pub fn is_number(&self) -> bool {
         self.form != Form::Changed && matches!(self.name.as_str(), "?" | "#" | "$")
     }
 }
 
-/// How the value of a variable gets into a word.
+/// The form of a variable's expansion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// As it is: `"$x"`.
+    /// Unchanged: `"$x"`.
     Quoted,
-    /// Split at blanks, and read as file patterns: `$x`.
+    /// Split at blanks, and expanded as a glob: `$x`.
     Split,
-    /// Changed on the way: `${x%y}`, or computed.
+    /// Modified, `${x%y}`, or computed.
     Changed,
 }
 
 impl Word {
-    /// What it is for certain, if it depends on nothing.
+    /// Returns the word's text, if it depends on nothing.
     pub fn literal(&self) -> Option<String> {
         let mut text = String::new();
         for piece in &self.pieces {
@@ -190,7 +190,7 @@ impl Word {
         Some(text)
     }
 
-    /// Like [`Word::literal`], with the home directory and file patterns as they are written.
+    /// Like [`Word::literal`], with the home directory and globs as written.
     pub fn shape(&self) -> Option<String> {
         let mut text = String::new();
         for piece in &self.pieces {
@@ -198,7 +198,7 @@ impl Word {
                 Piece::Literal(part) | Piece::Home(part) => text.push_str(part),
                 Piece::Glob(sign) => text.push(*sign),
                 Piece::Process { output: false, .. } => text.push_str("/dev/fd/63"),
-                // A number.
+                // Always a number.
                 Piece::Variable(variable) if variable.is_number() => text.push('0'),
                 Piece::Variable(_) | Piece::Commands(_) | Piece::Process { .. } | Piece::Braces(_) => {
                     return None;
@@ -208,14 +208,15 @@ impl Word {
         Some(text)
     }
 
-    /// Whether names of files decide what it becomes.
+    /// Returns `true` if it expands to file names.
     pub fn is_glob(&self) -> bool {
         self.pieces.iter().any(|piece| matches!(piece, Piece::Glob(_)))
     }
 }
 
 impl Script {
-    /// The program and its arguments, if the line is one command that needs no shell: nothing to expand, no redirection.
+    /// Returns the program and its arguments, if the line is one command that needs no shell: no expansions,
+    /// no redirection.
     pub fn argv(&self) -> Option<Vec<String>> {
         let [Node::Simple(simple)] = self.nodes.as_slice() else {
             return None;

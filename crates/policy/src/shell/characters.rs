@@ -1,8 +1,8 @@
-//! Characters that make a line look like another one.
+//! Detects characters that make a line look like another one.
 
 use super::Unclear;
 
-/// Refuses what is not seen, or changes the order in which things are seen.
+/// Rejects characters that are invisible or reorder the display.
 pub(super) fn check(line: &str) -> Result<(), Unclear> {
     match line
         .chars()
@@ -16,7 +16,7 @@ pub(super) fn check(line: &str) -> Result<(), Unclear> {
     }
 }
 
-/// The line with everything that is not seen, or steers a terminal, written as an escape.
+/// Returns the line with invisible characters and terminal controls escaped.
 pub fn visible(line: &str) -> String {
     let mut text = String::with_capacity(line.len());
     for character in line.chars() {

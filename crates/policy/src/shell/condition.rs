@@ -1,7 +1,8 @@
-//! `[[ … ]]`: tests that only look.
+//! `[[ … ]]`: tests without side effects.
 //!
-//! Of its operators, those that compute are left out: `-eq` and the like take a text for arithmetic, and an index in it
-//! (`a[$(id)]`) runs a command; so do `-v` and `-R`. What is left compares texts or asks about files.
+//! Operators that evaluate arithmetic are not supported: `-eq` and the like evaluate their operands, and an
+//! index in one (`a[$(id)]`) runs a command; so do `-v` and `-R`. The supported ones compare texts or query
+//! files.
 
 use super::cursor::{Cursor, is_boundary};
 use super::{Piece, Unclear, Word, grammar};
@@ -10,7 +11,7 @@ const UNARY: &str = "abcdefghknprstuwxzGLNOS";
 const BINARY: &[&str] = &["=", "==", "!=", "=~", "-nt", "-ot", "-ef"];
 const COMPUTING: &[&str] = &["-eq", "-ne", "-lt", "-le", "-gt", "-ge"];
 
-/// The words of the test; the reader stands before `[[`.
+/// Parses the words of the test; the cursor stands at `[[`.
 pub(super) fn condition(cursor: &mut Cursor) -> Result<Vec<Word>, Unclear> {
     cursor.at += 2;
     let mut words = Vec::new();
@@ -27,7 +28,7 @@ pub(super) fn condition(cursor: &mut Cursor) -> Result<Vec<Word>, Unclear> {
     }
 }
 
-/// `word`, `-f word` or `word == word`, perhaps with `!` before it.
+/// `word`, `-f word` or `word == word`, with optional `!` before it.
 fn term(cursor: &mut Cursor, words: &mut Vec<Word>) -> Result<(), Unclear> {
     let mut first = next(cursor)?;
     while first.text == "!" {
@@ -71,7 +72,8 @@ fn is_number(word: &Word) -> bool {
     }
 }
 
-/// A word with a blank or the end behind it: brackets and `<` mean something else in here.
+/// Parses a word that ends at a blank or at the end of the command: brackets and `<` have another meaning in
+/// here.
 fn next(cursor: &mut Cursor) -> Result<Word, Unclear> {
     cursor.skip_blanks();
     if cursor.run() == "]]" || cursor.peek().is_none_or(is_boundary) || cursor.peek() == Some('#') {

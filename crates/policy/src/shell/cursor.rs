@@ -1,19 +1,19 @@
-//! Where the reader is in a line.
+//! The parser's position in a line.
 
 use super::here::Pending;
 use super::{MAX_COMMANDS, MAX_DEPTH, Unclear, Word};
 
-/// A line, a place in it, and what must not grow without bound.
+/// A line, a position in it, and counters for the limits.
 pub(super) struct Cursor {
     characters: Vec<char>,
-    /// The characters are the line's own, not a text that was taken out of it.
+    /// Set if the characters are the line's own, rather than a text extracted from it.
     is_line: bool,
     pub(super) at: usize,
     pub(super) depth: usize,
     commands: usize,
-    /// Substitutions that are open.
+    /// Number of open substitutions.
     pub(super) substitutions: usize,
-    /// Here documents whose bodies come after the next newline.
+    /// Here documents whose bodies follow the next newline.
     pub(super) pending: Vec<Pending>,
     pub(super) here: Vec<Word>,
 }
@@ -32,7 +32,7 @@ impl Cursor {
         }
     }
 
-    /// A reader for the text between backquotes, within the same bounds.
+    /// Returns a cursor for the text between backquotes, within the same limits.
     pub(super) fn within(&self, text: &str) -> Self {
         Self {
             is_line: false,
@@ -43,7 +43,7 @@ impl Cursor {
         }
     }
 
-    /// The place in the line, for what is written there.
+    /// Returns the position in the line; `None` in an extracted text.
     pub(super) fn place(&self) -> Option<usize> {
         self.is_line.then_some(self.at)
     }
@@ -56,7 +56,7 @@ impl Cursor {
         self.characters.get(self.at + ahead).copied()
     }
 
-    /// The character behind which the reader stands.
+    /// The previous character.
     pub(super) fn before(&self) -> Option<char> {
         self.at
             .checked_sub(1)
@@ -102,7 +102,7 @@ impl Cursor {
         self.since(start)
     }
 
-    /// Over blanks, and over a line that goes on behind a backslash, which counts between words only.
+    /// Skips blanks, and line continuations between words.
     pub(super) fn skip_blanks(&mut self) {
         loop {
             match self.peek() {
@@ -113,7 +113,7 @@ impl Cursor {
         }
     }
 
-    /// Behind a blank, and with one ahead: what a joined line means is then beyond doubt.
+    /// Returns `true` after a blank: only there is the meaning of a line continuation beyond doubt.
     fn is_between_words(&self) -> bool {
         let before = self
             .at
@@ -122,7 +122,7 @@ impl Cursor {
         matches!(before, None | Some(' ' | '\t' | '\n'))
     }
 
-    /// The characters up to the next blank or operator, to tell a reserved word.
+    /// Returns the characters up to the next blank or operator, to detect a reserved word.
     pub(super) fn run(&self) -> String {
         let rest = &self.characters[self.at..];
         let word = rest
@@ -162,13 +162,13 @@ impl Cursor {
         Ok(())
     }
 
-    /// Takes over what a reader of backquotes counted.
+    /// Adopts the command count of a backquote parser.
     pub(super) fn account(&mut self, inner: &Self) {
         self.commands = inner.commands;
     }
 }
 
-/// Whether a word ends before this character, if nothing quotes it.
+/// Returns `true` if a word ends before this unquoted character.
 pub(super) fn is_boundary(character: char) -> bool {
     matches!(
         character,

@@ -1,11 +1,11 @@
-//! Commands, lists and control flow.
+//! Parses commands, lists and control flow.
 
 use super::cursor::{Cursor, in_name, is_boundary, starts_name};
 use super::{
     Assignment, Compound, Node, Redirect, RedirectKind, Script, Simple, Unclear, Word, condition, here, word,
 };
 
-/// A whole line.
+/// Parses a whole line.
 pub(super) fn script(line: &str) -> Result<Script, Unclear> {
     let mut cursor = Cursor::new(line);
     let nodes = list(&mut cursor, &[])?;
@@ -21,12 +21,12 @@ pub(super) fn script(line: &str) -> Result<Script, Unclear> {
     })
 }
 
-/// Words that mean something else where a command begins.
+/// Words with another meaning where a command begins.
 const RESERVED: &[&str] = &[
     "then", "elif", "else", "fi", "do", "done", "esac", "in", "!", "}", "]]", "select", "coproc",
 ];
 
-/// Whether the word means something else where a command begins.
+/// Returns `true` if the word has another meaning where a command begins.
 pub(super) fn is_reserved(word: &str) -> bool {
     let openers = [
         "if", "while", "until", "for", "case", "function", "time", "!", "{", "[[",
@@ -34,7 +34,7 @@ pub(super) fn is_reserved(word: &str) -> bool {
     RESERVED.contains(&word) || openers.contains(&word)
 }
 
-/// Commands up to the end, a closing bracket, or one of the words.
+/// Parses commands up to the end, a closing bracket, or one of the words.
 pub(super) fn list(cursor: &mut Cursor, until: &[&str]) -> Result<Vec<Node>, Unclear> {
     let mut nodes = Vec::new();
     loop {
@@ -42,7 +42,7 @@ pub(super) fn list(cursor: &mut Cursor, until: &[&str]) -> Result<Vec<Node>, Unc
         if matches!(cursor.peek(), None | Some(')')) || until.contains(&cursor.run().as_str()) {
             return Ok(nodes);
         }
-        // `;;` ends a branch of `case`, which looks for it.
+        // `;;` ends a branch of `case`, whose parser expects it.
         if cursor.starts_with(";;") || cursor.starts_with(";&") {
             return Ok(nodes);
         }
@@ -54,7 +54,7 @@ pub(super) fn list(cursor: &mut Cursor, until: &[&str]) -> Result<Vec<Node>, Unc
     }
 }
 
-/// What stands between two commands; false if the list ends here.
+/// Parses the separator between two commands; `false` if the list ends here.
 fn separator(cursor: &mut Cursor, nodes: &mut Vec<Node>, first: usize) -> Result<bool, Unclear> {
     cursor.skip_blanks();
     match cursor.peek() {
@@ -193,7 +193,7 @@ fn group(cursor: &mut Cursor) -> Result<Node, Unclear> {
     Ok(compound(Compound::Group, Vec::new(), body))
 }
 
-/// What stands between two reserved words.
+/// Parses the commands between two reserved words.
 fn block(cursor: &mut Cursor, open: &'static str, close: &'static str) -> Result<Vec<Node>, Unclear> {
     reserved(cursor, open)?;
     let body = list(cursor, &[close])?;
@@ -304,7 +304,7 @@ fn case(cursor: &mut Cursor) -> Result<Node, Unclear> {
     Ok(compound(Compound::Case, words, body))
 }
 
-/// Behind the name.
+/// Parses a function definition, after the name.
 fn function(cursor: &mut Cursor) -> Result<Node, Unclear> {
     cursor.skip_blanks();
     if cursor.take('(') {
@@ -362,7 +362,7 @@ fn is_process(cursor: &Cursor) -> bool {
     cursor.starts_with("<(") || cursor.starts_with(">(")
 }
 
-/// A word behind which no descriptor is opened in its name: `{name}>file`.
+/// Parses a word and rejects `{name}>file`, which opens a file descriptor.
 pub(super) fn checked_word(cursor: &mut Cursor) -> Result<Word, Unclear> {
     let word = word::word(cursor)?;
     if word.text.is_empty() {
@@ -405,7 +405,7 @@ fn redirects(cursor: &mut Cursor) -> Result<Vec<Redirect>, Unclear> {
     }
 }
 
-/// A redirection, if one begins here.
+/// Parses a redirection, if one begins here.
 fn redirect(cursor: &mut Cursor) -> Result<Option<Redirect>, Unclear> {
     let start = cursor.at;
     while cursor.peek().is_some_and(|character| character.is_ascii_digit()) {
@@ -470,7 +470,7 @@ fn file(cursor: &mut Cursor, descriptor: Option<u32>, kind: RedirectKind) -> Res
     if digits && matches!(cursor.peek(), Some('<' | '>')) {
         return Err(cursor.syntax("a redirection in place of a file"));
     }
-    // `>&file` writes a file; only a number or a minus is a descriptor.
+    // `>&file` writes a file; only a number or a minus is a file descriptor.
     let number = target
         .literal()
         .is_some_and(|text| text.chars().all(|sign| sign.is_ascii_digit()) || text == "-");
@@ -485,7 +485,7 @@ fn file(cursor: &mut Cursor, descriptor: Option<u32>, kind: RedirectKind) -> Res
     })
 }
 
-/// Over blanks, comments and newlines, and over the here documents behind them.
+/// Skips blanks, comments, newlines, and the here documents after them.
 fn skip_lines(cursor: &mut Cursor) -> Result<(), Unclear> {
     loop {
         cursor.skip_blanks();

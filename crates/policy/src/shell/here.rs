@@ -1,16 +1,16 @@
-//! Here documents.
+//! Parses here documents.
 
 use super::cursor::Cursor;
 use super::{Piece, Unclear, Word, word};
 
-/// A here document whose body has not come yet.
+/// A here document whose body has not been reached.
 pub(super) struct Pending {
     end: String,
     expands: bool,
     strip_tabs: bool,
 }
 
-/// `<<END` or `<<-END`, behind the operator.
+/// Parses `<<END` or `<<-END`, after the operator.
 pub(super) fn announce(cursor: &mut Cursor, strip_tabs: bool) -> Result<Word, Unclear> {
     cursor.skip_blanks();
     let word = word::word(cursor)?;
@@ -33,7 +33,7 @@ pub(super) fn announce(cursor: &mut Cursor, strip_tabs: bool) -> Result<Word, Un
     })
 }
 
-/// The bodies that follow a newline.
+/// Parses the bodies that follow a newline.
 pub(super) fn bodies(cursor: &mut Cursor) -> Result<(), Unclear> {
     if cursor.pending.is_empty() {
         return Ok(());

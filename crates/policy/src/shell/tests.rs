@@ -1,8 +1,8 @@
-//! Tests of the reader: what bash would make of a line, and what is left to a person.
+//! Tests of the parser: lines that it understands like bash, and lines that it rejects.
 
 use super::*;
 
-/// The arguments of a line that is one plain command.
+/// Returns the arguments of a line that is one plain command.
 fn argv(line: &str) -> Option<Vec<String>> {
     parse(line).ok()?.argv()
 }

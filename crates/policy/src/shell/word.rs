@@ -1,9 +1,9 @@
-//! Words: quoting, and what bash puts in their place.
+//! Parses words: quoting and expansions.
 
 use super::cursor::{Cursor, in_name, is_boundary, starts_name};
 use super::{Form, Node, Piece, Unclear, Variable, Word, grammar};
 
-/// One word, which is not empty: the reader stands at its first character.
+/// Parses one non-empty word from its first character.
 pub(super) fn word(cursor: &mut Cursor) -> Result<Word, Unclear> {
     let start = cursor.at;
     let mut pieces = Pieces::default();
@@ -21,7 +21,7 @@ pub(super) fn word(cursor: &mut Cursor) -> Result<Word, Unclear> {
     }
     let (text, end) = (cursor.since(start), cursor.place());
     if text == "[" {
-        // The command that tests.
+        // The test command.
         return Ok(Word {
             pieces: vec![Piece::Literal(text.clone())],
             text,
@@ -35,7 +35,7 @@ pub(super) fn word(cursor: &mut Cursor) -> Result<Word, Unclear> {
     })
 }
 
-/// A text in which quotes are plain characters: the body of a here document.
+/// Parses a text in which quotes are literal: the body of a here document.
 pub(super) fn body(cursor: &mut Cursor) -> Result<Word, Unclear> {
     let start = cursor.at;
     let mut pieces = Pieces::default();
@@ -151,7 +151,7 @@ fn double(cursor: &mut Cursor, pieces: &mut Pieces) -> Result<(), Unclear> {
     }
 }
 
-/// `~name`. Where bash leaves it alone, it is none the less taken for a place that is not known.
+/// Parses `~name`. Where bash does not expand it, it still counts as an unknown place.
 fn home(cursor: &mut Cursor, pieces: &mut Pieces) {
     let start = cursor.at;
     cursor.at += 1;
@@ -164,7 +164,7 @@ fn home(cursor: &mut Cursor, pieces: &mut Pieces) {
     pieces.0.push(Piece::Home(cursor.since(start)));
 }
 
-/// `{a,b}` of plain characters, read to its end. Ranges, quotes and braces within braces are left alone.
+/// Parses `{a,b}` of plain characters, to its end. Quotes and nested braces are not supported.
 fn alternatives(cursor: &mut Cursor) -> Option<Vec<String>> {
     let (start, mut ahead) = (cursor.at, 1);
     let plain = |sign: char| sign.is_ascii_alphanumeric() || "_-./,@%+".contains(sign);
@@ -187,7 +187,7 @@ fn alternatives(cursor: &mut Cursor) -> Option<Vec<String>> {
     words
 }
 
-/// `1..5`, upwards and short.
+/// Parses `1..5`: ascending and short.
 fn range(text: &str) -> Option<Vec<String>> {
     let (first, last) = text.split_once("..")?;
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
@@ -199,10 +199,11 @@ fn range(text: &str) -> Option<Vec<String>> {
     (first <= last && numbers.contains(&last)).then(|| numbers.map(|number| number.to_string()).collect())
 }
 
-/// How far a closing brace is looked for.
+/// Furthest distance of a closing brace.
 const FAR: usize = 200;
 
-/// Whether the brace here may begin a list or a range. Quotes are not looked at: to doubt too often does no harm.
+/// Returns `true` if the brace here may begin a list or a range. Quotes are ignored: a false positive does no
+/// harm.
 fn expands(cursor: &Cursor) -> bool {
     let (mut separated, mut ahead) = (false, 1);
     while let Some(character) = cursor.look(ahead) {
@@ -219,7 +220,7 @@ fn expands(cursor: &Cursor) -> bool {
     false
 }
 
-/// `<( … )` and `>( … )`, at the beginning of a word.
+/// Parses `<( … )` and `>( … )`, at the beginning of a word.
 fn process(cursor: &mut Cursor, pieces: &mut Pieces) -> Result<bool, Unclear> {
     let output = cursor.starts_with(">(");
     if !output && !cursor.starts_with("<(") {
@@ -231,7 +232,7 @@ fn process(cursor: &mut Cursor, pieces: &mut Pieces) -> Result<bool, Unclear> {
     Ok(true)
 }
 
-/// What follows the opening bracket, and the closing one.
+/// Parses a substitution, from after the opening bracket to the closing one.
 fn substitution(cursor: &mut Cursor) -> Result<Vec<Node>, Unclear> {
     cursor.enter()?;
     cursor.substitutions += 1;
@@ -318,7 +319,7 @@ pub(super) fn name(cursor: &mut Cursor) -> String {
     cursor.since(start)
 }
 
-/// Numbers only: the name of a variable would be computed in its turn, and an index in its value may run a command.
+/// Accepts numbers only: a variable's value would be evaluated in turn, and an index in it may run a command.
 fn arithmetic(cursor: &mut Cursor, pieces: &mut Pieces) -> Result<(), Unclear> {
     let start = cursor.at;
     cursor.at += 3;
@@ -336,7 +337,7 @@ fn arithmetic(cursor: &mut Cursor, pieces: &mut Pieces) -> Result<(), Unclear> {
     Err(cursor.unsupported("arithmetic with more than numbers"))
 }
 
-/// `${name}`, `${#name}`, and the operators that neither assign nor evaluate.
+/// Parses `${name}`, `${#name}`, and the operators that neither assign nor evaluate.
 fn parameter(cursor: &mut Cursor, pieces: &mut Pieces, quoted: bool) -> Result<(), Unclear> {
     cursor.at += 2;
     let counts = cursor.peek() == Some('#') && cursor.look(1).is_some_and(starts_name);
@@ -380,7 +381,7 @@ fn parameter(cursor: &mut Cursor, pieces: &mut Pieces, quoted: bool) -> Result<(
     Err(cursor.syntax("a brace is not closed"))
 }
 
-/// `$'…'`
+/// Parses `$'…'`.
 fn ansi(cursor: &mut Cursor, pieces: &mut Pieces) -> Result<(), Unclear> {
     cursor.at += 2;
     pieces.text("");
@@ -411,7 +412,7 @@ fn ansi_escape(cursor: &mut Cursor) -> Result<char, Unclear> {
         }
         _ => None,
     };
-    // Bytes beyond ASCII may join with others to a character, and a NUL ends the word.
+    // Bytes beyond ASCII may combine with others into a character, and NUL ends the word.
     match code.and_then(char::from_u32) {
         Some(character @ (' '..='~' | '\n' | '\t')) => Ok(character),
         _ => Err(cursor.unsupported("this escape")),

@@ -1,8 +1,8 @@
-//! Names of files that hold secrets wherever they lie, by the kind of secret.
+//! Names of files that contain secrets wherever they lie, by kind of secret.
 
-/// Names of files and directories, in small letters; a star stands for anything.
+/// File and directory names, in lower case; a star matches anything.
 pub(super) const NAMES: &[&[&str]] = &[
-    // Environments of programs.
+    // Program environments.
     &[
         ".env",
         ".env.*",
@@ -12,7 +12,7 @@ pub(super) const NAMES: &[&[&str]] = &[
         "environ",
         ".flaskenv",
     ],
-    // Passwords that clients keep for servers.
+    // Client passwords for servers.
     &[
         ".netrc",
         "_netrc",
@@ -56,7 +56,7 @@ pub(super) const NAMES: &[&[&str]] = &[
         "ipsec.secrets",
         ".gitconfig",
     ],
-    // Users of the system.
+    // System users.
     &[
         "shadow",
         "shadow-",
@@ -72,7 +72,7 @@ pub(super) const NAMES: &[&[&str]] = &[
         "*.keytab",
         "krb5cc*",
     ],
-    // Directories of programs that hold keys.
+    // Program directories that contain keys.
     &[
         ".ssh",
         ".gnupg",
@@ -141,7 +141,7 @@ pub(super) const NAMES: &[&[&str]] = &[
         ".ansible",
         ".travis",
     ],
-    // Ringfence's own: who reads these can answer in a person's place, or sees what was kept from others.
+    // Ringfence's own: with these one can answer in a person's place, or read other users' data.
     &[
         "console.token",
         "telegram.token",
@@ -186,7 +186,7 @@ pub(super) const NAMES: &[&[&str]] = &[
         "wg*.conf",
         "wireguard",
     ],
-    // Registries of packages.
+    // Package registries.
     &[
         ".npmrc",
         ".yarnrc*",
@@ -253,7 +253,7 @@ pub(super) const NAMES: &[&[&str]] = &[
         "msal_token_cache*",
         "azureprofile.json",
     ],
-    // Words that say it.
+    // Names that say so.
     &[
         "credentials",
         "credentials.*",
@@ -271,7 +271,7 @@ pub(super) const NAMES: &[&[&str]] = &[
         ".apikey",
         ".api_key",
     ],
-    // What was typed, and what editors remember of it.
+    // Shell histories and editor state.
     &[
         ".*_history",
         ".*_history-*",
@@ -280,13 +280,14 @@ pub(super) const NAMES: &[&[&str]] = &[
         ".viminfo*",
         ".wget-hsts",
     ],
-    // Money.
+    // Cryptocurrency wallets.
     &["wallet.dat", ".electrum", ".bitcoin", ".ethereum", ".monero"],
-    // What the kernel shows.
+    // Kernel memory.
     &["kcore", "kmem"],
 ];
 
-/// Words that say what is in a file by such a name. Sources are called by what they deal with.
+/// Words in a file name that suggest a secret. Source files are excepted: their names say what they deal
+/// with.
 pub(super) const TELLING: &[&str] = &[
     "token",
     "secret",
@@ -320,7 +321,7 @@ pub(super) const TELLING: &[&str] = &[
     "_ecdsa",
 ];
 
-/// Names that say it as a whole.
+/// Whole names that suggest a secret.
 pub(super) const TELLING_WHOLE: &[&str] = &[
     "key",
     "keys",
@@ -341,7 +342,7 @@ pub(super) const TELLING_WHOLE: &[&str] = &[
     "history",
 ];
 
-/// Endings of sources and texts, whose names say what they are about.
+/// Extensions of source and text files, whose names say what they deal with.
 pub(super) const SOURCES: &[&str] = &[
     "rs", "py", "pyi", "js", "jsx", "mjs", "cjs", "ts", "tsx", "go", "java", "kt", "kts", "c", "h", "cc",
     "cpp", "cxx", "hpp", "hh", "m", "mm", "rb", "php", "swift", "scala", "cs", "fs", "vb", "ex", "exs",
@@ -351,7 +352,7 @@ pub(super) const SOURCES: &[&str] = &[
     "d", "1", "3", "5", "8",
 ];
 
-/// Parts of paths below which secrets lie. A path that begins with a name counts as if a slash stood before it.
+/// Path fragments below which secrets lie. A path that begins with a name counts as if a slash preceded it.
 pub(super) const PLACES: &[&str] = &[
     "/.config/gcloud",
     "/.config/gh/",
@@ -412,7 +413,7 @@ pub(super) const PLACES: &[&str] = &[
     "/.git/credentials",
 ];
 
-/// Names that the patterns above would take, and that are public.
+/// Public names that the patterns above would match.
 pub(super) const PUBLIC: &[&str] = &[
     ".env.example",
     ".env.sample",
@@ -428,7 +429,7 @@ pub(super) const PUBLIC: &[&str] = &[
     "secrets.*.example",
 ];
 
-/// What a pattern of files is tried on.
+/// Sample names that globs are matched against.
 pub(super) const SAMPLES: &[&str] = &[
     ".env",
     ".env.local",

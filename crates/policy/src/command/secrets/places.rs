@@ -1,12 +1,13 @@
-//! Places of which it is known what lies there: closed, but for what is listed.
+//! Denied places with allowlists.
 //!
-//! A list of secret files is never complete. Where secrets are kept by habit (below a home under names with a dot, in
-//! the configuration and the data of services, in what the kernel shows of processes) everything is taken for one, and what is
-//! public is listed.
+//! A list of secret files is never complete. Where secrets are stored by convention (below a home under names
+//! with a dot, in the configuration and data of services, in the kernel's process information) everything
+//! counts as secret, and public files are listed.
 
 use super::super::within_word;
 
-/// Whether a path leads to a place that is closed. It is normalised, in small letters; a pattern may stand in it.
+/// Returns `true` if the path is in a denied place. The path is normalized, in lower case, and may contain a
+/// glob.
 pub(super) fn is_closed(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     match parts.as_slice() {
@@ -25,13 +26,13 @@ pub(super) fn is_closed(path: &str) -> bool {
             true
         }
         ["", "var", rest @ ..] => !matches(rest, VAR),
-        // A pattern at the top could be any of these.
+        // A glob at the top could match any of these.
         ["", first, ..] => first.contains(['*', '?', '[']),
         _ => false,
     }
 }
 
-/// Names with a dot below a home are settings and keys; the others are the user's own work.
+/// Dot files in a home are settings and keys; other names are the user's own work.
 fn in_home(rest: &[&str]) -> bool {
     match rest.first() {
         Some(first) if first.starts_with(['.', '[', '?']) => !matches(rest, HOME),
@@ -59,7 +60,7 @@ fn is_process(name: &str) -> bool {
     number || matches!(name, "self" | "thread-self")
 }
 
-/// Whether one of the patterns is the path: `*` stands for one name, `**` at the end for any more.
+/// Returns `true` if one of the patterns matches the path: `*` matches one name, a final `**` any number.
 fn matches(path: &[&str], patterns: &[&str]) -> bool {
     patterns.iter().any(|pattern| {
         let wanted: Vec<&str> = pattern.split('/').collect();
@@ -77,7 +78,7 @@ fn pairs(wanted: &[&str], path: &[&str]) -> bool {
     wanted.iter().zip(path).all(one)
 }
 
-/// Of a home: what holds no key in any program that we know.
+/// Home files that contain no key in any known program.
 const HOME: &[&str] = &[
     ".vimrc",
     ".vim/**",
@@ -127,7 +128,7 @@ const HOME: &[&str] = &[
     ".tmux.conf",
 ];
 
-/// Of the system's settings: what every user and program reads, and no service keeps a key in.
+/// System configuration that every user and program reads, and in which no service stores a key.
 const ETC: &[&str] = &[
     "",
     "hosts",
@@ -244,7 +245,7 @@ const ETC: &[&str] = &[
     "fish/**",
 ];
 
-/// What the kernel tells of a process, without what was given to it.
+/// Process information from the kernel, without what was passed to the process.
 const PROCESS: &[&str] = &[
     "status",
     "stat",
@@ -282,7 +283,7 @@ const PROCESS: &[&str] = &[
     "autogroup",
 ];
 
-/// What the kernel tells of the machine.
+/// Machine information from the kernel.
 const PROC: &[&str] = &[
     "cpuinfo",
     "meminfo",
@@ -335,13 +336,13 @@ const PROC: &[&str] = &[
     "latency_stats",
 ];
 
-/// Devices that hold nothing of anybody's.
+/// Devices without anybody's data.
 const DEV: &[&str] = &[
     "", "null", "zero", "full", "random", "urandom", "stdin", "stdout", "stderr", "tty", "fd/0", "fd/1",
     "fd/2", "fd/63", "shm/**",
 ];
 
-/// Of what services keep while they run.
+/// Public runtime data of services.
 const RUN: &[&str] = &[
     "*.pid",
     "*/*.pid",
@@ -355,7 +356,7 @@ const RUN: &[&str] = &[
     "udev/data/**",
 ];
 
-/// Of what services keep.
+/// Public data of services.
 const VAR: &[&str] = &[
     "log/*.log",
     "log/*.log.*",
