@@ -1,8 +1,9 @@
-//! The first process of a container: starts what the engine asks for, ends it in time, and tells how it ended.
+//! The container init: starts guests at the server's request, enforces their timeouts, reports their exit
+//! status.
 //!
-//! It is spoken to over its own standard streams, in [`frames`]. Guests run beside it as the same user and in the same
-//! namespaces. What keeps them apart: it cannot be looked into (it is not dumpable), it cannot be killed (it is the
-//! first process), and no descriptor of it gets into a guest.
+//! The server talks to it over its own standard streams, in [`frames`]. Guests run beside it as the same
+//! user, in the same namespaces. It is isolated from them because it is not dumpable (they cannot inspect
+//! it), has process id 1 (they cannot kill it), and passes none of its file descriptors on.
 
 mod call;
 mod channel;
@@ -22,10 +23,10 @@ use std::process::ExitCode;
 use crate::steps::{Step, StepError};
 use crate::sys;
 
-/// Open files of each process.
+/// Limit on open files of each process.
 const OPEN_FILES: u64 = 512;
 
-/// The entry of the agent, and of the programs for files that its file is as well.
+/// Entry point of the init, and of the file transfer programs in the same executable.
 pub fn agent_main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     if !arguments.is_empty() {
@@ -40,7 +41,7 @@ pub fn agent_main() -> ExitCode {
     }
 }
 
-/// Gives up what guests could profit by, and what they shall not have: everything here is inherited.
+/// Drops privileges that guests could exploit, and sets limits: guests inherit everything here.
 fn prepare() -> Result<programs::Surroundings, StepError> {
     sys::set_undumpable().step("hide from the guests")?;
     if sys::process_ids().0 != 1 {
@@ -49,7 +50,7 @@ fn prepare() -> Result<programs::Surroundings, StepError> {
     }
     sys::set_no_new_privs().step("set no_new_privs")?;
     sys::set_umask(0o022);
-    // The engine limits the rest for the container as a whole; gVisor knows few others.
+    // The container engine limits the rest for the container as a whole; gVisor knows few other limits.
     for (resource, value) in [(libc::RLIMIT_CORE, 0), (libc::RLIMIT_NOFILE, OPEN_FILES)] {
         sys::set_rlimit(resource, value).step("set the resource limits")?;
     }

@@ -1,4 +1,4 @@
-//! One call: its guest, what it reads and prints, and when it is over.
+//! One call: its guest, its input and output, its end.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,32 +11,32 @@ use super::pending::Pending;
 use super::worker::{Heard, Worker};
 use crate::sys;
 
-/// How long a guest may live on after it was killed, before the process above it is held to be at fault.
+/// Time for a killed guest to disappear before its supervisor counts as faulty and is killed, too.
 const STUBBORN: Duration = Duration::from_secs(2);
-/// How long a program that prints a little is not listened to: what it prints meanwhile, or its end, goes out with one write.
+/// Pause between reads of a program that prints little: output or exit in the meantime goes out in one write.
 const PAUSE: Duration = Duration::from_millis(2);
-/// What is not a little.
+/// Output below which a program prints little, in bytes.
 const LITTLE: u64 = 4096;
-/// How often a family is killed until none of it is left.
+/// Interval between kills while processes of a family remain.
 const AGAIN: Duration = Duration::from_millis(2);
 
-/// A call.
+/// A call, from its request to its end.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) id: u32,
-    /// What to run, until it runs.
+    /// The program to run; `None` once it runs.
     pub(super) start: Option<Box<Start>>,
     pub(super) since: Instant,
     deadline: Option<Instant>,
     worker: Option<Worker>,
     warm: bool,
     job: Pending,
-    /// Whether what it reads its job from is to be its bridge.
+    /// Set if the control channel becomes its skills bridge.
     wants_bridge: bool,
     input: Pending,
     input_ends: bool,
     credit: u64,
-    /// From when on its output is read.
+    /// Time from which its output is read.
     listen_at: Instant,
     cut: Cut,
     killing: Option<Killing>,
@@ -53,7 +53,7 @@ struct Killing {
     next: Instant,
 }
 
-/// Where something of a call may be ready.
+/// Readiness to wait for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Interest {
     Read,
@@ -61,7 +61,7 @@ pub(super) enum Interest {
 }
 
 impl Call {
-    /// A call that does not run yet; its time has begun.
+    /// Creates a call that does not run yet; its timeout starts now.
     pub(super) fn new(id: u32, start: Box<Start>, now: Instant) -> Self {
         Self {
             id,
@@ -86,7 +86,8 @@ impl Call {
         }
     }
 
-    /// It runs, or will as soon as it has read its job. So often has the kernel killed for want of memory before.
+    /// Marks the call as running, or about to once it has read its job. `memory_kills` counts the kernel's
+    /// earlier out-of-memory kills.
     pub(super) fn runs(
         &mut self,
         mut worker: Worker,
@@ -104,7 +105,7 @@ impl Call {
         self.start = None;
     }
 
-    /// It could not be started.
+    /// Marks the call as failed to start.
     pub(super) fn fails(&mut self, step: &str, errno: i32) {
         self.failed = Some(Fate::NotStarted {
             step: step.to_owned(),
@@ -114,28 +115,28 @@ impl Call {
         self.gone = true;
     }
 
-    /// The process above its guest.
+    /// Returns the process id of its supervisor.
     pub(super) fn supervisor(&self) -> Option<libc::pid_t> {
         self.worker.as_ref().filter(|_| !self.gone)?.supervisor
     }
 
-    /// The session in which its guest is, while that runs.
+    /// Returns the session id of its guest while it runs.
     pub(super) fn session(&self) -> Option<libc::pid_t> {
         self.worker.as_ref().filter(|_| !self.gone)?.guest
     }
 
-    /// Processes of these sessions were left by calls that are over.
+    /// Notes that ended calls left processes in these sessions.
     pub(super) fn left_behind(&mut self, sessions: &[libc::pid_t]) {
         let guest = self.worker.as_ref().and_then(|worker| worker.guest);
         self.left |= self.gone && guest.is_some_and(|guest| sessions.contains(&guest));
     }
 
-    /// Whether something of it may be among the strays.
+    /// Returns `true` if processes of the call may be among the strays.
     pub(super) fn may_have_strays(&self, adoption: bool) -> bool {
         self.gone && self.worker.is_some() && (!adoption || self.is_lost())
     }
 
-    /// More input. `false`: more than its window.
+    /// Queues input. `false` if it exceeds the window.
     pub(super) fn add_input(&mut self, bytes: &[u8]) -> bool {
         self.input.push(bytes);
         self.input.len() <= INPUT_WINDOW as usize
@@ -149,7 +150,7 @@ impl Call {
         self.credit = self.credit.saturating_add(bytes.into());
     }
 
-    /// Begins to kill it, unless it is over.
+    /// Begins to kill it, unless it has ended.
     pub(super) fn kill(&mut self, cut: Cut, now: Instant) {
         if self.ended.is_none() && self.cut == Cut::No {
             self.cut = cut;
@@ -167,7 +168,7 @@ impl Call {
         });
     }
 
-    /// When something is to be done about it that nobody will tell of.
+    /// Returns the time of the next action that no file descriptor announces.
     pub(super) fn next_event(&self, now: Instant) -> Option<Instant> {
         if self.gone {
             return None;
@@ -177,7 +178,7 @@ impl Call {
         killing.into_iter().chain(listening).min()
     }
 
-    /// Does what is due.
+    /// Performs due actions.
     pub(super) fn tick(&mut self, now: Instant) {
         if self.gone {
             return;
@@ -191,7 +192,7 @@ impl Call {
         ) && killing.next <= now
         {
             killing.next = now + AGAIN;
-            // A guest may have stopped the process above it, which has to tell of the end.
+            // A guest may have stopped its supervisor, which must report the end.
             let _ = sys::kill(supervisor, libc::SIGCONT);
             family::kill_below(supervisor);
             if now.duration_since(killing.since) > STUBBORN {
@@ -200,7 +201,7 @@ impl Call {
         }
     }
 
-    /// Takes in what its supervisor says.
+    /// Processes messages of its supervisor.
     pub(super) fn listen(&mut self, now: Instant) {
         while !self.gone {
             let heard = self.worker.as_mut().and_then(Worker::hear);
@@ -214,7 +215,7 @@ impl Call {
                     if left {
                         self.begin_killing(now);
                     } else {
-                        // The supervisor has nothing more to do; how long it takes to end is nobody's business.
+                        // The supervisor has nothing left to do; its exit need not be awaited.
                         self.gone = true;
                     }
                 }
@@ -223,12 +224,12 @@ impl Call {
         }
     }
 
-    /// Whether its supervisor ended without having told of the guest, which may live on.
+    /// Returns `true` if its supervisor exited without reporting on the guest, which may still be alive.
     fn is_lost(&self) -> bool {
         self.gone && self.worker.is_some() && self.ended.is_none() && self.failed.is_none()
     }
 
-    /// Gives it its job and its input, and says what of the input it has taken.
+    /// Writes the job and input to the guest, and reports the input consumed.
     pub(super) fn feed(&mut self, channel: &mut Channel) {
         match self.pour() {
             0 => {}
@@ -236,7 +237,7 @@ impl Call {
         }
     }
 
-    /// Its bridge, as soon as it has taken all of its job from there.
+    /// Returns its bridge as soon as the guest has read the whole job from it.
     pub(super) fn bridge(&mut self) -> Option<OwnedFd> {
         let worker = self.worker.as_mut()?;
         let given = worker
@@ -270,12 +271,12 @@ impl Call {
         }
     }
 
-    /// Nobody reads it any more: whoever sends it shall not wait.
+    /// Discards input without a reader, and counts it as consumed, so that the sender does not wait.
     fn input_ignored(&mut self) -> u32 {
         std::mem::take(&mut self.input).len() as u32
     }
 
-    /// Passes on what it has printed, as far as the engine wants it.
+    /// Relays output, as far as the server's credit allows.
     pub(super) fn pass_on(&mut self, channel: &mut Channel, now: Instant) {
         if !self.gone && now < self.listen_at {
             return;
@@ -289,7 +290,7 @@ impl Call {
         }
     }
 
-    /// One piece of one stream. `false`: there is no more at the moment.
+    /// Relays one chunk of one stream. `false` if no more is available now.
     fn pass_on_once(&mut self, stream: Stream, channel: &mut Channel) -> bool {
         let Some(worker) = &mut self.worker else {
             return false;
@@ -308,7 +309,8 @@ impl Call {
                 true
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => true,
-            // Somebody else may have been given the pipe: what is there once all of the call is gone is all there is.
+            // Another process may hold the pipe's write end: once the whole call is gone, the data in the
+            // pipe is all there is.
             Err(error) if error.kind() == ErrorKind::WouldBlock && !self.gone => false,
             _ => {
                 *file = None;
@@ -317,7 +319,7 @@ impl Call {
         }
     }
 
-    /// What to wait for.
+    /// Returns the readiness to wait for.
     pub(super) fn interests(
         &self,
         room: bool,
@@ -341,7 +343,8 @@ impl Call {
         })
     }
 
-    /// How it ended, once nothing of it is left and all that it printed was passed on, and what became of files meanwhile.
+    /// Returns the final report once all its processes are gone and all its output was relayed. `output`
+    /// computes the state of the output directory.
     pub(super) fn end(&self, output: impl FnOnce() -> u64) -> Option<Report> {
         if !self.gone || !self.worker.as_ref().is_none_or(Worker::is_silent) {
             return None;
@@ -354,13 +357,13 @@ impl Call {
         let fate = match (&self.failed, self.ended) {
             (Some(failed), _) => failed.clone(),
             (None, Some(end)) => Fate::Ended(end.status),
-            // It was taken back before it ran.
+            // Cancelled before it ran.
             (None, None) if self.worker.is_none() => Fate::Ended(-libc::SIGKILL),
             (None, None) => Fate::Lost,
         };
         let end = End {
             fate,
-            // Its own end may have come before ours.
+            // It may have exited before the kill.
             cut: if killed { self.cut } else { Cut::No },
             left: self.left,
             warm: self.warm,

@@ -1,4 +1,4 @@
-//! The agent's end of the stream to the engine, which never waits.
+//! The init's end of the stream to the server; never blocks.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -8,7 +8,7 @@ use super::frames::{FrameError, FrameReader, MAX_PIECE, Order, Report, Secret, S
 use crate::steps::{Step, StepError};
 use crate::sys;
 
-/// Output is not read from guests while more than this waits to be sent.
+/// Send queue length above which output is no longer read from guests: backpressure.
 const FULL: usize = 256 * 1024;
 
 /// Standard input and standard output of the container.
@@ -18,18 +18,18 @@ pub(super) struct Channel {
     output: File,
     reader: FrameReader,
     secret: Secret,
-    /// What was read last.
+    /// Read buffer.
     piece: Vec<u8>,
     waiting: Vec<u8>,
     sent: usize,
 }
 
-/// Why the engine is not listened to any more.
+/// The reason why the channel closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Closed {
-    /// It has gone.
+    /// The server closed it.
     Gone,
-    /// It sends what makes no sense.
+    /// The server sent an invalid frame.
     Senseless(FrameError),
 }
 
@@ -60,7 +60,7 @@ impl Channel {
         self.output.as_fd()
     }
 
-    /// Reads what has come, once.
+    /// Reads available bytes, once.
     pub(super) fn receive(&mut self) -> Result<(), Closed> {
         match self.input.read(&mut self.piece) {
             Ok(0) => Err(Closed::Gone),
@@ -77,7 +77,7 @@ impl Channel {
         self.reader.order().map_err(Closed::Senseless)
     }
 
-    /// From here on, every frame begins so.
+    /// Sets the secret that precedes every frame from now on.
     pub(super) fn begin_with(&mut self, secret: Secret) {
         self.secret = secret;
     }
@@ -86,7 +86,7 @@ impl Channel {
         report.write(&self.secret, &mut self.waiting);
     }
 
-    /// Passes on one piece of what a call prints, `most` bytes at most, and says how long it was.
+    /// Relays one chunk of a call's output, at most `most` bytes, and returns its length.
     pub(super) fn relay(
         &mut self,
         call: u32,
@@ -115,7 +115,7 @@ impl Channel {
         self.sent < self.waiting.len()
     }
 
-    /// Sends what can be sent at once.
+    /// Writes queued bytes, as far as possible without blocking.
     pub(super) fn flush(&mut self) -> Result<(), Closed> {
         while self.has_waiting() {
             match self.output.write(&self.waiting[self.sent..]) {

@@ -1,11 +1,11 @@
-//! Who descends from whom, and the end of it.
+//! Finds and kills descendants of a process.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use crate::sys;
 
-/// A process.
+/// An entry of the process table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Relative {
     pid: libc::pid_t,
@@ -14,15 +14,15 @@ struct Relative {
     dead: bool,
 }
 
-/// Kills everything below a process, once: what is born meanwhile lives on until the next time.
+/// Kills all descendants of a process, once: those forked meanwhile survive until the next call.
 pub(super) fn kill_below(ancestor: libc::pid_t) {
     for pid in below(ancestor, &all()) {
         let _ = sys::kill(pid, libc::SIGKILL);
     }
 }
 
-/// Kills the children of this process that are none of `ours` and in none of `sessions`, once. Says in which sessions
-/// they were; none: there were none.
+/// Kills children of this process that are neither in `ours` nor in one of `sessions`, once. Returns their
+/// sessions; empty if there were none.
 pub(super) fn kill_strays(
     ours: &BTreeSet<libc::pid_t>,
     sessions: &BTreeSet<libc::pid_t>,
@@ -39,12 +39,12 @@ pub(super) fn kill_strays(
     strays.iter().map(|stray| stray.session).collect()
 }
 
-/// Everything alive below a process, parents before their children.
+/// Returns all live descendants of a process, parents before children.
 fn below(ancestor: libc::pid_t, all: &[Relative]) -> Vec<libc::pid_t> {
     let children = |parent| all.iter().filter(move |process| process.parent == parent);
     let mut found: Vec<&Relative> = children(ancestor).collect();
     let mut next = 0;
-    // A list read while processes come and go could hold a circle; it holds no more than all of them.
+    // A list read while processes come and go could contain a cycle; its length bounds the walk.
     while next < found.len() && found.len() <= all.len() {
         found.extend(children(found[next].pid));
         next += 1;
@@ -63,7 +63,8 @@ fn all() -> Vec<Relative> {
     .collect()
 }
 
-/// `pid (name) state parent group session …`. The name is the guest's own choice and may hold all that follows.
+/// Parses `pid (name) state parent group session …`. The guest chooses the name, which may contain anything
+/// that follows.
 fn parse(pid: libc::pid_t, stat: &[u8]) -> Option<Relative> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let text = std::str::from_utf8(&stat[end + 1..]).ok()?;
@@ -77,7 +78,7 @@ fn parse(pid: libc::pid_t, stat: &[u8]) -> Option<Relative> {
     })
 }
 
-/// How often the kernel has killed for want of memory in this container. `None`: it does not tell.
+/// Returns the number of out-of-memory kills in this container; `None` if the kernel does not expose it.
 pub(super) fn memory_kills() -> Option<u64> {
     let counts = [
         "/sys/fs/cgroup/memory.events",

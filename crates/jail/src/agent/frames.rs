@@ -1,7 +1,8 @@
-//! The frames that an engine and the agent in its container exchange; `docs/protocol/agent.md` says what they mean.
+//! The frame protocol between server and container init; `docs/protocol/agent.md` specifies it.
 //!
-//! A frame is a type, the number of a call, a length, and that many bytes. Numbers are little-endian. Before each frame of the
-//! agent's stands a secret of the engine's: under gVisor a guest can write to the descriptor that the agent writes to.
+//! A frame is a type, a call number, a length, and that many bytes. Numbers are little-endian. A secret
+//! chosen by the server precedes each frame of the init: under gVisor a guest can write to the file
+//! descriptor that the init writes to.
 
 mod read;
 mod write;
@@ -11,31 +12,31 @@ use std::time::Duration;
 pub use read::FrameReader;
 pub(crate) use write::write_output;
 
-/// The version of the protocol. Both ends come from one build, so any other is a mistake.
+/// Protocol version. Both ends come from one build, so any other is a mistake.
 pub const VERSION: u32 = 4;
-/// The bytes before a frame's payload.
+/// Length of a frame header.
 pub const HEADER: usize = 9;
-/// What only the engine and its agent know.
+/// A secret shared by the server and the init.
 pub type Secret = [u8; 16];
-/// The most that one piece of input or output holds.
+/// Maximum chunk of input or output.
 pub const MAX_PIECE: usize = 64 * 1024;
-/// The longest frame that begins something: code, arguments and environment together.
+/// Maximum length of a start frame: code, arguments and environment together.
 pub const MAX_START: usize = 8 << 20;
-/// The longest of all other frames.
+/// Maximum length of all other frames.
 const MAX_WORD: usize = 4096;
-/// What a call may print before the engine has given it credit.
+/// Output that a call may send before the server grants credit.
 pub const OUTPUT_WINDOW: u32 = 256 * 1024;
-/// What the engine may send of a call's input before the agent has given it credit.
+/// Input that the server may send to a call before the init grants credit.
 pub const INPUT_WINDOW: u32 = 64 * 1024;
-/// The most calls at once.
+/// Maximum number of concurrent calls.
 pub const MAX_CALLS: usize = 64;
-/// What may be sent of a connection's bytes, either way, before the other end has given credit.
+/// Data that either end may send on a connection before the other grants credit.
 pub const CONNECTION_WINDOW: u32 = 64 * 1024;
-/// The most connections of guests at once. More wait.
+/// Maximum number of concurrent guest connections. More wait.
 pub const MAX_CONNECTIONS: usize = 128;
-/// The most of one call.
+/// Maximum number of concurrent connections of one call.
 pub const MAX_CONNECTIONS_OF_CALL: usize = 32;
-/// The most streams between guests and the engine at once: connections, and the bridge of each call.
+/// Maximum number of streams between guests and the server: connections, and the bridge of each call.
 pub const MAX_STREAMS: usize = MAX_CONNECTIONS + MAX_CALLS;
 
 const HELLO: u8 = 0x01;
@@ -60,218 +61,218 @@ const DELIVERED: u8 = 0x52;
 const DROPPED: u8 = 0x53;
 const BRIDGED: u8 = 0x54;
 
-/// Why bytes are no frame.
+/// The error of bytes that are not a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// A type that does not go this way, or none at all.
+    /// A type that is unknown or flows in the other direction.
     #[error("frame of the unknown type {0:#04x}")]
     Type(u8),
-    /// More than a frame of its type may hold.
+    /// Longer than its type allows.
     #[error("frame of {length} bytes, more than the {most} of its type")]
     Long {
-        /// What its header says.
+        /// Length in the header.
         length: usize,
-        /// What is allowed.
+        /// Maximum length.
         most: usize,
     },
     /// Bytes that the other end did not write.
     #[error("bytes from somebody else")]
     Foreign,
-    /// A payload that does not say what its type wants.
+    /// A payload that its type does not allow.
     #[error("frame with a payload that makes no sense")]
     Payload,
 }
 
-/// What the engine sends.
+/// A message from the server to the init.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Order {
-    /// The first frame: who is there.
+    /// The first frame: the handshake.
     Hello(Hello),
-    /// Start a call. Its number was not used before.
+    /// Starts a call. Its number was never used before.
     Start {
-        /// The call's number.
+        /// Number of the call.
         call: u32,
-        /// What to run.
+        /// The program to run.
         start: Box<Start>,
     },
-    /// More for its standard input.
+    /// More standard input.
     Input {
-        /// Which call.
+        /// Number of the call.
         call: u32,
-        /// At most [`MAX_PIECE`], and no more than its window.
+        /// At most [`MAX_PIECE`], and within the window.
         bytes: Vec<u8>,
     },
-    /// Its standard input ends.
+    /// End of standard input.
     InputEnd {
-        /// Which call.
+        /// Number of the call.
         call: u32,
     },
-    /// Kill it with everything that it started.
+    /// Kills the call and all its processes.
     Kill {
-        /// Which call.
+        /// Number of the call.
         call: u32,
     },
-    /// It may print so much more.
+    /// Grants credit for output.
     Credit {
-        /// Which call.
+        /// Number of the call.
         call: u32,
-        /// How much.
+        /// Number of bytes.
         bytes: u32,
     },
-    /// Bytes for a guest at the other end of a connection.
+    /// Data for a guest on a connection.
     Deliver {
-        /// Which connection.
+        /// Number of the connection.
         connection: u32,
-        /// At most [`MAX_PIECE`], and no more than its window. None: these were all.
+        /// At most [`MAX_PIECE`], and within the window. Empty: end of the stream.
         bytes: Vec<u8>,
     },
-    /// So much more of what the guest says may be sent.
+    /// Grants credit for data of a guest.
     Allow {
-        /// Which connection.
+        /// Number of the connection.
         connection: u32,
-        /// How much.
+        /// Number of bytes.
         bytes: u32,
     },
-    /// Nobody is interested in the connection any more. What was delivered still is.
+    /// Closes a connection. Data sent before is still delivered.
     Drop {
-        /// Which connection.
+        /// Number of the connection.
         connection: u32,
     },
 }
 
-/// How the agent shall do its work.
+/// The handshake of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
     /// [`VERSION`].
     pub version: u32,
-    /// What every frame of the agent's shall begin with.
+    /// Secret that precedes every frame of the init.
     pub secret: Secret,
-    /// The arguments of a Python: with `call` behind them it runs one job from its descriptor 3, with `forks` it forks
-    /// such Pythons as the agent asks. None: no Python is wanted.
+    /// Command line of a Python: with `call` appended it runs one job from its file descriptor 3, with
+    /// `forks` it forks such Pythons on request. Empty: no Python.
     pub python: Vec<String>,
-    /// The directory whose [`super::files::state`] is told at the end of each call; empty: none.
+    /// Directory whose [`super::files::state`] is reported at the end of each call; empty: none.
     pub output: String,
 }
 
 /// A call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
-    /// What to run.
+    /// The program.
     pub program: Program,
     /// Its arguments.
     pub arguments: Vec<String>,
     /// Its environment, beside `PATH`, `HOME` and `LANG`.
     pub environment: Vec<(String, String)>,
-    /// Where it starts.
+    /// Working directory.
     pub directory: String,
-    /// Whether it will be sent input. If not, its input is at its end.
+    /// Set if input follows. Otherwise standard input is empty.
     pub input: bool,
-    /// How long it may run.
+    /// Timeout.
     pub timeout: Duration,
-    /// The variables that shall tell it where to connect to, as an HTTP proxy's address. None: it has no network.
+    /// Environment variables to set to the address of an HTTP proxy. Empty: no network.
     pub proxy: Vec<String>,
-    /// Whether it shall have a bridge. Only a Python can.
+    /// Set if it gets a skills bridge. Only Python can have one.
     pub bridge: bool,
 }
 
-/// What a call runs.
+/// The program of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Program {
     /// Python code.
     Python {
-        /// The file name that tracebacks show.
+        /// File name in tracebacks.
         name: String,
-        /// Its text.
+        /// Source text.
         code: String,
     },
-    /// A script of bash.
+    /// A bash script.
     Bash {
-        /// What it calls itself.
+        /// Its `$0`.
         name: String,
-        /// Its text.
+        /// Source text.
         code: String,
     },
-    /// A program, by its path or its name in `PATH`.
+    /// An executable, by path or by name in `PATH`.
     Command(String),
 }
 
-/// What the agent sends.
+/// A message from the init to the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
-    /// It is up: the answer to [`Order::Hello`].
+    /// The init is up: the response to [`Order::Hello`].
     Ready(Ready),
-    /// A call has printed something.
+    /// Output of a call.
     Output {
-        /// Which call.
+        /// Number of the call.
         call: u32,
-        /// Where.
+        /// The output stream.
         stream: Stream,
         /// At most [`MAX_PIECE`].
         bytes: Vec<u8>,
     },
-    /// A call has ended, nothing of it is left, and all that it printed was sent.
+    /// A call has ended, all its processes are gone, and all its output was sent.
     End {
-        /// Which call.
+        /// Number of the call.
         call: u32,
-        /// How.
+        /// Its end.
         end: End,
     },
-    /// A call has read so much of its input: as much may follow.
+    /// A call has consumed input: credit for as much.
     Taken {
-        /// Which call.
+        /// Number of the call.
         call: u32,
-        /// How much.
+        /// Number of bytes.
         bytes: u32,
     },
-    /// The agent cannot go on, and ends.
+    /// The init failed and exits.
     Broken(String),
-    /// A guest has connected. Connections are numbered from one on.
+    /// A guest has connected. Connections are numbered from one.
     Connected {
-        /// Which connection.
+        /// Number of the connection.
         connection: u32,
-        /// The call whose network it came over.
+        /// The call that owns the proxy port.
         call: u32,
     },
-    /// A call has a bridge: from here on it is a connection like others, and counted with them.
+    /// A call has a bridge: from now on a connection like others, and counted with them.
     Bridged {
-        /// Which connection.
+        /// Number of the connection.
         connection: u32,
-        /// The call that has it.
+        /// The call that owns it.
         call: u32,
     },
-    /// What a guest says on a connection.
+    /// Data of a guest on a connection.
     Received {
-        /// Which connection.
+        /// Number of the connection.
         connection: u32,
-        /// At most [`MAX_PIECE`]. None: these were all.
+        /// At most [`MAX_PIECE`]. Empty: end of the stream.
         bytes: Vec<u8>,
     },
-    /// A guest has taken so much: as much may follow.
+    /// A guest has consumed data: credit for as much.
     Delivered {
-        /// Which connection.
+        /// Number of the connection.
         connection: u32,
-        /// How much.
+        /// Number of bytes.
         bytes: u32,
     },
-    /// There is nobody at the other end of the connection any more.
+    /// The guest's end of the connection is closed.
     Dropped {
-        /// Which connection.
+        /// Number of the connection.
         connection: u32,
     },
 }
 
-/// What there is in the container.
+/// The handshake of the init: programs in the container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ready {
     /// [`VERSION`].
     pub version: u32,
-    /// Where its Python is.
+    /// Path of its Python.
     pub python: Option<String>,
-    /// Where its bash is.
+    /// Path of its bash.
     pub bash: Option<String>,
 }
 
-/// One of the two streams of a program.
+/// An output stream of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.
@@ -280,51 +281,51 @@ pub enum Stream {
     Stderr,
 }
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct End {
-    /// What became of its first process.
+    /// Fate of its first process.
     pub fate: Fate,
-    /// Whether the agent cut it short.
+    /// Reason why the init killed it, if it did.
     pub cut: Cut,
-    /// Whether processes of it were left, and were killed.
+    /// Set if processes were left over, and were killed.
     pub left: bool,
-    /// Whether it came from a warm interpreter.
+    /// Set if a pre-started interpreter ran it.
     pub warm: bool,
-    /// Whether the kernel killed for want of memory in the container while it ran.
+    /// Set if the kernel killed a process in the container for lack of memory while it ran.
     pub out_of_memory: bool,
-    /// Processor time of its first process and of what that waited for.
+    /// Processor time of its first process and of the children it waited for.
     pub cpu_micros: u64,
-    /// The largest resident set among these.
+    /// Largest resident set among these.
     pub max_rss: u64,
-    /// The state of [`Hello::output`] then.
+    /// Final state of [`Hello::output`].
     pub output: u64,
 }
 
-/// What became of a call's first process.
+/// The fate of a call's first process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
-    /// It ended, says the kernel: its exit status, or the signal as a negative number.
+    /// It exited, according to the kernel: exit status, or the signal as a negative number.
     Ended(i32),
     /// It could not be started.
     NotStarted {
-        /// What was being done.
+        /// The failed step.
         step: String,
-        /// The system's error number.
+        /// The error number.
         errno: i32,
     },
-    /// Whoever watched it was killed. Nothing is known of its end but that it is gone.
+    /// Its supervisor was killed: its exit status is unknown.
     Lost,
 }
 
-/// Why the agent killed a call.
+/// The reason why the init killed a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// It did not.
+    /// Not killed.
     No,
-    /// Its time was over.
+    /// Timeout.
     Deadline,
-    /// The engine wanted it.
+    /// The server's request.
     Ordered,
 }
 

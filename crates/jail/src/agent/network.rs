@@ -1,7 +1,7 @@
-//! The streams between guests and the engine: what is said there is carried, and is not looked into.
+//! Relays streams between guests and the server, without looking at the data.
 //!
-//! A call with a network has a port of its own, so that the engine knows whose each connection is. A call with a bridge has
-//! one stream more, which it was given and did not open.
+//! Each call with a network has its own port, which tells the server the owner of each connection. A call
+//! with a bridge has one more stream, which it inherits rather than opens.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read};
@@ -17,12 +17,12 @@ use super::frames::{
 };
 use super::pending::Pending;
 
-/// Where the first call with a network listens; a guest may have taken it.
+/// Port of the first call with a network; a guest may occupy it.
 const FIRST_PORT: u16 = 3128;
-/// How long nobody is let in when that has failed: what is missing then is missing for a while.
+/// Pause after a failed accept: the shortage behind it lasts a while.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Where guests connect to, and who has connected.
+/// Listening sockets and connections.
 #[derive(Debug, Default)]
 pub(super) struct Network {
     doors: BTreeMap<u32, TcpListener>,
@@ -35,30 +35,30 @@ pub(super) struct Network {
 #[derive(Debug)]
 struct Connection {
     call: u32,
-    /// Whether it is the call's bridge.
+    /// Set for the call's bridge.
     bridge: bool,
-    /// A socket of either family: what is done with it is the same.
+    /// A socket of either family: all operations on it are the same.
     stream: UnixStream,
-    /// What may still be sent to the engine.
+    /// Remaining credit for data to the server.
     credit: u32,
-    /// Whether the guest has said all, and the engine knows.
+    /// Set once the guest's end of stream was reported to the server.
     heard_all: bool,
-    /// From the engine, for the guest.
+    /// Data from the server for the guest.
     pending: Pending,
-    /// What the guest has taken since the engine was told.
+    /// Bytes the guest consumed since the last report to the server.
     taken: usize,
-    /// Whether nothing will follow what is pending.
+    /// Set if nothing follows the pending data.
     ends: bool,
-    /// Whether the guest knows that.
+    /// Set once the guest has seen the end of stream.
     ended: bool,
-    /// Whether the engine wants to hear no more of it.
+    /// Set if the server wants no more data of the guest.
     dropped: bool,
-    /// Whether it is over, and kept open all the same.
+    /// Set if it has ended but is kept open; see [`Connection::hang_up`].
     hung_up: bool,
 }
 
 impl Network {
-    /// Listens for the connections of a call, and says at which port.
+    /// Starts to listen for a call's connections, and returns the port.
     pub(super) fn open(&mut self, call: u32) -> io::Result<u16> {
         for port in (FIRST_PORT..).take(MAX_CALLS) {
             match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
@@ -74,13 +74,14 @@ impl Network {
         Err(ErrorKind::AddrInUse.into())
     }
 
-    /// Ends the network of a call. The end of a call is the end of its connections, so nothing is said of them.
+    /// Closes the network of a call. The end of a call implies the end of its connections, so none is
+    /// reported.
     pub(super) fn close(&mut self, call: u32) {
         self.doors.remove(&call);
         self.connections.retain(|_, connection| connection.call != call);
     }
 
-    /// Takes bytes for a guest. What is said of a connection that is gone crossed its end on the way.
+    /// Queues data for a guest. Data for an unknown connection crossed the report of its end.
     pub(super) fn deliver(&mut self, connection: u32, bytes: &[u8], channel: &mut Channel) {
         let open = self.connections.get_mut(&connection);
         let Some(open) = open.filter(|open| !open.hung_up) else {
@@ -94,21 +95,21 @@ impl Network {
         }
     }
 
-    /// Allows more of what a guest says.
+    /// Grants credit for data of a guest.
     pub(super) fn allow(&mut self, connection: u32, bytes: u32) {
         if let Some(open) = self.connections.get_mut(&connection) {
             open.credit = open.credit.saturating_add(bytes);
         }
     }
 
-    /// Gives a connection up, as soon as the guest has what is whole.
+    /// Closes a connection, once the guest has all data of a finished stream.
     pub(super) fn drop_connection(&mut self, connection: u32) {
         if let Some(open) = self.connections.get_mut(&connection) {
             open.dropped = true;
         }
     }
 
-    /// Lets guests in, and passes on what can be passed on at once.
+    /// Accepts guests, and relays data without blocking.
     pub(super) fn tend(&mut self, channel: &mut Channel, now: Instant) {
         if !self.connections.is_empty() {
             let mut buffer = [0; MAX_PIECE];
@@ -140,7 +141,7 @@ impl Network {
         all().count() < MAX_CONNECTIONS && of_call.count() < MAX_CONNECTIONS_OF_CALL
     }
 
-    /// Carries the bridge of a call, and tells the engine of it.
+    /// Adopts the bridge of a call, and reports it to the server.
     pub(super) fn bridge(&mut self, call: u32, stream: OwnedFd, channel: &mut Channel) {
         let connection = self.add(call, stream, true);
         channel.say(&Report::Bridged { connection, call });
@@ -159,7 +160,7 @@ impl Network {
         };
         let stream = match door.accept() {
             Ok((stream, _)) => stream,
-            // Whoever has hung up already is nobody.
+            // The client has disconnected already.
             Err(error) => match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {
                     return Ok(None);
@@ -168,17 +169,17 @@ impl Network {
             },
         };
         stream.set_nonblocking(true)?;
-        // The pieces are as they come, and wait for no others.
+        // Chunks go out without delay.
         stream.set_nodelay(true)?;
         Ok(Some(self.add(call, stream.into(), false)))
     }
 
-    /// When guests are let in again.
+    /// Returns the time at which guests are accepted again.
     pub(super) fn next_event(&self) -> Option<Instant> {
         self.closed_until
     }
 
-    /// What to wait for. `room`: whether something can be sent to the engine.
+    /// Returns the readiness to wait for. `room`: the channel to the server has room.
     pub(super) fn interests(&self, room: bool) -> impl Iterator<Item = (BorrowedFd<'_>, Interest)> {
         let is_open = room && self.closed_until.is_none();
         let doors = self.doors.iter();
@@ -221,7 +222,7 @@ impl Connection {
         all.map(|interest| (self.stream.as_fd(), interest))
     }
 
-    /// Passes on what can be passed on at once. `false`: it is over.
+    /// Relays data without blocking. `false` if the connection has ended.
     fn tend(&mut self, id: u32, channel: &mut Channel, buffer: &mut [u8; MAX_PIECE]) -> bool {
         if self.hung_up {
             return true;
@@ -232,7 +233,7 @@ impl Connection {
         if passed.is_err() && !self.dropped {
             channel.say(&Report::Dropped { connection: id });
         }
-        // Half of an answer must not look like all of it, so what has no end yet is not waited for.
+        // A truncated response must not look complete, so a stream without its end is not waited for.
         let is_over = self.ended && (self.heard_all || self.dropped) || self.dropped && !self.ends;
         if passed.is_ok() && !is_over {
             return true;
@@ -241,21 +242,21 @@ impl Connection {
         self.hung_up
     }
 
-    /// Ends a bridge in both directions, and keeps it until its call is over: to close it while something of the guest's
-    /// lies there unread would look to the guest like a fault, in place of an end.
+    /// Shuts down a bridge in both directions but keeps it open until the call ends: closing it with unread
+    /// guest data would reset it, which the guest sees as an error instead of an end of file.
     fn hang_up(&mut self) {
         if self.bridge {
-            // What cannot be ended so ends with the guest.
+            // If shutdown fails, the bridge ends with the guest.
             let _ = self.stream.shutdown(Shutdown::Both);
             self.pending = Pending::default();
             (self.dropped, self.hung_up) = (true, true);
         }
     }
 
-    /// From the engine to the guest.
+    /// Relays data from the server to the guest.
     fn pass_down(&mut self, connection: u32, channel: &mut Channel) -> Result<(), ()> {
         self.taken += self.pending.pour(&self.stream)?;
-        // Less is not worth a frame; whoever waits for room has filled all of the window.
+        // Less is not worth a frame; a sender that waits for room has filled the whole window.
         if self.taken >= CONNECTION_WINDOW as usize / 2 && !self.dropped {
             let bytes = std::mem::take(&mut self.taken) as u32;
             channel.say(&Report::Delivered { connection, bytes });
@@ -267,7 +268,7 @@ impl Connection {
         Ok(())
     }
 
-    /// From the guest to the engine: one piece, so that others have their turn.
+    /// Relays data from the guest to the server: one chunk, so that others get their turn.
     fn pass_up(
         &mut self,
         connection: u32,

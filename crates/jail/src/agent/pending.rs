@@ -1,8 +1,8 @@
-//! Bytes that wait to be taken.
+//! A write queue.
 
 use std::io::{ErrorKind, Write};
 
-/// Bytes in their order, and how far they were taken.
+/// Bytes in order, and the number already written.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     bytes: Vec<u8>,
@@ -24,7 +24,7 @@ impl Pending {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Writes what can be written at once, and says how much; `Err`: nobody will read it.
+    /// Writes without blocking and returns the number of bytes; `Err` if the reader is gone.
     pub(super) fn pour(&mut self, mut out: impl Write) -> Result<usize, ()> {
         let before = self.taken;
         while !self.is_empty() {

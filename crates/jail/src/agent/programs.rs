@@ -1,4 +1,4 @@
-//! What the image offers: where its programs are.
+//! Locates the image's programs.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -8,10 +8,10 @@ use super::frames::{Program, Start};
 use super::worker::Execution;
 use crate::steps::StepError;
 
-/// Where programs are looked for in an image that does not say.
+/// Default `PATH` of images without one.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What a call finds without having asked for it.
+/// Default environment of a call.
 #[derive(Debug)]
 pub(super) struct Surroundings {
     path: String,
@@ -20,7 +20,7 @@ pub(super) struct Surroundings {
 }
 
 impl Surroundings {
-    /// Those of the container's first process, which are the image's.
+    /// Returns the environment of the container's first process, which is the image's.
     pub(super) fn of_process() -> Self {
         let given = |wanted: &str, default: &str| {
             let found = std::env::vars_os().find(|(name, _)| name == wanted);
@@ -35,7 +35,7 @@ impl Surroundings {
         }
     }
 
-    /// The environment of a call: what it was given, before everything else.
+    /// Returns the environment of a call: its own variables override the defaults.
     pub(super) fn environment(&self, given: &[(String, String)]) -> Vec<(String, String)> {
         let defaults = [("PATH", &self.path), ("HOME", &self.home), ("LANG", &self.lang)];
         let missing = defaults
@@ -45,7 +45,7 @@ impl Surroundings {
         missing.chain(given.iter().cloned()).collect()
     }
 
-    /// How a call is executed where no warm interpreter serves it. `python` is the interpreter with its arguments.
+    /// Prepares a call without a warm interpreter. `python` is the interpreter with its arguments.
     pub(super) fn prepare(&self, start: &Start, python: &[String]) -> Result<Execution, StepError> {
         let missing = |step| {
             let source = std::io::Error::from_raw_os_error(libc::ENOENT);
@@ -81,7 +81,7 @@ impl Surroundings {
         }
     }
 
-    /// The program of that name, looked for as a shell would. A name with a slash is a path.
+    /// Finds a program by name, like a shell. A name with a slash is a path.
     pub(super) fn find(&self, name: &str, given: &[(String, String)]) -> Option<PathBuf> {
         if name.contains('/') {
             return Some(name.into());
@@ -89,7 +89,7 @@ impl Surroundings {
         let path = given.iter().rev().find(|(name, _)| name == "PATH");
         let path = path.map_or(&self.path, |(_, path)| path);
         path.split(':')
-            // An empty entry would stand for the directory of whoever asks.
+            // An empty entry would mean the working directory.
             .filter(|directory| directory.starts_with('/'))
             .map(|directory| Path::new(directory).join(name))
             .find(|path| is_program(path))

@@ -1,4 +1,4 @@
-//! The agent's loop: everything that happens is taken in, in one thread, and nothing is waited for but the next thing.
+//! The init's event loop: one thread, which blocks in a single poll only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,13 +19,13 @@ use super::worker::{self, Execution};
 use crate::steps::{Step, StepError};
 use crate::sys;
 
-/// How long a call waits for a warm interpreter before it gets a cold one.
+/// Time a call waits for a warm interpreter before it gets a cold one.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long forking waits after a call has ended, while there is a spare guest: the answer needs the processor.
+/// Delay of forking after a call's end, while a pooled guest is idle: the response needs the processor.
 const BREATH: Duration = Duration::from_millis(2);
-/// When guests are asked for again that could not be.
+/// Retry interval after a failed request for guests.
 const REFILL: Duration = Duration::from_millis(20);
-/// How often strays are looked for until there are none.
+/// Interval of sweeps while there are strays.
 const SWEEP: Duration = Duration::from_millis(2);
 
 /// The first process of a container.
@@ -39,15 +39,15 @@ pub(super) struct Agent {
     calls: BTreeMap<u32, Call>,
     network: Network,
     newest: Option<u32>,
-    /// When guests are forked in place of those that were used. Not while what used them runs: it needs the memory.
+    /// Time at which used guests are replaced. Not while their user runs: it needs the memory.
     refill_at: Option<Instant>,
-    /// What the kernel had killed for want of memory when no call ran.
+    /// Out-of-memory kills counted by the kernel while no call ran.
     memory_kills: Option<u64>,
-    /// Whether supervisors adopt what their guests leave; gVisor of 2022 knows no such thing.
+    /// Set if supervisors adopt orphans of their guests; gVisor of 2022 has no such feature.
     adoption: bool,
-    /// Whether children may have come to us that nobody watches.
+    /// Set if unsupervised children may have been reparented to this process.
     sweeping: bool,
-    /// Where guests leave files for the engine, if it wants to know.
+    /// Output directory of guests, if the server wants its state.
     output: Option<PathBuf>,
 }
 
@@ -64,15 +64,15 @@ impl Agent {
             newest: None,
             refill_at: None,
             memory_kills: None,
-            // What it does for the first process makes no difference. gVisor of 2022 says yes to the first process alone,
-            // and cannot be asked what it is.
+            // Without effect on process 1, which adopts orphans anyway. gVisor of 2022 accepts the option for
+            // process 1 alone, and offers no way to detect it.
             adoption: sys::become_subreaper().is_ok() && sys::is_subreaper(),
             sweeping: false,
             output: None,
         })
     }
 
-    /// Serves until the engine has gone. With this process everything in the container ends.
+    /// Serves until the server disconnects. The exit of this process ends everything in the container.
     pub(super) fn serve(mut self) -> ExitCode {
         loop {
             match self.turn() {
@@ -80,7 +80,7 @@ impl Agent {
                 Ok(false) | Err(Closed::Gone) => return ExitCode::SUCCESS,
                 Err(Closed::Senseless(error)) => {
                     self.channel.say(&Report::Broken(error.to_string()));
-                    // Whoever does not read cannot be told.
+                    // A peer that does not read cannot be notified.
                     let _ = self.channel.flush();
                     return ExitCode::FAILURE;
                 }
@@ -88,7 +88,7 @@ impl Agent {
         }
     }
 
-    /// One thing, or several. `false`: it was told to end.
+    /// Handles one or more events. `false` on SIGTERM.
     fn turn(&mut self) -> Result<bool, Closed> {
         let (input, told) = self.wait();
         if told {
@@ -112,7 +112,7 @@ impl Agent {
         Ok(true)
     }
 
-    /// Waits for something to happen. Says whether the engine has sent something, and whether all shall end.
+    /// Waits for an event. Returns whether the server has sent data, and whether SIGTERM arrived.
     fn wait(&mut self) -> (bool, bool) {
         let now = Instant::now();
         let timeout = self.next_event(now).map(|at| at.saturating_duration_since(now));
@@ -138,7 +138,7 @@ impl Agent {
             .collect();
         let ready = sys::poll_for(&fds, timeout).unwrap_or_default();
         let is_ready = |index: usize| ready.get(index).is_some_and(|ready| *ready);
-        // Guests may send signals, too. Those of whoever is outside come from nobody.
+        // Guests can send signals, too. Signals from outside have sender 0.
         let told =
             is_ready(0) && sys::take_signals_with_senders(self.signals.as_fd()).contains(&(libc::SIGTERM, 0));
         (is_ready(1), told)
@@ -177,7 +177,7 @@ impl Agent {
         }
     }
 
-    /// What is said of a call that has ended crossed its end on the way.
+    /// Applies `act` to a call. A message to an ended call crossed the report of its end.
     fn with(&mut self, call: u32, act: impl FnOnce(&mut Call)) {
         if let Some(call) = self.calls.get_mut(&call) {
             act(call);
@@ -210,7 +210,7 @@ impl Agent {
 
     fn accept(&mut self, id: u32, mut start: Box<Start>, now: Instant) {
         if self.calls.contains_key(&id) {
-            // Its end would be taken for the other's.
+            // Its end would be mistaken for the other call's.
             return;
         }
         let is_there = Path::new(&start.directory).is_dir();
@@ -234,7 +234,7 @@ impl Agent {
         self.calls.insert(id, call);
     }
 
-    /// Gives a call the network that it shall have, and tells it where that is.
+    /// Opens a call's network, and passes it the address.
     fn connect(&mut self, call: u32, start: &mut Start) -> std::io::Result<()> {
         if start.proxy.is_empty() {
             return Ok(());
@@ -245,7 +245,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Takes note of children that have ended.
+    /// Reaps exited children.
     fn reap(&mut self) {
         while let Ok(Some(end)) = sys::reap(sys::Wait::Poll) {
             self.warm.ended(end.pid);
@@ -253,9 +253,9 @@ impl Agent {
         }
     }
 
-    /// Looks after all calls and after what calls have left behind.
+    /// Advances all calls, and sweeps up after ended ones.
     fn tend(&mut self, now: Instant) {
-        // Before the calls: one that prints without end shall not keep them waiting.
+        // The network first: a call with endless output must not starve it.
         self.network.tend(&mut self.channel, now);
         for call in self.calls.values_mut() {
             call.listen(now);
@@ -270,8 +270,8 @@ impl Agent {
         }
     }
 
-    /// Kills what nobody watches. Where supervisors adopt nothing, what is in the session of a running guest is that
-    /// guest's, and not stray.
+    /// Kills unsupervised processes. Where supervisors cannot adopt orphans, a process in the session of a
+    /// running guest belongs to that guest and is not a stray.
     fn sweep(&mut self) {
         let supervisors = self.calls.values().filter_map(Call::supervisor);
         let ours: BTreeSet<_> = supervisors.chain(self.warm.pids()).collect();
@@ -287,7 +287,7 @@ impl Agent {
         self.sweeping = !strays.is_empty();
     }
 
-    /// Starts what waits to be started.
+    /// Starts queued calls.
     fn launch(&mut self, now: Instant) {
         let idle = self.calls.values().all(|call| call.start.is_some());
         if idle && !self.sweeping {
@@ -328,7 +328,7 @@ impl Agent {
         }
     }
 
-    /// Takes over the bridges of the calls that have begun.
+    /// Adopts the bridges of the calls that have started.
     fn open_bridges(&mut self) {
         for call in self.calls.values_mut() {
             if let Some(bridge) = call.bridge() {
@@ -337,7 +337,7 @@ impl Agent {
         }
     }
 
-    /// Tells of the calls that are over.
+    /// Reports ended calls.
     fn conclude(&mut self, now: Instant) {
         let (channel, network, before) = (&mut self.channel, &mut self.network, self.calls.len());
         let (sweeping, adoption) = (self.sweeping, self.adoption);
@@ -359,7 +359,7 @@ impl Agent {
         }
     }
 
-    /// Does what no call has to wait for.
+    /// Does work that no call waits for.
     fn rest(&mut self, now: Instant) {
         let idle = self.calls.is_empty();
         if idle {
@@ -373,11 +373,11 @@ impl Agent {
     }
 }
 
-/// Comes before the job of a program that keeps the descriptor as its bridge.
+/// Precedes the job of a program that keeps the file descriptor as its bridge.
 const BRIDGED: [u8; 4] = [0xff; 4];
 
-/// What a Python reads from its control descriptor: its directory behind its length, then the job as
-/// `python/worker.py` reads it.
+/// Encodes a job for a Python's control channel: the length of its directory, the directory, then the job in
+/// the format of `python/worker.py`.
 fn job(start: &Start) -> Vec<u8> {
     let Program::Python { name, code } = &start.program else {
         return Vec::new();
@@ -405,7 +405,7 @@ fn job(start: &Start) -> Vec<u8> {
     .concat()
 }
 
-/// A frame is shorter than that.
+/// A frame is shorter than 4 GiB.
 fn length(bytes: usize) -> [u8; 4] {
     u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes()
 }

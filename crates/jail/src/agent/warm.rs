@@ -1,4 +1,4 @@
-//! The warm interpreter, and the guests that it has forked beforehand.
+//! The warm interpreter and its pool of pre-forked guests.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -6,12 +6,12 @@ use super::worker::{self, Execution, Heard, Worker};
 use crate::steps::{Step, StepError};
 use crate::sys;
 
-/// Guests that wait for a job.
+/// Size of the pool of idle guests.
 const SPARES: usize = 2;
-/// How often an interpreter may end before it is warm.
+/// Failed starts after which no interpreter is started any more.
 const ATTEMPTS: u32 = 2;
 
-/// Where guests are forked from, if there is such a thing.
+/// The warm interpreter, if any, and its idle guests.
 #[derive(Debug)]
 pub(super) struct Warm {
     execution: Option<Execution>,
@@ -27,19 +27,20 @@ struct Zygote {
     state: State,
 }
 
-/// How far it has come.
+/// Start-up progress of the interpreter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 enum State {
-    /// Guests could still look into it.
+    /// Guests could still inspect it.
     Open,
-    /// They cannot.
+    /// Undumpable: guests cannot inspect it.
     Hidden,
-    /// It forks.
+    /// Ready to fork.
     Warm,
 }
 
 impl Warm {
-    /// With `execution`, which forks guests on command; `None`: there is no such interpreter here.
+    /// Creates a pool for the command `execution`, which forks guests on request; `None` without such an
+    /// interpreter.
     pub(super) fn new(execution: Option<Execution>) -> Self {
         Self {
             execution,
@@ -49,7 +50,8 @@ impl Warm {
         }
     }
 
-    /// Starts an interpreter if there is none. Only while no guest runs: one could get into it before it hides.
+    /// Starts an interpreter if there is none. Only while no guest runs: a guest could attack it before it is
+    /// undumpable.
     pub(super) fn ensure(&mut self) {
         let Some(execution) = self.execution.as_ref().filter(|_| self.zygote.is_none()) else {
             return;
@@ -67,31 +69,32 @@ impl Warm {
         }
     }
 
-    /// Whether guests may run beside it.
+    /// Returns `true` if guests may run beside it.
     pub(super) fn is_hidden(&self) -> bool {
         self.zygote
             .as_ref()
             .is_none_or(|zygote| zygote.state >= State::Hidden)
     }
 
-    /// Whether a guest can be expected of it.
+    /// Returns `true` if it exists, so that guests can be expected.
     pub(super) fn is_there(&self) -> bool {
         self.zygote.is_some()
     }
 
-    /// What to wait for.
+    /// Returns the sockets to wait for.
     pub(super) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let zygote = self.zygote.iter().map(|zygote| zygote.socket.as_fd());
         zygote.chain(self.spares.iter().map(|spare| spare.reports.as_fd()))
     }
 
-    /// The processes of it that are, or could become, children of the agent.
+    /// Returns its processes that are, or could become, children of the init.
     pub(super) fn pids(&self) -> impl Iterator<Item = libc::pid_t> {
         let zygote = self.zygote.iter().map(|zygote| zygote.pid);
         zygote.chain(self.spares.iter().filter_map(|spare| spare.supervisor))
     }
 
-    /// Takes in what the interpreter and the spare guests say. A spare guest that ends was killed by another.
+    /// Processes messages of the interpreter and the idle guests. An idle guest that exits was killed by
+    /// another guest.
     pub(super) fn listen(&mut self) {
         self.spares.retain_mut(|spare| {
             while let Some(heard) = spare.hear() {
@@ -110,10 +113,10 @@ impl Warm {
         }
     }
 
-    /// The interpreter has ended.
+    /// Notes that a process exited; drops the interpreter if it was that.
     pub(super) fn ended(&mut self, pid: libc::pid_t) {
         if let Some(zygote) = self.zygote.take_if(|zygote| zygote.pid == pid) {
-            // Those that it was asked for and has not forked.
+            // Requested but never forked.
             self.spares.retain(|spare| spare.supervisor.is_some());
             if zygote.state != State::Warm {
                 self.failed();
@@ -121,14 +124,14 @@ impl Warm {
         }
     }
 
-    /// Ends an interpreter that does not do what it is asked to.
+    /// Kills an unresponsive interpreter.
     pub(super) fn give_up(&self) {
         if let Some(zygote) = &self.zygote {
             let _ = sys::kill(zygote.pid, libc::SIGKILL);
         }
     }
 
-    /// A guest that waits for its job.
+    /// Takes an idle guest.
     pub(super) fn take(&mut self) -> Option<Worker> {
         let ready = self.spares.iter().position(|spare| spare.supervisor.is_some())?;
         let spare = self.spares.remove(ready);
@@ -139,12 +142,12 @@ impl Warm {
         Some(spare)
     }
 
-    /// Whether no guest waits, or will.
+    /// Returns `true` if there is no idle guest and none is requested.
     pub(super) fn is_out(&self) -> bool {
         self.spares.is_empty()
     }
 
-    /// Whether guests could be asked for that wait.
+    /// Returns `true` if idle guests are missing and can be requested.
     pub(super) fn lacks(&self) -> bool {
         let warm = self
             .zygote
@@ -153,7 +156,7 @@ impl Warm {
         warm && self.spares.len() < SPARES
     }
 
-    /// Asks for guests, so that this many calls can have one and some are spare.
+    /// Requests guests for `wanted` calls, or up to the size of the pool.
     pub(super) fn fill(&mut self, wanted: usize) {
         let Some(zygote) = self.zygote.as_ref().filter(|zygote| zygote.state == State::Warm) else {
             return;
@@ -181,7 +184,7 @@ impl Zygote {
         }
     }
 
-    /// `H`: it is hidden. `R`: it is warm, too.
+    /// Receives a state change: `H` for hidden, `R` for warm.
     fn hear(&self) -> Option<State> {
         let mut buffer = [0; 16];
         match sys::receive_message(self.socket.as_fd(), &mut buffer) {
@@ -203,7 +206,7 @@ impl Zygote {
 fn become_zygote(execution: &Execution, socket: &OwnedFd) -> ! {
     let arrange = || -> std::io::Result<()> {
         let socket = sys::dup_above(socket.as_fd(), 32)?;
-        // Pipes, as guests have them: the interpreter's stream objects remember what they were opened on.
+        // Pipes, like a guest's: the interpreter's stream objects remember the type of their file.
         let (read, write) = sys::pipe()?;
         for (number, end) in [(0, &read), (1, &write), (2, &write), (3, &socket)] {
             sys::dup2(end.as_fd(), number)?;

@@ -1,9 +1,9 @@
-//! A guest and the process above it, which adopts what the guest leaves and tells how it ended.
+//! A guest and its supervisor, which adopts the guest's orphans and reports its exit status.
 //!
-//! That supervisor is forked by the agent, or by the warm interpreter. It says, a packet each:
-//! `S`, its own id and its guest's: both are there. `F`, an error number and a text: the program could not be started.
-//! `E`, the guest's status (or its signal, negative), processor time, largest resident set, and whether others are
-//! left. It ends when nothing is left below it.
+//! The init or the warm interpreter forks the supervisor. Its messages, one packet each: `S`, its own pid and
+//! its guest's: both run. `F`, an error number and a text: the program could not be started. `E`, the guest's
+//! exit status (or its signal, negative), processor time, largest resident set, and whether descendants are
+//! left. The supervisor exits when it has no descendants left.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -13,52 +13,52 @@ use std::path::Path;
 use crate::steps::{GuestDescriptors, STATUS_FD, Step, StepError};
 use crate::{sys, template};
 
-/// The longest packet of a supervisor.
+/// Maximum packet length.
 const MAX_PACKET: usize = 256;
 
-/// A guest, or one to be.
+/// A guest that runs or is being started.
 #[derive(Debug)]
 pub(super) struct Worker {
-    /// What the supervisor says.
+    /// Messages of the supervisor.
     pub(super) reports: OwnedFd,
-    /// The supervisor, as soon as it is known.
+    /// Process id of the supervisor, once known.
     pub(super) supervisor: Option<libc::pid_t>,
-    /// The guest, likewise. It leads a session.
+    /// Process id of the guest, once known. It leads a session.
     pub(super) guest: Option<libc::pid_t>,
-    /// Where a Python takes its job from.
+    /// Control channel, over which a Python receives its job.
     pub(super) control: Option<File>,
-    /// The guest's standard input, to write.
+    /// Write end of the guest's standard input.
     pub(super) stdin: Option<File>,
-    /// Its standard output, to read.
+    /// Read end of its standard output.
     pub(super) stdout: Option<File>,
-    /// Its standard error, to read.
+    /// Read end of its standard error.
     pub(super) stderr: Option<File>,
 }
 
-/// What a supervisor says.
+/// A message of a supervisor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// It is there, and so is its guest.
+    /// Supervisor and guest run.
     Started {
         supervisor: libc::pid_t,
         guest: libc::pid_t,
     },
     /// The program could not be started.
     Failed { errno: i32, step: String },
-    /// The guest has ended.
+    /// The guest has exited.
     Ended { end: sys::Reaped, left: bool },
-    /// The supervisor has ended.
+    /// The supervisor has exited.
     Gone,
 }
 
-/// The ends that a supervisor and its guest get.
+/// The child's ends of the file descriptors.
 #[derive(Debug)]
 pub(super) struct Ends {
-    /// Where the supervisor reports.
+    /// Status channel of the supervisor.
     pub(super) status: OwnedFd,
-    /// The guest's descriptors 0, 1 and 2.
+    /// The guest's file descriptors 0, 1 and 2.
     pub(super) standard: [OwnedFd; 3],
-    /// The guest's descriptor 3.
+    /// The guest's file descriptor 3.
     pub(super) control: OwnedFd,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Execution {
 }
 
 impl Execution {
-    /// All but where it runs; the zeroth argument is the first.
+    /// Prepares an execution. `arguments` includes the zeroth.
     pub(super) fn new(
         executable: &Path,
         arguments: &[String],
@@ -97,7 +97,7 @@ impl Execution {
         })
     }
 
-    /// It takes a job from its descriptor 3.
+    /// Marks it as reading a job from its file descriptor 3.
     pub(super) fn reading_a_job(self) -> Self {
         Self {
             reads_job: true,
@@ -105,13 +105,13 @@ impl Execution {
         }
     }
 
-    /// Becomes the program. Returns only if that failed.
+    /// Executes the program. Returns only on failure.
     pub(super) fn execute(&self) -> std::io::Error {
         sys::execve(&self.executable, &self.arguments, &self.environment)
     }
 }
 
-/// The descriptors of a guest to be: the agent's side and the other.
+/// Creates a guest's file descriptors: the init's ends and the child's.
 pub(super) fn prepare() -> std::io::Result<(Worker, Ends)> {
     let (reports, status) = sys::seqpacket_pair()?;
     let (control, control_theirs) = sys::stream_pair()?;
@@ -150,7 +150,7 @@ pub(super) fn start(execution: &Execution) -> Result<Worker, StepError> {
     }
 }
 
-/// The supervisor. It inherits that nobody can look into it.
+/// Runs the supervisor. It inherits being undumpable.
 fn supervise(execution: &Execution, ends: Ends) -> ! {
     let descriptors = GuestDescriptors {
         standard: ends.standard,
@@ -161,13 +161,13 @@ fn supervise(execution: &Execution, ends: Ends) -> ! {
     let Ok(status) = descriptors.arrange() else {
         sys::exit_now(1)
     };
-    // Where there is no such thing, the agent adopts what is left; it knows.
+    // Where the kernel cannot do this, the init adopts the orphans, and knows it.
     let _ = sys::become_subreaper();
     let closed = sys::close_from(STATUS_FD + 1).step("set up a supervisor");
     match closed.and_then(|()| sys::fork().step("fork the program")) {
         Ok(None) => become_guest(execution, &status),
         Ok(Some(guest)) => {
-            // The guest's own are its alone: its readers wait for their end.
+            // Only the guest may hold its pipe ends: their readers wait for the last close.
             (0..STATUS_FD).for_each(|number| drop(sys::inherited(number)));
             attend(guest, &status)
         }
@@ -198,7 +198,7 @@ fn become_guest(execution: &Execution, status: &OwnedFd) -> ! {
     sys::exit_now(127)
 }
 
-/// Reaps until nothing is left, and tells of the guest.
+/// Reaps until nothing is left, and reports the guest's exit.
 fn attend(guest: libc::pid_t, status: &OwnedFd) -> ! {
     let mut packet = vec![b'S'];
     packet.extend(sys::process_ids().0.to_le_bytes());
@@ -232,7 +232,7 @@ fn tell_failure(status: &OwnedFd, error: &StepError) {
 }
 
 impl Worker {
-    /// The next thing that the supervisor says; `None` if it has said nothing.
+    /// Receives the supervisor's next message; `None` if there is none.
     pub(super) fn hear(&mut self) -> Option<Heard> {
         let mut buffer = [0; MAX_PACKET];
         let heard = match sys::receive_message(self.reports.as_fd(), &mut buffer) {
@@ -246,13 +246,13 @@ impl Worker {
         Some(heard)
     }
 
-    /// Whether its output is all read.
+    /// Returns `true` once all its output was read.
     pub(super) fn is_silent(&self) -> bool {
         self.stdout.is_none() && self.stderr.is_none()
     }
 }
 
-/// What makes no sense was not said by a supervisor of ours: it is as good as gone.
+/// An invalid packet did not come from a supervisor: treated as its exit.
 fn parse(packet: &[u8]) -> Heard {
     parse_packet(packet).unwrap_or(Heard::Gone)
 }

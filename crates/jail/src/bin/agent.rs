@@ -1,4 +1,4 @@
-//! The agent: what runs as the first process of a container.
+//! The container init: runs as process 1 of a container.
 
 fn main() -> std::process::ExitCode {
     ringfence_jail::agent_main()

@@ -1,10 +1,10 @@
-//! From bytes to frames. Nothing is kept that the limits do not allow.
+//! Parses frames from bytes. Buffers nothing beyond the limits.
 
 use std::time::Duration;
 
 use super::*;
 
-/// Puts the bytes of a stream together to frames.
+/// Reassembles frames from a byte stream.
 #[derive(Debug, Default)]
 pub struct FrameReader {
     buffer: Vec<u8>,
@@ -13,7 +13,7 @@ pub struct FrameReader {
 }
 
 impl FrameReader {
-    /// A reader of what an agent writes that was told this secret.
+    /// Creates a reader for the frames of an init that was given this secret.
     pub fn of_agent(secret: Secret) -> Self {
         Self {
             secret,
@@ -21,7 +21,7 @@ impl FrameReader {
         }
     }
 
-    /// Takes the next bytes of the stream.
+    /// Appends bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.read == self.buffer.len() {
             self.buffer.clear();
@@ -30,18 +30,18 @@ impl FrameReader {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The engine's next frame, if all of it is there.
+    /// Parses the server's next frame; `None` if it is incomplete.
     ///
     /// # Errors
-    /// If what came is no frame of the engine's. Nothing that follows can be one.
+    /// If the bytes are not a frame of the server. Nothing after them can be one.
     pub fn order(&mut self) -> Result<Option<Order>, FrameError> {
         self.next(0, longest_order, read_order)
     }
 
-    /// The agent's next frame, if all of it is there.
+    /// Parses the init's next frame; `None` if it is incomplete.
     ///
     /// # Errors
-    /// If what came is no frame of the agent's. Nothing that follows can be one.
+    /// If the bytes are not a frame of the init. Nothing after them can be one.
     pub fn report(&mut self) -> Result<Option<Report>, FrameError> {
         self.next(size_of::<Secret>(), longest_report, read_report)
     }
@@ -53,7 +53,7 @@ impl FrameReader {
         read: fn(u8, u32, Fields<'_>) -> Result<T, FrameError>,
     ) -> Result<Option<T>, FrameError> {
         let rest = &self.buffer[self.read..];
-        // What is wrong from its beginning has no length to wait for.
+        // A wrong secret is an error at its first byte: no length to wait for.
         if rest.iter().zip(&self.secret[..secret]).any(|(a, b)| a != b) {
             return Err(FrameError::Foreign);
         }
@@ -177,7 +177,7 @@ fn read_report(kind: u8, number: u32, mut fields: Fields<'_>) -> Result<Report, 
     fields.end(report)
 }
 
-/// What is left of a payload.
+/// The rest of a payload.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -227,7 +227,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Nothing is reserved for a number of texts that somebody claims.
+    /// Allocates nothing for a claimed number of strings.
     fn texts(&mut self) -> Result<Vec<String>, FrameError> {
         (0..self.u32()?).map(|_| self.text()).collect()
     }

@@ -1,4 +1,4 @@
-//! Frames that are read as they were written, and bytes that are none.
+//! Round trips of frames, and bytes that are not frames.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! From frames to bytes.
+//! Serializes frames.
 
 use super::*;
 
-/// Writes a frame behind others: its header once its payload is there.
+/// Appends a frame: its header is completed once the payload is there.
 fn frame(kind: u8, call: u32, out: &mut Vec<u8>, payload: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.push(kind);
@@ -13,7 +13,7 @@ fn frame(kind: u8, call: u32, out: &mut Vec<u8>, payload: impl FnOnce(&mut Vec<u
     out[start + HEADER - 4..start + HEADER].copy_from_slice(&length);
 }
 
-/// What is too long to be said is refused by whoever reads it.
+/// An excessive length saturates: the reader rejects it.
 fn length(bytes: usize) -> [u8; 4] {
     u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes()
 }
@@ -38,7 +38,7 @@ fn put_optional(out: &mut Vec<u8>, text: Option<&str>) {
 }
 
 impl Order {
-    /// Writes it behind what is there.
+    /// Appends the frame to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Hello(hello) => frame(HELLO, 0, out, |out| {
@@ -87,7 +87,7 @@ impl Start {
 }
 
 impl Report {
-    /// Writes it behind what is there.
+    /// Appends the frame to `out`.
     pub fn write(&self, secret: &Secret, out: &mut Vec<u8>) {
         if let Self::Output { call, stream, bytes } = self {
             return write_output(secret, *call, *stream, bytes, out);
@@ -120,7 +120,7 @@ impl Report {
     }
 }
 
-/// Writes a piece of output behind what is there, without a copy of its own.
+/// Appends a chunk of output to `out` without copying it twice.
 pub(crate) fn write_output(secret: &Secret, call: u32, stream: Stream, bytes: &[u8], out: &mut Vec<u8>) {
     out.extend(secret);
     let kind = match stream {
