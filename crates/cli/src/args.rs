@@ -456,10 +456,10 @@ mod tests {
 
     fn run(args: &[&str]) -> Result<RunArgs, clap::Error> {
         let cli = Cli::try_parse_from(["ringfence", "run"].iter().chain(args))?;
-        match cli.command {
-            Command::Run(args) => Ok(*args),
-            _ => unreachable!(),
-        }
+        let Command::Run(args) = cli.command else {
+            panic!("`run` is parsed as {:?}", cli.command);
+        };
+        Ok(*args)
     }
 
     #[test]

@@ -9,10 +9,10 @@ use ringfence_policy::Network;
 fn plan_with(environment: Environment, args: &[&str]) -> anyhow::Result<RunPlan> {
     let cli = Cli::try_parse_from(["ringfence", "run"].iter().chain(args))?;
     let context = Context::new(environment, cli.global);
-    match cli.command {
-        Command::Run(args) => plan(&args, &context),
-        _ => unreachable!(),
-    }
+    let Command::Run(args) = cli.command else {
+        panic!("`run` is parsed as {:?}", cli.command);
+    };
+    plan(&args, &context)
 }
 
 fn plan_of(args: &[&str]) -> anyhow::Result<RunPlan> {

@@ -45,8 +45,9 @@ fn a_stored_run_is_private_and_complete(world: &World) {
         mode(std::path::Path::new(&path).parent().unwrap().to_str().unwrap()),
         0o700
     );
-    let [(name, document)] = &stored(world)[..] else {
-        unreachable!()
+    let all = stored(world);
+    let [(name, document)] = &all[..] else {
+        panic!("one artifact, not {all:?}");
     };
     let stem = name.strip_suffix(".json").unwrap();
     assert!(stem.contains('_') && stem.starts_with("20"), "{name}");
