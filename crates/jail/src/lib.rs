@@ -10,7 +10,6 @@
 //! - [`agent`]: the first process of a container, which does there what a launcher and its cells do here.
 //! - `nest`, `copy`, `fork`, `inspect`: a session's fork, from its cell to the look at what came of it.
 //! - [`cgroup`], [`seccomp`], `clock`, `landlock`, `shares`, `steps`: the layers.
-#![warn(missing_docs)]
 
 pub mod agent;
 pub mod cgroup;

@@ -16,7 +16,6 @@
 //!   [`fetch`]: pages through it.
 //! - [`imports`], [`hints`], [`output`], [`redact`], [`artifact`], [`interpreter`]: the parts of the work.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 pub mod approval;
 pub mod artifact;

@@ -10,7 +10,6 @@
 //!
 //! Nothing here comes from a guest as a message: what guests print travels as the payload of output frames.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 pub mod client;
 pub mod console;
