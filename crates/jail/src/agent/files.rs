@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 pub use collect::collect;
 pub use place::place;
-pub use record::{FilePath, MAX_PATH, Reason, Record, copy_content};
+pub use record::{Attributes, FilePath, MAX_PATH, Reason, Record, copy_content};
 
 /// The deepest path, in names.
 pub const MAX_DEPTH: usize = 32;

@@ -43,15 +43,15 @@ pub struct Arguments {
 impl Arguments {
     /// Redacts and truncates `arguments`.
     pub fn new(arguments: &Value, redactor: &Redactor) -> Self {
-        Self::within((MAX_TEXT, MAX_ALL), arguments, redactor)
+        Self::within(MAX_TEXT, MAX_ALL, arguments, redactor)
     }
 
     /// Redacts and truncates the arguments of a command.
     pub(crate) fn of_command(arguments: &Value, redactor: &Redactor) -> Self {
-        Self::within((MAX_COMMAND, MAX_COMMAND), arguments, redactor)
+        Self::within(MAX_COMMAND, MAX_COMMAND, arguments, redactor)
     }
 
-    fn within((longest, room): (usize, usize), arguments: &Value, redactor: &Redactor) -> Self {
+    fn within(longest: usize, room: usize, arguments: &Value, redactor: &Redactor) -> Self {
         let mut walk = Walk {
             redactor: Some(redactor),
             longest,

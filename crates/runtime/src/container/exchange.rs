@@ -12,7 +12,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use ringfence_jail::agent::files::{EMPTY, FilePath, Reason, Record};
+use ringfence_jail::agent::files::{Attributes, EMPTY, FilePath, Reason, Record};
 use ringfence_jail::agent::frames::{Program, Start};
 use ringfence_policy::{Bytes, OutputFile};
 use tokio::sync::Mutex;
@@ -383,11 +383,10 @@ impl Taking {
                     path,
                     identity,
                     size,
-                    mode,
-                    modified,
+                    attributes,
                 } => {
                     let mut content = input.take(size);
-                    self.file((path, identity), size, (mode, modified), &mut content)?;
+                    self.file((path, identity), size, attributes, &mut content)?;
                     io::copy(&mut content, &mut io::sink())?;
                 }
                 Record::Left { path, why } => {
@@ -428,7 +427,7 @@ impl Taking {
         &mut self,
         (path, inside): (FilePath, u64),
         size: u64,
-        manner: (u32, (i64, u32)),
+        attributes: Attributes,
         content: &mut impl Read,
     ) -> io::Result<()> {
         self.remembers(&path)?;
@@ -438,7 +437,7 @@ impl Taking {
             self.left.add(path.as_path(), Reason::Room);
             return Ok(());
         };
-        match self.host.put(&path, content, manner) {
+        match self.host.put(&path, content, attributes) {
             Ok(outside) => {
                 self.used = used;
                 let inside = Some(inside);

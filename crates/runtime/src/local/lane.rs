@@ -74,7 +74,14 @@ struct Preloading {
     /// The place of the one that is being imported.
     current: Option<usize>,
     /// Those that could not be, with the reason.
-    failed: Vec<(String, String)>,
+    failed: Vec<FailedModule>,
+}
+
+/// A module of `sandbox.preload` that a zygote could not import.
+#[derive(Debug, Clone)]
+pub(super) struct FailedModule {
+    pub(super) module: String,
+    pub(super) reason: String,
 }
 
 impl Preloading {
@@ -93,13 +100,14 @@ impl Preloading {
 
     fn fail(&mut self, number: usize, reason: &str) {
         if let Some(module) = self.modules.get(number)
-            && !self.failed.iter().any(|(failed, _)| failed == module)
+            && !self.failed.iter().any(|failed| failed.module == *module)
         {
             let words: Vec<&str> = reason.split_whitespace().collect();
             let reason = words.join(" ");
             let reason = reason.chars().filter(|c| !c.is_control());
             let reason = reason.take(MAX_REASON).collect();
-            self.failed.push((module.clone(), reason));
+            let module = module.clone();
+            self.failed.push(FailedModule { module, reason });
         }
     }
 
@@ -265,7 +273,7 @@ impl Lane {
     }
 
     /// The modules that a zygote could not import, with the reasons.
-    pub(super) fn failed_modules(&self) -> Vec<(String, String)> {
+    pub(super) fn failed_modules(&self) -> Vec<FailedModule> {
         self.preloading().failed.clone()
     }
 
@@ -403,7 +411,7 @@ mod tests {
         let failed: Vec<_> = preloading
             .failed
             .iter()
-            .map(|(module, why)| format!("{module}: {why}"))
+            .map(|FailedModule { module, reason }| format!("{module}: {reason}"))
             .collect();
         assert_eq!(
             failed,

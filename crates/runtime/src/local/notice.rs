@@ -6,6 +6,7 @@ use ringfence_jail::protocol::Applied;
 use ringfence_policy::{Bytes, Limits, Outcome, ResourceLimits, RuntimeKind, Timeout};
 
 use super::guest::Held;
+use super::lane::FailedModule;
 use super::layout;
 
 /// What is added to the errors of a program that ended so within these limits; nothing where it spoke for itself.
@@ -49,9 +50,9 @@ pub(super) fn limits_gap(held: Held, limits: &Limits) -> Option<String> {
 const NOT_PRELOADED: &str = "`sandbox.preload`: ";
 
 /// What is said of a module that the warm interpreter does not have, and why.
-pub(super) fn not_preloaded((module, why): &(String, String)) -> String {
+pub(super) fn not_preloaded(FailedModule { module, reason }: &FailedModule) -> String {
     format!(
-        "{NOT_PRELOADED}`{module}` cannot be imported beforehand, so each program imports it itself: {why}"
+        "{NOT_PRELOADED}`{module}` cannot be imported beforehand, so each program imports it itself: {reason}"
     )
 }
 

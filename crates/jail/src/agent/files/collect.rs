@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::{FilePath, MAX_DEPTH, MAX_ENTRIES, Reason, Record, copy_content, identity};
+use super::{Attributes, FilePath, MAX_DEPTH, MAX_ENTRIES, Reason, Record, copy_content, identity};
 
 /// Writes what lies in the directory `root`: for each file that is [`Record::Known`] by `input` that it is the same, and all
 /// others with their content. The files together are at most `limit` bytes.
@@ -110,8 +110,7 @@ impl<W: Write> Collector<'_, W> {
             path: path.clone(),
             identity: identity(&found),
             size: found.len(),
-            mode: found.mode() & 0o777,
-            modified: (found.mtime(), found.mtime_nsec().try_into().unwrap_or_default()),
+            attributes: Attributes::of(&found),
         };
         record.write(&mut self.out)?;
         match copy_content(found.len(), Lasting(file), &mut self.out)? {

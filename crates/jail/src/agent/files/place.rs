@@ -1,12 +1,11 @@
 //! From records to a directory.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::{FilePath, Reason, Record, identity};
+use super::{Attributes, FilePath, Reason, Record, identity};
 
 /// Puts into the directory `root` what `input` says, and removes what it says is gone. Answers for each file with its
 /// [`Record::Known`] identity there, or that there was no room for it.
@@ -25,13 +24,12 @@ pub fn place(root: &Path, mut input: impl Read, mut out: impl Write) -> io::Resu
             Record::File {
                 path,
                 size,
-                mode,
-                modified,
+                attributes,
                 ..
             } => {
                 let mut content = (&mut input).take(size);
                 let target = root.join(path.as_path());
-                let written = file(&target, &mut content, (mode, modified));
+                let written = file(&target, &mut content, attributes);
                 io::copy(&mut content, &mut io::sink())?;
                 match written {
                     Ok(identity) => Record::Known { path, identity }.write(&mut out)?,
@@ -76,11 +74,11 @@ fn directory(path: &Path) -> io::Result<()> {
 }
 
 /// Writes a file beside its place and moves it there: nobody sees half of it, and no link is followed.
-fn file(path: &Path, content: &mut impl Read, (mode, modified): (u32, (i64, u32))) -> io::Result<u64> {
+fn file(path: &Path, content: &mut impl Read, attributes: Attributes) -> io::Result<u64> {
     let beside = beside(path);
     // Left by one that was killed.
     let _ = fs::remove_file(&beside);
-    let written = fill(&beside, content, (mode, modified)).and_then(|file| {
+    let written = fill(&beside, content, attributes).and_then(|file| {
         if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
             fs::remove_dir_all(path)?;
         }
@@ -90,7 +88,7 @@ fn file(path: &Path, content: &mut impl Read, (mode, modified): (u32, (i64, u32)
     written.inspect_err(|_| drop(fs::remove_file(&beside)))
 }
 
-fn fill(path: &Path, content: &mut impl Read, (mode, modified): (u32, (i64, u32))) -> io::Result<File> {
+fn fill(path: &Path, content: &mut impl Read, attributes: Attributes) -> io::Result<File> {
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -99,16 +97,8 @@ fn fill(path: &Path, content: &mut impl Read, (mode, modified): (u32, (i64, u32)
         .open(path)?;
     io::copy(content, &mut file)?;
     file.flush()?;
-    file.set_permissions(Permissions::from_mode(mode))?;
-    if let Some(time) = time(modified) {
-        file.set_modified(time)?;
-    }
+    attributes.apply(&file)?;
     Ok(file)
-}
-
-fn time((seconds, nanos): (i64, u32)) -> Option<SystemTime> {
-    let seconds = u64::try_from(seconds).ok()?;
-    UNIX_EPOCH.checked_add(Duration::new(seconds, nanos.min(999_999_999)))
 }
 
 fn beside(path: &Path) -> PathBuf {

@@ -1,9 +1,12 @@
 //! The records of a stream of files.
 
 use std::ffi::OsStr;
+use std::fs::{File, Metadata, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
 
 use super::MAX_DEPTH;
 
@@ -56,6 +59,42 @@ pub enum Reason {
     Changed,
 }
 
+/// Permission bits and modification time of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attributes {
+    /// Permission bits, without set-user-ID, set-group-ID and sticky.
+    pub mode: u32,
+    /// Modification time, in seconds since 1970.
+    pub seconds: i64,
+    /// Nanoseconds of the modification time.
+    pub nanos: u32,
+}
+
+impl Attributes {
+    /// Returns the attributes of a file.
+    pub fn of(file: &Metadata) -> Self {
+        Self {
+            mode: file.mode() & 0o777,
+            seconds: file.mtime(),
+            nanos: file.mtime_nsec().try_into().unwrap_or_default(),
+        }
+    }
+
+    /// Sets them on a file. A time before 1970 or beyond the clock's range is left out.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn apply(&self, file: &File) -> io::Result<()> {
+        file.set_permissions(Permissions::from_mode(self.mode))?;
+        let seconds = u64::try_from(self.seconds).ok();
+        let since = seconds.map(|seconds| Duration::new(seconds, self.nanos.min(999_999_999)));
+        match since.and_then(|since| UNIX_EPOCH.checked_add(since)) {
+            Some(time) => file.set_modified(time),
+            None => Ok(()),
+        }
+    }
+}
+
 /// One record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
@@ -78,10 +117,7 @@ pub enum Record {
         identity: u64,
         /// The length of its content.
         size: u64,
-        /// Its permission bits.
-        mode: u32,
-        /// When it was last written to: seconds since 1970, and nanoseconds.
-        modified: (i64, u32),
+        attributes: Attributes,
     },
     /// An entry that is not taken along. A file that was sent before is none, either.
     Left {
@@ -113,14 +149,13 @@ impl Record {
                 path,
                 identity,
                 size,
-                mode,
-                modified,
+                attributes,
             } => {
                 let mut fields = identity.to_le_bytes().to_vec();
                 fields.extend(size.to_le_bytes());
-                fields.extend(mode.to_le_bytes());
-                fields.extend(modified.0.to_le_bytes());
-                fields.extend(modified.1.to_le_bytes());
+                fields.extend(attributes.mode.to_le_bytes());
+                fields.extend(attributes.seconds.to_le_bytes());
+                fields.extend(attributes.nanos.to_le_bytes());
                 (b'F', fields, path.as_path())
             }
             Self::Left { path, why } => (b'L', vec![*why as u8], path.as_path()),
@@ -159,11 +194,11 @@ impl Record {
             b'F' => Self::File {
                 identity: u64::from_le_bytes(array(&mut fields)?),
                 size: u64::from_le_bytes(array(&mut fields)?),
-                mode: u32::from_le_bytes(array(&mut fields)?) & 0o777,
-                modified: (
-                    i64::from_le_bytes(array(&mut fields)?),
-                    u32::from_le_bytes(array(&mut fields)?),
-                ),
+                attributes: Attributes {
+                    mode: u32::from_le_bytes(array(&mut fields)?) & 0o777,
+                    seconds: i64::from_le_bytes(array(&mut fields)?),
+                    nanos: u32::from_le_bytes(array(&mut fields)?),
+                },
                 path: file_path(fields)?,
             },
             b'L' if length <= MAX_PATH + 1 => Self::Left {

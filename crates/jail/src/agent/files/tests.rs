@@ -60,8 +60,11 @@ fn sent(path: &str, content: &[u8]) -> Record {
         path: file_path(path),
         identity: 0,
         size: content.len() as u64,
-        mode: 0o640,
-        modified: (1_000_000, 5),
+        attributes: Attributes {
+            mode: 0o640,
+            seconds: 1_000_000,
+            nanos: 5,
+        },
     }
 }
 

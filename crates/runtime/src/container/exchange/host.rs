@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use ringfence_jail::agent::files::{FilePath, MAX_DEPTH, MAX_ENTRIES, Record, copy_content, identity};
+use ringfence_jail::agent::files::{
+    Attributes, FilePath, MAX_DEPTH, MAX_ENTRIES, Record, copy_content, identity,
+};
 
 use crate::local::{O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, below, handle};
 
@@ -87,8 +89,7 @@ impl HostDirectory {
             path: path.clone(),
             identity: identity(&found),
             size: found.len(),
-            mode: found.mode() & 0o777,
-            modified: (found.mtime(), found.mtime_nsec().try_into().unwrap_or_default()),
+            attributes: Attributes::of(&found),
         };
         record.write(out)?;
         let mut out = out;
@@ -118,7 +119,7 @@ impl HostDirectory {
         &self,
         path: &FilePath,
         content: &mut impl Read,
-        (mode, modified): (u32, (i64, u32)),
+        attributes: Attributes,
     ) -> io::Result<Seen> {
         let (parent, name) = self.parent(path)?;
         let unfinished = below(
@@ -134,13 +135,8 @@ impl HostDirectory {
                 .mode(0o600)
                 .open(&unfinished)?;
             io::copy(content, &mut file)?;
-            file.set_permissions(Permissions::from_mode(mode & 0o755 | 0o600))?;
-            if let Ok(seconds) = u64::try_from(modified.0) {
-                let since = Duration::new(seconds, modified.1.min(999_999_999));
-                UNIX_EPOCH
-                    .checked_add(since)
-                    .map_or(Ok(()), |time| file.set_modified(time))?;
-            }
+            let mode = attributes.mode & 0o755 | 0o600;
+            Attributes { mode, ..attributes }.apply(&file)?;
             let place = below(&parent, name);
             if fs::symlink_metadata(&place).is_ok_and(|found| found.is_dir()) {
                 fs::remove_dir_all(&place)?;

@@ -24,8 +24,11 @@ fn sent(path: &str, content: &[u8]) -> (Record, Vec<u8>) {
         path: file_path(path),
         identity: 7,
         size: content.len() as u64,
-        mode: 0o4755,
-        modified: (1_700_000_000, 0),
+        attributes: Attributes {
+            mode: 0o4755,
+            seconds: 1_700_000_000,
+            nanos: 0,
+        },
     };
     (record, content.to_vec())
 }

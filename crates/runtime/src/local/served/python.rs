@@ -7,7 +7,7 @@ use ringfence_policy::{Limits, Network, Request, Timeout};
 
 use super::super::found::python_for;
 use super::super::guest::{self, Begun, Guest};
-use super::super::lane::Zygote;
+use super::super::lane::{FailedModule, Zygote};
 use super::super::layout::{self, Extra, Places, WORKSPACE};
 use super::super::sessions::SessionOrigin;
 use super::super::{Error, Log, Settings, bytecode, job, notice};
@@ -212,12 +212,12 @@ impl WarmPython {
     }
 
     /// Reports the modules that have failed since, and leaves them out from now on.
-    pub(super) fn report(&mut self, failed: &[(String, String)]) {
+    pub(super) fn report(&mut self, failed: &[FailedModule]) {
         for module in failed.iter().skip(self.reported) {
             self.log.write(&notice::not_preloaded(module));
         }
         self.reported = failed.len();
         self.modules
-            .retain(|module| !failed.iter().any(|(failed, _)| failed == module));
+            .retain(|module| !failed.iter().any(|failed| failed.module == *module));
     }
 }
