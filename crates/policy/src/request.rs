@@ -267,3 +267,25 @@ pub struct Request {
     /// The interpreter of its scope that keeps its state from run to run. `None`: a fresh one.
     pub session: Option<SessionId>,
 }
+
+impl Request {
+    /// Returns a request to run a program with the default limits, without a network, mounts, a workspace or a session,
+    /// for the local user.
+    pub fn new(language: Language, code: &str) -> Self {
+        Self {
+            code: code.to_owned(),
+            name: "<string>".to_owned(),
+            language,
+            args: Vec::new(),
+            env: Vec::new(),
+            limits: Limits::DEFAULT,
+            network: Network::None,
+            mounts: Vec::new(),
+            workspace: None,
+            working_directory: None,
+            trusted: Trusted::none(),
+            scope: Scope::local(),
+            session: None,
+        }
+    }
+}

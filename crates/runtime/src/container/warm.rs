@@ -121,7 +121,7 @@ mod tests {
     use std::any::Any;
     use std::path::PathBuf;
 
-    use ringfence_policy::{Bytes, Language, Limits, Network, Outcome, Request, Scope, Trusted};
+    use ringfence_policy::{Bytes, Language, Outcome, Request};
     use tokio::sync::mpsc;
 
     use super::*;
@@ -163,26 +163,8 @@ mod tests {
         (place, program)
     }
 
-    fn request(language: Language, code: &str) -> Request {
-        Request {
-            code: code.to_owned(),
-            name: "main".to_owned(),
-            language,
-            args: Vec::new(),
-            env: Vec::new(),
-            limits: Limits::DEFAULT,
-            network: Network::None,
-            mounts: Vec::new(),
-            workspace: None,
-            working_directory: None,
-            trusted: Trusted::none(),
-            scope: Scope::local(),
-            session: None,
-        }
-    }
-
     async fn run(warm: &Warm, language: Language, code: &str, connection: Connection) -> Finished {
-        let start = agent::start(&request(language, code), "/tmp", false).unwrap();
+        let start = agent::start(&Request::new(language, code), "/tmp", false).unwrap();
         let running = warm.agent().run(start, Bytes::kib(10), connection);
         running.await.unwrap()
     }
@@ -262,7 +244,7 @@ mod tests {
             });
             assert_eq!(finished.outcome, Outcome::Unknown, "{finished:?}");
             assert!(matches!(warm.sandbox().ended().await.state, State::Destroyed(_)));
-            let again = agent::start(&request(Language::Bash, "true"), "/tmp", false).unwrap();
+            let again = agent::start(&Request::new(Language::Bash, "true"), "/tmp", false).unwrap();
             let again = warm.agent().run(again, Bytes::kib(1), Connection::none()).await;
             assert_eq!(again.unwrap_err(), agent::NotRun::Parted(Parted::Gone));
             drop(warm);

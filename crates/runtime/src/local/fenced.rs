@@ -5,9 +5,7 @@
 
 use std::time::Instant;
 
-use ringfence_policy::{
-    Bytes, ExecutionResult, Language, Limits, Network, Outcome, Request, Scope, Timeout, Trusted,
-};
+use ringfence_policy::{Bytes, ExecutionResult, Language, Limits, Outcome, Request, Timeout};
 use tokio::sync::mpsc;
 
 use super::lanes::Lanes;
@@ -109,9 +107,7 @@ fn request(question: &Question<'_>) -> Request {
     let program = question.program.display().to_string();
     let arguments = question.arguments.iter().map(|&argument| argument.to_owned());
     Request {
-        code: String::new(),
         name: program.clone(),
-        language: Language::Command,
         args: std::iter::once(program).chain(arguments).collect(),
         env: question.environment.clone(),
         limits: Limits {
@@ -119,12 +115,6 @@ fn request(question: &Question<'_>) -> Request {
             max_output: MAX_ANSWER,
             ..Limits::DEFAULT
         },
-        network: Network::None,
-        mounts: Vec::new(),
-        workspace: None,
-        working_directory: None,
-        trusted: Trusted::none(),
-        scope: Scope::local(),
-        session: None,
+        ..Request::new(Language::Command, "")
     }
 }

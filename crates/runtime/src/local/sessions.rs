@@ -17,9 +17,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use ringfence_policy::{
-    ExecutionResult, Language, Limits, Network, Request, Scope, SessionId, Timeout, Trusted,
-};
+use ringfence_policy::{ExecutionResult, Language, Limits, Request, Scope, SessionId, Timeout};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
@@ -207,19 +205,10 @@ impl Local {
         fence: Fence,
     ) -> Result<(), super::Error> {
         let request = Request {
-            code: String::new(),
-            name: String::new(),
-            language: Language::Python,
-            args: Vec::new(),
-            env: Vec::new(),
             limits,
-            network: Network::None,
-            mounts: Vec::new(),
-            workspace: None,
-            working_directory: None,
-            trusted: Trusted::none(),
             scope: scope.clone(),
             session: Some(id.clone()),
+            ..Request::new(Language::Python, "")
         };
         check(&request, fence)?;
         let key = (scope.clone(), id.clone());

@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 
-use ringfence_policy::{
-    ExecutionResult, Isolation, Language, Limits, Network, Outcome, Request, Scope, Timeout, Trusted,
-};
+use ringfence_policy::{ExecutionResult, Isolation, Language, Limits, Outcome, Request, Timeout};
 
 use super::machine::Machine;
 use super::{Layer, Situation, fixes};
@@ -48,22 +46,12 @@ async fn run(local: &Local, language: Language, fence: Fence) -> Result<Executio
         Language::Command => "",
     };
     let request = Request {
-        code: code.to_owned(),
         name: "doctor".to_owned(),
-        language,
-        args: Vec::new(),
-        env: Vec::new(),
         limits: Limits {
             timeout: Timeout::seconds(10),
             ..Limits::DEFAULT
         },
-        network: Network::None,
-        mounts: Vec::new(),
-        workspace: None,
-        working_directory: None,
-        trusted: Trusted::none(),
-        scope: Scope::local(),
-        session: None,
+        ..Request::new(language, code)
     };
     let connection = Connection {
         stdin: None,

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_policy::{
-    Access, Bytes, ExecutionResult, Language, Limits, Mount, Network, Outcome, ParseMountError, Request,
-    Scope, Timeout, Trusted,
+    Access, Bytes, ExecutionResult, Language, Limits, Mount, Outcome, ParseMountError, Request, Timeout,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -346,19 +345,9 @@ fn request(
 /// A program with its arguments, and nothing else.
 pub(super) fn command<'a>(words: impl IntoIterator<Item = &'a str>) -> Request {
     Request {
-        code: String::new(),
         name: "command".to_owned(),
-        language: Language::Command,
         args: words.into_iter().map(str::to_owned).collect(),
-        env: Vec::new(),
-        limits: Limits::DEFAULT,
-        network: Network::None,
-        mounts: Vec::new(),
-        workspace: None,
-        working_directory: None,
-        trusted: Trusted::none(),
-        scope: Scope::local(),
-        session: None,
+        ..Request::new(Language::Command, "")
     }
 }
 

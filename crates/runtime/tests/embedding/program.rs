@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ringfence_policy::{Language, Limits, Network, Request, Scope, Timeout, Trusted};
+use ringfence_policy::{Language, Limits, Request, Timeout};
 use ringfence_runtime::egress::{NetworkSettings, Resolver};
 use ringfence_runtime::fetch::Trust;
 use ringfence_runtime::local::{
@@ -108,21 +108,7 @@ fn run_code() {
 }
 
 fn request() -> Request {
-    Request {
-        code: "echo hello".to_owned(),
-        name: "<string>".to_owned(),
-        language: Language::Bash,
-        args: Vec::new(),
-        env: Vec::new(),
-        limits: Limits::DEFAULT,
-        network: Network::None,
-        mounts: Vec::new(),
-        workspace: None,
-        working_directory: None,
-        trusted: Trusted::none(),
-        scope: Scope::local(),
-        session: None,
-    }
+    Request::new(Language::Bash, "echo hello")
 }
 
 fn settings() -> Settings {

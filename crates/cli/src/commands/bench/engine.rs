@@ -5,9 +5,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use ringfence_policy::{
-    ExecutionResult, Language, Limits, Network, Outcome, Request, Scope, SessionId, Trusted,
-};
+use ringfence_policy::{ExecutionResult, Language, Limits, Outcome, Request, Scope, SessionId};
 use ringfence_runtime::local::{Connection, Fence};
 use ringfence_server::client::Client;
 use ringfence_server::wire::{Run, SessionAction, SessionRequest};
@@ -113,19 +111,9 @@ pub(super) fn request(code: &str) -> anyhow::Result<Run> {
 
 pub(super) fn request_within(code: &str, limits: Limits) -> anyhow::Result<Run> {
     let request = Request {
-        code: code.to_owned(),
         name: "bench".to_owned(),
-        language: Language::Python,
-        args: Vec::new(),
-        env: Vec::new(),
         limits,
-        network: Network::None,
-        mounts: Vec::new(),
-        workspace: None,
-        working_directory: None,
-        trusted: Trusted::none(),
-        scope: Scope::local(),
-        session: None,
+        ..Request::new(Language::Python, code)
     };
     Run::of(&request, Fence::Default).context("making a request")
 }

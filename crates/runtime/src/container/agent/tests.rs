@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
 use std::process::{Child, Command};
 
-use ringfence_policy::{Bytes, Language, Limits, Network, Outcome, Request, Scope, Trusted};
+use ringfence_policy::{Bytes, Language, Limits, Outcome, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
@@ -98,19 +98,8 @@ impl Drop for Container {
 
 fn request(language: Language, name: &str, code: &str) -> Request {
     Request {
-        code: code.to_owned(),
         name: name.to_owned(),
-        language,
-        args: Vec::new(),
-        env: Vec::new(),
-        limits: Limits::DEFAULT,
-        network: Network::None,
-        mounts: Vec::new(),
-        workspace: None,
-        working_directory: None,
-        trusted: Trusted::none(),
-        scope: Scope::local(),
-        session: None,
+        ..Request::new(language, code)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Kept containers of real engines.
 
-use ringfence_policy::{Language, Trusted};
+use ringfence_policy::Language;
 use tokio::sync::{mpsc, watch};
 
 use super::place::Runs;
@@ -59,22 +59,12 @@ fn wanted(engine: &ContainerRuntime) -> Wanted {
 
 fn request(language: Language, code: &str, timeout: &str) -> Request {
     Request {
-        code: code.to_owned(),
-        name: "main".to_owned(),
-        language,
-        args: Vec::new(),
         env: vec![("WORD".parse().unwrap(), "said".to_owned())],
         limits: Limits {
             timeout: timeout.parse().unwrap(),
             ..Limits::DEFAULT
         },
-        network: ringfence_policy::Network::None,
-        mounts: Vec::new(),
-        workspace: None,
-        working_directory: None,
-        trusted: Trusted::none(),
-        scope: Scope::local(),
-        session: None,
+        ..Request::new(language, code)
     }
 }
 
