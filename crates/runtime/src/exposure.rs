@@ -1,21 +1,21 @@
-//! Host paths that no guest may see, whatever shows them to it.
+//! Denies mounts of host paths that no guest may see.
 
 use std::fmt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Views of the kernel and its devices: a mount of one gives back what the fence took away.
+/// Kernel interfaces. Mounting one undoes the fence.
 const KERNEL: &[&str] = &["/proc", "/sys", "/dev"];
 
-/// Our own directories, which guests never see.
+/// Ringfence's own directories, which guests never see.
 #[derive(Debug, Clone, Default)]
 pub struct Hidden {
     own: Vec<(PathBuf, &'static str)>,
-    /// What lies in one of these is made for guests.
+    /// Exceptions: directories whose contents are meant for guests.
     open: Vec<PathBuf>,
 }
 
-/// Why a path stays hidden.
+/// The reason why a path must not be mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exposed(String);
 
@@ -32,7 +32,7 @@ impl fmt::Display for Exposed {
 }
 
 impl Hidden {
-    /// Directories with what they are for; they need not exist yet.
+    /// Denies these directories, each given with its purpose. They need not exist yet.
     pub fn new(own: impl IntoIterator<Item = (PathBuf, &'static str)>) -> Self {
         Self {
             own: own.into_iter().collect(),
@@ -40,7 +40,7 @@ impl Hidden {
         }
     }
 
-    /// The same, but for what lies in this directory of ours.
+    /// Allows the contents of `directory`, but not the directory itself.
     #[must_use]
     pub fn but_in(mut self, directory: PathBuf) -> Self {
         self.open.push(directory);
@@ -52,15 +52,17 @@ impl Hidden {
         self.open.iter().any(|open| lies_in(&whole(nearest(open))))
     }
 
-    /// That showing `path`, which is resolved, gives away neither our own directories nor the host's controls.
+    /// Checks that mounting `path`, which must be resolved, exposes neither our own directories nor kernel
+    /// interfaces or sockets of the host.
     ///
     /// # Errors
-    /// If it does, with what it gives away.
+    /// If it does, with what it would expose.
     pub fn check(&self, path: &Path) -> Result<(), Exposed> {
         let refuse = |why: &str| Err(Exposed::new(why));
         let own = self.own.iter().filter(|_| !self.is_for_guests(path));
         for (own, what) in own {
-            // By its name and by the one without links, for a directory that does not exist yet has no identity.
+            // Compared with the path as given and as resolved: a directory that does not exist yet has no
+            // inode to compare.
             if overlaps(path, own) || overlaps(path, &whole(nearest(own))) {
                 return refuse(&format!(
                     "it would expose Ringfence's {what} directory {}",
@@ -81,7 +83,8 @@ impl Hidden {
     }
 }
 
-/// Whether either path lies in the other, by name or by identity: a link or a bind mount has another name.
+/// Returns `true` if one path contains the other, by name or by inode: a symbolic link or a bind mount has
+/// another name.
 pub(crate) fn overlaps(path: &Path, own: &Path) -> bool {
     let same = |a: &Path, b: &Path| identity(a).is_some_and(|id| Some(id) == identity(b));
     let by_name = path.starts_with(own) || own.starts_with(path);
@@ -90,12 +93,12 @@ pub(crate) fn overlaps(path: &Path, own: &Path) -> bool {
     by_name || holds || inside
 }
 
-/// `path` resolved, or the nearest directory above it that exists.
+/// Returns the nearest existing ancestor of `path`, or `path` itself, resolved.
 fn existing(path: &Path) -> PathBuf {
     nearest(path).0
 }
 
-/// The nearest that exists of `path` and what is above it, resolved, and the rest of the path.
+/// Splits `path` into its nearest existing ancestor (or itself), resolved, and the rest.
 pub fn nearest(path: &Path) -> (PathBuf, PathBuf) {
     let found = path.ancestors().find_map(|above| {
         let rest = path.strip_prefix(above).ok()?;
@@ -104,7 +107,7 @@ pub fn nearest(path: &Path) -> (PathBuf, PathBuf) {
     found.unwrap_or_else(|| (path.to_path_buf(), PathBuf::new()))
 }
 
-/// The two parts as one path; joined with nothing it would end in a slash.
+/// Joins the two parts of [`nearest`]. Joining an empty rest would append a slash.
 pub fn whole((there, missing): (PathBuf, PathBuf)) -> PathBuf {
     if missing.as_os_str().is_empty() {
         return there;

@@ -1,11 +1,12 @@
 //! The workspace: a directory that file tools cannot leave.
 //!
-//! A [`Root`] holds the directory's descriptor. A path is first resolved to names that hold no link, and then opened by
-//! these names in one system call, `openat2`, which refuses every link and everything outside of that descriptor. So
-//! what decides is one rule of the kernel; resolving only makes links that stay inside work, and says which names are
-//! touched. Where the tree changes between the two steps, the kernel refuses and we look again.
+//! A [`Root`] holds the directory's descriptor. A path is first resolved to names that hold no link, and then
+//! opened by these names in one system call, `openat2`, which refuses every link and everything outside of
+//! that descriptor. Containment therefore rests on one rule of the kernel; resolving only makes links that
+//! stay inside work, and finds which names are touched. If the tree changes between the two steps, the kernel
+//! refuses and we retry.
 //!
-//! All calls are synchronous, and each may wait for a disk.
+//! All calls are synchronous and may block on the disk.
 
 mod delete;
 mod error;
@@ -36,10 +37,10 @@ pub use read::{Body, FileText};
 pub(crate) use repository::MARKS as REPOSITORY;
 pub use write::WriteMode;
 
-/// Opens a file by a path without links. One on the way, a pipe or a device is an error.
+/// Opens a regular file by a path without symbolic links. A link on the way, a pipe or a device is an error.
 ///
 /// # Errors
-/// If it is none, or cannot be opened.
+/// If it is no regular file, or cannot be opened.
 pub(crate) fn open_without_links(path: &Path) -> io::Result<std::fs::File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
@@ -50,23 +51,23 @@ pub(crate) fn open_without_links(path: &Path) -> io::Result<std::fs::File> {
     }
 }
 
-/// What file tools may do in a workspace.
+/// Limits and protected paths of file tools in a workspace.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// The most bytes of text that one read returns.
+    /// Maximum number of bytes of text that one read returns.
     pub max_read: usize,
-    /// The largest file that is written.
+    /// Maximum size of a written file, in bytes.
     pub max_write: u64,
-    /// The most entries that a listing shows, and that a directory may hold when one is added.
+    /// Maximum number of entries that a listing shows, and of a directory that an entry is added to.
     pub max_entries: usize,
-    /// What may be read, but not changed.
+    /// Read-only names.
     pub protected: Protected,
-    /// The same, by its path on the host.
+    /// Read-only paths on the host.
     pub trusted: Trusted,
 }
 
 impl Rules {
-    /// Limits for an agent's work, and the usual names protected.
+    /// Returns the default limits and protected names.
     pub fn standard() -> Self {
         Self {
             max_read: 256 << 10,
@@ -78,18 +79,18 @@ impl Rules {
     }
 }
 
-/// A directory that file tools work in.
+/// A workspace: the root directory of file tools.
 #[derive(Debug)]
 pub struct Root {
     directory: OwnedFd,
-    /// As it was asked for, absolute.
+    /// Absolute path as given.
     path: PathBuf,
-    /// Without links, as programs print it.
+    /// Path without symbolic links, as programs print it.
     real: PathBuf,
     rules: Rules,
 }
 
-/// What lies under a name.
+/// Kind of a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EntryKind {
@@ -107,20 +108,21 @@ pub enum EntryKind {
     Device,
 }
 
-/// The user that a directory is made for, where that is not ours.
+/// The owner of a created directory, if it is another user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
-    /// Its id; that of its group is the same.
+    /// User id; the group id is the same.
     pub user: u32,
-    /// It comes there through the directories above, and not by a mount: those that are made let it pass.
+    /// Set if the owner reaches the directory by its path rather than by a mount: created parents then grant
+    /// search permission.
     pub comes_by_path: bool,
 }
 
 impl Root {
-    /// Opens a directory that exists. Links may lead to it, but it must not be one itself.
+    /// Opens an existing directory. Its path may contain links, but it must not be one itself.
     ///
     /// # Errors
-    /// If there is no such directory, or the kernel cannot keep us in it.
+    /// If there is no such directory, or the kernel does not support containment.
     pub fn open(path: &Path, rules: Rules) -> Result<Self, Error> {
         let path = absolute(path)?;
         let directory = open_plain(&path, OFlags::NOFOLLOW)
@@ -128,11 +130,11 @@ impl Root {
         Self::of(directory, path, rules)
     }
 
-    /// Opens a directory, which is made, with its parents, where it does not exist. What is made belongs to `owner`,
-    /// if that is somebody else.
+    /// Opens a directory; creates it and its parents if missing. A created directory belongs to `owner`, if
+    /// given.
     ///
     /// # Errors
-    /// If a part of the path that is missing turns out to be a link, or the directory cannot be made.
+    /// If a missing part of the path turns out to be a link, or the directory cannot be created.
     pub fn create(path: &Path, rules: Rules, owner: Option<Owner>) -> Result<Self, Error> {
         let path = absolute(path)?;
         let failed = |errno| Error::root(&path, "make the workspace", errno);
@@ -154,11 +156,11 @@ impl Root {
         Self::of(directory, path, rules)
     }
 
-    /// As [`Root::create`], for a path that is relative to the directory `base`. Links may lead to that, and no further:
-    /// what lies in it may come from somebody who wants us elsewhere.
+    /// As [`Root::create`], for a path relative to the directory `base`. Only the path of `base` may contain
+    /// links: what is inside may come from an attacker.
     ///
     /// # Errors
-    /// If a part of the path is a link or leads upwards, or the directory cannot be made.
+    /// If a part of the path is a link or leads upwards, or the directory cannot be created.
     pub fn create_below(base: &Path, path: &Path, rules: Rules, owner: Option<Owner>) -> Result<Self, Error> {
         let whole = absolute(&base.join(path))?;
         let failed = |errno| Error::root(&whole, "make the workspace", errno);
@@ -175,7 +177,7 @@ impl Root {
 
     fn of(directory: OwnedFd, path: PathBuf, rules: Rules) -> Result<Self, Error> {
         let failed = |errno| Error::root(&path, "open the workspace", errno);
-        // Refuses a kernel without openat2 at once, and not at the first use.
+        // Detects a kernel without openat2 now rather than on first use.
         resolve::open_below(&directory, Path::new("."), OFlags::PATH).map_err(failed)?;
         let real = std::fs::read_link(handle(&directory))
             .map_err(|error| failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
@@ -187,23 +189,23 @@ impl Root {
         })
     }
 
-    /// The same directory under other rules.
+    /// Returns the same directory under other rules.
     pub(crate) fn under(self, rules: Rules) -> Self {
         Self { rules, ..self }
     }
 
-    /// The directory's path on the host, absolute.
+    /// Returns the directory's absolute path on the host.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The same without links, so that nothing that is put in the place of one leads code elsewhere.
+    /// Returns the path without links, so that no link that is replaced later redirects code.
     pub(crate) fn real(&self) -> &Path {
         &self.real
     }
 }
 
-/// A handle of a directory some names below another one. None of them is a link; those that are missing are made.
+/// Opens the directory `names` below another one, creating missing ones. None may be a link.
 fn descend(mut directory: OwnedFd, names: &[&OsStr], owner: Option<Owner>) -> Result<OwnedFd, Errno> {
     for (index, name) in names.iter().enumerate() {
         let last = index + 1 == names.len();
@@ -211,7 +213,7 @@ fn descend(mut directory: OwnedFd, names: &[&OsStr], owner: Option<Owner>) -> Re
         let mode = if passed && !last { 0o711 } else { 0o700 };
         let made = match rustix::fs::mkdirat(&directory, *name, Mode::from_raw_mode(mode)) {
             Ok(()) => true,
-            // It was there, or somebody else was faster; whether it is a directory shows next.
+            // It existed, or another process was faster; the open below checks that it is a directory.
             Err(Errno::EXIST) => false,
             Err(errno) => return Err(errno),
         };
@@ -226,19 +228,20 @@ fn descend(mut directory: OwnedFd, names: &[&OsStr], owner: Option<Owner>) -> Re
 fn give_away(directory: &OwnedFd, owner: u32) -> Result<(), Errno> {
     let (uid, gid) = (Uid::from_raw(owner), Gid::from_raw(owner));
     match chownat(directory, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH) {
-        // Not every root may; then it stays ours, and runs say what they cannot do in it.
+        // Not every root may chown, as in a user namespace; then it stays ours, and runs report what they
+        // cannot do in it.
         Err(Errno::PERM | Errno::INVAL) => Ok(()),
         done => done,
     }
 }
 
-/// Opens a path of our user's choice; links on the way to it are the user's own.
+/// Opens a path of the user's choice; links on the way to it are the user's own.
 fn open_plain(path: &Path, more: OFlags) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | more;
     openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
 }
 
-/// Without a trailing slash, which would have the kernel follow a link after all.
+/// Makes a path absolute, without a trailing slash, which would make the kernel follow a final link.
 fn absolute(path: &Path) -> Result<PathBuf, Error> {
     std::path::absolute(path)
         .map(|path| path.components().collect())
@@ -248,7 +251,7 @@ fn absolute(path: &Path) -> Result<PathBuf, Error> {
         })
 }
 
-/// An open file as a path: opening that opens the very same file, whatever has become of its name.
+/// Returns a path that reopens exactly this file, whatever happened to its name.
 fn handle(file: impl AsFd) -> String {
     format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
 }

@@ -1,4 +1,4 @@
-//! Which directory each caller works in, and where its code runs.
+//! Resolves the workspace of each caller.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -9,47 +9,47 @@ use ringfence_policy::{Scope, SessionId, Trusted, UserRoot, UserRootError};
 use crate::files::{self, Owner, Root, Rules};
 use crate::local::{NOBODY, is_root, owner_for_guests};
 
-/// How many users' directories are held open.
+/// Maximum number of cached workspaces.
 const MAX_OPEN: usize = 256;
 
-/// Which directory each caller works in.
+/// Resolver of callers' workspaces.
 #[derive(Debug)]
 pub struct Workspaces {
     choice: Choice,
     rules: Rules,
-    /// Whether runs may write no more to it than to a directory of their own.
+    /// Set if the disk limit of runs applies to the workspace.
     measured: bool,
-    /// Work that goes on keeps the directory that it began with, whatever takes its name meanwhile.
+    /// Cached workspaces. A call keeps its directory open, whatever replaces it at its path.
     open: Mutex<HashMap<Key, Arc<Root>>>,
 }
 
-/// Whose directory it is.
+/// Cache key: the caller's scope and session.
 type Key = (Scope, Option<SessionId>);
 
-/// Who chose.
+/// Source of the workspace.
 #[derive(Debug)]
 enum Choice {
-    /// Nobody: there is none.
+    /// No workspace is configured.
     Nobody,
-    /// The person, for everybody.
+    /// One directory for all callers, chosen by the user.
     One(Arc<Root>),
-    /// The configuration, for each user or session; relative ones lie below the directory.
+    /// A directory for each user or session, by configuration. Relative ones are below the given directory.
     Each(UserRoot, PathBuf),
 }
 
-/// Why a caller has no workspace.
+/// A caller's workspace cannot be resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The configuration does not say which.
+    /// The configuration does not determine a directory.
     #[error(transparent)]
     Which(#[from] UserRootError),
-    /// It cannot be opened or made.
+    /// The directory cannot be opened or created.
     #[error(transparent)]
     Open(#[from] files::Error),
 }
 
-/// The owner of directories that are made for callers, if not ours. No program in a container is the host's root, and one
-/// in a cell is whoever owns the directory.
+/// Returns the owner for created workspaces if it is another user: root in a container is not root on the
+/// host, and a guest in a cell runs as the owner of the directory.
 fn owner() -> Option<Owner> {
     let of = |user, comes_by_path| Owner { user, comes_by_path };
     owner_for_guests()
@@ -58,12 +58,13 @@ fn owner() -> Option<Owner> {
 }
 
 impl Workspaces {
-    /// No workspace: each run has a private directory, and file tools have no file to work on.
+    /// Creates a resolver without a workspace: each run gets a private directory, and file tools have no
+    /// files.
     pub fn none(rules: Rules) -> Self {
         Self::new(Choice::Nobody, rules)
     }
 
-    /// All work in one directory.
+    /// Uses one directory for all callers.
     ///
     /// # Errors
     /// If it cannot be opened.
@@ -72,7 +73,7 @@ impl Workspaces {
         Ok(Self::new(Choice::One(root), rules))
     }
 
-    /// Each user, or each session, has a directory of its own, which is made when it is first needed.
+    /// Uses a directory for each user or session, created on first use.
     pub fn each(root: UserRoot, below: PathBuf, rules: Rules) -> Self {
         Self::new(Choice::Each(root, below), rules)
     }
@@ -86,7 +87,7 @@ impl Workspaces {
         }
     }
 
-    /// The same, held to the disk limit of runs: for a directory that no person has chosen.
+    /// Applies the disk limit of runs to the workspace: for a directory that no user has chosen.
     #[must_use]
     pub fn measured(self) -> Self {
         Self {
@@ -95,7 +96,7 @@ impl Workspaces {
         }
     }
 
-    /// The same, where file tools must leave this as it is. Nobody works in it yet.
+    /// Prevents file tools from changing `trusted` paths. Must be called before the workspace is in use.
     #[must_use]
     pub fn keeping(mut self, trusted: Trusted) -> Self {
         self.rules.trusted = trusted;
@@ -106,7 +107,7 @@ impl Workspaces {
         self
     }
 
-    /// The directory of the host that all of this lies in, if there is one.
+    /// Returns the host directory that contains all workspaces, if there is one.
     pub fn directory(&self) -> Option<PathBuf> {
         match &self.choice {
             Choice::Nobody => None,
@@ -119,20 +120,20 @@ impl Workspaces {
         self.measured
     }
 
-    /// What file tools may do.
+    /// Returns the limits and protected paths of file tools.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// Whether nobody has chosen, so that a client may.
+    /// Returns `true` if no workspace is configured, so that a client may choose one.
     pub fn is_open_to_choice(&self) -> bool {
         matches!(self.choice, Choice::Nobody)
     }
 
-    /// The directory of a caller. Looks at the disk when it is first asked.
+    /// Returns the caller's workspace. Accesses the disk on the first call.
     ///
     /// # Errors
-    /// If there is one, and it cannot be used.
+    /// If there is one, but it cannot be used.
     pub fn of(&self, scope: &Scope, session: Option<&SessionId>) -> Result<Option<Arc<Root>>, Error> {
         let (root, below) = match &self.choice {
             Choice::Nobody => return Ok(None),
@@ -151,12 +152,12 @@ impl Workspaces {
         let root = if path.is_absolute() {
             Root::create(&path, rules, owner)
         } else {
-            // A project that we work in may have chosen it, and may hold links.
+            // The project's own configuration may have chosen it, and may hold links.
             Root::create_below(below, &path, rules, owner)
         };
         let root = Arc::new(root?);
         if open.len() >= MAX_OPEN {
-            // Those at work hold theirs by themselves.
+            // Running calls have references of their own.
             open.clear();
         }
         open.insert(key, Arc::clone(&root));

@@ -1,4 +1,4 @@
-//! Deletes one thing.
+//! Deletes a file, a link or an empty directory.
 
 use rustix::fs::{AtFlags, statat, unlinkat};
 use schemars::JsonSchema;
@@ -8,18 +8,18 @@ use super::error::shown;
 use super::resolve::{Last, Place, directory_below, kind};
 use super::{EntryKind, Error, Root};
 
-/// What was deleted.
+/// Result of a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Deleted {
-    /// What it was.
+    /// Kind of the deleted entry.
     pub kind: EntryKind,
 }
 
 impl Root {
-    /// Deletes a file, an empty directory, or a link, whose target stays.
+    /// Deletes a file, an empty directory, or a link (never its target).
     ///
     /// # Errors
-    /// If it does not lie inside, is protected or is the workspace itself, or a directory is not empty.
+    /// If it is outside, protected or the workspace itself, or a directory that is not empty.
     pub fn delete(&self, path: &str) -> Result<Deleted, Error> {
         self.at(path, Last::Itself, |place| {
             place.changeable()?;

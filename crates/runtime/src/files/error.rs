@@ -1,116 +1,116 @@
-//! What can go wrong with a file of the workspace.
+//! Errors of file tools.
 
 use std::io;
 use std::path::Path;
 
 use rustix::io::Errno;
 
-/// Why a file tool did not do what it was asked to. No message holds a path other than the one that was given.
+/// A file tool failed. No message contains a path other than the given one.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No path that could name anything.
+    /// The path is syntactically invalid.
     #[error("`{path}` {why}")]
     InvalidPath {
-        /// The path.
+        /// Path as given.
         path: String,
-        /// What is wrong with it.
+        /// Defect of the path.
         why: &'static str,
     },
-    /// A path that leads out of the workspace.
+    /// The path leads out of the workspace.
     #[error("`{path}` leads out of the workspace")]
     Outside {
-        /// The path.
+        /// Path as given.
         path: String,
     },
-    /// Configuration that a program on the host would execute.
+    /// The path holds configuration that a program on the host would execute.
     #[error("`{path}` is protected: it {why}")]
     Protected {
-        /// The path.
+        /// Path as given.
         path: String,
-        /// What protects it.
+        /// Reason for the protection.
         why: &'static str,
     },
-    /// Nothing there.
+    /// The path does not exist.
     #[error("`{path}` does not exist")]
     NotFound {
-        /// The path.
+        /// Path as given.
         path: String,
     },
-    /// Something else than what the tool is for.
+    /// The entry has the wrong kind for the tool.
     #[error("`{path}` is {is}, not {wanted}")]
     WrongKind {
-        /// The path.
+        /// Path as given.
         path: String,
-        /// What it is.
+        /// Actual kind.
         is: &'static str,
-        /// What was expected.
+        /// Expected kind.
         wanted: &'static str,
     },
-    /// More bytes than are allowed.
+    /// A size limit is exceeded.
     #[error("`{path}`: {what} more than {limit} bytes")]
     TooLarge {
-        /// The path.
+        /// Path as given.
         path: String,
-        /// What there would be.
+        /// Content that is too large.
         what: &'static str,
-        /// How many there may be.
+        /// Limit in bytes.
         limit: u64,
     },
-    /// More entries than are allowed.
+    /// The limit of entries is exceeded.
     #[error("`{path}`: its directory holds {limit} entries already")]
     Limit {
-        /// The path.
+        /// Path as given.
         path: String,
-        /// How many there may be.
+        /// Maximum number of entries.
         limit: usize,
     },
-    /// The tree was rebuilt under our feet, again and again.
+    /// The tree kept changing during every attempt to resolve the path.
     #[error("`{path}`: the directories on the way to it keep changing")]
     Changing {
-        /// The path.
+        /// Path as given.
         path: String,
     },
-    /// The kernel cannot keep a path inside a directory.
+    /// The kernel does not support `openat2`, so a path cannot be contained in a directory.
     #[error("openat2 cannot be used here, and without it file tools could be led out of the workspace")]
     NoOpenat2,
-    /// The system said no.
+    /// A system call failed.
     #[error("could not {doing} `{path}`: {source}")]
     Io {
-        /// The path.
+        /// Path as given.
         path: String,
-        /// What was being done.
+        /// Operation that failed.
         doing: &'static str,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
-/// What a directory must be to be deleted.
+/// Expected kind of a directory to delete.
 const EMPTY: &str = "an empty one";
 
-/// What sort of error it is.
+/// Kinds of errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// No path that could name anything.
+    /// The path is syntactically invalid.
     InvalidPath,
-    /// A path that leads out of the workspace.
+    /// The path leads out of the workspace.
     Outside,
-    /// Something that must not be changed.
+    /// The path is protected.
     Protected,
-    /// Nothing there.
+    /// The path does not exist.
     NotFound,
-    /// Something else than what the tool is for.
+    /// The entry has the wrong kind for the tool.
     WrongKind,
-    /// More bytes than are allowed.
+    /// A size limit is exceeded.
     TooLarge,
-    /// More entries than are allowed.
+    /// The limit of entries is exceeded.
     Limit,
-    /// The system said no.
+    /// A system call failed.
     Io,
 }
 
 impl Error {
-    /// What sort of error it is.
+    /// Returns the kind of error.
     pub const fn kind(&self) -> Kind {
         match self {
             Self::InvalidPath { .. } => Kind::InvalidPath,
@@ -124,7 +124,7 @@ impl Error {
         }
     }
 
-    /// What to do about it.
+    /// Returns a remedy.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::InvalidPath { .. } => "write a path relative to the workspace, such as `notes/a.txt`",
@@ -153,7 +153,7 @@ impl Error {
         }
     }
 
-    /// What an error of the system means for a path of a tool.
+    /// Converts the errno of an operation on a tool's path.
     pub(super) fn of(path: &str, doing: &'static str, errno: Errno) -> Self {
         let path = shown(path);
         match errno {
@@ -180,7 +180,7 @@ impl Error {
         }
     }
 
-    /// What an error of the system means for the workspace itself.
+    /// Converts the errno of an operation on the workspace itself.
     pub(super) fn root(path: &Path, doing: &'static str, errno: Errno) -> Self {
         let text = path.to_string_lossy();
         match errno {
@@ -190,7 +190,7 @@ impl Error {
                 wanted: "a directory",
             },
             Errno::XDEV => Self::Outside { path: shown(&text) },
-            // Not the directory's own rights, which are EACCES, but a filter of system calls.
+            // Not the directory's permissions, which give EACCES, but a seccomp filter.
             Errno::PERM => Self::NoOpenat2,
             errno => Self::of(&text, doing, errno),
         }
@@ -205,7 +205,7 @@ impl Error {
     }
 }
 
-/// A path as a message shows it: in one line, and not too long a one.
+/// Escapes a path for a message: one line of bounded length.
 pub(super) fn shown(path: &str) -> String {
     const LONGEST: usize = 200;
     let mut text: String = path.escape_debug().take(LONGEST).collect();

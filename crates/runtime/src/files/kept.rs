@@ -1,4 +1,4 @@
-//! Refuses changes to what Ringfence itself relies on, by what it is and not by its name alone.
+//! Denies changes to files that Ringfence itself trusts, by inode as well as by name.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -12,14 +12,14 @@ use super::resolve::{Place, directory_below};
 use super::{Error, Root};
 use crate::trust;
 
-/// Directories above one another, where the tree is not what it seems.
+/// Maximum number of parent directories to walk, in case the tree is cyclic.
 const MAX_DEPTH: usize = 1024;
 
-/// A file by device and inode.
+/// A file by device and inode number.
 type Identity = (u64, u64);
 
 impl Root {
-    /// Refuses what Ringfence executes, loads or believes: trusted paths, and all that lies below them.
+    /// Rejects trusted paths and everything below them: Ringfence executes, loads or believes these.
     pub(super) fn untrusted(&self, place: &Place) -> Result<(), Error> {
         let relied_on = || Error::Protected {
             path: shown(&place.given),
@@ -45,7 +45,7 @@ impl Root {
         }
     }
 
-    /// A place is one of these, or lies in one.
+    /// Returns `true` if a place is one of these files, or inside one.
     fn passes(&self, place: &Place, identities: &[Identity]) -> Result<bool, Errno> {
         let mut above = place.path();
         let mut directory = loop {

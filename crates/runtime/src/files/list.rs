@@ -1,4 +1,4 @@
-//! Lists one directory.
+//! Lists a directory.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -14,34 +14,34 @@ use super::error::shown;
 use super::resolve::{Last, Place, kind, open_below, text};
 use super::{EntryKind, Error, Root};
 
-/// How many entries are looked at to find the first ones.
+/// Maximum number of entries scanned for the first ones by name.
 const MAX_SCAN: usize = 1_000_000;
-/// How much of a link's target is shown.
+/// Maximum length of a shown link target.
 const MAX_TARGET: usize = 256;
 
-/// What a directory holds, sorted by name.
+/// A directory listing, sorted by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Listing {
     /// The first entries.
     pub entries: Vec<Entry>,
-    /// How many more there are, at least.
+    /// Number of entries left out, at least.
     pub more: u64,
 }
 
-/// One name in a directory.
+/// A directory entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Entry {
-    /// The name.
+    /// Name of the entry.
     pub name: String,
-    /// The name is not UTF-8: what cannot be shown is replaced, and no tool can open it.
+    /// Set if the name is not UTF-8: invalid bytes are replaced, and no tool can open it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub lossy: bool,
-    /// What it is.
+    /// Kind of the entry.
     pub kind: EntryKind,
-    /// The size of a regular file.
+    /// Size of a regular file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// What a link says, wherever that leads.
+    /// Target of a link, unresolved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 }
@@ -92,7 +92,7 @@ impl Root {
     }
 }
 
-/// What a name stands for; `None` if it has gone.
+/// Returns the entry with this name, or `None` if it no longer exists.
 fn entry(directory: impl std::os::fd::AsFd, name: &OsString) -> Result<Option<Entry>, Errno> {
     let stat = match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(None),

@@ -1,6 +1,6 @@
-//! Names that file tools read but never change: what a program on the host takes for its configuration and executes.
+//! Denies changes to names that a program on the host takes for its configuration and executes.
 
-/// Directories and files through which a program on the host runs commands, mostly without asking.
+/// Directories and files through which programs on the host run commands, mostly without asking.
 pub const PROTECTED: &[&str] = &[
     ".git",
     ".gitmodules",
@@ -63,16 +63,16 @@ pub const PROTECTED: &[&str] = &[
     "*.pth",
 ];
 
-/// Paths that may be read and listed, but not written, made, deleted or replaced, at whatever depth they lie.
+/// Paths that may be read and listed, but not written, created, deleted or replaced, at any depth.
 #[derive(Debug, Clone)]
 pub struct Protected {
-    /// Each as its folded names.
+    /// Normalized names of each path.
     paths: Vec<Vec<String>>,
 }
 
 impl Protected {
-    /// Protects these paths, each a name or several joined by `/`, with all that lies below. A name that begins with a star
-    /// stands for every name with that end.
+    /// Protects these paths, each a name or several joined by `/`, with everything below. A name that begins
+    /// with `*` matches every name with that suffix.
     pub fn new<S: AsRef<str>>(paths: impl IntoIterator<Item = S>) -> Self {
         let folded = |path: S| {
             path.as_ref()
@@ -90,12 +90,12 @@ impl Protected {
         }
     }
 
-    /// The usual ones: version control, editors, agents, shells, package managers and ourselves.
+    /// Returns the default list: version control, editors, agents, shells, package managers and Ringfence.
     pub fn standard() -> Self {
         Self::new(PROTECTED)
     }
 
-    /// Whether a path ends with one that is protected.
+    /// Returns `true` if a path ends with a protected one.
     pub(crate) fn ends(&self, names: &[impl AsRef<std::ffi::OsStr>]) -> bool {
         let longest = self.paths.iter().map(Vec::len).max().unwrap_or_default();
         let tail: Vec<String> = names[names.len().saturating_sub(longest)..]
@@ -109,22 +109,22 @@ impl Protected {
     }
 }
 
-/// A name as the most forgiving file system compares it: without regard to case, to characters that are not seen, to
-/// wide letters, to dots and spaces at the end, and to a stream's name.
+/// Normalizes a name as the most lenient file system compares it: ignores case, invisible characters, full
+/// width, trailing dots and spaces, and the name of an NTFS stream.
 fn fold(name: &str) -> String {
     let name = name.split(':').next().unwrap_or_default();
     let folded: String = name
         .chars()
         .filter(|c| !unseen(*c))
         .map(narrow)
-        // Upper case first: some letters, such as a long s, only meet their plain form there.
+        // Upper case first: some letters, such as the long s, only map to their plain form that way.
         .flat_map(char::to_uppercase)
         .flat_map(char::to_lowercase)
         .collect();
     folded.trim_end_matches(['.', ' ']).to_owned()
 }
 
-/// Characters that file systems leave out when they compare names.
+/// Returns `true` for characters that file systems ignore when they compare names.
 fn unseen(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -135,7 +135,7 @@ fn unseen(c: char) -> bool {
             | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// A wide letter in its plain form.
+/// Converts a full-width character to its ASCII form.
 fn narrow(c: char) -> char {
     match c {
         '\u{ff01}'..='\u{ff5e}' => char::from_u32(u32::from(c) - 0xfee0).unwrap_or(c),
@@ -144,7 +144,8 @@ fn narrow(c: char) -> char {
     }
 }
 
-/// Whether two folded names are one, or `name` is the short form (`git~1`) that FAT and NTFS have for `protected`.
+/// Returns `true` if two normalized names are equal, or `name` is the short form (`git~1`) that FAT and NTFS
+/// have for `protected`.
 fn same(name: &str, protected: &str) -> bool {
     if let Some(end) = protected.strip_prefix('*') {
         return name.ends_with(end);

@@ -1,4 +1,4 @@
-//! Reads a part of a file, as lines of text.
+//! Reads a range of lines from a text file.
 
 use std::fmt;
 use std::fs::File;
@@ -13,48 +13,48 @@ use super::error::shown;
 use super::resolve::Last;
 use super::{Error, Root};
 
-/// How much is looked at to find a line.
+/// Maximum number of bytes scanned for a line.
 const MAX_SCAN: u64 = 1 << 30;
 const CHUNK: usize = 64 << 10;
 
-/// A file as a tool shows it.
+/// Result of a read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FileText {
-    /// The size of the whole file.
+    /// Size of the whole file.
     pub bytes: u64,
-    /// What is in it.
+    /// Content of the file.
     #[serde(flatten)]
     pub body: Body,
 }
 
-/// What is in a file.
+/// Content of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Body {
     /// Lines of text.
     Text {
-        /// The lines, exactly as they are in the file.
+        /// The lines, unmodified.
         text: String,
-        /// The number of the first one, from 1.
+        /// Number of the first line, from 1.
         first_line: u64,
-        /// Whether the last one is not whole, because it alone is longer than a read returns.
+        /// Set if the last line is incomplete, because it alone exceeds the limit of a read.
         cut: bool,
-        /// The line to go on with, if there is more.
+        /// Offset of the next read, if there is more.
         next: Option<u64>,
-        /// How many bytes come behind the text.
+        /// Number of bytes after the text.
         left: u64,
-        /// How many lines the file has, if its end was seen.
+        /// Number of lines in the file, if its end was reached.
         lines: Option<u64>,
     },
-    /// Anything else, which is not shown.
+    /// Binary data, which is not shown.
     Binary {
-        /// What it looks like.
+        /// Guessed format.
         format: &'static str,
     },
 }
 
 impl Root {
-    /// Reads from line `offset` on, the first being 1, at most `limit` lines and no more than the rules allow.
+    /// Reads at most `limit` lines from line `offset` (from 1), within the limits of the rules.
     ///
     /// # Errors
     /// If it is no regular file inside the workspace, or cannot be read.
@@ -90,24 +90,24 @@ enum Trouble {
 #[derive(PartialEq)]
 enum State {
     Reading,
-    /// A whole line did not fit any more, or was not asked for.
+    /// The next line does not fit, or was not requested.
     Enough,
-    /// Not even the first line fitted.
+    /// Not even the first line fits.
     Cut,
 }
 
-/// The way through a file.
+/// State of a scan through a file.
 struct Scan {
     first: u64,
-    /// The first line that is not asked for.
+    /// The first line after the requested range.
     end: u64,
     max: usize,
     text: Vec<u8>,
-    /// The line that is being read.
+    /// Number of the current line.
     line: u64,
-    /// How many bytes lie before the end of the text.
+    /// Number of bytes up to the end of the text.
     behind: u64,
-    /// What was read last has no newline at its end.
+    /// Set if the last piece has no newline at its end.
     open: bool,
     state: State,
 }
@@ -142,7 +142,7 @@ impl Scan {
         self.finish(&file, &head, ended)
     }
 
-    /// Takes a line, or the part of one that a chunk holds.
+    /// Consumes a line, or the part of one in this chunk.
     fn take(&mut self, piece: &[u8]) {
         if self.state != State::Reading {
             return;
@@ -164,7 +164,7 @@ impl Scan {
         self.line += u64::from(!self.open);
     }
 
-    /// Leaves out the line that does not fit, unless nothing would remain.
+    /// Drops the line that does not fit, unless nothing would remain.
     fn too_long(&mut self, room: usize) {
         self.behind += room as u64;
         self.state = State::Cut;
@@ -230,7 +230,7 @@ fn binary(file: &File, head: &[u8]) -> Result<FileText, Trouble> {
     })
 }
 
-/// The text, and below it what was left out.
+/// Shows the text, followed by a notice of what was left out.
 impl fmt::Display for FileText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.bytes;

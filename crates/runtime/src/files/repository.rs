@@ -1,4 +1,4 @@
-//! Refuses to make, or to change, a git repository without a working tree: git obeys its settings where it stands.
+//! Denies creating or changing a bare git repository: git executes its configuration in place.
 
 use std::path::PathBuf;
 
@@ -8,17 +8,17 @@ use rustix::io::Errno;
 use super::resolve::{Place, directory_below};
 use super::{Error, Root};
 
-/// Entries by which git takes a directory for such a repository.
+/// Entries by which git recognizes a bare repository.
 pub(crate) const MARKS: &[&str] = &["HEAD", "objects", "refs"];
 
 impl Root {
-    /// Refuses what lies in such a repository, or would complete one.
+    /// Rejects a place that is in a bare repository, or would complete one.
     pub(super) fn check_repositories(&self, place: &Place) -> Result<(), Error> {
         let mut above = PathBuf::from(".");
         for name in &place.names {
             let directory = match directory_below(&self.directory, &above) {
                 Ok(directory) => directory,
-                // What is not there holds nothing.
+                // A directory that does not exist has no entries.
                 Err(Errno::NOENT | Errno::NOTDIR) => break,
                 Err(errno) => return Err(place.failed("look up")(errno)),
             };

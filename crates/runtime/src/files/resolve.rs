@@ -1,4 +1,4 @@
-//! From the path that a tool was given to a place below the root, and to an open file.
+//! Resolves a tool's path to names below the root, and opens them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -12,38 +12,38 @@ use rustix::io::Errno;
 use super::error::shown;
 use super::{EntryKind, Error, Root, handle};
 
-/// Where code in the fence sees the workspace.
+/// Path of the workspace inside the fence.
 const GUEST: &str = "/workspace";
-/// The longest path that the kernel takes, with the byte at its end.
+/// Maximum length of a path in the kernel, with its NUL byte.
 const PATH_MAX: usize = 4096;
-/// How many names are looked at on the way to one file, those in links included.
+/// Maximum number of names visited to resolve a path, including those in links.
 const MAX_NAMES: usize = 1024;
-/// As in the kernel.
+/// Maximum number of links to follow, as in the kernel.
 const MAX_LINKS: usize = 40;
-/// How often a path is looked up again when the tree has changed meanwhile.
+/// Number of attempts to resolve a path if the tree changes.
 const ATTEMPTS: usize = 64;
 
-/// Every open stays below the directory it starts from, and follows no link of any kind.
+/// Every open stays below its directory and follows no link of any kind.
 const BELOW: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_SYMLINKS);
 
-/// Whether a link at the end of a path stands for its target or for itself.
+/// Treatment of a link at the end of a path: follow it, or operate on the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Last {
     Target,
     Itself,
 }
 
-/// Names below the root, with no link among them when they were looked up.
+/// Names below the root, free of links when they were resolved.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) names: Vec<OsString>,
-    /// One of the names that were met on the way is protected.
+    /// Set if a name visited on the way is protected.
     pub(super) protected: bool,
-    /// The path was written so that it can only mean a directory.
+    /// Set if the path's syntax can only mean a directory.
     pub(super) directory: bool,
-    /// As the tool wrote it, for messages.
+    /// Path as given, for messages.
     pub(super) given: String,
 }
 
@@ -52,7 +52,7 @@ impl Place {
         joined(&self.names)
     }
 
-    /// The directory that it lies in and its name there; `None` for the root.
+    /// Splits into parent directory and name. `None` for the root.
     pub(super) fn split(&self) -> Option<(PathBuf, &OsStr)> {
         let (name, above) = self.names.split_last()?;
         Some((joined(above), name))
@@ -68,7 +68,7 @@ impl Place {
 }
 
 impl Root {
-    /// Does something at the place of a path, again where the tree changed before it could begin.
+    /// Resolves a path and acts on it; retries if the tree changed before the action began.
     pub(super) fn at<T>(
         &self,
         path: &str,
@@ -85,7 +85,7 @@ impl Root {
         tried
     }
 
-    /// Follows the links of a path. Nothing outside is ever looked at: a link that leads out ends the search.
+    /// Resolves the links of a path. Nothing outside is ever accessed: a link that leads out is an error.
     pub(super) fn resolve(&self, path: &str, last: Last) -> Result<Place, Error> {
         let outside = || Error::Outside { path: shown(path) };
         let invalid = |why| Error::InvalidPath {
@@ -105,7 +105,7 @@ impl Root {
             if looked > MAX_NAMES {
                 return Err(invalid("holds too many names"));
             }
-            // The names so far hold no link, so this is where `..` leads for the kernel, too.
+            // The names so far contain no link, so `..` leads to the same directory in the kernel.
             if name == ".." {
                 place.names.pop().ok_or_else(outside)?;
                 continue;
@@ -131,7 +131,7 @@ impl Root {
         Ok(place)
     }
 
-    /// The names of a path in the order in which they are popped, and whether it can only mean a directory.
+    /// Splits a path into names, last one first, and returns whether it can only mean a directory.
     fn names(&self, path: &str) -> Result<(Vec<OsString>, bool), Error> {
         let invalid = |why| {
             Err(Error::InvalidPath {
@@ -158,21 +158,22 @@ impl Root {
         Ok((backwards(below), matches!(end, "" | "." | "..")))
     }
 
-    /// What a path is relative to the root: absolute ones are known by where code sees the root, and by where it lies.
+    /// Strips the root from a path: an absolute one may begin with the root's path inside the fence or on the
+    /// host.
     fn below<'a>(&self, path: &'a Path) -> Option<&'a Path> {
         if !path.is_absolute() {
             return Some(path);
         }
-        // Where one lies below another, the longer one says more.
+        // If one prefix contains another, the longest match wins.
         let mut known = [Path::new(GUEST), &self.path, &self.real];
         known.sort_by_key(|prefix| std::cmp::Reverse(prefix.components().count()));
         known.iter().find_map(|prefix| path.strip_prefix(prefix).ok())
     }
 
-    /// Where the last name of a place leads, if it is a link.
+    /// Returns the target of the last name of a place, if it is a link.
     fn link(&self, place: &Place) -> Result<Option<OsString>, Error> {
         let handle = match open_below(&self.directory, &place.path(), OFlags::PATH) {
-            // What does not exist yet is no link.
+            // A path that does not exist yet is no link.
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
             opened => opened.map_err(place.failed("look up"))?,
         };
@@ -184,7 +185,7 @@ impl Root {
         Ok(Some(OsString::from_vec(target.into_bytes())))
     }
 
-    /// A handle of what lies at a place; opening it has no effect on a device or a pipe.
+    /// Opens a place with `O_PATH`, which has no side effect on a device or a pipe.
     pub(super) fn look(&self, place: &Place) -> Result<(OwnedFd, Stat), Error> {
         let handle =
             open_below(&self.directory, &place.path(), OFlags::PATH).map_err(place.failed("open"))?;
@@ -195,7 +196,7 @@ impl Root {
         Ok((handle, stat))
     }
 
-    /// Opens the regular file that lies at a place.
+    /// Opens the regular file at a place.
     pub(super) fn regular(&self, place: &Place, access: OFlags) -> Result<(File, Stat), Error> {
         let (found, stat) = self.look(place)?;
         if kind(&stat) != EntryKind::File || place.directory {
@@ -209,7 +210,8 @@ impl Root {
                 wanted: "a regular file",
             });
         }
-        // Not by its name once more: another file could have come to bear it. Without waiting for whoever has a lease.
+        // Through the handle rather than by name: another file could have taken the name. `NONBLOCK` does not
+        // wait for a lease to be released.
         let flags = access | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let file = rustix::fs::open(handle(&found), flags, Mode::empty()).map_err(place.failed("open"))?;
         let opened = fstat(&file).map_err(place.failed("open"))?;
@@ -220,12 +222,12 @@ impl Root {
     }
 }
 
-/// Opens by names that must hold no link and stay below a directory.
+/// Opens names that must contain no link and stay below a directory.
 pub(super) fn open_below(directory: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     make_below(directory, path, flags, Mode::empty())
 }
 
-/// As [`open_below`], for flags that make a file.
+/// As [`open_below`], for flags that create a file.
 pub(super) fn make_below(
     directory: impl AsFd,
     path: &Path,
@@ -234,7 +236,7 @@ pub(super) fn make_below(
 ) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mut opened = openat2(&directory, path, flags, mode, BELOW);
-    // The kernel asks for another try where something was renamed just then.
+    // The kernel returns EAGAIN if a rename raced with the look-up.
     for _ in 1..ATTEMPTS {
         if !matches!(opened, Err(Errno::AGAIN | Errno::INTR)) {
             break;
@@ -244,7 +246,8 @@ pub(super) fn make_below(
     opened
 }
 
-/// A handle of a directory. The dot makes the kernel refuse a link in its place as a link, and a file as a file.
+/// Opens a directory with `O_PATH`. The trailing dot makes the kernel reject a link as a link, and a file as
+/// a file.
 pub(super) fn directory_below(directory: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
     open_below(directory, &path.join("."), OFlags::PATH | OFlags::DIRECTORY)
 }
@@ -256,7 +259,7 @@ fn joined(names: &[OsString]) -> PathBuf {
     names.iter().collect()
 }
 
-/// The names of a relative path, the last one first.
+/// Returns the names of a relative path, last one first.
 fn backwards(path: &Path) -> Vec<OsString> {
     let names = path.components().rev().filter_map(|name| match name {
         Component::Normal(name) => Some(name.to_owned()),
@@ -266,7 +269,7 @@ fn backwards(path: &Path) -> Vec<OsString> {
     names.collect()
 }
 
-/// What the system says lies there.
+/// Returns the kind of an entry from its mode.
 pub(super) fn kind(stat: &Stat) -> EntryKind {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => EntryKind::File,
@@ -279,7 +282,7 @@ pub(super) fn kind(stat: &Stat) -> EntryKind {
 }
 
 impl EntryKind {
-    /// The kind in a sentence.
+    /// Returns the kind with its article, for messages.
     pub(super) const fn named(self) -> &'static str {
         match self {
             Self::File => "a file",
@@ -292,7 +295,7 @@ impl EntryKind {
     }
 }
 
-/// A name as text, and whether something was lost on the way.
+/// Converts a name to UTF-8, and returns whether bytes were replaced.
 pub(super) fn text(name: &OsStr) -> (String, bool) {
     let text = String::from_utf8_lossy(name.as_bytes());
     let lossy = matches!(text, std::borrow::Cow::Owned(_));

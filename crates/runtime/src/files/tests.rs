@@ -1,4 +1,4 @@
-//! Attacks on the workspace, and what must work all the same.
+//! Attacks on the workspace, and legitimate use.
 
 mod links;
 mod ordinary;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use super::*;
 
-/// A workspace, and beside it a directory with something to lose.
+/// A workspace next to a directory with secrets.
 struct World {
     directory: tempfile::TempDir,
     root: Root,
@@ -50,7 +50,7 @@ impl World {
         self.directory.path().join("outside").join(path)
     }
 
-    /// A link in the workspace.
+    /// Creates a link in the workspace.
     fn link(&self, target: impl AsRef<Path>, name: &str) {
         symlink(target, self.inside(name)).unwrap();
     }
@@ -67,7 +67,7 @@ impl World {
         denied(self.root.delete(path), kind);
     }
 
-    /// Everything outside is as it was.
+    /// Asserts that nothing outside has changed.
     #[track_caller]
     fn is_whole(&self) {
         for path in ["secret.txt", "d/b.txt"] {
@@ -96,7 +96,7 @@ fn text_of(root: &Root, path: &str) -> String {
     }
 }
 
-/// The expected error, with a hint, and with nothing in it that the caller did not write.
+/// Asserts the kind of error, that it has a hint, and that it leaks nothing.
 #[track_caller]
 fn denied<T: Debug>(result: Result<T, Error>, kind: Kind) {
     let error = result.unwrap_err();

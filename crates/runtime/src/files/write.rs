@@ -1,4 +1,4 @@
-//! Writes a file whole, or adds to its end.
+//! Writes a file atomically, or appends to it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,20 +16,20 @@ use super::error::shown;
 use super::resolve::{Last, Place, directory_below, kind, make_below, open_below};
 use super::{EntryKind, Error, Root};
 
-/// Whether a write replaces what is there.
+/// Mode of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteMode {
-    /// The content becomes the whole file, at once: nobody sees a half of it.
+    /// Replaces the whole file atomically: no reader sees a part of it.
     Replace,
-    /// The content is added to the end.
+    /// Appends the content.
     Append,
 }
 
 impl Root {
-    /// Writes a file, with the directories on the way to it, and returns how many bytes were written.
+    /// Writes a file, creates missing parent directories, and returns the number of bytes written.
     ///
     /// # Errors
-    /// If it does not lie inside, is protected, is no regular file, or would be too large.
+    /// If it is outside, protected, no regular file, or would be too large.
     pub fn write(&self, path: &str, content: &[u8], mode: WriteMode) -> Result<u64, Error> {
         let written = content.len() as u64;
         self.fits(path, written)?;
@@ -59,7 +59,7 @@ impl Root {
         Ok(())
     }
 
-    /// Puts a new file in the place of whatever file is there, so that other links to the old one keep their content.
+    /// Renames a new file over the old one, so that other hard links to the old one keep their content.
     pub(super) fn replace(&self, place: &Place, content: &[u8]) -> Result<(), Error> {
         let failed = place.failed("write");
         let (Some(name), false) = (place.names.last(), place.directory) else {
@@ -74,7 +74,7 @@ impl Root {
             Some(old) => replaceable(place, old)?,
             None => self.room(place, &parent)?,
         }
-        // A file that is new gets what the process's mask leaves; one that replaces another is shut until it is complete.
+        // A new file gets its mode from the umask; one that replaces another is private until it is complete.
         let mode = if old.is_some() { 0o600 } else { 0o666 };
         let mut file = Temporary::create(&parent, mode).map_err(&failed)?;
         let io = |error: io::Error| failed(Errno::from_io_error(&error).unwrap_or(Errno::IO));
@@ -82,7 +82,7 @@ impl Root {
         let above = fstat(&parent).map_err(&failed)?;
         give(&file.file, old.as_ref().unwrap_or(&above)).map_err(&failed)?;
         if let Some(old) = old {
-            // As when a file is written to, it loses the right to act as its owner.
+            // As on a write in place, set-user-ID and set-group-ID bits are lost.
             fchmod(&file.file, Mode::from_raw_mode(old.st_mode & 0o777)).map_err(&failed)?;
         }
         file.file.sync_all().map_err(io)?;
@@ -93,7 +93,7 @@ impl Root {
         let (_, found) = self.look(place)?;
         replaceable(place, &found)?;
         let (mut file, found) = self.regular(place, OFlags::WRONLY | OFlags::APPEND)?;
-        // The other link may lie outside, where a package manager keeps files that projects share.
+        // The other link may be outside, where a package manager keeps files that projects share.
         if found.st_nlink > 1 {
             return Err(Error::WrongKind {
                 path: shown(&place.given),
@@ -109,7 +109,7 @@ impl Root {
         written.map_err(|error| place.failed("write")(Errno::from_io_error(&error).unwrap_or(Errno::IO)))
     }
 
-    /// The directory that a place lies in, made if need be.
+    /// Opens the parent directory of a place, and creates it if missing.
     fn parents(&self, place: &Place) -> Result<OwnedFd, Error> {
         let failed = place.failed("make the directory of");
         let mut directory = directory_below(&self.directory, Path::new(".")).map_err(&failed)?;
@@ -127,12 +127,12 @@ impl Root {
         Ok(directory)
     }
 
-    /// Refuses to fill a directory beyond what a listing shows.
+    /// Rejects another entry in a directory that has as many as a listing shows.
     fn room(&self, place: &Place, directory: &OwnedFd) -> Result<(), Error> {
         let failed = place.failed("look into the directory of");
         let readable =
             open_below(directory, Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY).map_err(&failed)?;
-        // Each directory holds itself and the one above.
+        // Plus `.` and `..`.
         let most = self.rules.max_entries + 2;
         if Dir::new(readable).map_err(&failed)?.take(most).count() < most {
             return Ok(());
@@ -145,7 +145,7 @@ impl Root {
 }
 
 impl Place {
-    /// Refuses what must stay as it is.
+    /// Rejects a protected place.
     pub(super) fn changeable(&self) -> Result<(), Error> {
         if self.protected {
             return Err(Error::Protected {
@@ -175,7 +175,7 @@ fn replaceable(place: &Place, old: &Stat) -> Result<(), Error> {
 
 fn make_directory(above: &OwnedFd, name: &Path) -> Result<OwnedFd, Errno> {
     match mkdirat(above, name, Mode::from_raw_mode(0o777)) {
-        // Somebody else was faster; whether it is a directory shows next.
+        // Another process was faster; the open below checks that it is a directory.
         Err(Errno::EXIST) => directory_below(above, name),
         made => {
             made?;
@@ -186,7 +186,8 @@ fn make_directory(above: &OwnedFd, name: &Path) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// What is made belongs to whom the file before it, or its directory, belonged to, so that code and people go on with it.
+/// Gives a new file or directory the owner of the file that it replaces, or of its parent, so that code and
+/// users can go on with it.
 fn give(made: impl AsFd, like: &Stat) -> Result<(), Errno> {
     let own = fstat(&made)?;
     if (own.st_uid, own.st_gid) == (like.st_uid, like.st_gid) {
@@ -194,13 +195,13 @@ fn give(made: impl AsFd, like: &Stat) -> Result<(), Errno> {
     }
     let (owner, group) = (Uid::from_raw(like.st_uid), Gid::from_raw(like.st_gid));
     match chownat(&made, "", Some(owner), Some(group), AtFlags::EMPTY_PATH) {
-        // An ordinary user owns what it makes.
+        // An unprivileged user owns what it creates, and may not chown.
         Err(Errno::PERM | Errno::INVAL) => Ok(()),
         done => done,
     }
 }
 
-/// A file without its name yet, removed again unless it gets one.
+/// A temporary file, deleted on drop unless renamed.
 struct Temporary<'a> {
     directory: &'a OwnedFd,
     name: OsString,

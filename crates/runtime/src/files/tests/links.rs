@@ -1,4 +1,4 @@
-//! Links of every kind, and other ways to say a path.
+//! Tests of links of every kind, and of alternative spellings of a path.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn a_link_that_leads_out_is_refused() {
             denied(world.root.write(name, b"broken in", mode), Kind::Outside);
         }
     }
-    // The link itself is the workspace's, and goes alone.
+    // The link itself belongs to the workspace: it is deleted without its target.
     assert_eq!(world.root.delete("absolute").unwrap().kind, EntryKind::Symlink);
     world.is_whole();
 }
@@ -76,7 +76,7 @@ fn going_up_behind_a_link_goes_up_from_its_target() {
         );
     }
     assert_eq!(world.text("l/../b.txt"), "below");
-    // As a text this stays inside; behind the link it does not.
+    // Lexically this stays inside; through the link it does not.
     world.link("../../outside/d", "d/up");
     let path = "d/up/../secret.txt";
     assert_eq!(
@@ -119,7 +119,7 @@ fn links_that_stay_inside_work() {
     );
     assert_eq!(world.root.delete("near").unwrap().kind, EntryKind::Symlink);
     assert_eq!(world.text("a.txt"), "changed twice");
-    // A link to what does not exist yet stands for its target.
+    // A link to a file that does not exist yet refers to that file.
     world.link("d/later.txt", "early");
     denied(world.root.read("early", 1, None), Kind::NotFound);
     world.root.write("early", b"made", WriteMode::Append).unwrap();
@@ -176,7 +176,7 @@ fn magic_links_are_no_way_out() {
     for path in ["root/etc/passwd", "cwd", "fd", "again/etc/passwd"] {
         denied(world.root.read(path, 1, None), Kind::Outside);
     }
-    // Where such links themselves lie in the root, their text is all there is to them.
+    // Magic links inside the root are treated by their text alone.
     let root = Root::open(Path::new("/proc/self"), Rules::standard());
     denied(root, Kind::WrongKind);
     let process = format!("/proc/{}", std::process::id());
@@ -316,7 +316,7 @@ fn a_root_is_no_link() {
         for name in ["link", "link/", "link/.", "outside/secret.txt"] {
             denied(open(&path(name), Rules::standard()), Kind::WrongKind);
         }
-        // A link on the way to it is its user's own.
+        // A link on the way to the root belongs to the user.
         assert_eq!(
             names(open(&path("link/d"), Rules::standard()).unwrap().path()),
             ["b.txt"]

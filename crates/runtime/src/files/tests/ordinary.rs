@@ -1,4 +1,4 @@
-//! What file tools are for.
+//! Tests of ordinary use of file tools.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -59,7 +59,7 @@ fn a_read_is_lines_and_says_where_to_go_on() {
         "a very long \n[the rest of this line is left out: it is too long, read it with code]\
          \n[7 of 19 bytes left out; go on with offset 2]",
     );
-    // The limit falls into a character.
+    // The limit is in the middle of a character.
     check_read(
         "elevenbytesäx",
         1,

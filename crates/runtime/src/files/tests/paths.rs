@@ -1,11 +1,11 @@
-//! No path reaches outside, however it is made up.
+//! Property tests: no generated path reaches outside.
 
 use proptest::prelude::*;
 use rustix::fs::inotify;
 
 use super::*;
 
-/// Names in the tree, links of every kind among them, and ways to walk on.
+/// Names in the tree, including links of every kind, and other path components.
 const STEPS: &[&str] = &[
     "a.txt",
     "d",
@@ -95,7 +95,7 @@ fn paths() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Watches a directory outside: nothing in it may be opened, made, changed or removed.
+/// Watches a directory outside: nothing in it may be opened, created, changed or removed.
 fn watch(world: &World) -> OwnedFd {
     let watch = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).unwrap();
     let flags = inotify::WatchFlags::OPEN

@@ -1,4 +1,4 @@
-//! The tree is rebuilt while it is used.
+//! Races: the tree changes while file tools use it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -8,10 +8,10 @@ use rustix::fs::{RenameFlags, renameat_with};
 use super::resolve::Last;
 use super::*;
 
-/// Past this the other thread does not run at all.
+/// Safety limit: beyond it, the other thread does not run at all.
 const TRIES: usize = 2_000_000;
 
-/// Ends the other thread even where this one panics.
+/// Stops the other thread even if this one panics.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -20,8 +20,8 @@ impl Drop for End<'_> {
     }
 }
 
-/// Swaps `root/swap`, a directory, for a link to the directory outside, again and again, while `attempt` is made at
-/// least `least` times and until it has met both. It returns whether it met the directory.
+/// Exchanges `root/swap`, a directory, with a link to the directory outside, while `attempt` is made at least
+/// `least` times and until it has met both. `attempt` returns `true` if it met the directory.
 fn while_swapping(world: &World, least: usize, mut attempt: impl FnMut() -> bool) {
     fs::rename(world.inside("d"), world.inside("swap")).unwrap();
     world.link("../outside/d", "link");
@@ -52,7 +52,7 @@ fn while_swapping(world: &World, least: usize, mut attempt: impl FnMut() -> bool
     world.is_whole();
 }
 
-/// Whether an attempt met the directory; if it did not, it was for the right reason.
+/// Returns the value if an attempt met the directory; asserts the expected error otherwise.
 #[track_caller]
 fn met<T: Debug>(result: Result<T, Error>) -> Option<T> {
     match result {
@@ -62,7 +62,7 @@ fn met<T: Debug>(result: Result<T, Error>) -> Option<T> {
     }
 }
 
-/// The same, at the one moment that counts: after the links were looked at, and before anything is opened.
+/// The same race at the decisive moment: after links are resolved, before anything is opened.
 #[test]
 fn a_place_that_has_become_a_link_is_refused() {
     let world = World::new();
@@ -86,7 +86,7 @@ fn a_place_that_has_become_a_link_is_refused() {
         changing(world.root.append(place, b"broken in"));
         changing(world.root.delete_at(place));
     }
-    // The link at the end of a path stands for itself, and goes alone.
+    // A link at the end of the path is deleted itself, without its target.
     world.root.delete_at(directory).unwrap();
     world.is_whole();
 }
@@ -148,7 +148,7 @@ fn no_delete_escapes() {
     let world = World::new();
     while_swapping(&world, 20_000, || match world.root.delete("swap/b.txt") {
         Err(Error::NotFound { .. }) => {
-            // Put back where it was taken away, for the next attempt.
+            // Restored where it was deleted, for the next attempt.
             for name in ["swap", "link"] {
                 let directory = world.inside(name);
                 if fs::symlink_metadata(&directory).is_ok_and(|found| found.is_dir()) {

@@ -1,4 +1,4 @@
-//! Things that are no ordinary files, and names that are no ordinary names.
+//! Tests of special files and special names.
 
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -14,13 +14,13 @@ fn pipes_and_sockets_are_not_opened() {
     mknodat(CWD, world.inside("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
     let _listener = UnixListener::bind(world.inside("socket")).unwrap();
     world.link("pipe", "to-pipe");
-    // Both ends, so that it does not wait: works outside.
+    // Opened for both, so that it does not block: works outside.
     let end = fs::File::options()
         .read(true)
         .write(true)
         .open(world.inside("pipe"));
     (&end.unwrap()).write_all(b"x").unwrap();
-    // Nobody reads or writes the pipe: whoever opened it for one thing would wait for ever.
+    // The pipe has no reader and no writer: opening it for one of the two would block forever.
     for path in ["pipe", "socket", "to-pipe"] {
         denied(world.root.read(path, 1, None), Kind::WrongKind);
         denied(world.root.list(path), Kind::WrongKind);
@@ -88,7 +88,7 @@ fn a_hard_link_is_no_way_to_change_what_lies_outside() {
     assert_eq!(secret, format!("{SECRET}!"), "works outside");
     fs::write(world.outside("secret.txt"), SECRET).unwrap();
 
-    // Only somebody with rights outside can have made it, and has shown the content by that.
+    // Only a process with rights outside can have created the hard link, and has shared the content by that.
     assert_eq!(world.text("hard"), SECRET);
     denied(world.root.write("hard", b"!", WriteMode::Append), Kind::WrongKind);
     world.root.write("hard", b"own", WriteMode::Replace).unwrap();
@@ -137,7 +137,7 @@ fn configuration_of_the_host_is_read_and_not_changed() {
     );
     denied(world.root.delete(".husky"), Kind::Protected);
     assert_eq!(world.root.list("innocent").unwrap().entries.len(), 1);
-    // The link is no configuration; what it stands for is.
+    // The link is no configuration; its target is.
     world.root.delete("harmless.txt").unwrap();
     assert_eq!(world.text("d/.envrc"), "mine");
 }
@@ -208,7 +208,7 @@ fn a_file_that_nobody_may_write_stays() {
 #[test]
 fn a_new_file_belongs_to_whom_its_directory_belongs() {
     let world = World::new();
-    // Only root can give directories away; for anybody else all is their own anyway.
+    // Only root can chown; any other user owns everything anyway.
     let _ = std::os::unix::fs::chown(world.inside("d"), Some(65_534), Some(65_534));
     let owner = fs::metadata(world.inside("d")).unwrap().uid();
     world.root.write("d/new/x.txt", b"x", WriteMode::Replace).unwrap();
