@@ -1,4 +1,4 @@
-//! Takes credentials out of text: values that we know, and shapes that give themselves away.
+//! Redacts credentials from text: known values, and values with a telling format.
 
 mod cut;
 mod fold;
@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 
 use known::Known;
 
-/// Words whose presence in a variable's name makes its value a secret.
+/// Substrings of a variable's name that mark its value as a secret.
 const SECRET_WORDS: &[&str] = &[
     "TOKEN",
     "SECRET",
@@ -25,7 +25,7 @@ const SECRET_WORDS: &[&str] = &[
     "APIKEY",
 ];
 
-/// Parts of a variable's name, between underscores, that make its value a secret.
+/// Parts of a variable's name, between underscores, that mark its value as a secret.
 const SECRET_PARTS: &[&str] = &[
     "KEY",
     "KEYS",
@@ -38,7 +38,7 @@ const SECRET_PARTS: &[&str] = &[
     "SIGNATURE",
 ];
 
-/// Names whose value is an address that usually carries a password.
+/// Names of variables whose value is a URL that usually contains a password.
 const SECRET_NAMES: &[&str] = &[
     "DATABASE_URL",
     "REDIS_URL",
@@ -48,37 +48,38 @@ const SECRET_NAMES: &[&str] = &[
     "BROKER_URL",
 ];
 
-/// Endings of names whose value only says where a secret lies.
+/// Suffixes of names whose value is the path of a secret.
 const PLACE_ENDINGS: &[&str] = &["_SOCK", "_FILE", "_PATH", "_DIR", "_APPLICATION_CREDENTIALS"];
 
 /// Replaces credentials by `[redacted:NAME]`.
 ///
-/// Known values are found as they are and in base64, base32 (both also within a longer text), URL, hexadecimal and JSON
-/// form, also where line breaks are within; hexadecimal ones with any usual separators (`\x5a`, `%5A`, `5a:71`). Tokens of
-/// well-known services, and what is assigned to a name such as `password`, are found by their shape. This keeps accidents out of logs and artifacts; a program that wants to smuggle a secret past it can, so
+/// Known values are found in plain, base64, base32 (both also within a longer text), URL, hexadecimal and
+/// JSON form, also across line breaks; hexadecimal ones with any usual separators (`\x5a`, `%5A`, `5a:71`).
+/// Tokens of well-known services, and values assigned to a name such as `password`, are found by their
+/// format. This prevents accidental leaks into logs and artifacts. A program can smuggle a secret past it, so
 /// secrets that a program must not have stay outside the fence.
 #[derive(Clone)]
 pub struct Redactor {
     /// Names and values.
     secrets: Vec<(String, String)>,
-    /// Made when the first text comes: most runs leave no artifact.
+    /// Built on first use: most runs store no artifact.
     known: OnceLock<Known>,
 }
 
-/// A part of a text that must not be shown.
+/// A range of text to redact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Span<'a> {
     start: usize,
     end: usize,
-    /// What is named in its place.
+    /// Label that replaces it.
     label: &'a str,
 }
 
 impl Redactor {
-    /// A redactor that knows these secrets, given as name and value.
+    /// Creates a redactor of these secrets, given as name and value.
     ///
-    /// Values of fewer than six bytes, of one repeated character, or that name a common setting are left
-    /// out: they would be found everywhere.
+    /// Values of fewer than six bytes, of one repeated character, or that equal a common setting are ignored:
+    /// they would match everywhere.
     pub fn new<N: Into<String>, V: Into<String>>(secrets: impl IntoIterator<Item = (N, V)>) -> Self {
         let secrets = secrets.into_iter();
         Self {
@@ -87,27 +88,27 @@ impl Redactor {
         }
     }
 
-    /// A redactor for the secrets among these environment variables.
+    /// Creates a redactor of the secrets among these environment variables.
     ///
-    /// The caller hands the environment over; nothing is read here.
+    /// Does not read the environment itself.
     pub fn from_environment(vars: impl IntoIterator<Item = (String, String)>) -> Self {
         Self::new(secrets_among(vars))
     }
 
-    /// This redactor, with the secrets among further variables.
+    /// Returns this redactor extended by the secrets among further variables.
     #[must_use]
     pub fn with_environment(&self, vars: impl IntoIterator<Item = (String, String)>) -> Self {
         Self::new(self.secrets.iter().cloned().chain(secrets_among(vars)))
     }
 
-    /// `text` without its credentials.
+    /// Redacts the credentials in `text`.
     pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         clean(text, self.scan(text.as_bytes()))
     }
 
-    /// `text` without its credentials and without what is left of those that reach into a gap.
+    /// Redacts the credentials in `text`, and the remains of those that a gap cuts.
     ///
-    /// A gap is a place where text was left out, sorted and apart; what stands there is no part of the text.
+    /// A gap is a range where text was left out, such as a truncation notice; gaps are sorted and disjoint.
     /// The end of the text counts as one: a program may be killed while it prints.
     pub fn redact_cut<'t>(&self, text: &'t str, gaps: &[Range<usize>]) -> Cow<'t, str> {
         let mut spans = self.scan(text.as_bytes());
@@ -119,17 +120,17 @@ impl Redactor {
         self.known.get_or_init(|| Known::new(&self.secrets))
     }
 
-    /// Every credential in `text`, unsorted; they may overlap.
+    /// Finds the credentials in `text`, unsorted; they may overlap.
     fn scan(&self, text: &[u8]) -> Vec<Span<'_>> {
         let mut spans = self.known().find(text);
-        // Behind the known values, so that their names win where both are found.
+        // After the known values, so that their labels win where both match.
         spans.extend(shapes::scan(text));
         spans
     }
 }
 
 impl fmt::Debug for Redactor {
-    /// Names only: a log must not show what this is there to hide.
+    /// Shows names only: a log must not show the values.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: BTreeSet<&String> = self.secrets.iter().map(|(name, _)| name).collect();
         f.debug_struct("Redactor")
@@ -138,7 +139,7 @@ impl fmt::Debug for Redactor {
     }
 }
 
-/// The secrets among these variables.
+/// Returns the secrets among these variables.
 fn secrets_among(vars: impl IntoIterator<Item = (String, String)>) -> Vec<(String, String)> {
     let mut secrets = Vec::new();
     for (name, value) in vars {
@@ -152,7 +153,7 @@ fn secrets_among(vars: impl IntoIterator<Item = (String, String)>) -> Vec<(Strin
     secrets
 }
 
-/// A value as it is and encoded, as [`Redactor`] looks for it in a text without line breaks.
+/// Returns a value in plain and encoded form, as [`Redactor`] searches for it in text without line breaks.
 pub(crate) fn encoded(value: &str) -> BTreeSet<Vec<u8>> {
     let upper = forms::folded(value)
         .iter()
@@ -164,7 +165,7 @@ pub(crate) fn encoded(value: &str) -> BTreeSet<Vec<u8>> {
         .collect()
 }
 
-/// Whether a variable of this name usually holds a secret.
+/// Returns `true` if a variable of this name usually holds a secret.
 pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     SECRET_WORDS.iter().any(|word| name.contains(word))
@@ -172,15 +173,15 @@ pub fn is_secret_name(name: &str) -> bool {
         || SECRET_NAMES.contains(&name.as_str())
 }
 
-/// Whether the variable names a file or socket, whose path is no secret.
+/// Returns `true` if the variable names a file or socket, whose path is no secret.
 fn is_place(name: &str, value: &str) -> bool {
     let name = name.to_ascii_uppercase();
     value.starts_with(['/', '~', '.']) && PLACE_ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// Joins spans that overlap, so that no end of one secret shows behind another; sorted by place.
+/// Sorts spans and merges overlapping ones, so that the end of one secret never shows after another.
 fn merge(mut spans: Vec<Span<'_>>) -> Vec<Span<'_>> {
-    // Of two that start together the longer one gives its name.
+    // Of two that start together, the longer one's label wins.
     spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end)));
     let mut merged: Vec<Span<'_>> = Vec::with_capacity(spans.len());
     for span in spans {
@@ -192,7 +193,7 @@ fn merge(mut spans: Vec<Span<'_>>) -> Vec<Span<'_>> {
     merged
 }
 
-/// `text` with a label in the place of each span.
+/// Replaces each span by its label.
 fn clean<'t>(text: &'t str, spans: Vec<Span<'_>>) -> Cow<'t, str> {
     if spans.is_empty() {
         return Cow::Borrowed(text);

@@ -1,4 +1,4 @@
-//! Finds what is left of a credential where a part of the text is missing.
+//! Finds the remains of credentials that a gap in the text cuts.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
@@ -7,11 +7,11 @@ use super::fold::Folded;
 use super::known::{Forms, Known};
 use super::{Span, shapes};
 
-/// The shortest part of a known value that is taken for one.
+/// Minimum length of a part of a known value.
 const MIN_PART: usize = 4;
 
 impl Known {
-    /// The parts of credentials that touch a gap or the end of `text`.
+    /// Finds the parts of credentials that touch a gap or the end of `text`.
     pub(super) fn parts(&self, text: &[u8], gaps: &[Range<usize>]) -> Vec<Span<'_>> {
         let end = text.len()..text.len();
         let mut spans = Vec::new();
@@ -37,7 +37,7 @@ impl Known {
         spans
     }
 
-    /// The ends of known values that `section` begins with.
+    /// Finds suffixes of known values at the start of `section`.
     fn ends_at_start(&self, section: &[u8]) -> Vec<Span<'_>> {
         let folded = Folded::new(section);
         let encoded = self.folded.ending_at_start(&folded.bytes).map(|span| Span {
@@ -51,7 +51,7 @@ impl Known {
             .collect()
     }
 
-    /// The beginnings of known values that `section` ends with.
+    /// Finds prefixes of known values at the end of `section`.
     fn beginnings_at_end(&self, section: &[u8]) -> Vec<Span<'_>> {
         let folded = Folded::new(section);
         let encoded = beginning_at_end(&self.folded.forwards, &folded.bytes).map(|span| Span {
@@ -67,7 +67,7 @@ impl Known {
 }
 
 impl Forms {
-    /// The end of a known value that `section` begins with.
+    /// Finds the longest suffix of a known value at the start of `section`.
     fn ending_at_start(&self, section: &[u8]) -> Option<Span<'_>> {
         let near = &section[..section.len().min(longest(&self.backwards))];
         let backwards: Vec<u8> = near.iter().rev().copied().collect();
@@ -84,11 +84,11 @@ fn longest(forms: &BTreeMap<Vec<u8>, String>) -> usize {
     forms.keys().map(Vec::len).max().unwrap_or(0)
 }
 
-/// The beginning of one of `forms` that `section` ends with, the longest there is.
+/// Finds the longest prefix of one of `forms` at the end of `section`.
 fn beginning_at_end<'f>(forms: &'f BTreeMap<Vec<u8>, String>, section: &[u8]) -> Option<Span<'f>> {
     let last = section.len().checked_sub(MIN_PART)?;
-    // In the order of bytes, what begins with a part follows it at once: each place costs one look-up, however
-    // many gaps a guest invents.
+    // In byte order, the strings with a given prefix directly follow it: each position costs one look-up,
+    // however many gaps a guest invents.
     (section.len().saturating_sub(longest(forms))..=last).find_map(|at| {
         let part = &section[at..];
         let behind = (Bound::Included(part), Bound::Unbounded);

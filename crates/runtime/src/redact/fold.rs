@@ -1,6 +1,6 @@
-//! Text as encodings are compared: in lower case, without what stands between two digits.
+//! Normalizes text to compare encodings: lower case, without prefixes and separators of digits.
 
-/// What is written before a byte's digits.
+/// Prefixes of an encoded byte.
 const PREFIXES: &[&[u8]] = &[
     b"\\x",
     b"\\X",
@@ -13,14 +13,14 @@ const PREFIXES: &[&[u8]] = &[
     b"%",
 ];
 
-/// What is written between them.
+/// Separators between encoded bytes.
 const SEPARATORS: &[u8] = b" \t\r\n:;,-_.'\"()[]{}<>|\\";
 
 /// A text without prefixes and separators.
 #[derive(Debug, Default)]
 pub(super) struct Folded {
     pub(super) bytes: Vec<u8>,
-    /// For each byte its place in the text.
+    /// Offset in the text of each byte.
     places: Vec<usize>,
 }
 
@@ -43,7 +43,7 @@ impl Folded {
         folded
     }
 
-    /// The place in the text of a byte.
+    /// Returns the offset in the text of a byte.
     pub(super) fn place(&self, at: usize) -> usize {
         self.places[at]
     }

@@ -1,4 +1,4 @@
-//! The forms in which a known value may appear.
+//! Encodes a known value in every form that is searched for.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +9,12 @@ const BASE32_HEX: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
 const LOWER: &[u8; 16] = b"0123456789abcdef";
 const UPPER: &[u8; 16] = b"0123456789ABCDEF";
 
-/// `value` as it is and in encodings whose letters have a case, without duplicates.
+/// Returns `value` in plain form and in case-sensitive encodings.
 pub(super) fn of(value: &str) -> BTreeSet<Vec<u8>> {
     let bytes = value.as_bytes();
     let mut forms = BTreeSet::from([bytes.to_vec(), json(value)]);
     for digits in [LOWER, UPPER] {
-        // What leaves `/` alone is Python's `quote`; what writes a space as `+` is a form.
+        // Python's `quote` leaves `/` unescaped; HTML forms encode a space as `+`.
         for kept in [&b"-_.~"[..], b"-_.~/", b"-_.*+"] {
             forms.insert(percent(bytes, digits, kept));
         }
@@ -27,7 +27,8 @@ pub(super) fn of(value: &str) -> BTreeSet<Vec<u8>> {
     forms
 }
 
-/// `value` in encodings that are written in either case and with separators, lower case and without.
+/// Returns `value` in encodings that occur in either case and with separators: in lower case, without
+/// separators.
 pub(super) fn folded(value: &str) -> BTreeSet<Vec<u8>> {
     let bytes = value.as_bytes();
     let hexadecimal = bytes.iter().flat_map(|byte| hex(*byte, LOWER)).collect();
@@ -44,7 +45,7 @@ fn hex(byte: u8, digits: &[u8; 16]) -> [u8; 2] {
     [digits[usize::from(byte >> 4)], digits[usize::from(byte & 15)]]
 }
 
-/// Percent-encoded, but for letters, digits and `kept`; a space becomes `+` where `kept` holds one.
+/// Percent-encodes all but letters, digits and `kept`. A space becomes `+` if `kept` has one.
 fn percent(bytes: &[u8], digits: &[u8; 16], kept: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(bytes.len());
     for &byte in bytes {
@@ -61,7 +62,7 @@ fn percent(bytes: &[u8], digits: &[u8; 16], kept: &[u8]) -> Vec<u8> {
     text
 }
 
-/// The letters that stand for `bytes` alone, where base64 text has `before` other bytes (modulo 3) ahead.
+/// Returns the base64 letters that depend on `bytes` alone if `before` other bytes (modulo 3) precede them.
 fn base64_within(bytes: &[u8], before: usize, alphabet: &[u8; 64]) -> Vec<u8> {
     let padded: Vec<u8> = std::iter::repeat_n(0, before)
         .chain(bytes.iter().copied())
@@ -78,7 +79,7 @@ fn base64_within(bytes: &[u8], before: usize, alphabet: &[u8; 64]) -> Vec<u8> {
     letters.take(last).skip(first).collect()
 }
 
-/// The letters that stand for `bytes` alone, where base32 text has `before` other bytes (modulo 5) ahead.
+/// Returns the base32 letters that depend on `bytes` alone if `before` other bytes (modulo 5) precede them.
 fn base32_within(bytes: &[u8], before: usize, alphabet: &[u8; 32]) -> Vec<u8> {
     let padded: Vec<u8> = std::iter::repeat_n(0, before)
         .chain(bytes.iter().copied())
@@ -93,7 +94,7 @@ fn base32_within(bytes: &[u8], before: usize, alphabet: &[u8; 32]) -> Vec<u8> {
     (first..last).map(|index| letter(index * 5)).collect()
 }
 
-/// As it stands between the quotes of a JSON string.
+/// Escapes `value` as in a JSON string, without the quotes.
 fn json(value: &str) -> Vec<u8> {
     let quoted = serde_json::Value::from(value).to_string();
     quoted.as_bytes()[1..quoted.len() - 1].to_vec()

@@ -1,4 +1,4 @@
-//! The values that are known to be secret, and where a text shows them.
+//! Finds known secret values in text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,13 +7,13 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, BuildError, Match};
 use super::fold::Folded;
 use super::{Span, forms};
 
-/// Shorter values would be found in ordinary text.
+/// Minimum length of a value: shorter ones occur in ordinary text.
 const MIN_LENGTH: usize = 6;
 
-/// Longer values are looked for in pieces of this length, so that a part of one is found, too.
+/// Longer values are searched for in pieces of this length, so that a part of one is found, too.
 const MAX_PIECE: usize = 2_048;
 
-/// Values that stand for a choice, not for a secret.
+/// Values of common settings that are no secrets.
 const TRIVIAL: &[&str] = &[
     "default",
     "disabled",
@@ -25,12 +25,12 @@ const TRIVIAL: &[&str] = &[
     "secret",
 ];
 
-/// The known values.
+/// An index of the known values.
 #[derive(Clone)]
 pub(super) struct Known {
-    /// Forms that are looked for in the text.
+    /// Forms to search for in the text.
     pub(super) plain: Forms,
-    /// Forms that are looked for in the folded text.
+    /// Forms to search for in the normalized text.
     pub(super) folded: Forms,
 }
 
@@ -42,10 +42,10 @@ impl Known {
         }
     }
 
-    /// Every known value in `text`.
+    /// Finds every known value in `text`.
     pub(super) fn find(&self, text: &[u8]) -> Vec<Span<'_>> {
         let mut spans = self.plain.find(text);
-        // `base64` breaks its lines.
+        // `base64` wraps its lines.
         let (joined, breaks) = join_lines(text);
         let place = |at: usize| at + breaks.partition_point(|before| *before <= at);
         spans.extend(self.plain.find(&joined).into_iter().map(|span| Span {
@@ -63,14 +63,14 @@ impl Known {
     }
 }
 
-/// Forms of the known values.
+/// Encoded forms of the known values.
 #[derive(Clone)]
 pub(super) struct Forms {
-    /// Each, with the value's name.
+    /// Forms with the name of their value.
     pub(super) forwards: BTreeMap<Vec<u8>, String>,
-    /// The same, each form from its end to its beginning.
+    /// The same with each form reversed.
     pub(super) backwards: BTreeMap<Vec<u8>, String>,
-    /// Finds the forms, numbered in their order.
+    /// Automaton over `forwards`, with pattern numbers in its order.
     finder: Result<AhoCorasick, BuildError>,
 }
 
@@ -88,7 +88,7 @@ impl Forms {
             |(form, name): (&Vec<u8>, &String)| (form.iter().rev().copied().collect(), name.clone());
         Self {
             backwards: forwards.iter().map(backward).collect(),
-            // The texts are short, so what counts is how fast and small it is made.
+            // The texts are short, so build time and size of the automaton matter most.
             finder: AhoCorasick::builder()
                 .kind(Some(AhoCorasickKind::NoncontiguousNFA))
                 .build(forwards.keys()),
@@ -98,7 +98,7 @@ impl Forms {
 
     fn find(&self, text: &[u8]) -> Vec<Span<'_>> {
         let Ok(finder) = &self.finder else {
-            // More secrets than can be looked for: nothing may be shown.
+            // More secrets than the automaton can hold: redact everything.
             let everything = Span {
                 start: 0,
                 end: text.len(),
@@ -116,7 +116,7 @@ impl Forms {
     }
 }
 
-/// `text` without its line breaks, and for each of them how many other bytes stand before it.
+/// Removes line breaks from `text`; returns for each break the number of other bytes before it.
 fn join_lines(text: &[u8]) -> (Vec<u8>, Vec<usize>) {
     let mut joined = Vec::with_capacity(text.len());
     let mut breaks = Vec::new();
@@ -130,13 +130,13 @@ fn join_lines(text: &[u8]) -> (Vec<u8>, Vec<usize>) {
     (joined, breaks)
 }
 
-/// Whether finding `value` in a text means anything.
+/// Returns `true` if a match of `value` is significant.
 fn is_telling(value: &str) -> bool {
     let repeated = value.bytes().all(|byte| Some(&byte) == value.as_bytes().first());
     value.len() >= MIN_LENGTH && !repeated && !TRIVIAL.iter().any(|word| value.eq_ignore_ascii_case(word))
 }
 
-/// `value` in pieces of at most [`MAX_PIECE`] bytes.
+/// Splits `value` into pieces of at most [`MAX_PIECE`] bytes.
 fn pieces(mut value: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || {
         let (piece, rest) = value.split_at(value.floor_char_boundary(MAX_PIECE));

@@ -1,4 +1,4 @@
-//! Credentials that are known by their shape.
+//! Recognizes credentials by their format.
 
 use std::sync::LazyLock;
 
@@ -6,11 +6,11 @@ use regex::bytes::Regex;
 
 use super::Span;
 
-/// One kind of credential. Where the expression has a group, the group alone is the secret.
+/// A credential format. If the expression has a group, the group alone is the secret.
 struct Shape {
     label: &'static str,
     expression: &'static str,
-    /// Words have the same letters; only what also holds a digit is taken for a key.
+    /// Words consist of the same letters, so only a match that contains a digit counts as a key.
     needs_digit: bool,
 }
 
@@ -63,7 +63,7 @@ const SHAPES: &[Shape] = &[
         "json-member",
         r#"(?i)"[a-z0-9_.-]{0,32}(?:api_?key|token|secret|passw(?:or)?d)"\s{0,4}:\s{0,4}"([^"\\\s]{4,})""#,
     ),
-    // Also with a type in between, as a comparison, or behind a name in brackets.
+    // Also with a type in between, as a comparison, or after a name in brackets.
     shape(
         "literal",
         r#"(?i)\b[a-z0-9_.-]{0,32}(?:api_?key|token|secret|passw(?:or)?d|passphrase)[a-z0-9_]{0,16}["']?\]?\s{0,4}(?::\s{0,4}[a-z_][a-z0-9_.\[\]]{0,32}\s{0,4})?(?:={1,3}|:=?|=>)\s{0,4}[a-z]{0,2}(?:"([^"\n]{4,})"|'([^'\n]{4,})')"#,
@@ -76,7 +76,7 @@ const SHAPES: &[Shape] = &[
 
 const URL_PASSWORD: &str = r#"://[^\s/@:"']*:([^\s/@"']+)@"#;
 
-/// A credential whose end is cut off. Where a group takes part, the group alone is the secret.
+/// A credential whose end is missing. If a group takes part in the match, the group alone is the secret.
 const OPEN: &str = concat!(
     r"\b(?:AKIA|ASIA|gh[pousr]_|github_pat_|glpat-|sk-|xox[abeoprs]-|xapp-|AIza|eyJ|npm_|hf_|pypi-|",
     r"[rs]k_(?:live|test)_)[A-Za-z0-9._-]*$",
@@ -90,20 +90,19 @@ const OPEN: &str = concat!(
     r"|\b[A-Z0-9_]{0,32}(?:API_?KEY|TOKEN|SECRET|PASSW(?:OR)?D|PASSPHRASE)[A-Z0-9_]{0,16}=([^\s]*)$",
 );
 
-/// The rest of a credential whose beginning stands before the gap.
+/// The rest of a credential that begins before the gap.
 const REST: &str = r#"^[^\s"',]*"#;
 
-/// The same where only its heading stands there, which may end within the word `Bearer`.
+/// The rest if only the header precedes the gap, which may have cut the word `Bearer`.
 const REST_OF_HEADING: &str = r#"^[ \t]{0,4}(?:[A-Za-z]{0,12}[ \t]{1,4})?[^\s"',]*"#;
 
-/// What a credential leaves behind a gap that took its beginning: a long word, or the end of a password in an
-/// address.
+/// The rest of a credential whose beginning the gap removed: a long word, or the end of a password in a URL.
 const REMNANT: &str = r#"^(?:[^\s/@"']+@|[A-Za-z0-9_-]{16,512})"#;
 
-/// The longest private key that is taken as one, its armour included.
+/// Maximum length of a private key, including its armor.
 const MAX_PRIVATE_KEY: usize = 14 * 1024;
 
-/// The label of what is no whole credential.
+/// Label of an incomplete credential.
 const CUT: &str = "cut-credential";
 
 static COMPILED: LazyLock<Vec<Regex>> =
@@ -116,9 +115,9 @@ static KEY_BEGIN: LazyLock<Regex> =
     LazyLock::new(|| compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"));
 static KEY_END: LazyLock<Regex> =
     LazyLock::new(|| compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"));
-/// A key whose end is missing, such as one in a truncated output: its lines of base64 alone.
+/// A key whose end marker is missing, as in a truncated output: its base64 lines.
 static KEY_LINES: LazyLock<Regex> = LazyLock::new(|| compile(r"^(?:(?:\s|\\[nr])*[A-Za-z0-9+/=]{16,})+"));
-/// The same up to a gap, whose last line may be short, and behind one, whose first may.
+/// The same up to a gap, where the last line may be short; after a gap, the first one may.
 static KEY_OPEN: LazyLock<Regex> =
     LazyLock::new(|| compile(r"^(?:(?:\s|\\[nr])*[A-Za-z0-9+/=]{16,})*(?:\s|\\[nr])*[A-Za-z0-9+/=]*$"));
 static KEY_REST: LazyLock<Regex> =
@@ -133,7 +132,7 @@ fn compile(expression: &str) -> Regex {
     Regex::new(&format!("(?-u){expression}")).expect("the expression is valid")
 }
 
-/// Everything in `text` that has the shape of a credential.
+/// Finds everything in `text` that has the format of a credential.
 pub(super) fn scan(text: &[u8]) -> Vec<Span<'static>> {
     let mut spans = private_keys(text);
     for (shape, regex) in SHAPES.iter().zip(COMPILED.iter()) {
@@ -153,9 +152,9 @@ pub(super) fn scan(text: &[u8]) -> Vec<Span<'static>> {
     spans
 }
 
-/// The password of the first address in `text` that carries one.
+/// Returns the password of the first URL in `text` that has one.
 pub(super) fn url_password(text: &str) -> Option<&str> {
-    // Most variables hold no address, and compiling the expression costs more than looking.
+    // Most variables hold no URL, and compiling the expression costs more than this search.
     if !text.contains("://") {
         return None;
     }
@@ -163,7 +162,8 @@ pub(super) fn url_password(text: &str) -> Option<&str> {
     text.get(found.range())
 }
 
-/// The credential at the end of `text` that may go on behind it; an empty span if only its heading is there.
+/// Returns the credential at the end of `text` that may continue beyond it. The span is empty if only its
+/// header is there.
 pub(super) fn open(text: &[u8]) -> Option<Span<'static>> {
     let key = KEY_BEGIN
         .find_iter(text)
@@ -184,7 +184,7 @@ pub(super) fn open(text: &[u8]) -> Option<Span<'static>> {
     })
 }
 
-/// What is left of a credential at the start of `text`, where `before` is the one that is open before the gap.
+/// Returns the rest of a credential at the start of `text`; `before` is the one that is open before the gap.
 pub(super) fn rest(text: &[u8], before: Option<Span<'_>>) -> Option<Span<'static>> {
     let mut ends = Vec::new();
     if let Some(before) = before {
@@ -286,7 +286,7 @@ mod tests {
         }
     }
 
-    /// `before|text`: how much of the text behind the gap is taken.
+    /// `before|text`: checks how many bytes of the text after the gap are redacted.
     #[track_caller]
     fn check_rest(cut: &str, end: usize) {
         let (before, text) = cut.split_once('|').unwrap();

@@ -1,4 +1,4 @@
-//! Tests of the redactor: forms, shapes, and both where the text is cut.
+//! Tests of the redactor: encodings, formats, and both in truncated text.
 
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ fn expect(text: &str, expected: &str) {
     assert_eq!(redactor().redact(text), expected);
 }
 
-/// Samples of every form and shape, each with what it must become. Tokens are put together here so that no
+/// Samples of every encoding and format, each with its expected output. Tokens are assembled here so that no
 /// scanner takes this file for a leak.
 fn samples() -> Vec<(String, String)> {
     let word = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8s9T0";
@@ -58,7 +58,7 @@ fn samples() -> Vec<(String, String)> {
     samples
 }
 
-/// Shapes, and what they must become.
+/// Formats with their expected output.
 fn shaped() -> Vec<(&'static str, &'static str)> {
     vec![
         (
@@ -103,7 +103,7 @@ fn shaped() -> Vec<(&'static str, &'static str)> {
     ]
 }
 
-/// Known values, and what they must become.
+/// Known values with their expected output.
 fn known() -> Vec<(&'static str, &'static str)> {
     vec![
         (
@@ -153,7 +153,7 @@ fn every_form_and_shape_is_replaced() {
 
 #[test]
 fn base64_is_found_at_every_alignment_of_a_longer_text() {
-    // base64 of `SECRET` behind zero, one and two other bytes, with another byte behind it.
+    // base64 of `SECRET` after zero, one and two other bytes, followed by another byte.
     for text in [
         "aHVudGVyMi8rICJ4IiE=",
         "IWh1bnRlcjIvKyAieCIh",
@@ -167,7 +167,7 @@ fn base64_is_found_at_every_alignment_of_a_longer_text() {
 
 #[test]
 fn a_known_value_is_found_across_line_breaks() {
-    // As `base64 -w 8` and `xxd -p -c 10` print it, one after the other.
+    // Wrapped as by `base64 -w 8` and `xxd -p -c 10`.
     expect(
         "a\naHVudGVy\nMi8rICJ4\nIg==\nb\n",
         "a\n[redacted:DB_PASSWORD]g==\nb\n",
@@ -269,14 +269,14 @@ fn further_variables_join_what_is_known() {
         ("GITHUB_TOKEN".to_owned(), "user:abcdefghij".to_owned()),
         ("MODE".to_owned(), "plain-text".to_owned()),
     ]);
-    // Not its known middle alone.
+    // The whole value is redacted, not only the known value inside it.
     assert_eq!(
         redactor.redact("(user:abcdefghij) abcdefghij plain-text"),
         "([redacted:GITHUB_TOKEN]) [redacted:OTHER] plain-text"
     );
 }
 
-/// `text` as it is cut: at each `|` something is missing.
+/// Redacts `text` with a gap at each `|`.
 #[track_caller]
 fn expect_cut(text: &str, expected: &str) {
     let gaps: Vec<Range<usize>> = text.match_indices('|').map(|(at, _)| at..at + 1).collect();
@@ -296,7 +296,7 @@ fn parts_of_known_values_at_a_gap_are_replaced() {
     );
     expect_cut("so %68%75%6e%74%65|", "so %[redacted:DB_PASSWORD]|");
     expect_cut("x|:2F:2B:20:22:78:22 y", "x|[redacted:DB_PASSWORD] y");
-    // Only what touches the gap.
+    // Only a part that touches the gap is redacted.
     expect_cut("fghij abcd |.fghij.", "fghij abcd |.fghij.");
     expect_cut("", "");
     expect_cut("||", "||");
@@ -360,7 +360,7 @@ proptest! {
         let gaps: Vec<Range<usize>> = cuts.chunks_exact(2).map(|pair| pair[0]..pair[1]).collect();
         let redactor = redactor();
         let clean = redactor.redact_cut(&text, &gaps);
-        // What a whole text hides, a cut one does not show.
+        // A secret that is redacted from the whole text must not show in a truncated one.
         for secret in [SECRET, "abcdefghij", "ghijklmnop", "ababab"] {
             prop_assert!(!clean.contains(secret), "{clean}");
         }
