@@ -1,9 +1,10 @@
-//! The one door through which every tool is used.
+//! Dispatches every tool call.
 //!
-//! [`Kernel::invoke`] takes a caller, a tool's name and arguments, and does the same for every tool: arguments are
-//! checked against the tool's schema, then what the caller may do, then the tool runs until its deadline with the
-//! powers that it is handed, its output is bounded, and a record of it all is appended to the audit log before
-//! the answer goes out. A tool has no power of its own: it reaches code, files and the network through its [`Call`].
+//! [`Kernel::invoke`] takes a caller, a tool's name and arguments, and does the same for every tool: it
+//! validates the arguments against the tool's schema, checks the caller's permissions, runs the tool until
+//! its deadline with the capabilities of its [`Call`], bounds its output, and appends a record to the audit
+//! log before it returns the answer. A tool has no capability of its own: it reaches code, files and the
+//! network through its [`Call`].
 
 mod bridged;
 mod call;
@@ -53,70 +54,70 @@ use overdue::awaited;
 use overtime::{End, Overtime, about};
 use record::Recording;
 
-/// What a kernel is made of.
+/// Components and configuration of a [`Kernel`].
 #[derive(Debug)]
 pub struct Parts {
-    /// Where code runs.
+    /// Backend of code.
     pub backend: Arc<dyn Backend>,
-    /// Where it runs if a container is asked for; `None`: nowhere.
+    /// Backend of requests that run in containers, if there is one.
     pub containers: Option<Arc<dyn InContainers>>,
-    /// Where it runs if Pyodide is asked for; `None`: nowhere.
+    /// Backend of requests that run in Pyodide, if there is one.
     pub pyodide: Option<Arc<dyn Backend>>,
-    /// What happens to code before and after it runs.
+    /// Configuration of the steps before and after a run.
     pub rules: Rules,
-    /// How code runs.
+    /// Defaults of code.
     pub code: CodeSettings,
-    /// How long each tool may take, and how much it may say.
+    /// Timeouts and output limit of tools.
     pub limits: ToolLimits,
-    /// Tools that nobody may use.
+    /// Denied tools.
     pub denied: Vec<String>,
-    /// How the tool `sandbox_exec` runs its programs; `None`: it does not, and is not offered.
+    /// Settings of the tool `sandbox_exec`. `None` disables it.
     pub sandbox: Option<SandboxSettings>,
-    /// What runs the commands of the tool `shell`.
+    /// Runner of commands of the tool `shell`.
     pub shell: Runner,
-    /// How commands run on this machine itself; `None`: they do not, and the tool is not offered.
+    /// Settings of commands on this machine itself. `None` disables the tool.
     pub host: Option<HostSettings>,
-    /// The directories that callers work in.
+    /// Workspaces of callers.
     pub workspaces: Workspaces,
-    /// What fetches pages, from hosts that may be reached.
+    /// HTTP client, limited to allowed hosts.
     pub fetcher: Fetcher,
-    /// Where directories for single runs are made.
+    /// Directory for temporary directories of single runs.
     pub scratch: PathBuf,
-    /// Whom a person's word is asked of; `None`: nobody is asked, and what would need it is refused.
+    /// Destination of approval requests. `None` rejects calls that need approval.
     pub approvals: Option<Approvals>,
-    /// The host's functions that programs may call; `None`: there are none, and their tools are not offered.
+    /// Host functions that programs may call. `None` disables their tools.
     pub skills: Option<Arc<Skills>>,
-    /// What keeps a record of each use; `None` only for those who keep records themselves.
+    /// Audit log. `None` only for callers that keep records themselves.
     pub audit: Option<audit::Log>,
 }
 
-/// How code runs that a tool is given.
+/// Defaults of code that a tool runs.
 #[derive(Debug, Clone)]
 pub struct CodeSettings {
-    /// What it may reach.
+    /// Hosts that it may reach.
     pub network: Network,
-    /// The backend that it runs on unless the caller names another.
+    /// Backend unless the caller names another.
     pub runtime: RuntimeKind,
-    /// What happens where that is a container, and there is no container engine.
+    /// Fallback if that is a container and there is no container engine.
     pub fallback: Fallback,
-    /// What it may use.
+    /// Resource limits.
     pub limits: CodeLimits,
-    /// How strongly it is fenced.
+    /// Minimum strength of the fence.
     pub fence: Fence,
-    /// What it must leave as it is.
+    /// Paths that it must not change.
     pub trusted: Trusted,
-    /// Variables that it sees.
+    /// Environment variables.
     pub variables: Vec<(ringfence_policy::EnvName, String)>,
 }
 
-/// What code may use, by where it runs.
+/// Resource limits of code, by backend.
 #[derive(Debug, Clone, Copy)]
 pub struct CodeLimits {
-    /// In the fence of this machine.
+    /// Limits in the fence of this machine.
     pub local: Limits,
-    /// In a container.
+    /// Limits in a container.
     pub container: Limits,
-    /// In Pyodide, whose timeout is another than that of a tool.
+    /// Limits in Pyodide, whose timeout differs from a tool's.
     pub pyodide: Limits,
 }
 
@@ -131,7 +132,7 @@ impl CodeLimits {
 }
 
 impl CodeSettings {
-    /// Makes a request for the default backend one for this.
+    /// Replaces the limits of a request for the default backend by those of `runtime`.
     fn adapt(&self, request: &mut Request, runtime: RuntimeKind) {
         let own = self.limits.on(runtime);
         let Limits {
@@ -150,25 +151,25 @@ impl CodeSettings {
     }
 }
 
-/// How an invocation is connected to whoever waits for it.
+/// The caller's side of an invocation: cancellation, live output, questions, notices.
 #[derive(Debug, Default)]
 pub struct Attention {
-    /// Becomes true, or closes, when the caller takes the invocation back. `None`: never.
+    /// Set, or closed, when the caller cancels. `None` if it cannot.
     pub cancelled: Option<watch::Receiver<bool>>,
-    /// Where output goes while a program runs.
+    /// Live output.
     pub output: Option<mpsc::Sender<Chunk>>,
-    /// Where questions go that the invocation raises, if the caller has a person.
+    /// Approval requests of the invocation, if the caller has a user.
     pub questions: Option<Questions>,
-    /// Where it goes what a person shall know of the invocation.
+    /// Notices to the user about the invocation.
     pub notices: Option<mpsc::Sender<String>>,
 }
 
-/// Where questions go that an invocation raises.
+/// Channel for approval requests.
 #[derive(Debug)]
 pub enum Questions {
-    /// To a person who answers them there.
+    /// The user can answer on this channel.
     Answered(mpsc::Sender<Asked>),
-    /// To a person who is told of them, and may answer elsewhere: what asks only if somebody is there does not ask.
+    /// The user is only notified, and may answer elsewhere. A request that needs a present user is not sent.
     Told(mpsc::Sender<Asked>),
 }
 
@@ -180,7 +181,7 @@ impl Questions {
     }
 }
 
-/// The single enforcement point.
+/// The single enforcement point of tool calls.
 #[derive(Debug)]
 pub struct Kernel {
     parts: Parts,
@@ -188,10 +189,10 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// A kernel with all tools.
+    /// Creates a kernel with all tools.
     ///
     /// # Errors
-    /// If a tool is denied that does not exist: whoever wrote that believes in a rule that is none.
+    /// If `denied` names an unknown tool: a typo would leave the intended tool allowed.
     pub fn new(parts: Parts) -> Result<Self, UnknownTool> {
         let tools = tools::all();
         let known = |name: &str| tools.iter().any(|tool| tool.name == name);
@@ -204,12 +205,12 @@ impl Kernel {
         Ok(Self { parts, tools })
     }
 
-    /// What code must leave as it is.
+    /// Returns the paths that code must not change.
     pub fn trusted(&self) -> &Trusted {
         &self.parts.code.trusted
     }
 
-    /// The tools that may be used.
+    /// Returns the tools that are enabled.
     pub fn tools(&self) -> impl Iterator<Item = &Definition> {
         let is_offered = |tool: &&Definition| match tool.name {
             tools::HOST_EXEC => self.parts.host.is_some(),
@@ -221,10 +222,10 @@ impl Kernel {
         tools.filter(|tool| !self.is_denied(tool.name))
     }
 
-    /// Uses a tool. Dropping the call takes it back; it is recorded all the same.
+    /// Runs a tool. Dropping the future cancels the invocation; it is recorded all the same.
     ///
     /// # Errors
-    /// Whatever kept the tool from answering, the tool's own failure included. How a program ended is an answer.
+    /// If the tool is refused or fails. A program that fails is an answer.
     pub async fn invoke(
         &self,
         caller: &Caller,
@@ -246,7 +247,7 @@ impl Kernel {
         recording.finish(result)
     }
 
-    /// The tool, if it exists, may be used, and takes such arguments.
+    /// Returns the definition of a tool that exists, accepts the arguments and is allowed.
     fn admit(&self, tool: &str, arguments: &Value) -> Result<&Definition, ToolError> {
         let definition = self
             .tools
@@ -305,12 +306,12 @@ impl Kernel {
         let running = definition.call(&call, arguments);
         tokio::pin!(asking, running);
         let answer = match definition.clock {
-            // It hands the deadline on to what it runs, and hears of a change of mind by itself.
+            // The tool passes the deadline to its runner and handles cancellation itself.
             Clock::Runner => {
                 let ending = async {
                     tokio::select! {
                         biased;
-                        // First, so that the answer knows of whatever a person has said.
+                        // Polled first, so that the answer reflects a person's decision.
                         end = &mut asking => overtime.set(end),
                         answer = &mut running => return answer,
                     }
@@ -338,21 +339,21 @@ impl Kernel {
     }
 }
 
-/// Ends when a caller takes an invocation back.
+/// Resolves when the invocation is cancelled.
 async fn taken_back(cancelled: Option<watch::Receiver<bool>>) {
     match cancelled {
-        // An error means that the caller has gone.
+        // An error means that the caller is gone.
         Some(mut cancelled) => drop(cancelled.wait_for(|cancelled| *cancelled).await),
         None => std::future::pending().await,
     }
 }
 
-/// A rule about a tool that does not exist.
+/// A rule names a tool that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no tool `{name}`; the tools are {known}")]
 pub struct UnknownTool {
-    /// What was named.
+    /// Unknown name.
     pub name: String,
-    /// What there is.
+    /// Known names.
     pub known: String,
 }

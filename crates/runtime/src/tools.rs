@@ -1,4 +1,4 @@
-//! Every tool, one file each; [`all`] is the list that the kernel offers.
+//! Defines the tools, one per file; [`all`] lists them.
 
 mod describe_function;
 mod file_delete;
@@ -16,16 +16,16 @@ mod timeout;
 
 use crate::kernel::Definition;
 
-/// The tool that is offered only where the configuration switches it on.
+/// Offered only if enabled in the configuration.
 pub(crate) const HOST_EXEC: &str = <host_exec::HostExec as crate::kernel::Tool>::NAME;
-/// The tool that is offered only where there are containers for it.
+/// Offered only if container settings exist.
 pub(crate) const SANDBOX_EXEC: &str = <sandbox_exec::SandboxExec as crate::kernel::Tool>::NAME;
 
-/// Tools that are offered only where there are skills.
+/// Offered only if skills are configured.
 pub(crate) const SEARCH_SKILLS: &str = <search_skills::SearchSkills as crate::kernel::Tool>::NAME;
 pub(crate) const DESCRIBE_FUNCTION: &str = <describe_function::DescribeFunction as crate::kernel::Tool>::NAME;
 
-/// The name of every tool, for those who check what is written of them before there is a kernel.
+/// Names of all tools, to validate the configuration before there is a kernel.
 pub const NAMES: &[&str] = &[
     "run_python_code",
     "run_code",
@@ -41,7 +41,7 @@ pub const NAMES: &[&str] = &[
     DESCRIBE_FUNCTION,
 ];
 
-/// Every tool. Whoever adds one writes its file and names it here.
+/// Returns all tools. Add a new one here.
 pub(crate) fn all() -> Vec<Definition> {
     vec![
         Definition::of::<run_python_code::RunPythonCode>(),

@@ -1,4 +1,4 @@
-//! The host's functions, for a tool and for the programs that it runs.
+//! Provides host functions to a tool and to the programs that it runs.
 
 use ringfence_policy::{ExecutionResult, Language, RuntimeKind};
 
@@ -9,10 +9,10 @@ use crate::local::Connection;
 use crate::skills::{Gatekeeper, Skills, Visitor, bridged};
 
 impl Call<'_> {
-    /// The host's functions, as this caller may call them.
+    /// Returns the gatekeeper of host functions for this caller.
     ///
     /// # Errors
-    /// If there are none.
+    /// If skills are not configured.
     pub(crate) fn gatekeeper(&self) -> Result<Gatekeeper<'_>, ToolError> {
         let skills = self.kernel.skills.as_deref();
         let skills = skills.ok_or_else(|| {
@@ -37,7 +37,7 @@ impl Call<'_> {
         Gatekeeper::new(skills, visitor)
     }
 
-    /// Has `run` run the program of an order, with the host's functions at hand where that is possible.
+    /// Runs an order's program with `run`, with a bridge to host functions where that is supported.
     pub(super) async fn bridged(
         &self,
         order: &Order,
@@ -51,7 +51,7 @@ impl Call<'_> {
     }
 }
 
-/// Whether the program of an order can have a bridge.
+/// Returns `true` if the program of an order supports a bridge.
 fn has_bridge(order: &Order) -> bool {
     let request = &order.request;
     let carried = match order.runtime {

@@ -1,4 +1,4 @@
-//! What a tool is handed for one invocation: its powers, its deadline, and whoever listens.
+//! The context of one invocation: capabilities, deadline and the caller's channels.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,21 +26,21 @@ use crate::host::HostSettings;
 use crate::local::{Chunk, Connection, Fence, PrivateDirectory};
 use crate::shell::{self, Contained, Runner, ShellOutput};
 
-/// What is begun so soon after its invocation has all of the time.
+/// A run that starts this soon after its invocation gets the whole limit.
 const AT_ONCE: Duration = Duration::from_millis(50);
 
-/// What a tool is handed for one invocation.
+/// The context of one invocation.
 #[derive(Debug)]
 pub struct Call<'a> {
     pub(super) kernel: &'a Parts,
     pub(super) workspace: Option<Arc<Root>>,
-    /// Who asks.
+    /// The caller.
     pub caller: &'a Caller,
-    /// How long it may take, from its beginning.
+    /// Time limit, from the start of the invocation.
     pub allowance: Allowance,
-    /// Whether the caller asked for more time than that.
+    /// Set if the caller asked for more time than that.
     pub asked_beyond: bool,
-    /// When its time is up.
+    /// End of the time limit.
     pub deadline: Instant,
     pub(super) recording: &'a Recording<'a>,
     pub(super) cancelled: Option<watch::Receiver<bool>>,
@@ -51,8 +51,8 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// What is left until the deadline; at least the shortest timeout there is. It is the whole limit for what begins at
-    /// once, so that whoever reads of a timeout finds the limit that they know.
+    /// Returns the time left until the deadline, at least the minimum timeout. Returns the whole limit for a
+    /// run that starts at once, so that a message about a timeout names the configured limit.
     pub(crate) fn remaining(&self) -> Timeout {
         let hard = self.allowance.hard;
         let left = self.deadline.saturating_duration_since(Instant::now());
@@ -62,7 +62,7 @@ impl Call<'_> {
         Timeout::try_from(left.max(Duration::from_millis(1)).as_secs_f64()).unwrap_or(hard)
     }
 
-    /// The error that says that the time is up.
+    /// Creates the error for a passed deadline.
     pub(crate) fn timed_out(&self, tool: &str) -> ToolError {
         ToolError::new(
             ErrorKind::Timeout,
@@ -71,14 +71,14 @@ impl Call<'_> {
         )
     }
 
-    /// The error that says that nobody let the tool go on beyond its limit, and why not.
+    /// Creates the error for a limit that was not extended, with the reason.
     pub(super) fn not_extended(&self, tool: &str, why: &str) -> ToolError {
         let mut error = self.timed_out(tool);
         error.message = format!("`{tool}` timed out after {}: {why}", self.allowance.limit);
         error
     }
 
-    /// A request with the caller's scope, workspace, variables and limits, and nothing to run yet.
+    /// Creates a request with the caller's scope, workspace, variables and limits, and without code.
     pub(crate) fn request(&self, language: Language) -> Request {
         let code = &self.kernel.code;
         let limits = code.limits.on(code.runtime);
@@ -99,7 +99,7 @@ impl Call<'_> {
             working_directory: None,
             trusted: match self.workspace {
                 Some(_) => code.trusted.clone(),
-                // There is nothing that it could be written in.
+                // Without a workspace, no code can write there.
                 None => Trusted::none(),
             },
             scope: self.caller.scope.clone(),
@@ -107,8 +107,8 @@ impl Call<'_> {
         }
     }
 
-    /// Works on a file of the caller's workspace, or of what its programs have left in `/output`, on a thread that may wait
-    /// for a disk.
+    /// Runs file work on a blocking thread, in the caller's workspace or in the output directory of its
+    /// programs.
     pub(crate) async fn files<T: Send + 'static>(
         &self,
         path: String,
@@ -129,7 +129,7 @@ impl Call<'_> {
         Ok(working.await.map_err(|_| broken())??)
     }
 
-    /// What a caller should know about the time that it asked for or was given.
+    /// Returns warnings about the requested or extended time limit.
     fn words_about_time(&self, seconds: f64) -> Vec<String> {
         let Allowance {
             limit,
@@ -144,13 +144,13 @@ impl Call<'_> {
         beyond.into_iter().chain(extended).collect()
     }
 
-    /// Keeps what was tried on the way out for the audit log.
+    /// Records attempts to reach hosts, for the audit log.
     pub(crate) fn tried(&self, attempts: &[Attempt]) {
         self.recording.notes().tried(attempts);
     }
 
-    /// Puts files where the program of a request will find them: into the workspace or, where it has none, into a
-    /// directory that is removed with the value that comes back.
+    /// Writes files for the program of a request: into the workspace or, if there is none, into a temporary
+    /// directory that is removed with the returned guard.
     pub(crate) async fn supply(
         &self,
         request: &mut Request,
@@ -192,17 +192,17 @@ impl Call<'_> {
         Ok(Some(directory))
     }
 
-    /// What reaches hosts outside.
+    /// Returns the HTTP client.
     pub(crate) fn fetcher(&self) -> &Fetcher {
         &self.kernel.fetcher
     }
 
-    /// How many bytes of an answer are kept.
+    /// Returns the maximum size of an answer in bytes.
     pub(crate) fn max_output(&self) -> usize {
         usize::try_from(self.kernel.limits.max_output.0).unwrap_or(usize::MAX)
     }
 
-    /// Runs a request as every run is run: checked, fenced, and kept as an artifact where that is wanted.
+    /// Runs a request like every run: with the import check, the fence, and an artifact where configured.
     pub(crate) async fn execute(
         &self,
         mut request: Request,
@@ -217,7 +217,7 @@ impl Call<'_> {
         };
         kernel.code.adapt(&mut request, runtime);
         let room = self.room(&request);
-        // In use until the end.
+        // Locked until the run has ended.
         let output = self.output_of(runtime);
         let order = Order {
             output_directory: output.as_ref().map(|output| output.path().to_path_buf()),
@@ -230,7 +230,7 @@ impl Call<'_> {
         Ok(result)
     }
 
-    /// Has an order carried out: in the container that is wanted, if one is.
+    /// Runs an order, in the persistent container `wanted` if given.
     pub(super) async fn order(
         &self,
         (order, wanted): (&Order, Option<&Wanted>),
@@ -262,7 +262,7 @@ impl Call<'_> {
         Ok(result)
     }
 
-    /// How commands run on this machine itself.
+    /// Returns the settings of commands on this machine itself.
     pub(crate) fn host(&self) -> Result<&HostSettings, ToolError> {
         self.kernel.host.as_ref().ok_or_else(|| {
             ToolError::new(
@@ -273,21 +273,21 @@ impl Call<'_> {
         })
     }
 
-    /// What runs the commands of the tool `shell`.
+    /// Returns the runner of commands of the tool `shell`.
     pub(crate) fn runner(&self) -> &Runner {
         &self.kernel.shell
     }
 
-    /// Where a command of the host starts.
+    /// Returns the working directory of a command on the host.
     pub(crate) fn directory(&self, host: &HostSettings) -> PathBuf {
         let workspace = self.workspace.as_ref().map(|root| root.real().to_path_buf());
         workspace.unwrap_or_else(|| host.directory.clone())
     }
 
-    /// Tells the person something. That it could not be kept is no reason to keep an answer back.
+    /// Notifies the user. A failure to do so is ignored: it is no reason to withhold an answer.
     pub(crate) async fn notify(&self, text: &str) {
         if let Some(notices) = &self.notices {
-            // A caller that does not listen is told nothing.
+            // Dropped if the caller does not read notices.
             let _ = notices.try_send(text.to_owned());
         }
         if let Some(Approvals { service, chat }) = &self.kernel.approvals {
@@ -295,7 +295,7 @@ impl Call<'_> {
         }
     }
 
-    /// Runs a command with a runner, or with the one that is configured for its absence.
+    /// Runs a command with a runner, or with its fallback if the container engine is unavailable.
     pub(crate) async fn command(
         &self,
         runner: &Runner,
@@ -348,10 +348,10 @@ impl Call<'_> {
         let fence = runner.fence(self.kernel.code.fence);
         if fence == Fence::Host {
             self.recording.begun()?;
-            // It has this machine's.
+            // A command on the host uses the host's network.
             request.network = Network::None;
         }
-        // What works on the host is limited in time and output alone.
+        // Only time and output of a command on the host are limited.
         let room = self.room(&request).filter(|_| fence != Fence::Host);
         let run = async |cancelled| {
             let connection = self.connection(None, cancelled);
@@ -378,7 +378,8 @@ impl Call<'_> {
         Ok(ShellOutput::of(result, runner))
     }
 
-    /// The directory of ours that a run writes to, if it does: a mount is what came along with the call.
+    /// Returns the directory of ours that a run can fill: the workspace, or the mount of files supplied with
+    /// the call.
     fn room(&self, request: &Request) -> Option<Room> {
         let supplied = request.mounts.first().map(|mount| &mount.host);
         self.private_room(request).or_else(|| {
@@ -389,7 +390,7 @@ impl Call<'_> {
         })
     }
 
-    /// The workspace, where no person has chosen it.
+    /// Returns the workspace, unless the user has chosen it.
     pub(super) fn private_room(&self, request: &Request) -> Option<Room> {
         let private = |_: &&PathBuf| self.kernel.workspaces.is_measured();
         let directory = request.workspace.as_ref().filter(private)?.clone();
@@ -397,11 +398,11 @@ impl Call<'_> {
         Some(Room { directory, limit })
     }
 
-    /// A run's connection to whoever waits for this call.
+    /// Connects a run to the caller of this invocation.
     fn connection(&self, stdin: Option<Vec<u8>>, cancelled: Option<watch::Receiver<bool>>) -> Connection {
         let stdin = stdin.map(|bytes| {
             let (sender, receiver) = mpsc::channel(1);
-            // There is room for one; dropping the sender ends the input.
+            // The channel has capacity for one; dropping the sender ends the input.
             let _ = sender.try_send(bytes);
             receiver
         });
@@ -414,7 +415,7 @@ impl Call<'_> {
     }
 }
 
-/// Where a program was not found that was named like a shell's line.
+/// Adds a hint to the error for a missing program whose name looks like a shell command line.
 fn not_a_line(error: ToolError) -> ToolError {
     const HINT: &str = "name the program alone in `command`, and each argument in `args`; for a shell's line use \
                         `run_code` with bash";
@@ -424,7 +425,7 @@ fn not_a_line(error: ToolError) -> ToolError {
     }
 }
 
-/// That words can be handed to a program: to the kernel, NUL ends one.
+/// Rejects NUL in arguments: it ends an argument in the kernel.
 fn check_words(command: &str, args: &[String]) -> Result<(), ToolError> {
     let wrong = if command.contains('\0') {
         "/command".to_owned()
@@ -440,7 +441,7 @@ fn check_words(command: &str, args: &[String]) -> Result<(), ToolError> {
     ))
 }
 
-/// How many files may come along with code.
+/// Maximum number of files supplied with code.
 const MAX_FILES: usize = 100;
 
 fn broken() -> ToolError {
@@ -460,7 +461,7 @@ const fn extension(language: Language) -> &'static str {
     }
 }
 
-/// Runs an order where it shall run.
+/// Runs an order on its backend.
 pub(super) async fn run(
     kernel: &Parts,
     order: &Order,

@@ -1,21 +1,21 @@
-//! Who uses a tool, and from where.
+//! The caller of a tool.
 
 use ringfence_policy::{Scope, SessionId};
 
-/// Who uses a tool.
+/// The caller of a tool.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    /// Whose files and interpreters they are.
+    /// Owner of files and interpreters.
     pub scope: Scope,
-    /// Which conversation it belongs to, where files are kept apart by session.
+    /// Session, where files are separated by session.
     pub session: Option<SessionId>,
-    /// Where the invocation came in.
+    /// Origin of the invocation.
     pub surface: Surface,
-    /// What the client says that it is; told in the audit log and believed nowhere.
+    /// Self-reported name of the client, for the audit log only: it is not trusted.
     pub client: Option<String>,
 }
 
-/// Where an invocation comes in.
+/// Origin of an invocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Surface {
     /// `ringfence tool`.
@@ -27,7 +27,7 @@ pub enum Surface {
 }
 
 impl Surface {
-    /// The name in the audit log.
+    /// Returns the name used in the audit log.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::CommandLine => "cli",

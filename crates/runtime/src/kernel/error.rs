@@ -1,4 +1,4 @@
-//! Why a tool gave no answer.
+//! Errors of tool calls.
 
 use serde_json::{Value, json};
 
@@ -8,49 +8,49 @@ use crate::fetch::{FetchError, FetchErrorKind, RequestError};
 use crate::files::{self, Kind};
 use crate::workspaces;
 
-/// Why a tool gave no answer: what kind of reason, what was wrong, what to do.
+/// A tool call failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ToolError {
-    /// What kind of reason.
+    /// Kind of error.
     pub kind: ErrorKind,
-    /// What was wrong.
+    /// Description of the error.
     pub message: String,
-    /// What to do.
+    /// Remedy.
     pub hint: String,
 }
 
-/// The kinds of reasons, the same on every surface.
+/// Kinds of errors, the same on every interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The arguments do not fit the tool's schema, or make no sense.
+    /// The arguments violate the tool's schema, or are invalid.
     InvalidArguments,
-    /// The caller may not do that.
+    /// The caller is not allowed to do that.
     PermissionDenied,
-    /// A check refused the code before it ran.
+    /// A check rejected the code before it ran.
     Blocked,
     /// The deadline passed.
     Timeout,
-    /// A person said no.
+    /// A person rejected it.
     Rejected,
-    /// Nobody answered in time.
+    /// The approval request timed out.
     ApprovalTimeout,
     /// The tool, file, host or program does not exist.
     NotFound,
-    /// What would do the work is not there.
+    /// The backend is unavailable.
     RuntimeUnavailable,
-    /// Too large, too many, or too much at once.
+    /// A size or number limit is exceeded.
     LimitExceeded,
-    /// Others are served first; it may be tried again.
+    /// The capacity is in use by others; the call may be retried.
     Busy,
-    /// The caller took the invocation back.
+    /// The caller cancelled the invocation.
     Cancelled,
-    /// It should have worked.
+    /// An internal failure.
     Internal,
 }
 
 impl ErrorKind {
-    /// Whether it says that something may not be done, rather than that it did not work.
+    /// Returns `true` if it is a refusal rather than a failure.
     pub const fn is_refusal(self) -> bool {
         match self {
             Self::InvalidArguments
@@ -68,7 +68,7 @@ impl ErrorKind {
         }
     }
 
-    /// The name in every interface.
+    /// Returns the name used in every interface.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::InvalidArguments => "invalid_arguments",
@@ -88,7 +88,7 @@ impl ErrorKind {
 }
 
 impl ToolError {
-    /// An error of a kind.
+    /// Creates an error.
     pub fn new(kind: ErrorKind, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             kind,
@@ -97,7 +97,7 @@ impl ToolError {
         }
     }
 
-    /// The caller has changed its mind.
+    /// Creates the error for a cancelled invocation.
     pub(crate) fn cancelled() -> Self {
         Self::new(
             ErrorKind::Cancelled,
@@ -106,7 +106,7 @@ impl ToolError {
         )
     }
 
-    /// Who approved, or the error that tells a model why the deed was not done: a person said no, or nobody answered.
+    /// Returns the approver, or the error for a model that distinguishes rejection from timeout.
     ///
     /// # Errors
     /// If it was not approved.
@@ -126,7 +126,7 @@ impl ToolError {
         }
     }
 
-    /// The error as every surface prints it: `{"type", "message", "hint"}`.
+    /// Renders the error as every interface prints it: `{"type", "message", "hint"}`.
     pub fn to_json(&self) -> Value {
         json!({"type": self.kind.as_str(), "message": self.message, "hint": self.hint})
     }
@@ -207,7 +207,7 @@ impl From<backend::Error> for ToolError {
             Reason::Invalid => ErrorKind::InvalidArguments,
             Reason::Failed => ErrorKind::Internal,
         };
-        // Where the kind is printed already it is not said again.
+        // Some messages already begin with the kind.
         let said = error.message.strip_prefix(kind.as_str());
         let message = said
             .and_then(|rest| rest.strip_prefix(": "))

@@ -1,68 +1,68 @@
-//! How long each tool may take, and how much it may say.
+//! Time and output limits of tools.
 
 use std::collections::BTreeMap;
 
 use ringfence_policy::{Bytes, Timeout};
 
-/// How long each tool may take, and how much it may say.
+/// Time and output limits of tools.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolLimits {
-    /// For a tool without a limit of its own.
+    /// Limit of a tool without one of its own.
     pub default_timeout: Timeout,
-    /// Limits of single tools, by name.
+    /// Limits by tool name.
     pub timeouts: BTreeMap<String, Timeout>,
-    /// What happens at a tool's limit.
+    /// Behavior at a tool's limit.
     pub at_limit: AtLimit,
-    /// How much of a tool's answer is kept.
+    /// Maximum size of a tool's answer.
     pub max_output: Bytes,
 }
 
-/// What happens at a tool's limit.
+/// Behavior at a tool's limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtLimit {
-    /// The tool is ended.
+    /// The tool is cancelled.
     Deny,
-    /// It goes on, to this time at most, and the answer says so.
+    /// The tool goes on, up to this limit, with a warning in the answer.
     Extend(Timeout),
-    /// A person is asked while the tool goes on; without a yes it is ended.
+    /// A person is asked while the tool goes on; it is cancelled unless approved.
     Ask {
-        /// When it is ended in any case.
+        /// Hard limit.
         cap: Timeout,
-        /// How long the person has to answer.
+        /// Timeout of the approval request.
         patience: Timeout,
     },
 }
 
-/// The time that one invocation may take.
+/// The time limits of one invocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allowance {
-    /// What the configuration or the caller wants.
+    /// Limit set by the configuration or the caller.
     pub limit: Timeout,
-    /// When it is ended in any case; later than the limit where that may be extended.
+    /// Hard limit; later than `limit` if that may be extended.
     pub hard: Timeout,
-    /// Who extends the limit.
+    /// Source of an extension.
     pub extension: Extension,
 }
 
-/// Who extends a limit.
+/// Source of an extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extension {
-    /// Nobody.
+    /// No extension.
     None,
-    /// The configuration.
+    /// The configuration extends the limit.
     Configured,
-    /// A person, who is asked at the limit and has so long to answer.
+    /// A person is asked at the limit, with this timeout.
     Asked(Timeout),
 }
 
 impl ToolLimits {
-    /// The time that a tool may take.
+    /// Returns the limit of a tool.
     pub fn timeout(&self, tool: &str) -> Timeout {
         self.timeouts.get(tool).copied().unwrap_or(self.default_timeout)
     }
 
-    /// The time that one invocation may take, whose caller may ask for less than the tool's limit. Only the tool's own
-    /// limit is extended: a caller who asks for less means it.
+    /// Returns the limits of one invocation. The caller may ask for less than the tool's limit. Only the
+    /// tool's own limit is extended: a shorter one is the caller's explicit choice.
     pub(super) fn allowance(&self, tool: &str, asked: Option<Timeout>) -> Allowance {
         let limit = self.timeout(tool);
         let (limit, (hard, extension)) = match (asked.filter(|asked| *asked < limit), self.at_limit) {

@@ -1,4 +1,4 @@
-//! The last resort against what no deadline ends: an engine or a launcher that has stopped working.
+//! Watchdog for tools that ignore their deadline: a hung container engine or launcher.
 
 use std::time::{Duration, Instant};
 
@@ -6,10 +6,10 @@ use tokio::sync::watch;
 
 use super::{ErrorKind, ToolError, taken_back};
 
-/// How long something that ends by itself may take to do so once it has to.
+/// Grace period of a tool after its deadline.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What comes of a tool that ends what it runs by itself, unless it has not when it should have long ago.
+/// Awaits a tool that enforces its own deadline, and fails if it has not ended [`GRACE`] after that.
 pub(super) async fn awaited<T>(
     tool: &str,
     deadline: Instant,

@@ -1,4 +1,4 @@
-//! What happens at a tool's limit where a person may extend it: the question, and the end without a yes.
+//! Extends a tool's deadline after a person's approval, or cancels the tool without one.
 
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -13,36 +13,36 @@ use crate::audit::Arguments;
 use crate::local;
 use crate::redact::Redactor;
 
-/// Whom a person's word is asked of.
+/// Destination of approval requests.
 #[derive(Debug, Clone)]
 pub struct Approvals {
-    /// Where questions are kept.
+    /// Approval service.
     pub service: Service,
-    /// Where the person is.
+    /// Chat of the person.
     pub chat: Chat,
 }
 
-/// Why an invocation is ended before its time is up.
+/// Reason to end an invocation before its hard limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum End {
-    /// The caller took it back.
+    /// The caller cancelled it.
     TakenBack,
-    /// Nobody extended its limit; who decided that, or what kept everybody from deciding.
+    /// Its limit was not extended, with the reason.
     NotExtended(String),
 }
 
-/// An invocation's time beyond its limit.
+/// The time of an invocation beyond its limit.
 #[derive(Debug)]
 pub(super) struct Overtime {
     since: Instant,
     allowance: Allowance,
     caller: Option<watch::Receiver<bool>>,
-    /// What the tool works on, as a person may see it.
+    /// Redacted arguments of the tool, for the approval request.
     about: String,
-    /// What a runner hears: of the caller's change of mind, and of a limit that nobody extended.
+    /// Cancels the runner: set when the caller cancels or the limit is not extended.
     ended: watch::Sender<bool>,
     end: OnceLock<End>,
-    /// Who extended the limit.
+    /// Approver of the extension.
     extended: OnceLock<String>,
 }
 
@@ -59,19 +59,19 @@ impl Overtime {
         }
     }
 
-    /// What tells a runner that its work is no longer wanted.
+    /// Returns the cancellation signal of the runner.
     pub(super) fn cancelled(&self) -> Option<watch::Receiver<bool>> {
         Some(self.ended.subscribe())
     }
 
-    /// Ends the work of a runner.
+    /// Cancels the runner.
     pub(super) fn set(&self, end: End) {
-        // The first reason stands.
+        // The first reason wins.
         let _ = self.end.set(end);
         self.ended.send_replace(true);
     }
 
-    /// Ends when the invocation must.
+    /// Resolves when the invocation must end.
     pub(super) async fn end(&self, call: &Call<'_>, tool: &str) -> End {
         tokio::select! {
             biased;
@@ -80,7 +80,7 @@ impl Overtime {
         }
     }
 
-    /// Ends at a limit that nobody extends, saying why not.
+    /// Resolves at a limit that is not extended, with the reason.
     async fn not_extended(&self, call: &Call<'_>, tool: &str) -> String {
         let Extension::Asked(patience) = self.allowance.extension else {
             return std::future::pending().await;
@@ -95,7 +95,7 @@ impl Overtime {
         }
     }
 
-    /// Asks whether the tool may go on: who said yes, or why nobody did.
+    /// Asks for an extension. Returns the approver, or the reason why it was not approved.
     async fn ask(&self, call: &Call<'_>, tool: &str, patience: Timeout) -> Result<String, String> {
         let approvals = call.kernel.approvals.as_ref().ok_or(NOBODY)?;
         let failed = |error: crate::approval::Error| format!("nobody could be asked to extend it: {error}");
@@ -129,7 +129,8 @@ impl Overtime {
         }
     }
 
-    /// A run that we cancelled because nobody extended its limit was not taken back: it timed out.
+    /// Reports a run that we cancelled at a limit as timed out rather than cancelled, and adds a warning if
+    /// the limit was extended.
     pub(super) fn told(&self, result: &mut ExecutionResult) {
         if let Some(by) = self.extended.get() {
             let Allowance { limit, hard, .. } = self.allowance;
@@ -147,7 +148,7 @@ impl Overtime {
         result.exit_code = TIMED_OUT_CODE;
         let notice = format!("execution timed out after {}: {why}", self.allowance.limit);
         let ours = local::notice(Outcome::Cancelled, &result.meta.resource_limits).unwrap_or_default();
-        // What we said is behind everything that the program could say.
+        // The last match is ours: our notice follows all output of the program.
         result.stderr = match result.stderr.rsplit_once(&ours) {
             Some((before, behind)) => format!("{before}{notice}{behind}"),
             None => format!("{}{notice}\n", result.stderr),
@@ -155,7 +156,7 @@ impl Overtime {
     }
 }
 
-/// A tool's arguments for the person who may be asked about it: without credentials, and cut to size.
+/// Renders a tool's arguments for the approval request: redacted and truncated.
 pub(super) fn about(allowance: Allowance, arguments: &Value, redactor: &Redactor) -> String {
     if !matches!(allowance.extension, Extension::Asked(_)) {
         return String::new();
@@ -168,11 +169,11 @@ pub(super) fn about(allowance: Allowance, arguments: &Value, redactor: &Redactor
     text
 }
 
-/// The longest arguments that a person is shown, in bytes.
+/// Maximum length of shown arguments, in bytes.
 const MAX_ABOUT: usize = 4 * 1024;
 
-/// Why nobody extended a limit where nobody is there.
+/// Reason if no gateway is connected.
 const NOBODY: &str = "no gateway is connected through which somebody could be asked to extend it";
 
-/// The exit code of a run that timed out.
+/// Exit code of a run that timed out.
 const TIMED_OUT_CODE: i32 = -1;

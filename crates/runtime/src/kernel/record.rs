@@ -1,4 +1,4 @@
-//! One use of a tool on its way into the audit log.
+//! Records one tool call in the audit log.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
@@ -11,7 +11,7 @@ use crate::audit::{self, Arguments, Decision, Digest, Entry, Log, MAX_ATTEMPTS, 
 use crate::egress::Attempt;
 use crate::redact::Redactor;
 
-/// What an invocation notes for its record.
+/// Facts collected during an invocation for its record.
 #[derive(Debug, Default)]
 pub(super) struct Notes(Mutex<Noted>);
 
@@ -19,21 +19,21 @@ pub(super) struct Notes(Mutex<Noted>);
 struct Noted {
     attempts: Vec<String>,
     judgement: Option<String>,
-    /// Something begins, or began, on this machine itself.
+    /// Set if a command is started, or about to be, on this machine itself.
     on_host: bool,
-    /// A person is asked whether it may run, and has not said yes.
+    /// Set if a person is asked for approval and has not given it.
     is_asked: bool,
 }
 
 impl Notes {
-    /// Hosts that it tried to reach.
+    /// Adds attempts to reach hosts.
     pub(super) fn tried(&self, attempts: &[Attempt]) {
         let all = &mut self.noted().attempts;
         let room = MAX_ATTEMPTS.saturating_sub(all.len());
         all.extend(attempts.iter().take(room).map(Attempt::with_address));
     }
 
-    /// Hosts that code of its own tried to reach.
+    /// Adds attempts of its program to reach hosts.
     pub(super) fn reached(&self, facts: Option<&EgressFacts>) {
         let all = &mut self.noted().attempts;
         let room = MAX_ATTEMPTS.saturating_sub(all.len());
@@ -41,12 +41,12 @@ impl Notes {
         all.extend(attempts.take(room).map(ToString::to_string));
     }
 
-    /// What the policy said of it.
+    /// Sets the verdict of the policy.
     pub(super) fn judged(&self, judgement: String) {
         self.noted().judgement = Some(judgement);
     }
 
-    /// Whether a person is asked, and has not said yes.
+    /// Sets or clears the pending approval.
     pub(super) fn asked(&self, is_asked: bool) {
         self.noted().is_asked = is_asked;
     }
@@ -56,7 +56,7 @@ impl Notes {
     }
 }
 
-/// One use of a tool. If it is dropped before its end, the caller has gone, and that is recorded.
+/// The record of one tool call. Dropped before its end, it records that the caller is gone.
 #[derive(Debug)]
 pub(super) struct Recording<'a> {
     log: Option<&'a Log>,
@@ -89,12 +89,12 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Where the invocation notes what belongs into its record.
+    /// Returns the facts collected for the record.
     pub(super) const fn notes(&self) -> &Notes {
         &self.notes
     }
 
-    /// Records what came of it. An answer that could not be recorded does not go out.
+    /// Appends the record. An answer that cannot be recorded is not returned.
     pub(super) fn finish(mut self, result: Result<Answer, ToolError>) -> Result<Answer, ToolError> {
         let (outcome, error, digest) = match &result {
             Ok(answer) => (Outcome::Answered, None, Some(Digest::of(answer.text.as_bytes()))),
@@ -117,13 +117,14 @@ impl<'a> Recording<'a> {
         result
     }
 
-    /// Records that something begins which a killed process could not tell the end of. It must not begin unrecorded.
+    /// Records the start of something whose end a killed process could not record. It must not start
+    /// unrecorded.
     pub(super) fn begun(&self) -> Result<(), ToolError> {
         let Some(arguments) = &self.arguments else {
             self.notes.noted().on_host = true;
             return Ok(());
         };
-        // Padding must not push the end of a line out of its record.
+        // Padding must not push the end of a command line out of its record.
         if !arguments.is_whole() {
             return Err(not_begun(audit::Error::Cut));
         }
@@ -202,7 +203,7 @@ fn unrecorded(error: audit::Error) -> ToolError {
 
 impl Drop for Recording<'_> {
     fn drop(&mut self) {
-        // Nobody is left to be told of a failure.
+        // There is no caller left to report a failure to.
         let _ = self.append(Outcome::Cancelled, Some(ErrorKind::Cancelled.as_str()), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The review of a line that no list allows: a model scores it, and a person is asked.
+//! Reviews a command line that no list allows: a model scores it, and a person is asked.
 
 use std::path::Path;
 
@@ -9,29 +9,29 @@ use crate::approval::{self, Kind, Lasting, Place, Question};
 use crate::egress::AttemptLog;
 use crate::host::{HostSettings, Named, Risk, is_blind, is_computed, may_last};
 
-/// What has this risk, or a higher one, is asked about each time.
+/// A line of this risk or a higher one needs approval each time.
 const MAX_LASTING_RISK: u8 = 9;
 
-/// What a line means besides its text.
+/// The circumstances of a command line.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Around<'a> {
-    /// Where it starts.
+    /// Working directory.
     pub(crate) directory: &'a Path,
-    /// What stands behind its words.
+    /// Identities of the files that its words name.
     pub(crate) named: &'a Named,
-    /// Whether its programs obey what an agent could have written there.
+    /// Set if its programs execute configuration in that directory that an agent could have written.
     pub(crate) obeys: bool,
 }
 
 impl Call<'_> {
-    /// Keeps what the policy said of a line for the audit log.
+    /// Records the verdict of the policy on a line, for the audit log.
     pub(crate) fn judged(&self, decision: &Decision) {
         self.recording
             .notes()
             .judged(Risk::of(decision, None).recorded(decision));
     }
 
-    /// Resolves once a model or a person lets the line run.
+    /// Resolves once a model or a person allows the line.
     pub(crate) async fn review(
         &self,
         line: &str,
@@ -56,7 +56,8 @@ impl Call<'_> {
         result.map(|()| LetBy::Person)
     }
 
-    /// Asks the model where its score can make a difference. Where the floor decides, the command is not sent anywhere.
+    /// Asks the model if its score can make a difference. If the floor decides, the command is not sent to
+    /// the model.
     async fn risk(&self, host: &HostSettings, line: &str, decision: &Decision) -> Result<Risk, ToolError> {
         let mut risk = Risk::of(decision, host.rules.threshold);
         if let (Stage::PreValidation, Some(assessor)) = (decision.stage, &host.assessor) {
@@ -71,7 +72,7 @@ impl Call<'_> {
         Ok(risk)
     }
 
-    /// Asks the person whether a line may run on the host, and waits.
+    /// Asks a person to approve a line for the host, and waits for the decision.
     async fn ask_about(
         &self,
         (line, around): (&str, Around<'_>),
@@ -129,7 +130,7 @@ impl Call<'_> {
     }
 }
 
-/// What a person's answer means: for the audit log, and for the tool.
+/// Converts a person's decision for the audit log and for the tool.
 fn told(answer: approval::Decision, host: &HostSettings) -> (String, Result<(), ToolError>) {
     match answer {
         approval::Decision::Approved { by } => (format!("approved by {by}"), Ok(())),

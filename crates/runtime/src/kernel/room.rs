@@ -1,4 +1,4 @@
-//! Holds a run to its disk limit where it writes to a directory of the host that no person has chosen.
+//! Enforces the disk limit of a run that writes to a host directory that no user has chosen.
 
 use std::path::PathBuf;
 
@@ -9,14 +9,14 @@ use super::{ToolError, taken_back};
 use crate::local::{Usage, overfull, soon};
 use crate::output;
 
-/// What a run may fill.
+/// A disk quota of a run.
 pub(super) struct Room {
     pub(super) directory: PathBuf,
     pub(super) limit: Bytes,
 }
 
-/// Lets `run` go on to its end, and ends it when it makes the room overfull, or adds to a room that was: one that deletes
-/// runs on. It is handed what tells it so.
+/// Awaits `run`, and cancels it if it exceeds the quota, or adds to a directory that already exceeded it: a
+/// run that only deletes goes on. `run` gets the cancellation signal.
 pub(super) async fn within(
     room: Option<Room>,
     cancelled: Option<watch::Receiver<bool>>,

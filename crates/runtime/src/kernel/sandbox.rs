@@ -1,4 +1,4 @@
-//! How programs of the tool `sandbox_exec` run: in a container that is kept for the caller.
+//! Runs programs of the tool `sandbox_exec` in a persistent container of the caller.
 
 use std::path::Path;
 
@@ -14,30 +14,30 @@ use crate::files::{self, Root};
 use crate::local::Connection;
 use crate::told;
 
-/// How much of each stream is kept: as many characters as are told, however long each is.
+/// Capture limit of each stream: as many characters as the model gets, at up to 4 bytes each.
 const KEPT: Bytes = Bytes(told::MOST as u64 * 4);
-/// Where programs see what they leave for their caller.
+/// Path of the output directory inside containers.
 const OUTPUT: &str = "/output";
 
-/// How programs of the tool `sandbox_exec` run.
+/// Settings of the tool `sandbox_exec`.
 #[derive(Debug)]
 pub struct SandboxSettings {
-    /// What their containers are.
+    /// Kind of container.
     pub wanted: Wanted,
-    /// What they may use together.
+    /// Limits of all programs in a container together.
     pub limits: Limits,
-    /// The hosts that they may reach, if some are named.
+    /// Hosts that they may reach.
     pub reach: Network,
-    /// What they see of the host beside the workspace.
+    /// Host paths that they see beside the workspace.
     pub mounts: Vec<Mount>,
-    /// Where they leave files for their caller.
+    /// Output directories of programs.
     pub outputs: Outputs,
-    /// What happens where there is no container engine.
+    /// Fallback if there is no container engine.
     pub fallback: Fallback,
 }
 
 impl SandboxSettings {
-    /// Directories of the host that their programs may write.
+    /// Returns the host directories that programs may write to.
     pub fn opened(&self) -> impl Iterator<Item = &Path> {
         let writable = self
             .mounts
@@ -47,17 +47,17 @@ impl SandboxSettings {
     }
 }
 
-/// What happens where a container is asked for, and there is no container engine.
+/// Fallback if a container is requested and there is no container engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fallback {
-    /// An error says what is missing.
+    /// An error.
     None,
-    /// The fence of this machine, and the result says so.
+    /// The fence of this machine, with a warning in the result.
     Local,
 }
 
 impl Call<'_> {
-    /// Runs a program in the container that is kept for the caller.
+    /// Runs a program in the persistent container of the caller.
     pub(crate) async fn in_sandbox(
         &self,
         language: Language,
@@ -88,7 +88,8 @@ impl Call<'_> {
         self.order((&order, Some(&wanted)), room, None).await
     }
 
-    /// Where programs in containers of their own leave files, if it can be used: where those of kept ones do.
+    /// Opens the output directory for programs in containers of their own, if usable: the same as for
+    /// persistent ones.
     pub(super) fn output_of(&self, runtime: RuntimeKind) -> Option<OpenOutput> {
         Flavor::of(runtime)?;
         let outputs = &self.kernel.sandbox.as_ref()?.outputs;
@@ -97,8 +98,8 @@ impl Call<'_> {
             .ok()
     }
 
-    /// The directory that programs leave files in, and the path there, if it is the path of such a file: below `/output`,
-    /// or where that is on the host.
+    /// Resolves a path of an output file, below `/output` or its directory on the host, to that directory and
+    /// the path inside.
     pub(super) fn left_by_programs(&self, path: &str) -> Option<(Result<Root, files::Error>, String)> {
         let settings = self.kernel.sandbox.as_ref()?;
         let Self { caller, kernel, .. } = self;
@@ -109,14 +110,14 @@ impl Call<'_> {
             .ok()?;
         let below = match below.to_str()? {
             "" => ".".to_owned(),
-            // What can only mean a directory goes on to mean one.
+            // Keeps a trailing slash, which means a directory.
             below if path.ends_with('/') => format!("{below}/"),
             below => below.to_owned(),
         };
         Some((Root::open(&directory, kernel.workspaces.rules().clone()), below))
     }
 
-    /// Runs an order in the container that is wanted.
+    /// Runs an order in the persistent container `wanted`.
     pub(super) async fn run_in_sandbox(
         &self,
         order: &Order,
@@ -159,7 +160,8 @@ impl Call<'_> {
     }
 }
 
-/// Where a program runs that is meant for `runtime`, and what its result says of that. Standard input is still untouched.
+/// Returns the runtime of a program requested for `runtime`, with a warning if it is the fallback. Must be
+/// called before standard input is consumed.
 pub async fn place(
     runtime: RuntimeKind,
     fallback: Fallback,
@@ -175,7 +177,7 @@ pub async fn place(
     }
 }
 
-/// What is said where something else ran a program in place of a container.
+/// Renders the warning that a fallback replaced a container.
 pub(super) fn instead(why: &str, what: &str) -> String {
     format!("there was no container ({why}); as configured, the {what} runner ran it instead")
 }

@@ -1,4 +1,4 @@
-//! A tool's arguments against its JSON Schema (draft 2020-12), which comes from its Rust type.
+//! Validates a tool's arguments against the JSON Schema (draft 2020-12) derived from its Rust type.
 
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{ValidationError, Validator};
@@ -8,22 +8,22 @@ use serde_json::{Map, Value};
 
 use super::{ErrorKind, ToolError};
 
-/// How many violations are told at once.
+/// Maximum number of reported violations.
 const MAX_TOLD: usize = 5;
 
-/// The schema of a type as it is read or written, as one object without references to elsewhere. What is not written
-/// where it is empty is no member that must be there.
+/// Returns the schema of a type as it is deserialized or serialized, with inlined references. A member that
+/// is skipped when empty is not required.
 pub(crate) fn of<T: JsonSchema>(contract: Contract) -> Map<String, Value> {
     let mut settings = SchemaSettings::draft2020_12();
     settings.inline_subschemas = true;
     settings.contract = contract;
     let mut schema = settings.into_generator().into_root_schema_for::<T>();
-    // The type's own name and words are ours, not the model's.
+    // Title and description of the type itself are internal.
     schema.remove("title");
     schema.remove("description");
     match schema.to_value() {
         Value::Object(object) => object,
-        // A type that takes anything.
+        // `true`: a type that accepts any value.
         _ => Map::new(),
     }
 }
@@ -37,7 +37,7 @@ pub(crate) fn validator(schema: &Map<String, Value>) -> Validator {
     jsonschema::draft202012::new(&Value::Object(schema.clone())).expect("a derived schema is a valid schema")
 }
 
-/// The members of a schema as people read them, those that must be there first: `code, timeout?`.
+/// Renders the members of a schema, required ones first: `code, timeout?`.
 pub(crate) fn members(schema: &Map<String, Value>) -> String {
     let required = schema.get("required").and_then(Value::as_array);
     let is_required = |name: &str| required.is_some_and(|names| names.iter().any(|other| other == name));
@@ -49,7 +49,7 @@ pub(crate) fn members(schema: &Map<String, Value>) -> String {
     all.join(", ")
 }
 
-/// Says where arguments violate a schema, and how.
+/// Validates arguments; the error names the members and their violations.
 pub(crate) fn check(
     tool: &str,
     schema: &Map<String, Value>,
@@ -83,13 +83,13 @@ pub(crate) fn check(
 
 fn words(error: &ValidationError<'_>) -> String {
     match error.kind() {
-        // Which of the forms it should have had is in the member's description.
+        // The member's description lists the accepted forms.
         ValidationErrorKind::AnyOf { .. } => format!("{} cannot be read", error.instance()),
         _ => error.to_string(),
     }
 }
 
-/// What a schema says about the member that a path leads into.
+/// Returns the description of the member that a path points into.
 fn described(schema: &Map<String, Value>, path: &str) -> Option<String> {
     let name = path.strip_prefix('/')?.split('/').next()?;
     let words = schema

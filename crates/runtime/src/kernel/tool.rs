@@ -1,4 +1,4 @@
-//! What a tool is: a name, a schema, and a function that is handed its powers.
+//! Defines a tool: a name, schemas and a function.
 
 use std::fmt;
 use std::future::Future;
@@ -15,63 +15,63 @@ use serde_json::{Map, Value};
 
 use super::{Call, ErrorKind, ToolError, schema};
 
-/// A tool. One file in `tools/` holds one, and `tools::all` names it.
+/// A tool. Each file in `tools/` defines one, and `tools::all` lists it.
 pub trait Tool {
-    /// What callers name it by.
+    /// Unique name.
     const NAME: &'static str;
-    /// What people read in a list.
+    /// Title for people.
     const TITLE: &'static str;
-    /// What a model reads: what it does, what it gives back, what it cannot do.
+    /// Description for a model: its purpose, result and limitations.
     const DESCRIPTION: &'static str;
-    /// What it may change.
+    /// Side effects.
     const EFFECTS: Effects;
-    /// Who watches the deadline.
+    /// Enforcer of the deadline.
     const CLOCK: Clock = Clock::Kernel;
-    /// What it is asked with. Members that are not named here are refused.
+    /// Arguments. Unknown members are rejected.
     type Arguments: DeserializeOwned + JsonSchema + Send;
-    /// What it answers with beside text; `()` for nothing.
+    /// Structured result; `()` for text only.
     type Output: Serialize + JsonSchema;
 
-    /// Does the work.
+    /// Runs the tool.
     fn call(
         call: &Call<'_>,
         arguments: Self::Arguments,
     ) -> impl Future<Output = Result<Answer, ToolError>> + Send;
 }
 
-/// What a tool may change, as MCP's tool annotations say it.
+/// Side effects of a tool, for MCP's tool annotations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effects {
-    /// Nothing: it only looks.
+    /// None: read-only.
     Reads,
-    /// It adds or changes things that belong to the caller.
+    /// Adds or changes data of the caller.
     Writes,
-    /// It may destroy what was there.
+    /// May destroy data.
     Destroys,
-    /// It reaches the world outside.
+    /// Reaches external hosts.
     Reaches,
 }
 
-/// Who watches a tool's deadline.
+/// Enforcer of a tool's deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
-    /// The kernel, which drops the tool's work.
+    /// The kernel, which drops the tool's future.
     Kernel,
-    /// What the tool runs things with: it is given the kernel's deadline, and answers with what came of it.
+    /// The tool's runner, which gets the deadline and reports the timeout in its result.
     Runner,
 }
 
-/// A tool's answer.
+/// Result of a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// As a model reads it.
+    /// Text for a model.
     pub text: String,
-    /// As a program reads it.
+    /// Value for a program.
     pub structured: Option<Value>,
 }
 
 impl Answer {
-    /// An answer that is text alone.
+    /// Creates a text result.
     pub fn text(text: String) -> Self {
         Self {
             text,
@@ -79,19 +79,19 @@ impl Answer {
         }
     }
 
-    /// An answer that is a value, and the same as text.
+    /// Creates a structured result with the same JSON as text.
     ///
     /// # Errors
-    /// If the value cannot be written as JSON.
+    /// If the value cannot be serialized as JSON.
     pub fn value(value: &impl Serialize) -> Result<Self, ToolError> {
         let text = serde_json::to_string(value).map_err(unwritable)?;
         Self::both(text, value)
     }
 
-    /// An answer that is a value, with other words for a model.
+    /// Creates a structured result with a different text.
     ///
     /// # Errors
-    /// If the value cannot be written as JSON.
+    /// If the value cannot be serialized as JSON.
     pub fn both(text: String, value: &impl Serialize) -> Result<Self, ToolError> {
         Ok(Self {
             text,
@@ -99,11 +99,11 @@ impl Answer {
         })
     }
 
-    /// The answer, if it is no longer than an answer may be; text is cut.
+    /// Enforces the maximum size of a result; truncates text.
     ///
-    /// What a tool passes on is limited where it is read. This catches what a tool adds to it.
+    /// Output of programs, files and hosts is limited where it is read. This limits the rest.
     pub(super) fn bounded(mut self, limit: Bytes) -> Result<Self, ToolError> {
-        // JSON writes a control character with six bytes; stdout, stderr and facts about them come together.
+        // JSON escapes a control character as six bytes, and stdout, stderr and metadata add up.
         let most = limit.0.saturating_mul(16).saturating_add(64 * 1024);
         let length = self.text.len() as u64;
         if self.structured.is_some() && length > most {
@@ -134,19 +134,19 @@ fn unwritable(error: serde_json::Error) -> ToolError {
 
 type Running<'a> = Pin<Box<dyn Future<Output = Result<Answer, ToolError>> + Send + 'a>>;
 
-/// A tool as a value.
+/// A type-erased tool.
 pub struct Definition {
-    /// What callers name it by.
+    /// Unique name.
     pub name: &'static str,
-    /// What people read in a list.
+    /// Title for people.
     pub title: &'static str,
-    /// What a model reads.
+    /// Description for a model.
     pub description: &'static str,
-    /// What its arguments must look like (JSON Schema 2020-12).
+    /// Schema of the arguments (JSON Schema 2020-12).
     pub input_schema: Map<String, Value>,
-    /// What the structured part of its answer looks like.
+    /// Schema of the structured result.
     pub output_schema: Option<Map<String, Value>>,
-    /// What it may change.
+    /// Side effects.
     pub effects: Effects,
     pub(super) clock: Clock,
     validator: OnceLock<Validator>,
@@ -162,7 +162,7 @@ impl fmt::Debug for Definition {
 }
 
 impl Definition {
-    /// A tool as a value.
+    /// Erases the type of a tool.
     pub(crate) fn of<T: Tool>() -> Self {
         let output = schema::of::<T::Output>(Contract::Serialize);
         let is_object = output.get("type").is_some_and(|kind| kind == "object");
@@ -190,7 +190,7 @@ impl Definition {
         }
     }
 
-    /// That arguments fit the schema.
+    /// Validates arguments against the schema.
     pub(crate) fn check(&self, arguments: &Value) -> Result<(), ToolError> {
         let validator = self
             .validator
@@ -198,12 +198,12 @@ impl Definition {
         schema::check(self.name, &self.input_schema, validator, arguments)
     }
 
-    /// Its arguments as people read them, those that it needs first: `code, timeout?`.
+    /// Renders the arguments, required ones first: `code, timeout?`.
     pub fn members(&self) -> String {
         schema::members(&self.input_schema)
     }
 
-    /// The timeout that the caller asks for: every tool that takes one calls it so.
+    /// Returns the requested timeout: the argument `timeout` of every tool that takes one.
     pub(super) fn asked_timeout(&self, arguments: &Value) -> Result<Option<Timeout>, ToolError> {
         let asked = arguments.get("timeout").filter(|asked| !asked.is_null());
         asked.map(Timeout::deserialize).transpose().map_err(|error| {

@@ -1,4 +1,4 @@
-//! `describe_function`: describes one function of the host that code may call.
+//! `describe_function`: describes a host function that code may call.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -10,7 +10,7 @@ pub(super) struct DescribeFunction;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Arguments {
-    /// The function's path, such as `Notes.add`.
+    /// Path of the function, such as `Notes.add`.
     path: String,
 }
 

@@ -11,16 +11,16 @@ pub(super) struct FileDelete;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Arguments {
-    /// The file, link or empty directory, relative to the workspace.
+    /// Path of the file, link or empty directory, relative to the workspace.
     path: String,
 }
 
-/// What was deleted.
+/// Result of a deletion.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Gone {
-    /// Its path.
+    /// Path of the deleted entry.
     deleted: String,
-    /// What it was.
+    /// Kind of the deleted entry.
     kind: EntryKind,
 }
 

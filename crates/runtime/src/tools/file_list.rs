@@ -1,4 +1,4 @@
-//! `file_list`: what a directory of the workspace holds.
+//! `file_list`: lists a directory of the workspace.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ pub(super) struct FileList;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Arguments {
-    /// The directory, relative to the workspace; `.` is the workspace itself.
+    /// Path of the directory, relative to the workspace; `.` is the workspace itself.
     #[serde(default = "workspace")]
     path: String,
 }

@@ -1,4 +1,4 @@
-//! `file_read`: a file of the workspace, as text.
+//! `file_read`: reads a file of the workspace as text.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -11,12 +11,12 @@ pub(super) struct FileRead;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Arguments {
-    /// The file, relative to the workspace.
+    /// Path of the file, relative to the workspace.
     path: String,
-    /// The first line to return; the file's first is 1.
+    /// First line to return, from 1.
     #[serde(default)]
     offset: u64,
-    /// How many lines to return at most.
+    /// Maximum number of lines to return.
     #[schemars(range(min = 1))]
     limit: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! `file_write`: writes a file of the workspace, whole or at its end.
+//! `file_write`: writes a file of the workspace, or appends to it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,21 +11,21 @@ pub(super) struct FileWrite;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Arguments {
-    /// The file, relative to the workspace. Missing directories are made.
+    /// Path of the file, relative to the workspace. Missing directories are created.
     path: String,
-    /// What it shall hold.
+    /// Content to write.
     content: String,
-    /// Add the content to the file's end instead of replacing it.
+    /// Append the content instead of replacing the file.
     #[serde(default)]
     append: bool,
 }
 
-/// What was written.
+/// Result of a write.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Written {
-    /// The file.
+    /// Path of the file.
     path: String,
-    /// The bytes of the content.
+    /// Size of the written content in bytes.
     bytes_written: u64,
 }
 

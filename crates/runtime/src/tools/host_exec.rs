@@ -1,4 +1,4 @@
-//! `host_exec`: a command on this machine itself, as far as the policy or a person allows it.
+//! `host_exec`: runs a command on this machine itself if the policy or a person allows it.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub(super) struct HostExec;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Arguments {
-    /// The command, as it would be typed into bash.
+    /// Command line in bash syntax.
     #[schemars(length(min = 1, max = 10_000))]
     command: String,
 }
@@ -49,7 +49,7 @@ impl Tool for HostExec {
                 obeys,
             };
             by = call.review(&line, &decision, around).await?;
-            // A model or a person has seen the line; what it names must be the same still.
+            // A model or a person has reviewed the line; the files that it names must still be the same.
             if let Some(path) = look(&line, &directory, host).await?.changed_since(&named) {
                 return Err(changed(&path));
             }
@@ -59,7 +59,7 @@ impl Tool for HostExec {
         request.limits.timeout = request.limits.timeout.min(host.timeout);
         let command = program(&line, &decision, by);
         if decision.verdict == Verdict::Notify {
-            // Before it runs: a caller that takes the call back must not keep the person from knowing.
+            // Before it runs: cancelling the call must not prevent the notice.
             call.notify(&notice(&line)).await;
         }
         let output = call.command(&host.runner(), request, command, None).await?;
@@ -67,10 +67,10 @@ impl Tool for HostExec {
     }
 }
 
-/// How much of a line is told, in characters: every gateway can show it.
+/// Maximum length of a line in a notice, in characters: every gateway can show it.
 const MAX_TOLD: usize = 1_000;
 
-/// What a person is told of a line that runs; how much of it is missing stands before it.
+/// Renders the notice of a line that runs. If truncated, it begins with the length.
 fn notice(line: &str) -> String {
     match line.char_indices().nth(MAX_TOLD) {
         Some((end, _)) => {
@@ -84,8 +84,8 @@ fn notice(line: &str) -> String {
     }
 }
 
-/// Has a person asked where what lies on the machine makes a line worse than its text. Whether its programs obey what an
-/// agent could have written.
+/// Requires approval if files on this machine make a line riskier than its text. Returns `true` if its
+/// programs execute configuration that an agent could have written.
 async fn look_beside(
     line: &str,
     decision: &mut Decision,
@@ -122,7 +122,7 @@ async fn look_beside(
     Ok(obeyed.is_some())
 }
 
-/// Looks at the disk on a thread that may wait for it.
+/// Runs blocking file access on a thread.
 async fn on_a_thread<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Result<T, ToolError> {
     tokio::task::spawn_blocking(look).await.map_err(|_| {
         ToolError::new(
@@ -133,7 +133,7 @@ async fn on_a_thread<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'stati
     })
 }
 
-/// Looks at what a line names, on a thread that may wait for a disk.
+/// Fingerprints the files that a line names, on a blocking thread.
 async fn look(line: &str, directory: &Path, host: &HostSettings) -> Result<Named, ToolError> {
     let (line, directory) = (line.to_owned(), directory.to_path_buf());
     let home = host.home().map(Path::to_path_buf);

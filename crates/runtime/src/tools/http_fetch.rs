@@ -1,4 +1,4 @@
-//! `http_fetch`: one page from a host that may be reached.
+//! `http_fetch`: sends an HTTP request to an allowed host.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(super) struct HttpFetch;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Arguments {
-    /// The address of the page, `https://…` or `http://…`.
+    /// URL, `https://…` or `http://…`.
     url: String,
     /// GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS.
     #[serde(default = "get")]
@@ -22,10 +22,10 @@ pub(super) struct Arguments {
     /// Headers by name.
     #[serde(default)]
     headers: BTreeMap<String, String>,
-    /// What is sent along.
+    /// Body of the request.
     #[serde(default)]
     body: String,
-    /// Seconds until it is given up, or a time such as "500ms". It can shorten the limit, not lengthen it.
+    /// Timeout in seconds, or with a unit such as "500ms". Can shorten the limit, not extend it.
     #[expect(dead_code, reason = "the kernel reads it")]
     timeout: Option<Timeout>,
 }
@@ -34,23 +34,23 @@ fn get() -> String {
     "GET".to_owned()
 }
 
-/// What came back.
+/// An HTTP response.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Fetched {
-    /// The status that the last server gave.
+    /// Status of the final response.
     status: u16,
-    /// The headers by name; of one that came several times, the values joined by commas.
+    /// Headers by name. Values of repeated headers are joined by commas.
     headers: BTreeMap<String, String>,
-    /// The body, if it is text.
+    /// Body, if it is text.
     body: Option<String>,
-    /// What the body is, if it is not text.
+    /// Description of the body, if it is not text.
     #[serde(skip_serializing_if = "Option::is_none")]
     binary: Option<Binary>,
-    /// Whether the body was cut at the limit.
+    /// Set if the body was truncated at the limit.
     truncated: bool,
-    /// Where the answer came from.
+    /// URL of the final response.
     url: String,
-    /// The addresses that led there.
+    /// URLs that redirected there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     redirects: Vec<String>,
 }
@@ -58,9 +58,9 @@ pub(super) struct Fetched {
 /// A body that is not text.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Binary {
-    /// What the server calls it.
+    /// Content type as sent by the server.
     content_type: Option<String>,
-    /// How much of it came.
+    /// Number of bytes received.
     bytes: usize,
 }
 

@@ -1,4 +1,4 @@
-//! `run_code`: runs a program in a language of choice and answers with everything that is known of it.
+//! `run_code`: runs a program and returns the full result.
 
 use std::collections::BTreeMap;
 
@@ -14,28 +14,29 @@ pub(super) struct RunCode;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Arguments {
-    /// The program.
+    /// Source code of the program.
     code: String,
-    /// Its language.
+    /// Language of the program: python, bash or javascript.
     #[serde(default)]
     language: Tongue,
-    /// Where it runs; the configured runtime unless named. `pyodide` imports nothing but Python's standard library and the
-    /// packages that the operator put there.
+    /// Runtime that runs it; the configured one by default. `pyodide` imports only Python's standard library
+    /// and the packages that the operator installed.
     runtime: Option<Runtime>,
-    /// Seconds until it is killed, or a time such as "500ms". It can shorten the limit, not lengthen it.
+    /// Timeout in seconds, or with a unit such as "500ms". Can shorten the limit, not extend it.
     #[expect(dead_code, reason = "the kernel reads it")]
     timeout: Option<Timeout>,
-    /// The name of a Python interpreter that keeps variables and imports from call to call; made at its first use.
+    /// Name of a session: a Python interpreter that keeps variables and imports between calls. Created on
+    /// first use.
     #[schemars(regex(pattern = r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$"))]
     session: Option<String>,
-    /// What the program reads on standard input.
+    /// Standard input of the program.
     stdin: Option<String>,
-    /// Files to put into the workspace before it runs: their contents by path.
+    /// Files to write to the workspace before it runs: contents by path.
     #[serde(default)]
     files: BTreeMap<String, String>,
 }
 
-/// A language that a caller can name.
+/// Languages that a caller can choose.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Tongue {
@@ -45,7 +46,7 @@ enum Tongue {
     Javascript,
 }
 
-/// A runtime that a caller can name.
+/// Runtimes that a caller can choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Runtime {

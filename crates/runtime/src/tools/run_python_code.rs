@@ -1,4 +1,4 @@
-//! `run_python_code`: runs Python and answers with what it printed.
+//! `run_python_code`: runs Python and returns its output as text.
 
 use ringfence_policy::{ExecutionResult, Language};
 use schemars::JsonSchema;
@@ -15,9 +15,9 @@ pub(super) struct RunPythonCode;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Arguments {
-    /// The Python program.
+    /// Source code of the Python program.
     code: String,
-    /// Seconds until it is killed, or a time such as "500ms". It can shorten the limit, not lengthen it.
+    /// Timeout in seconds, or with a unit such as "500ms". Can shorten the limit, not extend it.
     #[expect(dead_code, reason = "the kernel reads it")]
     timeout: Option<Timeout>,
 }
@@ -35,7 +35,7 @@ impl Tool for RunPythonCode {
     async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
         let mut request = call.request(Language::Python);
         request.code = arguments.code;
-        // It never fails as a call: whatever happened is what it answers.
+        // The call itself never fails: an error is part of the text.
         Ok(Answer::text(match call.execute(request, None, None).await {
             Ok(result) => told(&result),
             Err(error) => format!(
@@ -48,7 +48,7 @@ impl Tool for RunPythonCode {
     }
 }
 
-/// Stdout, and what else there is to know.
+/// Renders stdout, stderr, exit code, warnings and hint.
 fn told(result: &ExecutionResult) -> String {
     let mut text = result.stdout.clone();
     let mut add = |part: &str| output::add(&mut text, part);

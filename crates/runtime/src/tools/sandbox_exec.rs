@@ -1,4 +1,4 @@
-//! `sandbox_exec`: runs Python or bash in a container that stays for the next call.
+//! `sandbox_exec`: runs Python or bash in a persistent container.
 
 use ringfence_policy::{ExecutionResult, Language};
 use schemars::JsonSchema;
@@ -13,16 +13,16 @@ pub(super) struct SandboxExec;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Arguments {
-    /// Its language.
+    /// Language of the program: python or bash.
     language: Tongue,
-    /// The program.
+    /// Source code of the program.
     code: String,
-    /// Seconds until it is killed, or a time such as "500ms". It can shorten the limit, not lengthen it.
+    /// Timeout in seconds, or with a unit such as "500ms". Can shorten the limit, not extend it.
     #[expect(dead_code, reason = "the kernel reads it")]
     timeout: Option<Timeout>,
 }
 
-/// A language that the image of sandboxes has.
+/// Languages that the sandbox image has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Tongue {
@@ -49,7 +49,7 @@ impl Tool for SandboxExec {
         };
         let mut result = call.in_sandbox(language, arguments.code).await?;
         let text = Told::from(&result).text();
-        // Clients may show a model both.
+        // Clients may show a model both the text and the structured result.
         for stream in [&mut result.stdout, &mut result.stderr] {
             stream.truncate(told::beginning(stream, told::MOST).len());
         }

@@ -1,4 +1,4 @@
-//! `search_skills`: finds functions of the host that code may call.
+//! `search_skills`: finds host functions that code may call.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,14 +11,14 @@ pub(super) struct SearchSkills;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Arguments {
-    /// Words to look for in names and descriptions; all functions without any.
+    /// Words to search for in names and descriptions. Empty: all functions.
     #[serde(default)]
     query: String,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Output {
-    /// What fits, the best first.
+    /// Matching functions, best match first.
     functions: Vec<Found>,
 }
 

@@ -13,15 +13,15 @@ pub(super) struct Shell;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Arguments {
-    /// The program's name or path. It is not a shell's line: no pipes, globs or variables.
+    /// Name or path of the program. Not a shell command line: no pipes, globs or variables.
     #[schemars(length(min = 1))]
     command: String,
-    /// Its arguments, one each.
+    /// Arguments of the program, one per item.
     #[serde(default)]
     args: Vec<String>,
-    /// Where it starts, below the workspace.
+    /// Working directory, below the workspace.
     working_dir: Option<String>,
-    /// Seconds until it is killed, or a time such as "500ms". It can shorten the limit, not lengthen it.
+    /// Timeout in seconds, or with a unit such as "500ms". Can shorten the limit, not extend it.
     #[expect(dead_code, reason = "the kernel reads it")]
     timeout: Option<Timeout>,
 }

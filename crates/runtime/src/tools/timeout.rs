@@ -1,10 +1,10 @@
-//! How every tool is told its timeout.
+//! The `timeout` argument of tools.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// The member `timeout`. The kernel reads it; a tool only says that it takes one.
+/// Schema of the argument `timeout`. The kernel reads the value before the tool runs.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Timeout(
