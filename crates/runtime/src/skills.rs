@@ -1,7 +1,8 @@
-//! The host's functions that programs may call, and the one gatekeeper that every call goes through.
+//! Host functions that programs may call, and the gatekeeper of every call.
 //!
-//! A [`Skill`] is a source of [`Function`]s: a directory of Python files ([`SkillFiles`]), MCP servers ([`Servers`]), or
-//! a type of whoever embeds this crate. [`Skills`] holds the sources with the rules for them, a [`Gatekeeper`] lets one caller's calls through.
+//! A [`Skill`] is a source of [`Function`]s: a directory of Python files ([`SkillFiles`]), MCP servers
+//! ([`Servers`]), or a type of the embedding program. [`Skills`] holds the sources and their rules; a
+//! [`Gatekeeper`] authorizes the calls of one caller.
 
 mod bridged;
 mod fault;
@@ -35,16 +36,17 @@ pub use servers::{
 };
 pub use table::{Found, Table, path_of};
 
-/// What a skill promises, once awaited.
+/// A future of a skill.
 pub type Asked<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A source of functions. It is called only with arguments that its own schemas allow, by callers that the rules allow.
+/// A source of functions. It is called only with arguments that its own schemas allow, by callers that the
+/// rules allow.
 pub trait Skill: fmt::Debug + Send + Sync {
-    /// What it offers at this moment.
+    /// Returns the functions that it offers now.
     fn offer(&self) -> Asked<'_, Offer>;
 
-    /// Resolves to the definition under which the function at this path would be called now; `None`: it is not offered any
-    /// more.
+    /// Resolves to the digest of the current definition of the function at this path. `None` if it is no
+    /// longer offered.
     fn definition<'a>(&'a self, path: &'a str) -> Asked<'a, Option<Digest>> {
         Box::pin(async move {
             let functions = self.offer().await.functions;
@@ -53,29 +55,29 @@ pub trait Skill: fmt::Debug + Send + Sync {
         })
     }
 
-    /// Calls a function with its arguments by name. To drop the call takes it back.
+    /// Calls a function with its arguments by name. Dropping the future cancels the call.
     fn call<'a>(
         &'a self,
         function: &'a Function,
         arguments: Map<String, Value>,
     ) -> Asked<'a, Result<Value, Fault>>;
 
-    /// Ends what runs for it, and waits for that.
+    /// Stops its processes, and waits for them.
     fn close(&self) -> Asked<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 }
 
-/// What a skill offers.
+/// The offer of a skill.
 #[derive(Debug, Clone, Default)]
 pub struct Offer {
-    /// Its functions.
+    /// Available functions.
     pub functions: Vec<Arc<Function>>,
-    /// What it cannot offer, and why.
+    /// Errors of functions that are unavailable.
     pub problems: Vec<String>,
 }
 
-/// Skills, with the rules for them.
+/// Skills with their rules.
 #[derive(Debug)]
 pub struct Skills {
     sources: Vec<Arc<dyn Skill>>,
@@ -83,24 +85,24 @@ pub struct Skills {
 }
 
 impl Skills {
-    /// These sources under these rules.
+    /// Combines sources and rules.
     pub fn new(sources: Vec<Arc<dyn Skill>>, rules: Rules) -> Self {
         Self { sources, rules }
     }
 
-    /// The functions that a scope may call at this moment.
+    /// Returns the functions that a scope may call now.
     pub async fn table(&self, scope: &Scope) -> Table {
         let offers = self.sources.iter().map(|source| source.offer());
         let offers = futures_util::future::join_all(offers).await;
         Table::new(self.sources.iter().zip(offers), &self.rules, scope)
     }
 
-    /// The rules.
+    /// Returns the rules.
     pub const fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// Ends what runs for the sources, and waits for that.
+    /// Stops the processes of all sources, and waits for them.
     pub async fn close(&self) {
         for source in &self.sources {
             source.close().await;

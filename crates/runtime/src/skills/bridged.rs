@@ -1,4 +1,4 @@
-//! A run with the host's functions at hand.
+//! Runs a program with a bridge to host functions.
 
 use ringfence_policy::ExecutionResult;
 
@@ -6,7 +6,7 @@ use super::Gatekeeper;
 use crate::bridge::bridge;
 use crate::local::Connection;
 
-/// Has `run` run a program with a bridge to `gatekeeper`, for as long as it runs.
+/// Runs a program with `run` and a bridge to `gatekeeper` until it ends.
 ///
 /// # Errors
 /// As `run`.
@@ -23,7 +23,7 @@ pub async fn bridged<E>(
     let (running, serving) = (run(connection), gatekeeper.serve(line));
     tokio::pin!(running, serving);
     let mut result = tokio::select! {
-        // Calls that are under way when the program ends are taken back.
+        // Calls in progress are cancelled when the program ends.
         result = &mut running => result,
         () = &mut serving => running.await,
     }?;

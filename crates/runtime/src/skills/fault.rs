@@ -1,25 +1,25 @@
-//! What a program is told of a failure: nothing of this machine, and not much.
+//! Sanitizes error messages for programs: they reveal nothing of this machine.
 
 use std::sync::OnceLock;
 
 use regex::Regex;
 
-/// The longest message, in characters.
+/// Maximum length of a message, in characters.
 const MAX_MESSAGE: usize = 500;
 
-/// How much of a message is looked at.
+/// Maximum number of bytes of a message to process.
 const MAX_READ: usize = 8 * 1024;
 
-/// As much of a message as is looked at.
+/// Returns the part of a message to process.
 pub(super) fn read_of(message: &str) -> &str {
     let end = message.floor_char_boundary(MAX_READ);
     message.get(..end).unwrap_or_default()
 }
 
-/// A skill's message without frames of its program, paths of its machine and control characters; short.
+/// Removes tracebacks, paths of this machine and control characters from a skill's message, and truncates it.
 pub(super) fn sanitised(message: &str) -> String {
     let message = read_of(message);
-    // A traceback's last line says what happened; the rest is where.
+    // The last line of a traceback is the error; the rest is its location.
     let told = match message.contains("Traceback (most recent call last)") {
         true => message
             .lines()
@@ -40,7 +40,7 @@ pub(super) fn sanitised(message: &str) -> String {
 
 fn without_paths(text: &str) -> String {
     static PATHS: OnceLock<Option<Regex>> = OnceLock::new();
-    // An absolute path, with at least two names, that no address is part of; or one of Windows.
+    // An absolute path of at least two names that is not part of a URL; or a Windows path.
     let paths = PATHS
         .get_or_init(|| Regex::new(r#"(^|[^\w/:.])(?:/[^\s/'"<>:,;()]+){2,}/?|[A-Za-z]:\\[^\s'"<>]+"#).ok());
     match paths {

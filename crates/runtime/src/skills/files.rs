@@ -1,4 +1,4 @@
-//! Skills in Python: the files of a directory, each served by a fenced process of its own.
+//! Skills in Python: each file of a directory runs in a fenced process of its own.
 
 mod beside;
 mod consent;
@@ -31,77 +31,77 @@ use host::{Called, Coming, Host, Place};
 use manifest::Manifest;
 use stamp::Stamp;
 
-/// Files of one directory.
+/// Maximum number of files in a directory.
 const MAX_FILES: usize = 32;
 
-/// The longest file: escaped as JSON, it must fit into a line.
+/// Maximum size of a file: escaped as JSON, it must fit into a message.
 const MAX_LENGTH: u64 = 128 * 1024;
 
-/// How long it is believed that a file is not loaded in time: who uses it waits for that.
+/// Time for which a failure to load in time is cached: each attempt blocks its caller that long.
 const BELIEVED: Duration = Duration::from_secs(60);
 
-/// How often a call is given to a process that ends before it has begun with it.
+/// Maximum number of attempts if the process ends before a call has begun.
 const MAX_STARTS: usize = 3;
 
-/// What a process of skills may use.
+/// Limits of a skill process.
 #[derive(Debug, Clone)]
 pub struct HostLimits {
-    /// Of all its processes together.
+    /// Memory of all its processes together.
     pub memory: Bytes,
-    /// How strongly it is fenced.
+    /// Minimum strength of the fence.
     pub fence: Fence,
-    /// What it must leave as it is.
+    /// Paths that it must not change.
     pub trusted: Trusted,
-    /// What a person agreed to give to the files of the directory.
+    /// Consent to the demands of the files in the directory.
     pub consent: Consent,
-    /// How long it may take until its file is loaded.
+    /// Timeout for loading its file.
     pub patience: Timeout,
-    /// Ranges of addresses that are not public, and which hosts of a manifest may have all the same.
+    /// Non-public address ranges, with the hosts of a manifest that may reach them.
     pub private_networks: Vec<Cidr>,
-    /// The directory for what they print, and for the tracebacks of their exceptions; `None`: that is not kept.
+    /// Directory for output and tracebacks. `None` discards them.
     pub journals: Option<PathBuf>,
 }
 
-/// The Python files of a directory. Each is served by a process of its own, which is started at the first use, when the
-/// file has changed, and when it has died.
+/// The Python files of a directory. Each has a process of its own, which is started on first use, and
+/// restarted when the file has changed or the process has died.
 #[derive(Debug)]
 pub struct SkillFiles {
     directory: PathBuf,
     hidden: Hidden,
     limits: HostLimits,
-    /// Until they are closed.
+    /// `None` once closed.
     local: Mutex<Option<Arc<Local>>>,
     hosts: Mutex<BTreeMap<String, Served>>,
     tasks: Mutex<JoinSet<()>>,
 }
 
-/// A file, with what serves it.
+/// A file with its process.
 #[derive(Debug)]
 struct Served {
     stamp: Stamp,
     started: Started,
 }
 
-/// What became of a start; nothing while it is under way, which it is until nobody knows of it any more.
+/// Result of a start; `None` while starting. Dropping all receivers cancels the start.
 type Started = watch::Receiver<Option<Result<Arc<Host>, Unloaded>>>;
 
-/// Why there is nothing that serves a file.
+/// A file could not be loaded.
 #[derive(Debug, Clone)]
 struct Unloaded {
     why: String,
-    /// How long it makes no sense to try again.
+    /// Earliest time of another attempt.
     until: Instant,
 }
 
-/// The files of a directory of skills.
+/// Files found in a directory of skills.
 struct Found {
     files: Vec<(String, Stamp)>,
-    /// What is told of those that are none because of their names, and of modules that cannot be imported.
+    /// Invalid file names, and modules that cannot be imported.
     problems: Vec<String>,
 }
 
 impl Served {
-    /// Whether it serves its file, or may do so shortly, or there is no point in another start.
+    /// Returns `true` if its process is running or starting, or a restart would fail again.
     fn stands(&self) -> bool {
         match &*self.started.borrow() {
             None => true,
@@ -116,8 +116,9 @@ impl Served {
 }
 
 impl SkillFiles {
-    /// The files of `directory`, which is absolute and without links, served by processes of `local`, which is theirs
-    /// alone. They see nothing that is `hidden`. Nothing is started yet.
+    /// Creates a source of the files in `directory`, which must be absolute and without links. Their
+    /// processes are started by `local`, which must not be shared, and see nothing that is `hidden`. Starts
+    /// nothing yet.
     pub fn new(directory: PathBuf, local: Local, limits: HostLimits, hidden: Hidden) -> Self {
         Self {
             directory,
@@ -129,7 +130,7 @@ impl SkillFiles {
         }
     }
 
-    /// What serves each file at this moment, once that is up.
+    /// Waits for the process of each file.
     async fn hosts(&self) -> Result<Vec<Result<Arc<Host>, String>>, String> {
         let Found { files, problems } = self.files()?;
         self.keep_only(&files);
@@ -139,7 +140,7 @@ impl SkillFiles {
         Ok(hosts.into_iter().chain(problems.into_iter().map(Err)).collect())
     }
 
-    /// What lies in the directory at this moment.
+    /// Scans the directory.
     fn files(&self) -> Result<Found, String> {
         let unreadable = |error| format!("the directory of skills cannot be read: {error}");
         let entries = std::fs::read_dir(&self.directory).map_err(unreadable)?;
@@ -173,7 +174,7 @@ impl SkillFiles {
         hosts.retain(|name, _| files.iter().any(|(file, _)| file == name));
     }
 
-    /// What serves a file, started if it is not there, or is that of an older version.
+    /// Returns the process of a file, started if it is missing or serves an older version.
     fn ensure(&self, file: &str, stamp: &Stamp) -> Started {
         let mut hosts = self.lock();
         if let Some(served) = hosts.get(file)
@@ -228,7 +229,7 @@ impl SkillFiles {
         Ok(started)
     }
 
-    /// That no skill may write in the directory that it lies in: it would give itself what it likes.
+    /// Rejects a writable mount of the directory of skills: a skill could rewrite its own manifest.
     fn check_writes(&self, mounts: &[Mount]) -> Result<(), String> {
         let own = trust::mark(self.directory.clone()).1;
         let writes = |mount: &&Mount| mount.access == Access::ReadWrite;
@@ -245,7 +246,7 @@ impl SkillFiles {
         }
     }
 
-    /// What serves the file that a function is in; started anew if it has died.
+    /// Returns the process of the file with this function, restarted if it has died.
     async fn host_of(&self, path: &str) -> Option<Arc<Host>> {
         let served = {
             let hosts = self.lock();
@@ -270,7 +271,7 @@ impl SkillFiles {
     }
 }
 
-/// Waits for a process to be up, unless nobody knows of it any more: that ends it.
+/// Waits for a process to start. Cancels the start once no receiver is left.
 async fn bring_up(
     (file, manifest): (String, Manifest),
     coming: Coming,
@@ -290,7 +291,7 @@ async fn bring_up(
     tell.send_replace(Some(up.map(Arc::new).map_err(unloaded)));
 }
 
-/// The process of a file, once it is up.
+/// Resolves to the process of a file once it has started.
 async fn up(mut started: Started) -> Result<Arc<Host>, String> {
     let ended = || "a process of skills was ended".to_owned();
     let told = started.wait_for(Option::is_some).await.map_err(|_| ended())?;
@@ -300,7 +301,7 @@ async fn up(mut started: Started) -> Result<Arc<Host>, String> {
         .map_err(|unloaded| unloaded.why.clone())
 }
 
-/// Whether a name is that of a file of skills.
+/// Returns `true` if a name is that of a skill file.
 fn is_skill_file(name: &str) -> bool {
     let stem = name.strip_suffix(".py");
     stem.is_some_and(|stem| {
@@ -336,7 +337,8 @@ impl Skill for SkillFiles {
     }
 
     fn definition<'a>(&'a self, path: &'a str) -> Asked<'a, Option<Digest>> {
-        // Of what serves it: a program that runs sees no change of a file, until another one has it loaded anew.
+        // The digest of the running process: a running program does not see a change of a file until another
+        // caller reloads it.
         let hosts = self.lock();
         let definition = hosts.values().find_map(|served| served.host()?.definition(path));
         Box::pin(std::future::ready(definition))
@@ -363,13 +365,14 @@ impl Skill for SkillFiles {
 
     fn close(&self) -> Asked<'_, ()> {
         Box::pin(async move {
-            // From here on none is started. Without a host nobody speaks to its process any more, which ends with that.
+            // Nothing is started from here on. Dropping the hosts closes the channels to their processes,
+            // which ends them.
             self.lock().clear();
             let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
             while tasks.join_next().await.is_some() {}
             let local = self.local().take();
             if let Some(local) = local.and_then(Arc::into_inner) {
-                // What cannot be removed is removed at the next start, which looks for it.
+                // Leftovers are removed at the next start.
                 let _ = local.close().await;
             }
         })

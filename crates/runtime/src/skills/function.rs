@@ -1,4 +1,4 @@
-//! One function of the host: what it is called, what it takes, what it gives.
+//! Describes a host function: its name, parameters and result.
 
 use jsonschema::Validator;
 use serde::{Deserialize, Serialize};
@@ -7,71 +7,71 @@ use serde_json::{Map, Value, json};
 use super::Policy;
 use crate::audit::Digest;
 
-/// The longest name of a skill, function or parameter.
+/// Maximum length of the name of a skill, function or parameter.
 const MAX_NAME: usize = 64;
-/// Of one function.
+/// Maximum number of parameters of a function.
 const MAX_PARAMETERS: usize = 32;
-/// The longest annotation or default, in characters.
+/// Maximum length of an annotation or default, in characters.
 const MAX_SHOWN: usize = 200;
-/// The longest documentation, in characters. What is beyond is cut.
+/// Maximum length of the documentation, in characters; the rest is truncated.
 const MAX_DOC: usize = 2000;
-/// How many violations are told at once.
+/// Maximum number of reported violations.
 const MAX_TOLD: usize = 3;
 
-/// What a skill says of one of its functions.
+/// Declaration of a function by its skill.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Declared {
     /// Skill and function, such as `Notes.add`.
     pub path: String,
-    /// What it does; the first line is its summary.
+    /// Documentation; the first line is the summary.
     #[serde(default)]
     pub doc: String,
-    /// What it takes, in order.
+    /// Parameters in order.
     #[serde(default)]
     pub parameters: Vec<Parameter>,
-    /// What it gives, as Python writes the type.
+    /// Return type in Python syntax.
     #[serde(default)]
     pub returns: Option<String>,
-    /// The JSON Schema of what it gives; `None`: anything.
+    /// JSON Schema of the result; `None` accepts anything.
     #[serde(default)]
     pub result: Option<Value>,
 }
 
-/// What a function takes.
+/// A parameter of a function.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameter {
     /// Its name.
     pub name: String,
-    /// How it is given.
+    /// Passing mode.
     #[serde(default)]
     pub kind: ParameterKind,
-    /// Its type, as Python writes it.
+    /// Type in Python syntax.
     #[serde(default)]
     pub annotation: Option<String>,
-    /// What holds without it, as Python writes it; `None`: it must be given.
+    /// Default in Python syntax. `None`: the parameter is required.
     #[serde(default)]
     pub default: Option<String>,
-    /// Its JSON Schema; `None`: anything.
+    /// JSON Schema; `None` accepts anything.
     #[serde(default)]
     pub schema: Option<Value>,
 }
 
-/// How an argument is given.
+/// Passing mode of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParameterKind {
-    /// By its place alone.
+    /// By position only.
     PositionalOnly,
-    /// By its place or its name.
+    /// By position or by keyword.
     #[default]
     PositionalOrKeyword,
-    /// By its name alone.
+    /// By keyword only.
     KeywordOnly,
 }
 
-/// Why a function cannot be offered.
+/// A function cannot be offered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{path}` cannot be offered: {why}")]
 pub struct Wrong {
@@ -79,7 +79,7 @@ pub struct Wrong {
     why: String,
 }
 
-/// A function that can be called.
+/// A function that programs can call.
 #[derive(Debug)]
 pub struct Function {
     declared: Declared,
@@ -87,22 +87,22 @@ pub struct Function {
     takes: Validator,
     gives: Option<Validator>,
     definition: Digest,
-    /// What its skill demands to happen before it is called.
+    /// Policy that its skill demands.
     pub policy: Policy,
 }
 
 impl Function {
-    /// The function that is declared so.
+    /// Creates a function from its declaration.
     ///
     /// # Errors
-    /// If it has no proper name, or schemas that are none.
+    /// If a name or a schema is invalid.
     pub fn new(mut declared: Declared, policy: Policy) -> Result<Self, Wrong> {
         let wrong = |why: String| Wrong {
             path: declared.path.chars().take(2 * MAX_NAME).collect(),
             why,
         };
         check(&declared).map_err(wrong)?;
-        // Before the cut: what is not shown counts as well.
+        // Before truncation: the digest covers the parts that are not shown.
         let definition = Digest::of_value(&json!(declared));
         let arguments = arguments(&declared.parameters);
         let takes = validator(&Value::Object(arguments.clone())).map_err(wrong)?;
@@ -125,54 +125,54 @@ impl Function {
         })
     }
 
-    /// Adds what its source knows of it beside the declaration to its definition.
+    /// Includes `source`, the digest of its code or server, in the digest of its definition.
     #[must_use]
     pub fn with_source(mut self, source: Digest) -> Self {
         self.definition = Digest::of(format!("{source} {}", self.definition).as_bytes());
         self
     }
 
-    /// Digest of its definition. A person's yes holds for no other.
+    /// Returns the digest of its definition. An approval holds for this definition only.
     pub const fn definition(&self) -> Digest {
         self.definition
     }
 
-    /// Skill and function, such as `Notes.add`.
+    /// Returns skill and function, such as `Notes.add`.
     pub fn path(&self) -> &str {
         &self.declared.path
     }
 
-    /// The skill's name.
+    /// Returns the name of the skill.
     pub fn skill(&self) -> &str {
         self.path().split('.').next().unwrap_or_default()
     }
 
-    /// Its own name, without the skill's.
+    /// Returns its name without the skill's.
     pub fn name(&self) -> &str {
         self.path().split('.').nth(1).unwrap_or_default()
     }
 
-    /// What it does.
+    /// Returns its documentation.
     pub fn doc(&self) -> &str {
         &self.declared.doc
     }
 
-    /// What it does, in a line. Without one, what is said of its types follows in others.
+    /// Returns the first line of its documentation; empty if the documentation covers types only.
     pub fn summary(&self) -> &str {
         self.doc().lines().next().unwrap_or_default()
     }
 
-    /// The JSON Schema of its arguments by name.
+    /// Returns the JSON Schema of its arguments by name.
     pub const fn arguments(&self) -> &Map<String, Value> {
         &self.arguments
     }
 
-    /// The JSON Schema of what it gives.
+    /// Returns the JSON Schema of its result.
     pub const fn result(&self) -> Option<&Value> {
         self.declared.result.as_ref()
     }
 
-    /// How it is called, as Python writes it: `add(text: str, tags: list[str] = []) -> int`.
+    /// Renders its signature in Python syntax: `add(text: str, tags: list[str] = []) -> int`.
     pub fn signature(&self) -> String {
         let mut parts: Vec<String> = Vec::new();
         let mut last = None;
@@ -202,7 +202,7 @@ impl Function {
         format!("{}({}){returns}", self.name(), parts.join(", "))
     }
 
-    /// Its `def` line and its documentation.
+    /// Renders its `def` line and its documentation.
     pub fn description(&self) -> String {
         let doc = self
             .doc()
@@ -216,7 +216,7 @@ impl Function {
         format!("def {}:\n    {body}", self.signature())
     }
 
-    /// What a program is told of it.
+    /// Renders its entry in the catalogue for programs.
     pub(super) fn entry(&self) -> Value {
         let Declared {
             path,
@@ -239,10 +239,10 @@ impl Function {
         json!({"path": path, "doc": doc, "parameters": parameters, "returns": returns})
     }
 
-    /// The arguments by name, if they are right.
+    /// Binds arguments to parameter names and validates them.
     ///
     /// # Errors
-    /// If they are not, in words for whoever wrote the call.
+    /// If they are invalid, with a message for the author of the call.
     pub(super) fn bind(
         &self,
         args: Vec<Value>,
@@ -299,10 +299,10 @@ impl Function {
         }
     }
 
-    /// That a result is what the function says that it gives.
+    /// Validates a result against the declared schema.
     ///
     /// # Errors
-    /// If it is not.
+    /// If it is invalid.
     pub(super) fn check_result(&self, result: &Value) -> Result<(), String> {
         self.gives.as_ref().map_or(Ok(()), |gives| told(gives, result))
     }
@@ -323,7 +323,7 @@ impl Parameter {
     }
 }
 
-/// Whether a text can be the name of a skill or function: nothing that is private, and nothing but a name.
+/// Returns `true` if a text is a valid name of a skill or function: a public identifier.
 pub(super) fn is_name(text: &str) -> bool {
     let mut characters = text.chars();
     characters.next().is_some_and(|first| first.is_ascii_alphabetic())
@@ -331,7 +331,7 @@ pub(super) fn is_name(text: &str) -> bool {
         && text.len() <= MAX_NAME
 }
 
-/// Names that `device` has for itself.
+/// Names that `device` itself uses.
 const RESERVED: &[&str] = &["device", "search_skills", "describe_function"];
 
 fn check(declared: &Declared) -> Result<(), String> {

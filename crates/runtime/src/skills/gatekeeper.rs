@@ -1,4 +1,4 @@
-//! The gatekeeper that every call of a host's function goes through, for one caller and one run.
+//! Authorizes, limits and records every call of a host function, for one caller and one run.
 
 mod consent;
 mod record;
@@ -23,48 +23,48 @@ use crate::kernel::{Approvals, Caller};
 use crate::redact::Redactor;
 use record::Record;
 
-/// Calls of one run under way at once. While there are so many, no more are heard.
+/// Maximum number of concurrent calls of a run. At the limit, reading stops (backpressure).
 const AT_ONCE: usize = 16;
 
-/// How much faster than the average calls may come, counted in the time that they are ahead.
+/// Burst allowance of the rate limit, as time ahead of the average rate.
 const AHEAD: Duration = Duration::from_secs(1);
 
-/// Who calls, and who is told of it.
+/// The caller and its channels.
 #[derive(Debug, Clone, Copy)]
 pub struct Visitor<'a> {
-    /// Who calls.
+    /// The caller.
     pub caller: &'a Caller,
-    /// Where a record of each call is kept; `None` only for those who keep records themselves.
+    /// Audit log. `None` only for callers that keep records themselves.
     pub audit: Option<&'a Log>,
-    /// What is taken out of records and notices.
+    /// Redactor of records and notices.
     pub redactor: &'a Redactor,
-    /// Whom a person's word is asked of; `None`: nobody, and what would need it is refused.
+    /// Destination of approval requests. `None` rejects calls that need approval.
     pub approvals: Option<&'a Approvals>,
-    /// Where questions go, too, if the caller has a person who can be asked.
+    /// Additional channel for approval requests, if the caller has a user.
     pub questions: Option<&'a mpsc::Sender<Asked>>,
-    /// Where it goes what a person shall know.
+    /// Notices to the user.
     pub notices: Option<&'a mpsc::Sender<String>>,
 }
 
-/// Lets one caller's calls through, as far as the rules allow them.
+/// Authorizes one caller's calls according to the rules.
 #[derive(Debug)]
 pub struct Gatekeeper<'a> {
     skills: &'a Skills,
     visitor: Visitor<'a>,
-    /// Looked up at the first use: most programs call nothing.
+    /// Initialized on first use: most programs call nothing.
     table: OnceCell<Table>,
     closed: OnceLock<String>,
 }
 
-/// How one run has used its bridge.
+/// Rate limit state of a run.
 struct Visit {
     calls: u32,
-    /// When the calls so far would be over if they had come at the average pace.
+    /// Time at which the calls so far would be due at the average rate.
     due: Instant,
 }
 
 impl<'a> Gatekeeper<'a> {
-    /// The gatekeeper for one run of a caller.
+    /// Creates a gatekeeper for one run of a caller.
     pub fn new(skills: &'a Skills, visitor: Visitor<'a>) -> Self {
         Self {
             skills,
@@ -74,7 +74,7 @@ impl<'a> Gatekeeper<'a> {
         }
     }
 
-    /// Serves a program until it has no bridge any more, or sends what makes no sense.
+    /// Serves a program until it closes its bridge or violates the protocol.
     pub async fn serve(&self, mut line: Line) {
         let speaker = line.speaker();
         if let Err(why) = self.converse(&mut line, &speaker).await {
@@ -84,8 +84,8 @@ impl<'a> Gatekeeper<'a> {
         }
     }
 
-    /// What is to be known of a run: functions that could not be offered to it, and why its bridge was closed before its
-    /// end.
+    /// Returns warnings for the result of a run: unavailable functions, and the reason if its bridge was
+    /// closed early.
     pub fn warnings(&self) -> Vec<String> {
         let closed = self.closed.get();
         let closed =
@@ -94,13 +94,13 @@ impl<'a> Gatekeeper<'a> {
         problems.unwrap_or_default().into_iter().chain(closed).collect()
     }
 
-    /// What the caller may call; it does not change any more.
+    /// Returns the functions that the caller may call; fixed on first use.
     pub async fn table(&self) -> &Table {
         let table = async || self.skills.table(&self.visitor.caller.scope).await;
         self.table.get_or_init(table).await
     }
 
-    /// Hears and answers. An error says why no more is heard.
+    /// Dispatches calls. An error is the reason to close the bridge.
     async fn converse(&self, line: &mut Line, speaker: &Speaker) -> Result<(), String> {
         let mut answering = FuturesUnordered::new();
         let mut under_way: HashMap<Id, oneshot::Sender<()>> = HashMap::new();
@@ -131,7 +131,7 @@ impl<'a> Gatekeeper<'a> {
                     }
                     answering.push(self.attend(id, call, taken_back, speaker.clone()));
                 }
-                // Nobody waits for it any more; it may have been answered meanwhile.
+                // The caller cancels a call, which may have been answered meanwhile.
                 Some(Message::Error(id, _)) => {
                     under_way.remove(&id).map(|take_back| take_back.send(()));
                 }
@@ -142,7 +142,7 @@ impl<'a> Gatekeeper<'a> {
         }
     }
 
-    /// Counts a call. The one that is too many is answered so, and the last.
+    /// Counts a call. The first one beyond the limit gets an error, and is the last.
     async fn admit(
         &self,
         visit: &mut Visit,
@@ -166,7 +166,7 @@ impl<'a> Gatekeeper<'a> {
         Err(why)
     }
 
-    /// Answers a call; gives its id back.
+    /// Answers a call, and returns its id.
     async fn attend(&self, id: Id, call: Call, taken_back: oneshot::Receiver<()>, speaker: Speaker) -> Id {
         let called = tokio::select! {
             biased;
@@ -177,10 +177,10 @@ impl<'a> Gatekeeper<'a> {
         id
     }
 
-    /// Calls a function, if that is allowed.
+    /// Calls a function, if allowed.
     ///
     /// # Errors
-    /// If it is not, or the call gave no result. What is said of that tells nothing of this machine.
+    /// If it is not allowed or fails. The message reveals nothing of this machine.
     pub async fn call(&self, call: Call) -> Result<Value, Fault> {
         match call.path.as_str() {
             "device.catalogue" => return Ok(self.table().await.catalogue()),
@@ -251,7 +251,7 @@ impl<'a> Gatekeeper<'a> {
     }
 }
 
-/// The only argument of a call, if it was given: a text.
+/// Returns the optional, only argument of a call: a string.
 fn words<'c>(call: &'c Call, name: &str) -> Result<Option<&'c str>, Fault> {
     let given = call.args.first().or_else(|| call.kwargs.get(name));
     let alone = call.args.len() + call.kwargs.len() <= 1;
@@ -272,8 +272,8 @@ fn answer(id: Id, called: Result<Value, Fault>) -> Message {
     }
 }
 
-/// A skill's own failure, as a program is told of it, without credentials. The kinds that the gatekeeper itself uses are not the
-/// skill's to use.
+/// Sanitizes and redacts a skill's own error for a program. A skill must not use the gatekeeper's error
+/// kinds.
 fn told(function: &Function, fault: Fault, redactor: &Redactor) -> Fault {
     let kind = match fault.kind.as_str() {
         "unavailable" | "invalid_arguments" | "not_found" => &fault.kind,

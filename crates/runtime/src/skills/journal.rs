@@ -1,14 +1,14 @@
-//! What a process of skills says beside its answers, kept in a file for the person who looks into what is wrong with it.
+//! Logs the output of a skill process to a file, for debugging.
 
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// How much is kept of one start.
+/// Maximum size of the log of one start.
 const MAX_KEPT: usize = 256 * 1024;
 
-/// A file that holds the beginning of it.
+/// A log file of bounded size.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     file: Option<File>,
@@ -16,7 +16,8 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// One for a new start, in the place of the last one's. Where none can be had, nothing is kept.
+    /// Opens the log of a new start, truncating the previous one. If it cannot be opened, output is
+    /// discarded.
     pub(super) fn open(directory: Option<&Path>, name: &str) -> Self {
         let open = |directory: &Path| {
             std::fs::create_dir_all(directory).ok()?;
@@ -31,7 +32,7 @@ impl Journal {
         }
     }
 
-    /// Keeps this, as far as there is room.
+    /// Appends to the log up to its maximum size.
     pub(super) fn keep(&mut self, bytes: &[u8]) {
         let Some(file) = &mut self.file else { return };
         let kept = bytes.get(..self.left).unwrap_or(bytes);

@@ -1,4 +1,4 @@
-//! What a skill's process may see and reach, from what was written down for it.
+//! Resolves mounts and hosts that a skill process demands.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use ringfence_policy::{Cidr, EgressPolicy, HostPattern, Mount, Network};
 
 use crate::exposure::Hidden;
 
-/// Paths of the host that it sees, resolved. What is not absolute lies below `base`. `place` is where they were written down.
+/// Resolves mounts. Relative host paths are below `base`; `place` is their source in messages.
 pub(super) fn mounts(
     texts: &[String],
     (base, place): (&Path, &str),
@@ -26,7 +26,7 @@ pub(super) fn mounts(
     texts.iter().map(mount).collect()
 }
 
-/// Why a path cannot be shown, by the words in which it was asked for: programs are told of it, too.
+/// Renders the error for a missing path as it was written: programs see this message, too.
 fn absent((text, place): (&str, &str), path: &Path, error: &std::io::Error) -> String {
     if error.kind() != std::io::ErrorKind::NotFound {
         return format!("`{text}`, which `mounts` of {place} asks for, cannot be shown: {error}");
@@ -42,7 +42,7 @@ fn absent((text, place): (&str, &str), path: &Path, error: &std::io::Error) -> S
     )
 }
 
-/// The network of one that may reach these hosts: no network without any.
+/// Returns a network limited to these hosts; none without any.
 pub(super) fn network(hosts: Vec<HostPattern>, private_networks: &[Cidr]) -> Network {
     match hosts.is_empty() {
         true => Network::None,

@@ -1,13 +1,13 @@
-//! What the processes of skills have in common: a run without an end, and the words for how it ended.
+//! Shared parts of skill processes: a run without a deadline, and messages about its end.
 
 use ringfence_policy::{
     Bytes, ExecutionResult, Language, Limits, Mount, Network, Request, Scope, Timeout, Trusted,
 };
 
-/// The scope of such processes. They share nothing warm with anybody in any case.
+/// Scope of skill processes. They share no pre-started process with other scopes anyway.
 const SCOPE: &str = "ringfence-skills";
 
-/// A run that serves for as long as a run may take, and may reach and see this, and change nothing that is trusted.
+/// Creates a request that runs as long as possible, with this memory limit, network and mounts.
 pub(super) fn request(memory: Bytes, network: Network, (mounts, trusted): (Vec<Mount>, Trusted)) -> Request {
     Request {
         code: String::new(),
@@ -31,7 +31,7 @@ pub(super) fn request(memory: Bytes, network: Network, (mounts, trusted): (Vec<M
     }
 }
 
-/// How a process ended.
+/// Renders the end of a process.
 pub(super) fn words(result: &ExecutionResult) -> String {
     let last = result.stderr.lines().rfind(|line| !line.trim().is_empty());
     match last {

@@ -1,4 +1,4 @@
-//! Who may call which functions, how often, and what a person has to say about it.
+//! Rules for calls: permissions by scope, rate limits and approval policies.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -9,21 +9,21 @@ use serde::{Deserialize, Serialize};
 
 use super::function::is_name;
 
-/// What happens before a function is called, from the mildest to the strictest.
+/// Action before a function is called, from the mildest to the strictest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// Nothing.
+    /// None.
     #[default]
     Allow,
-    /// A person is told.
+    /// Notify a person.
     Notify,
-    /// A person is asked.
+    /// Ask a person for approval.
     Ask,
 }
 
 impl Policy {
-    /// The name in every interface.
+    /// Returns the name used in every interface.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -33,22 +33,22 @@ impl Policy {
     }
 }
 
-/// Functions by name: `Notes.add`, all of a skill as `Notes.*`, or all as `*`.
+/// A pattern of functions: `Notes.add`, `Notes.*` for a skill, or `*` for all.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PathPattern(String);
 
-/// Why a text names no functions.
+/// A text is not a pattern of functions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` names no functions; write `Skill.function`, `Skill.*` or `*`")]
 pub struct ParsePathError(String);
 
 impl PathPattern {
-    /// The one function that it names; `None`: all of a skill, or all.
+    /// Returns the function that it names, or `None` if it has a wildcard.
     fn only(&self) -> Option<&str> {
         (!self.0.ends_with('*')).then_some(&*self.0)
     }
 
-    /// Whether it names the function at this path.
+    /// Returns `true` if it matches the function at this path.
     pub fn names(&self, path: &str) -> bool {
         match self.0.strip_suffix('*') {
             Some(beginning) => path.starts_with(beginning),
@@ -76,35 +76,35 @@ impl fmt::Display for PathPattern {
     }
 }
 
-/// The rules for calls.
+/// Rules for calls.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// What a scope may call. One that is not named may call what `others` names.
+    /// Functions that each scope may call. A scope without an entry gets `others`.
     pub scopes: Vec<(Scope, Vec<PathPattern>)>,
-    /// What every other scope may call.
+    /// Functions that every other scope may call.
     pub others: Vec<PathPattern>,
-    /// What happens before some functions are called, beside what the skills themselves demand. The strictest holds.
+    /// Policies of functions, in addition to the demands of skills. The strictest wins.
     pub policies: Vec<(PathPattern, Policy)>,
-    /// Calls of one run.
+    /// Maximum number of calls of a run.
     pub max_calls: NonZeroU32,
-    /// Calls of one run in a second, on average. More have to wait.
+    /// Average rate limit of a run. Calls beyond it are delayed.
     pub calls_per_second: NonZeroU32,
-    /// How long one call may take, a person's answer not counted.
+    /// Timeout of a call, not counting an approval.
     pub call_timeout: Timeout,
-    /// How long a person has to answer.
+    /// Timeout of an approval request.
     pub patience: Timeout,
 }
 
 impl Rules {
-    /// Whether a scope may call the function at a path.
+    /// Returns `true` if a scope may call the function at a path.
     pub fn allows(&self, scope: &Scope, path: &str) -> bool {
         let own = self.scopes.iter().find(|(named, _)| named == scope);
         let patterns = own.map_or(&self.others, |(_, patterns)| patterns);
         patterns.iter().any(|pattern| pattern.names(path))
     }
 
-    /// Policies for one function each that a skill with these functions does not offer, the strictest first. Its author may
-    /// have given it another name, so such a policy is that of all its functions.
+    /// Returns policies of single functions that the skill does not offer, strictest first. The function may
+    /// have another name, so such a policy applies to all functions of the skill.
     pub(super) fn unmatched(&self, skill: &str, paths: &[&str]) -> Vec<(&PathPattern, Policy)> {
         let is_unmatched = |(pattern, policy): &&(PathPattern, Policy)| {
             *policy > Policy::Allow
@@ -118,7 +118,7 @@ impl Rules {
         unmatched
     }
 
-    /// What happens before the function at a path is called, where its skill demands `own`.
+    /// Returns the policy of the function at a path whose skill demands `own`.
     pub fn policy(&self, path: &str, own: Policy) -> Policy {
         let named = self.policies.iter().filter(|(pattern, _)| pattern.names(path));
         named.map(|(_, policy)| *policy).fold(own, Policy::max)
@@ -127,7 +127,7 @@ impl Rules {
 
 #[cfg(test)]
 impl Rules {
-    /// Every scope may call everything, three times.
+    /// Allows every scope three calls of any functions.
     pub(super) fn of_tests() -> Self {
         Self {
             scopes: Vec::new(),

@@ -36,80 +36,80 @@ use tools::Tools;
 pub use wire::read as read_message;
 use wire::{Carried, wire};
 
-/// Pages of a list of tools.
+/// Maximum number of pages of a list of tools.
 const MAX_PAGES: usize = 32;
 
-/// What we speak.
+/// MCP protocol version of this client.
 const PROTOCOL: &str = "2025-11-25";
 
-/// A server, as it is configured.
+/// Configuration of a server.
 #[derive(Debug, Clone)]
 pub struct ServerPlan {
-    /// The name of its skill, see [`skill_name`].
+    /// Name of its skill, see [`skill_name`].
     pub name: String,
-    /// How it is reached.
+    /// Transport.
     pub reach: Reach,
 }
 
-/// How a server is reached.
+/// Transport of a server.
 #[derive(Debug, Clone)]
 pub enum Reach {
-    /// It is started.
+    /// A process that is started on first use.
     Process(ServerProcess),
-    /// It is there.
+    /// A remote server.
     Http {
-        /// Where.
+        /// Endpoint.
         url: Url,
-        /// What it wants to see.
+        /// Headers with credentials.
         credentials: Vec<Credential>,
     },
 }
 
-/// A server that is started when it is first used.
+/// Configuration of a server process.
 #[derive(Debug, Clone)]
 pub struct ServerProcess {
-    /// The program and its arguments.
+    /// Program and arguments.
     pub command: Vec<String>,
-    /// Its environment, beside what every program sees.
+    /// Environment variables, in addition to the standard ones.
     pub env: Vec<(EnvName, String)>,
-    /// Paths of the host that it sees, as `HOST:GUEST[:ro|rw]`.
+    /// Mounts, as `HOST:GUEST[:ro|rw]`.
     pub mounts: Vec<String>,
     /// Hosts that it may reach.
     pub hosts: Vec<HostPattern>,
     /// Memory of all its processes together.
     pub memory: Bytes,
-    /// How strongly it is fenced.
+    /// Minimum strength of the fence.
     pub fence: Fence,
 }
 
-/// What all servers have in common.
+/// Settings shared by all servers.
 #[derive(Debug)]
 pub struct Surroundings {
-    /// What no process may see.
+    /// Paths that no process may see.
     pub hidden: Hidden,
-    /// What none may change.
+    /// Paths that no process may change.
     pub trusted: Trusted,
-    /// How servers are reached that are there already.
+    /// Network settings for remote servers.
     pub network: NetworkSettings,
-    /// Ranges of addresses that are not public, and may be reached all the same.
+    /// Non-public address ranges that may be reached.
     pub private_networks: Vec<Cidr>,
-    /// How long one may take until it has said what it offers.
+    /// Timeout of the handshake and of listing tools.
     pub patience: Timeout,
-    /// Where it is kept what servers write to standard error; `None`: nowhere.
+    /// Directory for logs of standard error. `None` discards it.
     pub journals: Option<PathBuf>,
 }
 
-/// The name of the skill of a server: its own, made into one of Python. `None`: that cannot be done.
+/// Returns the skill name of a server: its name as a Python identifier. `None` if there is none.
 pub fn skill_name(server: &str) -> Option<String> {
     words::identifier(server)
 }
 
-/// MCP servers. Each is started, or spoken to, at the first use, and anew when it has died.
+/// MCP servers as a skill source. Each is started or contacted on first use, and again when it has died.
 #[derive(Debug)]
 pub struct Servers {
     servers: Vec<Server>,
     around: Surroundings,
-    /// Until they are closed.
+    /// `None` once closed.
     local: Mutex<Option<Arc<Local>>>,
     tasks: Mutex<JoinSet<()>>,
 }
@@ -121,15 +121,15 @@ struct Server {
     up: Mutex<Option<Coming>>,
 }
 
-/// What became of the last start, or of another look at what the server offers; nothing while that is under way.
+/// Result of the last start or listing; `None` while in progress.
 type Coming = watch::Receiver<Option<Result<Arc<Up>, String>>>;
 
-/// A server that is to say what it offers.
+/// A connection to a server whose tools are to be listed.
 #[derive(Debug)]
 enum Partner {
-    /// It has just been started.
+    /// A new connection, before the handshake.
     New(Client),
-    /// It has said so before.
+    /// A connection whose list of tools has changed.
     Known(Arc<Client>),
 }
 
@@ -139,18 +139,19 @@ enum Way {
     Http(Arc<Site>),
 }
 
-/// A server that answers.
+/// A connected server with its tools.
 #[derive(Debug)]
 struct Up {
     client: Arc<Client>,
     tools: Tools,
 }
 
-/// What carries messages, as a task.
+/// The task of a transport.
 type Carrying = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Servers {
-    /// These servers; those that are started are processes of `local`, which is theirs alone. Nothing is started yet.
+    /// Creates a source of these servers. Processes are started by `local`, which must not be shared. Starts
+    /// nothing yet.
     pub fn new(plans: Vec<ServerPlan>, local: Local, around: Surroundings) -> Self {
         let server = |ServerPlan { name, reach }| Server {
             name,
@@ -168,8 +169,8 @@ impl Servers {
         }
     }
 
-    /// A server that answers, with what it offers: started if it does not, asked again if that has changed. To drop this
-    /// ends neither: who asks next finds what came of it.
+    /// Returns a connected server with its tools: starts it if it is down, lists its tools again if they have
+    /// changed. Dropping the future cancels neither; the next caller gets the result.
     async fn ensure(&self, server: &Server) -> Result<Arc<Up>, String> {
         let mut coming = self.coming(server)?;
         let told = coming.wait_for(Option::is_some).await;
@@ -194,7 +195,7 @@ impl Servers {
         Ok(coming)
     }
 
-    /// Starts a server, or begins to speak to one.
+    /// Starts a server process, or connects to a remote server.
     fn start(&self, server: &Server) -> Result<Client, String> {
         let (wire, carried) = wire();
         let (client, conversation) = conversation(wire);
@@ -246,7 +247,7 @@ impl Surroundings {
         })
     }
 
-    /// The way to one place and to no other.
+    /// Limits a remote server's connections to its own endpoint.
     fn site(&self, url: Url, credentials: Vec<Credential>) -> Site {
         let here = match &url.host {
             Host::Name(name) if name.as_str() == "localhost" => ["127.0.0.1", "::1"].as_slice(),
@@ -264,7 +265,7 @@ impl Surroundings {
     }
 }
 
-/// Waits for a server to say what it offers, unless nobody knows of it any more: that ends it.
+/// Waits for a server's tools. Cancels the start once no receiver is left.
 async fn bring_up(
     name: String,
     partner: Partner,
@@ -287,7 +288,7 @@ async fn bring_up(
     tell.send_replace(Some(up));
 }
 
-/// A server that knows who speaks to it.
+/// Performs the MCP handshake.
 async fn introduced(client: Client) -> Result<Arc<Client>, String> {
     let us = json!({
         "protocolVersion": PROTOCOL,
@@ -300,7 +301,7 @@ async fn introduced(client: Client) -> Result<Arc<Client>, String> {
     Ok(Arc::new(client))
 }
 
-/// Everything that a server offers.
+/// Lists all tools of a server.
 async fn listed(skill: &str, client: &Client) -> Result<Tools, String> {
     let mut tools = Tools::default();
     let mut params = json!({});
@@ -365,7 +366,8 @@ impl Skill for Servers {
 
     fn close(&self) -> Asked<'_, ()> {
         Box::pin(async move {
-            // From here on none is started. Whom nobody asks any more is told to end.
+            // Nothing is started from here on. Dropping the clients closes the connections, which ends the
+            // servers.
             let local = self.local().take();
             for server in &self.servers {
                 server.up().take();
@@ -373,14 +375,14 @@ impl Skill for Servers {
             let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
             while tasks.join_next().await.is_some() {}
             if let Some(local) = local.and_then(Arc::into_inner) {
-                // What cannot be removed is removed at the next start, which looks for it.
+                // Leftovers are removed at the next start.
                 let _ = local.close().await;
             }
         })
     }
 }
 
-/// Why a server offers nothing, in words that a program may see.
+/// Sanitizes the reason why a server is unavailable, for programs.
 fn told(name: &str, why: &str) -> String {
     format!("{name}: {}", super::fault::sanitised(why))
 }

@@ -1,4 +1,4 @@
-//! The functions that one scope may call at one moment.
+//! The functions that one scope may call, at one moment.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use serde_json::Value;
 
 use super::{Function, Offer, Policy, Rules, Skill};
 
-/// Functions of all skills together. With their documentation they fit into one line of a bridge.
+/// Maximum number of functions of all skills. With their documentation they fit into one bridge message.
 const MAX_FUNCTIONS: usize = 1024;
-/// How long that may be.
+/// Maximum size of the catalogue in bytes.
 const MAX_CATALOGUE: usize = 768 * 1024;
-/// How many functions a search gives.
+/// Maximum number of search results.
 const MAX_FOUND: usize = 50;
-/// How many names an error tells.
+/// Maximum number of names in an error.
 const MAX_NAMED: usize = 40;
 
-/// What may be called.
+/// Functions that a scope may call.
 #[derive(Debug)]
 pub struct Table {
     entries: BTreeMap<String, Entry>,
-    /// What could not be offered, and why.
+    /// Errors of functions that are unavailable.
     pub problems: Vec<String>,
 }
 
-/// A function with who answers for it.
+/// A function with its skill and policy.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) function: Arc<Function>,
@@ -34,14 +34,14 @@ pub(super) struct Entry {
     pub(super) policy: Policy,
 }
 
-/// A function that a search has found.
+/// A search result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Found {
     /// Skill and function, such as `Notes.add`.
     pub path: String,
-    /// How it is called.
+    /// Signature in Python syntax.
     pub signature: String,
-    /// What it does, in a line.
+    /// First line of the documentation.
     pub summary: String,
 }
 
@@ -85,7 +85,7 @@ impl Table {
         table
     }
 
-    /// Whether a skill of so many functions fits in, with which the catalogue has this length.
+    /// Checks that a skill with so many functions fits; `length` is the size of the catalogue with it.
     fn has_room(&self, functions: usize, length: usize) -> Result<(), String> {
         let all = self.entries.len() + functions;
         if all > MAX_FUNCTIONS {
@@ -122,19 +122,19 @@ impl Table {
         self.entries.get(path)
     }
 
-    /// The function at a path.
+    /// Returns the function at a path.
     pub fn function(&self, path: &str) -> Option<&Function> {
         self.entry(path_of(path)).map(|entry| &*entry.function)
     }
 
-    /// Every function, with what happens before it is called, by path.
+    /// Returns all functions with their policies, by path.
     pub fn functions(&self) -> impl Iterator<Item = (&Function, Policy)> {
         self.entries
             .values()
             .map(|entry| (&*entry.function, entry.policy))
     }
 
-    /// What a program is told, so that it can make functions of its own of them.
+    /// Renders the catalogue from which a program builds its function stubs.
     pub(super) fn catalogue(&self) -> Value {
         self.entries
             .values()
@@ -142,7 +142,7 @@ impl Table {
             .collect()
     }
 
-    /// Functions in whose names and words those of `query` are found, the best first. All for an empty one.
+    /// Returns the functions that match the words of `query`, best match first. All for an empty query.
     pub fn ranked(&self, query: &str) -> Vec<(&Function, Policy)> {
         let words: Vec<String> = query.split_whitespace().map(str::to_lowercase).collect();
         let mut found: Vec<(usize, (&Function, Policy))> = self
@@ -150,12 +150,12 @@ impl Table {
             .map(|(function, policy)| (score(function, &words), (function, policy)))
             .filter(|(score, _)| *score > 0 || words.is_empty())
             .collect();
-        // By path where the score is the same: the sort is stable.
+        // The sort is stable: functions with the same score stay sorted by path.
         found.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
         found.into_iter().map(|(_, function)| function).collect()
     }
 
-    /// The first of these, for who can use so many.
+    /// Returns the first results of [`Table::ranked`].
     pub fn search(&self, query: &str) -> Vec<Found> {
         let found = self.ranked(query).into_iter().take(MAX_FOUND);
         found
@@ -167,7 +167,7 @@ impl Table {
             .collect()
     }
 
-    /// Says that there is no such function, and what there is.
+    /// Renders the error for an unknown function, with known names.
     pub fn not_found(&self, path: &str) -> String {
         let shown: String = path.chars().take(130).collect();
         let shown = shown.escape_debug();
@@ -200,7 +200,8 @@ impl Table {
     }
 }
 
-/// The least policy of a skill's functions, because of rules for functions that it does not offer, and what is told of these.
+/// Returns the minimum policy of a skill's functions, from rules for functions that it does not offer, and
+/// warnings about these.
 fn unmatched(own: &[Arc<Function>], rules: &Rules) -> (Policy, Vec<String>) {
     let paths: Vec<&str> = own.iter().map(|function| function.path()).collect();
     let skill = own.first().map_or("", |function| function.skill());
@@ -216,7 +217,7 @@ fn unmatched(own: &[Arc<Function>], rules: &Rules) -> (Policy, Vec<String>) {
     (least, told.collect())
 }
 
-/// The path of a function that is written as in a program, `device.Notes.add`, which is how a search shows it.
+/// Strips `device.` from a path as written in a program and shown by a search: `device.Notes.add`.
 pub fn path_of(written: &str) -> &str {
     let rest = written.strip_prefix("device.");
     rest.filter(|rest| rest.contains('.')).unwrap_or(written)
@@ -252,7 +253,7 @@ mod tests {
     use super::super::{Asked, Fault};
     use super::*;
 
-    /// Offers so many functions of each skill.
+    /// A skill source with this number of functions per skill.
     #[derive(Debug)]
     struct Many(Vec<(&'static str, usize)>);
 
@@ -297,7 +298,7 @@ mod tests {
             told.starts_with("`Big` is left out: with its 1023 functions there would be 1025, and 1024 is"),
             "{told}"
         );
-        // What nobody may call takes no room.
+        // Functions that the scope may not call do not count towards the limit.
         let allowed = table(&skills, &["Big.*", "First.f0"]).await;
         assert_eq!(
             (allowed.entries.len(), allowed.problems.len()),

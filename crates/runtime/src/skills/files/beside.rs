@@ -1,4 +1,4 @@
-//! The modules that lie beside files of skills, for these to import.
+//! Collects modules in a directory of skills that skill files can import.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,30 +11,31 @@ use rustix::io::Errno;
 
 use super::{MAX_LENGTH, text};
 
-/// Files of all modules together.
+/// Maximum number of files of all modules.
 const MAX_MODULES: usize = 128;
-/// Their texts together, as JSON: with a file of skills they must fit into a line.
+/// Maximum size of all modules, as JSON: with a skill file they must fit into a message.
 const MAX_TEXTS: usize = 512 * 1024;
-/// How deep packages lie in each other.
+/// Maximum nesting of packages.
 const MAX_DEPTH: usize = 8;
-/// Entries of a package that are looked at.
+/// Maximum number of entries read from a directory of a package.
 const MAX_ENTRIES: usize = 1000;
-/// How many problems are told.
+/// Maximum number of reported problems.
 const MAX_PROBLEMS: usize = 16;
 
-/// What makes a directory a package.
+/// File that makes a directory a package.
 const INIT: &str = "__init__.py";
 
-/// Modules, and why others are none.
+/// Importable modules, and problems with others.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Beside {
-    /// Texts by file, such as `_shared.py` and `tools/__init__.py`.
+    /// Source by file, such as `_shared.py` and `tools/__init__.py`.
     pub(super) modules: BTreeMap<String, String>,
     pub(super) problems: Vec<String>,
 }
 
 impl Beside {
-    /// The modules among these entries of a directory of skills: files whose names begin with `_`, and packages.
+    /// Collects the modules among the entries of a directory of skills: files whose names begin with `_`, and
+    /// packages.
     pub(super) fn of(directory: &Path, names: &[String]) -> Self {
         let mut beside = Self::default();
         let mut length = 0;
@@ -63,12 +64,12 @@ impl Beside {
     }
 }
 
-/// The length of a text in a line.
+/// Returns the length of a text as JSON.
 fn json_length(text: &str) -> usize {
     serde_json::Value::from(text).to_string().len()
 }
 
-/// The modules of one entry; none if it is something else.
+/// Collects the modules of one entry; empty for any other entry.
 fn gathered(directory: &Path, name: &str, room: usize) -> io::Result<BTreeMap<String, String>> {
     let mut modules = BTreeMap::new();
     if let Some(stem) = name.strip_suffix(".py") {
@@ -77,7 +78,8 @@ fn gathered(directory: &Path, name: &str, room: usize) -> io::Result<BTreeMap<St
             modules.insert(name.to_owned(), text::of(&directory.join(name), MAX_LENGTH)?);
         }
     } else if is_identifier(name) && directory.join(name).is_dir() {
-        // A link is the person's own here. In a package it may be that of a skill, which may write there.
+        // A link at this level is the user's own. Inside a package it may have been created by a skill that
+        // may write there.
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let package = openat(CWD, directory.join(name), flags, Mode::empty())?;
         take(&package, name, MAX_DEPTH, &mut modules, room)?;
@@ -85,7 +87,7 @@ fn gathered(directory: &Path, name: &str, room: usize) -> io::Result<BTreeMap<St
     Ok(modules)
 }
 
-/// Takes in the modules of a package, if it is one.
+/// Collects the modules of a package, if the directory is one.
 fn take(
     directory: &OwnedFd,
     place: &str,
@@ -132,7 +134,7 @@ fn has_room(room: usize) -> io::Result<()> {
     }
 }
 
-/// An entry of a directory; `None` if it is not there, is of another kind, or a link.
+/// Opens an entry of a directory. `None` if it does not exist, is of another kind, or is a link.
 fn opened(directory: &OwnedFd, name: &str, more: OFlags) -> io::Result<Option<OwnedFd>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | more;
     match openat(directory.as_fd(), name, flags, Mode::empty()) {
@@ -142,7 +144,7 @@ fn opened(directory: &OwnedFd, name: &str, more: OFlags) -> io::Result<Option<Ow
     }
 }
 
-/// What lies in a directory, sorted.
+/// Lists a directory, sorted.
 fn names(directory: &OwnedFd) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -159,7 +161,7 @@ fn names(directory: &OwnedFd) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Whether it is one of Python in plain letters.
+/// Returns `true` for an ASCII Python identifier.
 fn is_identifier(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -171,7 +173,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    /// The files and the problems of what lies in a directory.
+    /// Returns the modules and problems of a directory.
     fn beside(directory: &Path) -> (Vec<String>, Vec<String>) {
         let mut names: Vec<String> = fs::read_dir(directory)
             .unwrap()
@@ -228,7 +230,7 @@ mod tests {
         symlink(secret.path().join("secret.py"), dir.path().join("b/a.py")).unwrap();
         symlink(secret.path(), dir.path().join("b/c")).unwrap();
         assert_eq!(beside(dir.path()), (vec!["b/__init__.py".to_owned()], Vec::new()));
-        // The person's own links beside the skills are followed, as those to files of skills are.
+        // Links at the top level are followed, like those to skill files.
         symlink(secret.path(), dir.path().join("d")).unwrap();
         assert_eq!(beside(dir.path()).0.len(), 3);
     }

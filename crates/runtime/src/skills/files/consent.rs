@@ -1,4 +1,4 @@
-//! Remembers what skills ask for, as a person agreed to it, where programs could write it anew.
+//! Records a person's consent to the demands of skills in directories that programs can write to.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,36 +12,37 @@ use super::manifest::Manifest;
 use super::{MAX_LENGTH, is_skill_file, text};
 use crate::trust::{Ledger, ledger};
 
-/// Directories whose skills are remembered; those of longest ago are forgotten, and asked about again.
+/// Maximum number of recorded directories. The oldest are evicted, and need consent again.
 const MOST: usize = 256;
 
-/// What a person agreed to, in a file of the state directory.
+/// A person's consent to demands of skills, in a file of the state directory.
 ///
-/// It counts in directories that programs could ever write to. Elsewhere a manifest is the person's own.
+/// It applies to directories that programs could ever write to. Elsewhere a manifest is the user's own.
 #[derive(Debug, Clone, Default)]
 pub struct Consent {
     opened: Ledger,
-    /// `None`: there is no place to remember anything.
+    /// `None`: consent cannot be recorded.
     file: Option<PathBuf>,
 }
 
-/// The files of a directory, by name, each with the digest of its demand.
+/// Skill files of a directory by name, with the digest of the accepted demand.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Seen {
     directory: PathBuf,
     files: BTreeMap<String, String>,
 }
 
-/// What a file of skills asks for: in words, and as a digest with all that gets it.
+/// The demand of a skill file: as text, and as a digest that covers everything that receives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Demand {
     words: String,
-    /// `None`: it asks for nothing.
+    /// `None`: no demand.
     digest: Option<String>,
 }
 
 impl Demand {
-    /// Mounts and hosts are given to the code and what it imports, so these count with them. Rules count by themselves.
+    /// Computes the demand of a file. Mounts and hosts are granted to the code and its imports, so the digest
+    /// covers these. Rules count by themselves.
     pub(super) fn of(manifest: &Manifest, code: &str, beside: &Beside) -> Self {
         let Some(asked) = manifest.demand() else {
             return Self {
@@ -71,7 +72,7 @@ impl Demand {
 }
 
 impl Consent {
-    /// That of a state directory.
+    /// Opens the record in a state directory.
     pub fn at(state: &Path) -> Self {
         Self {
             opened: Ledger::at(state),
@@ -79,10 +80,11 @@ impl Consent {
         }
     }
 
-    /// Agrees to what the files of a directory ask for as they are now. Gives each file that asks for something, with what.
+    /// Accepts the current demands of the files in a directory. Returns each file that has one, with its
+    /// text.
     ///
     /// # Errors
-    /// If the directory cannot be read, or nothing can be written down.
+    /// If the directory cannot be read, or the consent cannot be written.
     pub fn give(&self, directory: &Path) -> io::Result<Vec<(String, String)>> {
         let mut names: Vec<String> = std::fs::read_dir(directory)?
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
@@ -91,7 +93,7 @@ impl Consent {
         let beside = Beside::of(directory, &names);
         let (mut seen, mut told) = (BTreeMap::new(), Vec::new());
         for file in names.into_iter().filter(|name| is_skill_file(name)) {
-            // What cannot be read is not loaded.
+            // An unreadable file is not loaded either.
             let Ok(manifest) = Manifest::read(directory, &file) else {
                 continue;
             };
@@ -118,10 +120,11 @@ impl Consent {
         Ok(told)
     }
 
-    /// Agrees to a directory that programs are about to be let write to for the first time: all of it is the person's.
+    /// Accepts a directory that programs are about to get write access to for the first time: until then its
+    /// content is the user's own.
     ///
     /// # Errors
-    /// If the directory cannot be read, or nothing can be written down.
+    /// If the directory cannot be read, or the consent cannot be written.
     pub fn give_before(&self, trees: &[&Path], directory: &Path) -> io::Result<()> {
         let opens = trees.iter().any(|tree| crate::trust::holds(tree, directory));
         if !opens || self.opened.around(&directory.join("x"))?.is_some() {
@@ -130,10 +133,10 @@ impl Consent {
         self.give(directory).map(drop)
     }
 
-    /// A file may be loaded with what it asks for.
+    /// Checks that a file may be loaded with its demand.
     ///
     /// # Errors
-    /// If a program may have written that since a person agreed.
+    /// If a program may have written the demand since a person accepted it.
     pub(super) fn check(&self, directory: &Path, file: &str, demand: &Demand) -> Result<(), String> {
         let unknown = |error: io::Error| format!("it is not known what a person agreed to: {error}");
         let written = self.opened.around(&directory.join(file)).map_err(unknown)?;
@@ -186,7 +189,7 @@ mod tests {
             Consent::at(&self.path("state"))
         }
 
-        /// Whether `a.py` may be loaded as it is now.
+        /// Returns `true` if the current `a.py` may be loaded.
         fn check(&self) -> bool {
             let directory = self.path("w/skills");
             let manifest = Manifest::read(&directory, "a.py").unwrap();

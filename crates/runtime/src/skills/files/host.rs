@@ -1,4 +1,4 @@
-//! The process that serves one file of skills.
+//! Supervises the process of one skill file.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -19,31 +19,32 @@ use crate::audit::Digest;
 use crate::bridge::{Call, Id, Line, MAX_LINE, Message, Speaker, bridge};
 use crate::local::{Chunk, Connection, Local};
 
-/// What runs in it.
+/// Source of the program in the process.
 const PROGRAM: &str = include_str!("../../../python/skills.py");
 
-/// Calls that it is given at once, if it can do that. What is said to it then always finds room on the line.
+/// Maximum number of concurrent calls, if the process supports concurrency. Messages for that many always fit
+/// into the channel.
 const AT_ONCE: usize = 8;
 
-/// Functions of a file.
+/// Maximum number of functions of a file.
 const MAX_FUNCTIONS: usize = 256;
 
-/// Calls that wait for their turn.
+/// Maximum number of queued calls.
 const MAX_WAITING: usize = 64;
 
-/// How often calls are looked for that nobody waits for any more.
+/// Polling interval for calls whose callers are gone.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How long it may go on with one, or without a bridge.
+/// Grace period for a cancelled call, and for the process after its bridge is closed.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Pieces of what it prints under way at once.
+/// Maximum number of buffered output chunks.
 const CHUNKS: usize = 4;
 
-/// What a process serves, and for how much.
+/// A skill file with the limits of its process.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// What it is told first, see [`begin`].
+    /// First message to the process, see [`begin`].
     pub(super) begin: Message,
     pub(super) mounts: Vec<Mount>,
     pub(super) network: Network,
@@ -51,7 +52,7 @@ pub(super) struct Place {
     pub(super) journal: Journal,
 }
 
-/// The process of a file, as those see it who call its functions.
+/// A handle of the process of a file.
 #[derive(Debug)]
 pub(super) struct Host {
     orders: mpsc::Sender<Order>,
@@ -60,50 +61,50 @@ pub(super) struct Host {
     ended: Ended,
 }
 
-/// How its process ended, in words, as soon as that is known.
+/// Reason for the end of its process, once known.
 type Ended = Arc<OnceLock<&'static str>>;
 
-/// A process that is coming up.
+/// A starting process.
 #[derive(Debug)]
 pub(super) struct Coming {
-    /// Digest of its file, with the modules that it may import.
+    /// Digest of its file and of the modules that it may import.
     source: Digest,
     orders: mpsc::Sender<Order>,
     offered: oneshot::Receiver<Result<Offered, String>>,
     ended: Ended,
 }
 
-/// A call for the process.
+/// A queued call.
 #[derive(Debug)]
 struct Order {
     call: Call,
-    /// Closed when nobody waits for it any more.
+    /// Closed when the caller is gone.
     reply: oneshot::Sender<Called>,
 }
 
-/// What became of a call.
+/// Result of a call.
 #[derive(Debug)]
 pub(super) enum Called {
-    /// It was answered.
+    /// The process replied.
     Answered(Result<Value, Fault>),
-    /// The process ended before it was given the call, with these arguments.
+    /// The process ended before it received the call with these arguments.
     NotBegun(Map<String, Value>),
 }
 
-/// What a process says of its file.
+/// Functions that the process declares.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Offered {
     functions: Vec<Declared>,
     left_out: Vec<String>,
-    /// Whether it begins with a call before it has answered the one before.
+    /// Set if it accepts a call before it has answered the previous one.
     at_once: bool,
 }
 
-/// What a process is told first: a file, with the modules that it may import.
+/// Creates the first message to a process: a file and the modules that it may import.
 ///
 /// # Errors
-/// If that is too long.
+/// If the message is too long.
 pub(super) fn begin(file: &str, code: &str, beside: &Beside) -> Result<Message, String> {
     let begin = json!({"file": file, "code": code, "beside": beside.modules});
     let begin = Message::Execute(Id::whole(), begin);
@@ -116,7 +117,8 @@ pub(super) fn begin(file: &str, code: &str, beside: &Beside) -> Result<Message, 
     }
 }
 
-/// A process for a file, and what runs it: it ends when the process does, and has it end when nobody needs it.
+/// Prepares the process of a file and the task that supervises it. The task ends with the process, and kills
+/// it when it is no longer needed.
 pub(super) fn prepare(local: &Arc<Local>, mut place: Place) -> (Coming, impl Future<Output = ()> + use<>) {
     let mut journal = std::mem::take(&mut place.journal);
     let fence = place.limits.fence;
@@ -167,7 +169,7 @@ pub(super) fn prepare(local: &Arc<Local>, mut place: Place) -> (Coming, impl Fut
                     }
                 },
             };
-            // Before those hear of the end who wait for an answer.
+            // Before the waiting callers see their channels closed.
             let _ = ended.set(result.as_ref().map_or(ENDED, how));
             drop(open);
             result
@@ -180,7 +182,7 @@ pub(super) fn prepare(local: &Arc<Local>, mut place: Place) -> (Coming, impl Fut
     (coming, task)
 }
 
-/// What is told of an end.
+/// Default reason for the end of a process.
 const ENDED: &str = "the process of its skill has ended";
 
 fn how(result: &ExecutionResult) -> &'static str {
@@ -191,7 +193,7 @@ fn how(result: &ExecutionResult) -> &'static str {
 }
 
 impl Coming {
-    /// The process, once it serves its file.
+    /// Resolves to the process once it has loaded its file.
     pub(super) async fn up(
         self,
         (file, manifest): (&str, &Manifest),
@@ -265,7 +267,7 @@ impl Host {
         self.problems.iter().cloned()
     }
 
-    /// Has a function called. To drop the call takes it back.
+    /// Calls a function. Dropping the future cancels the call.
     pub(super) async fn call(&self, path: &str, arguments: Map<String, Value>) -> Called {
         let (reply, replied) = oneshot::channel();
         let call = Call {
@@ -297,8 +299,8 @@ fn request(place: Place) -> (Message, Request) {
     (place.begin, request)
 }
 
-/// Has the file loaded, then has functions called, until nobody needs the process or it does not answer as it should.
-/// Gives what it has not answered if it was the process that closed the line.
+/// Loads the file, then dispatches calls until the process is no longer needed or violates the protocol.
+/// Returns the unanswered calls if it was the process that closed the channel.
 async fn talk(
     (mut line, begin): (Line, Message),
     offer: &mut Option<oneshot::Sender<Result<Offered, String>>>,
@@ -310,7 +312,7 @@ async fn talk(
         loaded = loaded(&mut line) => loaded,
         () = forgotten(offer) => return None,
     };
-    // Without a word, the end of the process says why.
+    // The process closed the channel; its end tells the reason.
     let Some(loaded) = loaded else {
         return Some(Calls::default());
     };
@@ -329,7 +331,7 @@ async fn talk(
     open
 }
 
-/// The calls that the process has not been given yet.
+/// Queued calls, not sent to the process yet.
 #[derive(Debug)]
 struct Waiting {
     orders: mpsc::Receiver<Order>,
@@ -338,7 +340,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// What the process was not given, another one can do.
+    /// Returns unsent calls to their callers, for another process.
     fn give_back(mut self) {
         self.orders.close();
         let rest = std::iter::from_fn(|| self.orders.try_recv().ok());
@@ -348,7 +350,7 @@ impl Waiting {
     }
 }
 
-/// What the process says of its file, if anything.
+/// Receives the declaration of the process. `None` if it closes the channel.
 async fn loaded(line: &mut Line) -> Option<Result<Offered, String>> {
     Some(match line.next().await {
         Ok(Some(Message::Complete(_, offered))) => {
@@ -361,7 +363,7 @@ async fn loaded(line: &mut Line) -> Option<Result<Offered, String>> {
     })
 }
 
-/// Returns once nobody waits for the process any more.
+/// Resolves once no one waits for the process.
 async fn forgotten(offer: &mut Option<oneshot::Sender<Result<Offered, String>>>) {
     match offer {
         Some(offer) => offer.closed().await,
@@ -369,24 +371,24 @@ async fn forgotten(offer: &mut Option<oneshot::Sender<Result<Offered, String>>>)
     }
 }
 
-/// The calls that the process has not answered, oldest first.
+/// Unanswered calls by id, oldest first.
 #[derive(Debug, Default)]
 struct Calls {
     last: u64,
     open: BTreeMap<u64, Open>,
-    /// How many it may be given.
+    /// Maximum number of unanswered calls.
     room: usize,
 }
 
 #[derive(Debug)]
 struct Open {
     reply: oneshot::Sender<Called>,
-    /// Since when the process knows that nobody waits for it.
+    /// Time at which the process was sent the cancellation.
     taken_back: Option<Instant>,
 }
 
 impl Calls {
-    /// Gives itself back if it was the process that closed the line.
+    /// Dispatches calls. Returns the unanswered ones if it was the process that closed the channel.
     async fn attend(mut self, mut line: Line, speaker: Speaker, waiting: &mut Waiting) -> Option<Self> {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -401,7 +403,7 @@ impl Calls {
                     Ok(Some(Message::Result(id, value))) => self.answered(&id, Ok(value)),
                     Ok(Some(Message::Error(id, fault))) => self.answered(&id, Err(fault)),
                     Ok(None) => return Some(self),
-                    // What it says instead of an answer makes no sense.
+                    // Any other message is a protocol violation.
                     Ok(_) | Err(_) => return None,
                 },
                 order = waiting.orders.recv(), if waiting.held.is_none() => {
@@ -434,14 +436,14 @@ impl Calls {
     }
 
     fn answered(&mut self, id: &Id, answer: Result<Value, Fault>) {
-        // An answer to no call is nobody's.
+        // An answer with an unknown id is ignored.
         let id = self.open.keys().copied().find(|open| Id::of(*open) == *id);
         if let Some(open) = id.and_then(|id| self.open.remove(&id)) {
             let _ = open.reply.send(Called::Answered(answer));
         }
     }
 
-    /// Tells the process of calls that nobody waits for any more.
+    /// Cancels calls whose callers are gone.
     async fn take_back(&mut self, speaker: &Speaker) {
         for (id, open) in &mut self.open {
             if open.taken_back.is_none() && open.reply.is_closed() {
@@ -452,7 +454,8 @@ impl Calls {
         }
     }
 
-    /// Whether the process can be given another call: none that would end with one that hangs.
+    /// Returns `true` if the process may get another call. Holds calls back while the oldest is cancelled: if
+    /// it hangs, the process will be killed.
     fn has_room(&self) -> bool {
         let is_oldest_awaited = self
             .open
@@ -462,8 +465,8 @@ impl Calls {
         self.open.len() < self.room && is_oldest_awaited
     }
 
-    /// Whether the process goes on with what nobody waits for. Calls that are not coroutines are answered in order: the
-    /// oldest is the one that it works on.
+    /// Returns `true` if a cancelled call hangs. Calls that are not coroutines run in order: the oldest is
+    /// the one being executed.
     fn is_stuck(&self) -> bool {
         let oldest = self.open.values().next().and_then(|open| open.taken_back);
         oldest.is_some_and(|since| since.elapsed() > GRACE)

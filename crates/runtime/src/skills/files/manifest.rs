@@ -1,4 +1,4 @@
-//! What a file of skills asks for, in a TOML file beside it: paths of the host, and rules for its functions.
+//! Parses the manifest of a skill file: a TOML file with host paths, hosts and rules for its functions.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,38 +10,38 @@ use super::super::{PathPattern, Policy, needs};
 use super::text;
 use crate::exposure::Hidden;
 
-/// The longest manifest.
+/// Maximum size of a manifest in bytes.
 const MAX_LENGTH: u64 = 64 * 1024;
 
-/// What a file of skills asks for. Without a manifest, nothing.
+/// The demands of a skill file. Without a manifest, none.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Manifest {
-    /// Paths that its process sees, as `HOST:GUEST[:ro|rw]`. What is not absolute lies below the directory of skills.
+    /// Mounts of its process, as `HOST:GUEST[:ro|rw]`. Relative paths are below the directory of skills.
     mounts: Vec<String>,
     /// Hosts that its process may reach, such as `api.example.com:443`.
     hosts: Vec<String>,
-    /// What must happen before its functions are called, by `Skill.function`, `Skill.*` or `*`.
+    /// Policy of its functions, by `Skill.function`, `Skill.*` or `*`.
     policy: BTreeMap<String, Policy>,
 }
 
-/// What a manifest asks for, as a person reads it.
+/// The demands of a manifest, as shown to a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) words: String,
-    /// The same, so that no two manifests share it by what they name.
+    /// Unambiguous serialization, for the digest.
     pub(super) exact: String,
-    /// It gives the code more than the fence does: files, or hosts.
+    /// Set if the code gets more than the fence allows: files, or hosts.
     pub(super) gives: bool,
 }
 
-/// Where the manifest of a file is.
+/// Returns the path of the manifest of a file.
 pub(super) fn path(directory: &Path, file: &str) -> PathBuf {
     directory.join(file).with_extension("toml")
 }
 
 impl Manifest {
-    /// The manifest of a file; an empty one if there is none.
+    /// Reads the manifest of a file. A missing one is empty.
     pub(super) fn read(directory: &Path, file: &str) -> Result<Self, String> {
         let path = path(directory, file);
         let told = |why: String| format!("its manifest cannot be used: {why}");
@@ -59,7 +59,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// What it asks for; nothing for an empty one.
+    /// Returns its demands, or `None` if it is empty.
     pub(super) fn demand(&self) -> Option<Asked> {
         let quoted = |(name, texts): (&str, Vec<String>)| {
             let texts: Vec<String> = texts.iter().map(|text| format!("`{text}`")).collect();
@@ -80,7 +80,7 @@ impl Manifest {
         })
     }
 
-    /// What must happen before the function at a path is called. The strictest holds.
+    /// Returns the strictest policy that matches a path.
     pub(super) fn policy(&self, path: &str) -> Policy {
         let policies = self.policy.iter().filter_map(|(pattern, policy)| {
             let pattern: PathPattern = pattern.parse().ok()?;
@@ -89,7 +89,7 @@ impl Manifest {
         policies.max().unwrap_or_default()
     }
 
-    /// Rules that hold for none of these functions: whoever wrote one meant something else.
+    /// Reports rules that match none of these functions: likely a typo.
     pub(super) fn idle(&self, paths: &[&str]) -> Vec<String> {
         let is_idle = |pattern: &&String| {
             let pattern = pattern.parse::<PathPattern>();
@@ -102,12 +102,12 @@ impl Manifest {
         .collect()
     }
 
-    /// What its process sees and reaches, as it is written: part of what a person consents to.
+    /// Renders its mounts and hosts as written, for the digest of what a person consents to.
     pub(super) fn reach(&self) -> String {
         format!("{:?} {:?}", self.mounts, self.hosts)
     }
 
-    /// What its process sees, resolved.
+    /// Resolves the mounts of its process.
     pub(super) fn mounts(
         &self,
         (directory, file): (&Path, &str),
@@ -118,7 +118,7 @@ impl Manifest {
         needs::mounts(&self.mounts, (directory, &name), hidden)
     }
 
-    /// What its process may reach.
+    /// Returns the network of its process.
     pub(super) fn network(&self, private_networks: &[Cidr]) -> Result<Network, String> {
         let host = |text: &String| text.parse().map_err(|error| format!("`hosts`: {error}"));
         let hosts: Result<Vec<HostPattern>, String> = self.hosts.iter().map(host).collect();

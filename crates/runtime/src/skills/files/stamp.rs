@@ -1,4 +1,4 @@
-//! By what it is known that a file of skills, its manifest, or what it may import, has changed.
+//! Detects changes of a skill file, its manifest, or the modules that it may import.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use super::beside::Beside;
 use super::manifest;
 
-/// Two files, and the modules beside them, as they are at one moment.
+/// A snapshot of a skill file, its manifest and its modules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stamp {
     files: [Option<One>; 2],
     pub(super) beside: Arc<Beside>,
 }
 
-/// Which file it is, how long, and when it was changed.
+/// Identity, length and change time of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct One {
     inode: (u64, u64),
@@ -23,7 +23,7 @@ struct One {
 }
 
 impl Stamp {
-    /// That of a file in a directory of skills, and of its manifest.
+    /// Takes a snapshot of a file in a directory of skills.
     pub(super) fn of(directory: &Path, file: &str, beside: &Arc<Beside>) -> Self {
         let one = |path: &Path| {
             let meta = path.metadata().ok()?;

@@ -1,4 +1,4 @@
-//! The text of a file that a person keeps in a directory of skills.
+//! Reads text files in a directory of skills.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -7,16 +7,16 @@ use std::path::Path;
 
 const O_NONBLOCK: i32 = 0o4_000;
 
-/// The text of a file, if it has `max` bytes at most.
+/// Reads a file of at most `max` bytes.
 ///
 /// # Errors
-/// If it cannot be read, is longer, or no file: to read a pipe could take for ever.
+/// If it cannot be read, is longer, or no regular file: reading a pipe could block forever.
 pub(super) fn of(path: &Path, max: u64) -> io::Result<String> {
     let mut options = OpenOptions::new();
     of_file(options.read(true).custom_flags(O_NONBLOCK).open(path)?, max)
 }
 
-/// As [`of`], for a file that was opened without waiting.
+/// As [`of`], for a file opened with `O_NONBLOCK`.
 pub(super) fn of_file(file: File, max: u64) -> io::Result<String> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no file"));
@@ -43,7 +43,7 @@ mod tests {
         assert!(of(&path("a"), 3).unwrap_err().to_string().contains("longer"));
         std::fs::write(path("b"), b"\xff").unwrap();
         assert!(of(&path("b"), 4).is_err());
-        // To open it for reading would wait for somebody who writes.
+        // Opening it for reading would block until a writer opens it.
         mknodat(CWD, path("c"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         assert_eq!(of(&path("c"), 4).unwrap_err().to_string(), "it is no file");
         assert_eq!(of(&path("d"), 4).unwrap_err().kind(), io::ErrorKind::NotFound);

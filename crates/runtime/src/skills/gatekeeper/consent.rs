@@ -1,4 +1,4 @@
-//! What has to happen before a function is called: nothing, a word to a person, or a person's yes.
+//! Applies the policy of a function before a call: allow, notify a person, or ask for approval.
 
 use serde_json::Value;
 
@@ -8,18 +8,18 @@ use crate::approval::{Decision, Kind, Question};
 use crate::audit::Arguments;
 use crate::kernel::{Approvals, ToolError};
 
-/// The longest arguments in a notice, in characters.
+/// Maximum length of arguments in a notice, in characters.
 const MAX_NOTICE: usize = 1000;
 
-/// What was said of a call.
+/// Decision about a call.
 pub(super) struct Judgement {
-    /// For the record.
+    /// Text for the audit record.
     pub(super) said: String,
-    /// Whether it may go on.
+    /// `Ok` if the call may proceed.
     pub(super) result: Result<(), Fault>,
 }
 
-/// Sees to what must happen before a call.
+/// Obtains the decision about a call.
 pub(super) async fn obtain(
     visitor: Visitor<'_>,
     entry: &Entry,
@@ -37,14 +37,14 @@ pub(super) async fn obtain(
     }
 }
 
-/// Tells the person. That it could not be kept is no reason not to go on.
+/// Notifies the user. A failure to do so does not stop the call.
 async fn notify(visitor: Visitor<'_>, entry: &Entry, arguments: &Value) {
     let arguments = Arguments::new(arguments, visitor.redactor).shown().to_string();
     let shown: String = arguments.chars().take(MAX_NOTICE).collect();
     let scope = visitor.caller.scope.as_str();
     let text = format!("{scope} calls {}: {shown}", entry.function.path());
     if let Some(notices) = visitor.notices {
-        // A caller that does not listen is told nothing.
+        // Dropped if the caller does not read notices.
         let _ = notices.try_send(text.clone());
     }
     if let Some(Approvals { service, chat }) = visitor.approvals {
@@ -68,7 +68,7 @@ async fn ask(visitor: Visitor<'_>, entry: &Entry, arguments: &Value, rules: &Rul
             definition: Some(entry.function.definition()),
             changed: false,
         },
-        // Exactly what is called, in full: these values, and no others, go to the function.
+        // The complete arguments: the function gets exactly these values.
         text: format!("{path} {arguments:#}"),
         scope: visitor.caller.scope.clone(),
         session: visitor.caller.session.clone(),
@@ -85,7 +85,8 @@ async fn ask(visitor: Visitor<'_>, entry: &Entry, arguments: &Value, rules: &Rul
     }
 }
 
-/// Refuses a call that a person allowed if its function is another by now: minutes can lie between question and answer.
+/// Rejects an approved call if the function's definition has changed: minutes can pass between question and
+/// answer.
 async fn unless_changed(entry: &Entry, judgement: Judgement) -> Judgement {
     let (path, asked) = (entry.function.path(), entry.function.definition());
     if judgement.result.is_err() || entry.skill.definition(path).await == Some(asked) {

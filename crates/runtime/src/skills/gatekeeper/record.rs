@@ -1,4 +1,4 @@
-//! One call on its way into the audit log.
+//! Records one call of a host function in the audit log.
 
 use std::time::{Instant, SystemTime};
 
@@ -9,16 +9,16 @@ use super::Visitor;
 use crate::audit::{Arguments, Decision, Digest, Entry, Outcome, Who};
 use crate::bridge::Call;
 
-/// One call. If it is dropped before its end, nobody waits for it any more, and that is recorded.
+/// The record of one call. Dropped before its end, it records a cancellation.
 #[derive(Debug)]
 pub(super) struct Record<'a> {
     visitor: Visitor<'a>,
     tool: String,
     arguments: Option<Arguments>,
     since: (SystemTime, Instant),
-    /// Whether it was let through.
+    /// Decision of the gatekeeper.
     pub(super) decision: Decision,
-    /// What the policy, and a person, said of it.
+    /// Verdict of the policy and of a person.
     pub(super) judgement: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Records what came of it. A result that could not be recorded does not go out.
+    /// Appends the record. A result that cannot be recorded is not returned.
     pub(super) fn finish(mut self, called: Result<Value, Fault>) -> Result<Value, Fault> {
         let (outcome, error, digest) = match &called {
             Ok(value) => (Outcome::Answered, None, Some(Digest::of_value(value))),
@@ -80,7 +80,7 @@ impl<'a> Record<'a> {
 
 impl Drop for Record<'_> {
     fn drop(&mut self) {
-        // Nobody is left to be told of a failure.
+        // There is no caller left to report a failure to.
         self.append(Outcome::Cancelled, Some("cancelled"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The gatekeeper, with a program that writes whatever it likes.
+//! Tests of the gatekeeper with a program that sends arbitrary messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ use crate::bridge::bridge;
 use crate::kernel::{Approvals, Caller, Surface};
 use crate::redact::Redactor;
 
-/// Gives back what it is asked to find; some words are special.
+/// A skill that returns its argument; some words are special.
 #[derive(Debug, Default)]
 struct Notes {
     calls: AtomicUsize,
@@ -53,7 +53,7 @@ impl Skill for Notes {
     }
 }
 
-/// A gatekeeper, a program's end of its bridge, and what is recorded.
+/// A gatekeeper, the program's end of its bridge, and an audit log.
 struct World {
     dir: TempDir,
     notes: Arc<Notes>,
@@ -115,7 +115,7 @@ impl World {
         self.write(&format!("{line}\n")).await;
     }
 
-    /// The next line that the program hears.
+    /// Receives the next message as the program.
     async fn heard(&mut self) -> Value {
         let mut line = Vec::new();
         loop {
@@ -127,14 +127,14 @@ impl World {
         }
     }
 
-    /// The kind of error that the program hears next.
+    /// Receives an error, and returns its kind and message.
     async fn refused(&mut self) -> (String, String) {
         let heard = self.heard().await;
         let text = |name: &str| heard["data"][name].as_str().unwrap_or_default().to_owned();
         (text("kind"), text("error"))
     }
 
-    /// That the program hears nothing more, and what is told of its run.
+    /// Asserts that no more messages come, and returns the warnings of the run.
     async fn over(mut self) -> Vec<String> {
         let mut rest = Vec::new();
         self.program.read_to_end(&mut rest).await.unwrap();
@@ -143,7 +143,7 @@ impl World {
         self.serving.join_next().await.unwrap().unwrap()
     }
 
-    /// What the audit log holds of each call: its function, whether it was let through, and what came of it.
+    /// Returns tool, decision and outcome of each call in the audit log.
     fn records(&self) -> Vec<(String, String, String)> {
         let text = std::fs::read_to_string(self.dir.path().join("audit/audit.jsonl")).unwrap();
         assert!(!text.contains("s3cr3t-t0ken"), "{text}");
@@ -255,13 +255,13 @@ async fn a_person_is_asked_and_may_allow_several_at_once() {
     world.call("2", "Notes.asked", "y").await;
     answer(&mut world, Verdict::Approve, Remember::Uses(1)).await;
     assert_eq!(world.heard().await["data"]["value"], json!(["y"]));
-    // One more, whatever its arguments, without a question.
+    // One more call is approved, whatever its arguments.
     world.call("3", "Notes.asked", "z").await;
     assert_eq!(world.heard().await["data"]["value"], json!(["z"]));
     world.call("4", "Notes.asked", "y").await;
     answer(&mut world, Verdict::Approve, Remember::Session).await;
     assert_eq!(world.heard().await["data"]["value"], json!(["y"]));
-    // Exactly this once more, without a question; with other arguments, not.
+    // Exactly this call is approved once more; with other arguments it is not.
     world.call("5", "Notes.asked", "y").await;
     assert_eq!(world.heard().await["data"]["value"], json!(["y"]));
     world.call("6", "Notes.asked", "z").await;
@@ -277,7 +277,7 @@ async fn a_call_that_was_taken_back_is_answered_so() {
     world.call("2", "Notes.find", "x").await;
     assert_eq!(world.heard().await["id"], "2");
     let taken_back = json!({"type": "error", "id": "1", "data": {"kind": "cancelled", "error": ""}});
-    // What is unknown, or over, cannot be taken back.
+    // Cancelling an unknown or finished call has no effect.
     let unknown = json!({"type": "error", "id": "7", "data": {"kind": "cancelled", "error": ""}});
     world
         .write(&format!("{unknown}\n{taken_back}\n{taken_back}\n"))
@@ -342,7 +342,7 @@ async fn a_program_that_hangs_up_is_let_go() {
     assert_eq!(world.over().await, [""; 0]);
 }
 
-/// The clock goes on only while everybody waits for it, so that it shows the pace and nothing else.
+/// Tokio's paused clock advances only while all tasks are idle, so elapsed time shows the rate limit alone.
 #[tokio::test(start_paused = true)]
 async fn calls_beyond_a_seconds_worth_wait_for_their_turn() {
     let number = |number| std::num::NonZeroU32::new(number).unwrap();
@@ -360,7 +360,7 @@ async fn calls_beyond_a_seconds_worth_wait_for_their_turn() {
             waited.push(since.elapsed().as_millis());
         }
     }
-    // A second's worth goes through at once; then each tenth of a second lets one call through.
+    // A second's worth of calls passes at once; then one every tenth of a second.
     let expected = [0, 1000, 2000];
     for (waited, expected) in waited.iter().zip(expected) {
         assert!(waited.abs_diff(expected) <= 50, "{waited} {expected}");

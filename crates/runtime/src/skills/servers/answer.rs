@@ -1,11 +1,11 @@
-//! What a tool gave, as a value for a program.
+//! Converts the result of a tool to a value for a program.
 
 use serde_json::{Map, Value};
 
 use super::super::Fault;
 use super::tools::Tool;
 
-/// The members of content that are passed on.
+/// Members of content that are included.
 const MEMBERS: &[&str] = &[
     "type",
     "text",
@@ -19,10 +19,10 @@ const MEMBERS: &[&str] = &[
     "size",
 ];
 
-/// The value in the result of a call.
+/// Converts the result of a call.
 ///
 /// # Errors
-/// If the tool says that it failed, or does not give what it promises.
+/// If the tool reports an error, or violates its declared output schema.
 pub(super) fn value(result: &Value, tool: &Tool) -> Result<Value, Fault> {
     let content = result.get("content").and_then(Value::as_array);
     let content: &[Value] = content.map_or(&[], Vec::as_slice);
@@ -54,7 +54,8 @@ fn failure(content: &[Value]) -> String {
     }
 }
 
-/// Content without a structured form: nothing, one part, or a list of them. A text is a text.
+/// Converts content without a structured form: null, one part, or a list of parts. A text part becomes a
+/// string.
 fn shown(content: &[Value]) -> Value {
     let mut parts: Vec<Value> = content.iter().map(part).collect();
     match parts.len() {
@@ -69,7 +70,7 @@ fn part(content: &Value) -> Value {
     match (kind, content.get("text")) {
         ("text", Some(text @ Value::String(_))) => text.clone(),
         _ => {
-            // A resource lies in a member of its own.
+            // The resource is in a nested object.
             let inner = content.get("resource").and_then(Value::as_object);
             let members = inner.into_iter().chain(content.as_object()).flatten();
             let known = members.filter(|(name, value)| {

@@ -1,4 +1,4 @@
-//! Requests to a server, and what it answers.
+//! Sends requests to an MCP server, and dispatches its responses.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,47 +12,47 @@ use tokio::time::MissedTickBehavior;
 use super::super::Fault;
 use super::wire::{Incoming, Outgoing, Wire, answer, written};
 
-/// Requests that a server is given at once.
+/// Maximum number of requests in progress.
 const AT_ONCE: usize = 16;
 
-/// Requests that wait for their turn.
+/// Maximum number of queued requests.
 const MAX_WAITING: usize = 64;
 
-/// How often requests are looked for that nobody waits for any more.
+/// Polling interval for requests whose callers are gone.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Messages between two answers that nobody asked for.
+/// Maximum number of unsolicited messages between two responses.
 const MAX_UNASKED: usize = 10_000;
 
-/// The longest id of a request of the server's, as JSON.
+/// Maximum length of the id of a server's request, as JSON.
 const MAX_ID: usize = 256;
 
-/// A server, as those see it who ask it something.
+/// A handle for requests to a server.
 #[derive(Debug)]
 pub(super) struct Client {
     orders: mpsc::Sender<Order>,
     state: Arc<State>,
 }
 
-/// What is known of a server beside its answers.
+/// State of a server, shared with its [`Client`].
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Why it says nothing more.
+    /// Reason for the end of the connection.
     ended: OnceLock<String>,
-    /// Whether it has said that its list of tools is another one.
+    /// Set if the server has announced a new list of tools.
     changed: AtomicBool,
 }
 
-/// A request.
+/// A queued request.
 #[derive(Debug)]
 struct Order {
     method: &'static str,
     params: Value,
-    /// Closed when nobody waits for it any more.
+    /// Closed when the caller is gone.
     reply: oneshot::Sender<Result<Value, Fault>>,
 }
 
-/// A conversation that is to be had.
+/// A connection to a server; [`Conversation::hold`] runs it.
 #[derive(Debug)]
 pub(super) struct Conversation {
     orders: mpsc::Receiver<Order>,
@@ -63,7 +63,7 @@ pub(super) struct Conversation {
     unasked: usize,
 }
 
-/// A conversation over a wire, and who asks.
+/// Creates a connection over a transport, and its client.
 pub(super) fn conversation(wire: Wire) -> (Client, Conversation) {
     let (sender, orders) = mpsc::channel(MAX_WAITING);
     let state = Arc::new(State::default());
@@ -87,12 +87,12 @@ impl Client {
         !self.orders.is_closed()
     }
 
-    /// Whether the list of tools is another one since this was last asked.
+    /// Returns `true` if the list of tools has changed since the previous call of this function.
     pub(super) fn has_changed(&self) -> bool {
         self.state.changed.swap(false, Ordering::Relaxed)
     }
 
-    /// What the server answers. To drop this takes the request back.
+    /// Sends a request and resolves to its response. Dropping the future cancels the request.
     pub(super) async fn request(&self, method: &'static str, params: Value) -> Result<Value, Fault> {
         let (reply, replied) = oneshot::channel();
         let order = Order {
@@ -104,7 +104,7 @@ impl Client {
         replied.await.map_err(|_| self.ended())?
     }
 
-    /// Tells the server something. What it answers to that is nobody's.
+    /// Sends a notification.
     pub(super) async fn notify(&self, method: &'static str) {
         let (reply, _) = oneshot::channel();
         let order = Order {
@@ -122,13 +122,13 @@ impl Client {
 }
 
 impl Conversation {
-    /// Talks until nobody asks any more, or the server cannot be understood.
+    /// Dispatches messages until the client is dropped or the server violates the protocol.
     pub(super) async fn hold(mut self) {
         let why = self.talk().await.err();
         if let Some(why) = why {
             let _ = self.state.ended.set(why);
         }
-        // Whoever waits for an answer learns of the end now.
+        // Dropping the open replies wakes their callers.
     }
 
     async fn talk(&mut self) -> Result<(), String> {
@@ -189,21 +189,21 @@ impl Conversation {
                 let outcome = outcome(&message);
                 self.answered(id.as_u64().unwrap_or_default(), outcome);
             }
-            // What makes no sense, or is of no interest.
+            // Malformed, or ignored.
             _ => {}
         }
         Ok(())
     }
 
     fn answered(&mut self, id: u64, answer: Result<Value, Fault>) {
-        // An answer to no request is nobody's.
+        // A response with an unknown id is ignored.
         if let Some(reply) = self.open.remove(&id) {
             self.unasked = 0;
             let _ = reply.send(answer);
         }
     }
 
-    /// Tells the server of requests that nobody waits for any more.
+    /// Cancels requests whose callers are gone.
     fn take_back(&mut self) -> Result<(), String> {
         let forgotten: Vec<u64> = self
             .open
@@ -230,7 +230,7 @@ impl Conversation {
     }
 }
 
-/// What an answer says.
+/// Returns the result or the error of a response.
 fn outcome(message: &Value) -> Result<Value, Fault> {
     let Some(error) = message.get("error") else {
         return Ok(message.get("result").cloned().unwrap_or_default());

@@ -1,11 +1,11 @@
-//! Takes credentials out of what a server sends back.
+//! Redacts credentials from a server's messages.
 
 use serde_json::Value;
 
-/// The shortest credential that is looked for in answers: shorter ones are found by chance.
+/// Minimum length of a redacted credential: shorter ones match by chance.
 const MIN_ECHO: usize = 8;
 
-/// Replaces credentials: they are none of a program's business.
+/// Redacts credentials in all strings of a value: programs must not see them.
 pub(super) fn hide(value: &mut Value, secrets: &[String]) {
     match value {
         Value::String(text) => {

@@ -1,41 +1,41 @@
-//! Takes the data out of a stream of server-sent events.
+//! Parses server-sent events.
 
 use std::time::Duration;
 
 use super::wire::{MAX_MESSAGE, too_long};
 
-/// How long to wait before a stream is opened again, unless the server says; it may not say less or more than these.
+/// Default delay before a reconnect; a server's `retry` is clamped to the other two.
 const PAUSE: Duration = Duration::from_secs(1);
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The longest id of an event that is told to the server again.
+/// Maximum length of an event id that is sent back on reconnect.
 const MAX_ID: usize = 1024;
 
-/// A stream of a server's events: what has come of the one that has not ended yet, and where another stream goes on.
+/// A parser of server-sent events, with the state needed to reconnect.
 #[derive(Debug, Default)]
 pub struct Events {
     line: Vec<u8>,
     data: Vec<u8>,
     has_data: bool,
-    /// Of this event, and of the last one that ended.
+    /// Ids of the current event and of the last complete one.
     id: Option<Vec<u8>>,
     last: Option<Vec<u8>>,
     retry: Option<Duration>,
 }
 
 impl Events {
-    /// The id of the last event that has one: behind it, another stream goes on.
+    /// Returns the id of the last event that has one, for `Last-Event-ID`.
     pub fn last(&self) -> Option<&[u8]> {
         self.last.as_deref()
     }
 
-    /// How long to wait before another stream is opened.
+    /// Returns the delay before a reconnect.
     pub fn pause(&self) -> Duration {
         self.retry.map_or(PAUSE, |retry| retry.clamp(SHORTEST, LONGEST))
     }
 
-    /// The data of the events that end in these bytes.
+    /// Parses a chunk, and returns the data of the events that it completes.
     ///
     /// # Errors
     /// If an event is too long.
@@ -76,7 +76,7 @@ impl Events {
     }
 }
 
-/// What stands in a line with this name.
+/// Returns the value of the field `name`, if the line has it.
 fn field<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let value = line.strip_prefix(name)?;
     Some(value.strip_prefix(b" ").unwrap_or(value))

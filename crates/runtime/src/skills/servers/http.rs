@@ -1,4 +1,5 @@
-//! A server that is reached over HTTP, as MCP streams it: a POST for each message, answers as JSON or as events.
+//! Connects to a server over MCP's Streamable HTTP transport: a POST for each message, responses as JSON or
+//! as events.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,23 +25,23 @@ use crate::assessor::Key;
 use crate::egress::{AttemptLog, Guard};
 use crate::fetch::{Scheme, Trust, Url, secure};
 
-/// How long a connection may take, and a message to which there is no answer.
+/// Timeout of a connection, and of a message without a response.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long the end of a session may take.
+/// Timeout of the request that ends a session.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Exchanges at once.
+/// Maximum number of concurrent HTTP requests.
 const AT_ONCE: usize = 32;
 
-/// How much is buffered of the head of an answer.
+/// Maximum size of the buffer for response headers.
 const MAX_BUFFER: usize = 64 * 1024;
 
-/// The longest name of a session, and of a version, that is sent back to a server.
+/// Maximum length of a session id, and of a protocol version, that is sent back to a server.
 const MAX_SESSION: usize = 4 * 1024;
 const MAX_VERSION: usize = 32;
 
-/// How often a stream is opened again on which nothing comes.
+/// Maximum number of consecutive reconnects without an event.
 const MAX_IN_VAIN: u32 = 32;
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -50,7 +51,7 @@ const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("ringfence/", e
 const EITHER: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 
-/// Headers that say how a message is framed, or what we say of it ourselves.
+/// Headers that frame a message, or that this client sets itself.
 const OURS: &[&str] = &[
     "accept",
     "accept-encoding",
@@ -79,7 +80,7 @@ pub struct Credential {
 }
 
 impl Credential {
-    /// The header of this name, with what stands before the value in it. `None`: that header is not free.
+    /// Creates a header with a prefix before its value. `None` if the header is reserved.
     pub fn new(header: &str, prefix: String, key: Key) -> Option<Self> {
         let header = HeaderName::try_from(header).ok()?;
         let is_free = !OURS.contains(&header.as_str());
@@ -87,7 +88,7 @@ impl Credential {
     }
 }
 
-/// Where a server is, and how it is gone to.
+/// A remote server: its endpoint and how to connect to it.
 #[derive(Debug)]
 pub(super) struct Site {
     pub(super) url: Url,
@@ -96,32 +97,32 @@ pub(super) struct Site {
     pub(super) trust: Arc<Trust>,
 }
 
-/// What was agreed on.
+/// Negotiated session id and protocol version.
 #[derive(Debug, Default)]
 struct Agreed {
     session: Option<HeaderValue>,
     version: Option<HeaderValue>,
 }
 
-/// One message on its way.
+/// An HTTP request to send.
 struct Job {
-    /// Of the request to which an answer is waited for.
+    /// Id of the JSON-RPC request that expects a response.
     id: Option<u64>,
     method: Method,
     body: Vec<u8>,
-    /// The event behind which a stream is to go on.
+    /// Id of the event after which to resume a stream.
     last: Option<HeaderValue>,
 }
 
-/// A stream of events that ended, and may be gone on with.
+/// An interrupted stream of events, which may be resumed.
 struct Interrupted {
     last: Option<HeaderValue>,
     pause: Duration,
-    /// Whether anything came.
+    /// Set if an event was received.
     said: bool,
 }
 
-/// Carries messages until there are no more.
+/// Sends and receives messages until there are no more.
 pub(super) async fn carry(site: Arc<Site>, carried: Carried) {
     let Carried { mut out, back } = carried;
     let agreed = Mutex::new(Agreed::default());
@@ -135,7 +136,7 @@ pub(super) async fn carry(site: Arc<Site>, carried: Carried) {
     let mut is_open = false;
     loop {
         let next = tokio::select! {
-            // Whatever the server still lets us wait for.
+            // Even while responses are pending.
             () = post.back.closed() => break,
             Some(done) = under_way.next(), if !under_way.is_empty() => {
                 let done: Option<u64> = done;
@@ -152,7 +153,7 @@ pub(super) async fn carry(site: Arc<Site>, carried: Carried) {
                 open.insert(id, forget);
                 under_way.push(post.attend(Job::post(Some(id), body), Some(forgotten)));
             }
-            // Nothing may overtake the word that opens a session.
+            // No message may overtake the one that opens the session.
             Some(Outgoing::Notice(body)) if !is_open => {
                 is_open = true;
                 tokio::select! {
@@ -181,7 +182,7 @@ impl Job {
         }
     }
 
-    /// For what the server says by itself.
+    /// Opens a stream for the server's own messages.
     fn listen() -> Self {
         Self {
             id: None,
@@ -191,7 +192,7 @@ impl Job {
         }
     }
 
-    /// For what follows on a stream that was interrupted.
+    /// Resumes an interrupted stream.
     fn resume(id: Option<u64>, last: Option<HeaderValue>) -> Self {
         Self {
             id,
@@ -200,7 +201,7 @@ impl Job {
         }
     }
 
-    /// Whether it is for nothing but what the server says by itself.
+    /// Returns `true` for a stream of the server's own messages only.
     fn is_listening(&self) -> bool {
         self.id.is_none() && self.method == Method::GET
     }
@@ -213,10 +214,10 @@ impl Job {
     }
 }
 
-/// A request, and the credentials in it.
+/// A request with the credentials in it.
 type Message = (Request<Full<Bytes>>, Vec<String>);
 
-/// What sends messages, and hears what is answered.
+/// Sender of messages and receiver of responses.
 struct Post<'a> {
     site: &'a Site,
     agreed: &'a Mutex<Agreed>,
@@ -224,7 +225,7 @@ struct Post<'a> {
 }
 
 impl Post<'_> {
-    /// Sends a message and hears its answers, until it is forgotten; gives its id back.
+    /// Sends a message and receives its responses until it is cancelled; returns its id.
     async fn attend(&self, job: Job, forgotten: Option<oneshot::Receiver<()>>) -> Option<u64> {
         let until = async {
             match forgotten {
@@ -238,13 +239,13 @@ impl Post<'_> {
         };
         if let Some(id) = job.id {
             let why = done.err().unwrap_or_else(|| "it gave no answer".to_owned());
-            // Where there was an answer, this is nobody's.
+            // Ignored if there was a response.
             let _ = self.back.send(Incoming::Lost(id, why)).await;
         }
         job.id
     }
 
-    /// Sends a message, and goes on with a stream of answers that ends too soon.
+    /// Sends a message, and resumes a response stream that is interrupted.
     async fn converse(&self, job: &Job) -> Result<(), String> {
         let mut interrupted = self.exchange(job).await?;
         let (mut last, mut in_vain) = (None, 0);
@@ -269,7 +270,7 @@ impl Post<'_> {
         let Site {
             url, guard, trust, ..
         } = self.site;
-        // Without its credentials nothing is begun.
+        // Fails before connecting if a credential cannot be read.
         let message = self.message(job).await?;
         let deadline = Instant::now() + PATIENCE;
         let log = AttemptLog::default();
@@ -307,12 +308,12 @@ impl Post<'_> {
         tokio::pin!(answer);
         tokio::select! {
             done = &mut answer => done,
-            // The server may hang up behind the last byte; what was received is still there to be read.
+            // The server may close the connection after the last byte; buffered data can still be read.
             _ = connection => answer.await,
         }
     }
 
-    /// The message, and the credentials in it.
+    /// Creates the request, and returns the credentials in it.
     async fn message(&self, job: &Job) -> Result<Message, String> {
         let site = self.site;
         let mut message = Request::new(Full::new(Bytes::from(job.body.clone())));
@@ -397,7 +398,7 @@ impl Post<'_> {
         self.said(&kept, secrets).await.map(drop)
     }
 
-    /// Hears events until the answer has come: what a server leaves open behind it would be kept open for ever.
+    /// Reads events until the response has come: a server could leave the stream open forever.
     async fn events(
         &self,
         mut body: Body,
@@ -427,7 +428,7 @@ impl Post<'_> {
         }
     }
 
-    /// Passes a message on; gives the id of the request that it answers, if it answers one.
+    /// Forwards a message; returns the id of the request if it is a response.
     async fn said(&self, message: &[u8], secrets: &[String]) -> Result<Option<u64>, String> {
         let Some(mut message) = read(message)? else {
             return Err("its answer is no message".to_owned());
@@ -464,7 +465,7 @@ async fn data(body: &mut Body) -> Result<Option<Bytes>, String> {
     Ok(None)
 }
 
-/// Whether a server may name a session so: of visible characters, and not endless.
+/// Returns `true` if a session id is valid: visible ASCII of bounded length.
 fn is_name(session: &HeaderValue) -> bool {
     session.len() <= MAX_SESSION && session.as_bytes().iter().all(u8::is_ascii_graphic)
 }

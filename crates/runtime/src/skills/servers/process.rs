@@ -1,4 +1,4 @@
-//! A server that is a process of ours, which speaks on its standard streams.
+//! Runs a server as a process that speaks MCP on its standard streams.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use super::super::process;
 use super::wire::{Carried, Incoming, MAX_MESSAGE, Outgoing, read, too_long};
 use crate::local::{Chunk, Connection, Fence, Local, Stream};
 
-/// Pieces of its streams under way at once.
+/// Maximum number of buffered chunks per stream.
 const IN_FLIGHT: usize = 4;
 
-/// How long it may go on once its standard input is closed.
+/// Grace period after its standard input is closed.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Lines that are no messages: some servers greet. They are passed over.
+/// Maximum number of ignored lines that are no messages: some servers print a greeting.
 const MAX_STRAY: usize = 1000;
 
-/// What is started, and what it may do.
+/// Command and limits of the process.
 #[derive(Debug, Clone)]
 pub(super) struct Start {
     pub(super) command: Vec<String>,
@@ -32,7 +32,7 @@ pub(super) struct Start {
     pub(super) fence: Fence,
 }
 
-/// Runs the process, and carries what it and we say.
+/// Runs the process and relays messages.
 pub(super) async fn carry(local: Arc<Local>, start: Start, carried: Carried, journal: Journal) {
     let fence = start.fence;
     let request = request(start);
@@ -56,7 +56,7 @@ pub(super) async fn carry(local: Arc<Local>, start: Start, carried: Carried, jou
     let talking = async {
         tokio::select! {
             () = tell(out, stdin) => None,
-            // A server that does not read must not keep whoever has done with it.
+            // A server that does not read must not block a client that is done.
             () = back.closed() => None,
             heard = hearing.hear(output) => heard.err(),
         }
@@ -82,7 +82,7 @@ pub(super) async fn carry(local: Arc<Local>, start: Start, carried: Carried, jou
     let _ = back.send(Incoming::Ended(how)).await;
 }
 
-/// Says what is to be said, a line each, until there is no more.
+/// Writes messages, one per line, until the channel is closed.
 async fn tell(mut out: mpsc::Receiver<Outgoing>, stdin: mpsc::Sender<Vec<u8>>) {
     while let Some(message) = out.recv().await {
         let (Outgoing::Request(_, mut line) | Outgoing::Notice(mut line)) = message else {
@@ -95,7 +95,7 @@ async fn tell(mut out: mpsc::Receiver<Outgoing>, stdin: mpsc::Sender<Vec<u8>>) {
     }
 }
 
-/// What listens to its streams.
+/// Reader of the process's output.
 struct Hearing {
     back: mpsc::Sender<Incoming>,
     line: Vec<u8>,
@@ -111,7 +111,7 @@ impl Hearing {
                 Stream::Stderr => self.journal.keep(&bytes),
             }
         }
-        // Its end says how it ended.
+        // The end of the process tells the reason.
         std::future::pending().await
     }
 

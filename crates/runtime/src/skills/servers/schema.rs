@@ -1,24 +1,25 @@
-//! What is taken over of a server's JSON Schema: a finite part that costs little to check.
+//! Restricts a server's JSON Schema to a finite part that is cheap to validate.
 //!
-//! A server's schema can refer to itself, double with each reference, or hold a pattern that takes for ever. What is left
-//! out only makes it weaker: the server checks its arguments itself.
+//! A server's schema can refer to itself, double with each reference, or have a regular expression with
+//! exponential backtracking. Leaving parts out only makes it weaker: the server validates its arguments
+//! itself.
 
 use serde_json::{Map, Value, json};
 
-/// How much is taken over, in schemas.
+/// Maximum number of copied schemas.
 const MAX_SCHEMAS: usize = 1000;
-/// How deep they are nested, references followed.
+/// Maximum nesting, including references.
 const MAX_DEPTH: usize = 16;
-/// The most values of an enumeration.
+/// Maximum number of values of an enumeration.
 const MAX_CHOICES: usize = 256;
-/// The longest type as Python writes it.
+/// Maximum length of a type in Python syntax.
 const MAX_ANNOTATION: usize = 120;
 
 const TYPES: &[&str] = &[
     "null", "boolean", "object", "array", "number", "string", "integer",
 ];
 
-/// A schema of a server, without what could cost much.
+/// Copies a server's schema without expensive parts.
 pub(super) fn restricted(schema: &Value, root: &Value) -> Value {
     Copier {
         root,
@@ -49,7 +50,7 @@ impl Copier<'_> {
         let copied = members
             .iter()
             .filter_map(|(key, value)| Some((key.clone(), self.member(key, value, room - 1)?)));
-        // `oneOf` would become stricter where its parts become weaker.
+        // `oneOf` would become stricter as its parts become weaker.
         let copied = copied.map(|(key, value)| match key.as_str() {
             "oneOf" => ("anyOf".to_owned(), value),
             _ => (key, value),
@@ -95,7 +96,7 @@ impl Copier<'_> {
     }
 }
 
-/// A restricted schema as a type that Python writes; `None`: anything, or too long to be written.
+/// Renders a restricted schema as a Python type. `None` if it is unrestricted or too long.
 pub(super) fn annotation(schema: &Value) -> Option<String> {
     let text = written(schema, 4)?;
     (text.chars().count() <= MAX_ANNOTATION).then_some(text)
@@ -137,14 +138,14 @@ fn named(name: &str, schema: &Value, room: usize) -> String {
     }
 }
 
-/// A plain value as Python writes it.
+/// Renders a scalar as a Python literal.
 fn literal(value: &Value) -> Option<String> {
     match value {
         Value::Null => Some("None".to_owned()),
         Value::Bool(true) => Some("True".to_owned()),
         Value::Bool(false) => Some("False".to_owned()),
         Value::Number(number) => Some(number.to_string()),
-        // JSON's texts are Python's where they hold nothing that JSON alone escapes.
+        // A JSON string is a valid Python string if it has no escapes.
         Value::String(text) => {
             let plain = text.chars().all(|c| !c.is_control() && c != '\\' && c != '"');
             (plain && text.chars().count() <= MAX_ANNOTATION).then(|| format!("\"{text}\""))

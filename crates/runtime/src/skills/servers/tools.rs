@@ -1,4 +1,4 @@
-//! The tools of a server as functions.
+//! Converts a server's tools to functions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,31 +10,31 @@ use super::schema::{annotation, restricted};
 use super::words::{identifier, plain};
 use crate::audit::Digest;
 
-/// Tools of one server.
+/// Maximum number of tools of a server.
 const MAX_TOOLS: usize = 128;
-/// What a server is told of at most that it cannot offer.
+/// Maximum number of reported problems.
 const MAX_PROBLEMS: usize = 8;
-/// How much is read of a description.
+/// Maximum length of a description.
 const MAX_DESCRIPTION: usize = 1500;
-/// How much is read of what is said of one argument.
+/// Maximum length of an argument's description.
 const MAX_NOTE: usize = 200;
-/// How much is shown of a name.
+/// Maximum length of a name in a message.
 const MAX_SHOWN: usize = 80;
 
-/// A tool that stands behind a function.
+/// A server's tool behind a function.
 #[derive(Debug)]
 pub(super) struct Tool {
-    /// As the server calls it.
+    /// Name on the server.
     pub(super) name: String,
-    /// Arguments that the server calls otherwise: our name, and its own.
+    /// Renamed arguments: our name, and the server's.
     renamed: Vec<(String, String)>,
-    /// Whether it promises a structured result.
+    /// Set if it declares a structured result.
     pub(super) is_structured: bool,
-    /// Whether its result is what the only member `result` of its structured result holds.
+    /// Set if its structured result is an object with the only member `result`, which is unwrapped.
     pub(super) is_wrapped: bool,
 }
 
-/// What a server offers.
+/// Tools of a server.
 #[derive(Debug, Default)]
 pub(super) struct Tools {
     tools: BTreeMap<String, (Arc<Function>, Tool)>,
@@ -43,10 +43,10 @@ pub(super) struct Tools {
 }
 
 impl Tools {
-    /// Takes in a page of a server's list; gives the cursor of the next one.
+    /// Adds a page of a server's list, and returns the cursor of the next one.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the page has no list of tools.
     pub(super) fn add(&mut self, skill: &str, page: &Value) -> Result<Option<String>, String> {
         let Some(Value::Array(tools)) = page.get("tools") else {
             return Err("its list of tools is none".to_owned());
@@ -68,7 +68,7 @@ impl Tools {
             }
         }
         let cursor = page.get("nextCursor").and_then(Value::as_str);
-        // Some servers write so that there is no more.
+        // Some servers send an empty cursor at the end.
         Ok(cursor.filter(|cursor| !cursor.is_empty()).map(str::to_owned))
     }
 
@@ -113,7 +113,7 @@ impl Tools {
         Ok(())
     }
 
-    /// Tells that there would be more pages.
+    /// Reports that further pages are left out.
     pub(super) fn cut(&mut self, skill: &str, pages: usize) {
         self.tell(format!(
             "{skill}: its list of tools has more than {pages} pages; the rest is left out"
@@ -127,12 +127,12 @@ impl Tools {
         }
     }
 
-    /// The tool behind a function.
+    /// Returns the tool behind a function.
     pub(super) fn tool(&self, path: &str) -> Option<&Tool> {
         self.tools.get(path).map(|(_, tool)| tool)
     }
 
-    /// The definition of the function at a path.
+    /// Returns the digest of the definition of the function at a path.
     pub(super) fn definition(&self, path: &str) -> Option<Digest> {
         self.tools.get(path).map(|(function, _)| function.definition())
     }
@@ -141,14 +141,15 @@ impl Tools {
         self.tools.values().map(|(function, _)| Arc::clone(function))
     }
 
-    /// What cannot be offered as it is, and why.
+    /// Returns the reasons why tools are left out or changed.
     pub(super) fn problems(&self) -> impl Iterator<Item = String> {
         let more = (self.more > 0).then(|| format!("and {} more of this kind", self.more));
         self.problems.iter().cloned().chain(more)
     }
 }
 
-/// Digest of a tool as its server defines it, its own name included: `read-file` and `read_file` have the same path.
+/// Returns the digest of a tool as its server defines it, including its own name: `read-file` and `read_file`
+/// have the same path.
 fn definition(tool: &Value) -> Digest {
     const MEMBERS: [&str; 5] = ["name", "title", "description", "inputSchema", "outputSchema"];
     let members = MEMBERS.map(|member| tool.get(member).unwrap_or(&Value::Null));
@@ -156,7 +157,7 @@ fn definition(tool: &Value) -> Digest {
 }
 
 impl Tool {
-    /// Arguments as the server names them.
+    /// Renames arguments to the server's names.
     pub(super) fn named(&self, mut arguments: Map<String, Value>) -> Map<String, Value> {
         for (ours, theirs) in &self.renamed {
             if let Some(value) = arguments.remove(ours) {
@@ -167,16 +168,17 @@ impl Tool {
     }
 }
 
-/// What a tool takes.
+/// Parameters of a tool.
 struct Arguments {
     parameters: Vec<Parameter>,
     renamed: Vec<(String, String)>,
-    /// What is said of each.
+    /// Descriptions by parameter.
     notes: Vec<(String, String)>,
 }
 
 impl Arguments {
-    /// Those of a schema: what must be given comes first, and may be given by its place; what need not, by its name.
+    /// Converts the properties of a schema. Required ones come first and may be positional; optional ones are
+    /// keyword-only.
     fn of(schema: &Value) -> Result<Self, String> {
         let mut arguments = Self {
             parameters: Vec::new(),
@@ -220,7 +222,7 @@ impl Arguments {
                 false => ParameterKind::KeywordOnly,
             },
             annotation: annotation(&schema),
-            // Python writes so that there is a default which is not told.
+            // Python notation for a default that is not shown.
             default: (!required).then(|| "...".to_owned()),
             schema: Some(schema),
         });
@@ -228,8 +230,8 @@ impl Arguments {
     }
 }
 
-/// What is taken by a schema that is composed of others: arguments, the schemas of each, and whether it must be given. Which
-/// of them go together, the server checks.
+/// Parameters of a composed schema: name, alternative schemas, required. The server validates the
+/// combination.
 type Composed = Vec<(String, Vec<Value>, bool)>;
 
 fn composed(schema: &Value) -> Composed {
@@ -241,7 +243,7 @@ fn composed(schema: &Value) -> Composed {
     found
 }
 
-/// Takes in the arguments of a restricted schema and of its parts; those of one part among several need not be given.
+/// Collects the properties of a restricted schema and of its parts. Those of one alternative are optional.
 fn collect(schema: &Value, must: bool, found: &mut Composed) {
     let properties = schema.get("properties").and_then(Value::as_object);
     let required = schema.get("required").and_then(Value::as_array);
@@ -264,7 +266,8 @@ fn collect(schema: &Value, must: bool, found: &mut Composed) {
     }
 }
 
-/// What a tool and its arguments are for, and whether something in it could not be seen.
+/// Composes the documentation of a tool and its parameters; returns whether invisible characters were
+/// removed.
 fn doc(tool: &Value, arguments: &Arguments) -> (String, bool) {
     let said = tool.get("description").or_else(|| tool.get("title"));
     let said = said.and_then(Value::as_str).unwrap_or_default();
@@ -279,7 +282,8 @@ fn doc(tool: &Value, arguments: &Arguments) -> (String, bool) {
     (doc, hidden)
 }
 
-/// The schema of the member `result`, where an object has no other: servers wrap so what is no object.
+/// Returns the schema of `result` if it is the object's only member: servers wrap results that are no
+/// objects.
 fn only_result(schema: &Value) -> Option<Value> {
     let properties = schema.get("properties")?.as_object()?;
     let required = schema.get("required")?.as_array()?;
@@ -356,7 +360,7 @@ mod tests {
             "f(a, *, day: str = ...)",
         );
         let endless = json!({"allOf": [{"$ref": "#"}, {"$ref": "#"}, day]});
-        // Where what is taken over ends, anything goes.
+        // Anything is accepted beyond the copied part.
         taken(endless, "f(day)");
     }
 

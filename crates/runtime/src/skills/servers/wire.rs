@@ -1,56 +1,56 @@
-//! What goes between us and a server, however it is carried.
+//! Defines the messages between a client and a transport.
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::bridge::check_shape;
 
-/// The longest message. A result must fit into a line of a bridge, a page of a list need not.
+/// Maximum size of a message. A result must fit into a bridge message, a page of a list need not.
 pub(super) const MAX_MESSAGE: usize = 4 * 1024 * 1024;
 
-/// Messages that wait to be carried. A server that lets more pile up does not listen.
+/// Capacity of the channel to the server. A server that lets it fill up does not read.
 const MAX_UNSENT: usize = 64;
 
-/// Messages that wait to be understood.
+/// Capacity of the channel from the server.
 const MAX_UNHEARD: usize = 4;
 
-/// To a server.
+/// A message to the transport.
 #[derive(Debug)]
 pub(super) enum Outgoing {
-    /// A request with its id; its answer is waited for.
+    /// A request with its id; expects a response.
     Request(u64, Vec<u8>),
     /// Anything else.
     Notice(Vec<u8>),
-    /// Nobody waits any more for the answer to this request.
+    /// The response to this request is no longer needed.
     Forget(u64),
 }
 
-/// From a server, or from what carries its messages.
+/// A message from the transport.
 #[derive(Debug)]
 pub(super) enum Incoming {
-    /// It said this.
+    /// A message of the server.
     Said(Value),
-    /// The request with this id gets no answer.
+    /// The request with this id gets no response.
     Lost(u64, String),
-    /// It says nothing more.
+    /// The connection has ended, with the reason.
     Ended(String),
 }
 
-/// Our end.
+/// The client's end.
 #[derive(Debug)]
 pub(super) struct Wire {
     pub(super) out: mpsc::Sender<Outgoing>,
     pub(super) back: mpsc::Receiver<Incoming>,
 }
 
-/// The carrier's end.
+/// The transport's end.
 #[derive(Debug)]
 pub(super) struct Carried {
     pub(super) out: mpsc::Receiver<Outgoing>,
     pub(super) back: mpsc::Sender<Incoming>,
 }
 
-/// Both ends.
+/// Creates both ends.
 pub(super) fn wire() -> (Wire, Carried) {
     let (out, unsent) = mpsc::channel(MAX_UNSENT);
     let (heard, back) = mpsc::channel(MAX_UNHEARD);
@@ -61,10 +61,10 @@ pub(super) fn wire() -> (Wire, Carried) {
     (Wire { out, back }, carried)
 }
 
-/// What a server's message says; `None` for what is no JSON at all, as programs print it by mistake.
+/// Parses a server's message. `None` if it is no JSON, as programs print by mistake.
 ///
 /// # Errors
-/// If it is too much to be read.
+/// If it is too large or too deeply nested.
 pub fn read(message: &[u8]) -> Result<Option<Value>, String> {
     if message.len() > MAX_MESSAGE {
         return Err(too_long());
@@ -77,7 +77,7 @@ pub(super) fn too_long() -> String {
     format!("it sent a message of more than {MAX_MESSAGE} bytes")
 }
 
-/// A request, or without an id a notice.
+/// Serializes a request, or a notification if it has no id.
 pub(super) fn written(id: Option<u64>, method: &str, params: &Value) -> Vec<u8> {
     let mut message = json!({"jsonrpc": "2.0", "method": method});
     if let Some(id) = id {
@@ -89,7 +89,7 @@ pub(super) fn written(id: Option<u64>, method: &str, params: &Value) -> Vec<u8> 
     bytes(&message)
 }
 
-/// The answer to a request of the server's: to `ping`, and that we do nothing else for it.
+/// Serializes the response to a request of the server: a result for `ping`, an error for anything else.
 pub(super) fn answer(id: &Value, method: &str) -> Vec<u8> {
     bytes(&match method {
         "ping" => json!({"jsonrpc": "2.0", "id": id, "result": {}}),
@@ -98,6 +98,6 @@ pub(super) fn answer(id: &Value, method: &str) -> Vec<u8> {
 }
 
 fn bytes(message: &Value) -> Vec<u8> {
-    // Of texts, numbers and lists of them alone: that can always be written.
+    // Serialization cannot fail: the value consists of strings, numbers, lists and objects.
     serde_json::to_vec(message).unwrap_or_default()
 }

@@ -1,18 +1,19 @@
-//! Texts and names of servers, as they can be shown.
+//! Sanitizes texts and names from servers.
 
 use super::super::function::is_name;
 
-/// Words of Python, which name nothing else.
+/// Python keywords, which cannot be identifiers.
 const PYTHON: &[&str] = &[
     "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def",
     "del", "elif", "else", "except", "finally", "for", "from", "global", "if", "import", "in", "is",
     "lambda", "nonlocal", "not", "or", "pass", "raise", "return", "try", "while", "with", "yield", "aio",
 ];
 
-/// The longest name.
+/// Maximum length of a name.
 const MAX_NAME: usize = 64;
 
-/// A text without what cannot be seen, and whether there was any: what a person does not see, a model may obey.
+/// Removes invisible characters, and returns whether there were any: a model may obey text that a person does
+/// not see.
 pub(super) fn plain(text: &str, max: usize) -> (String, bool) {
     let seen = |c: &char| *c == '\n' || *c == '\t' || !(c.is_control() || is_invisible(*c));
     let kept: String = text.chars().take(max).filter(seen).collect();
@@ -20,14 +21,15 @@ pub(super) fn plain(text: &str, max: usize) -> (String, bool) {
     (kept, hidden)
 }
 
-/// Characters that turn the direction of writing, take no room, or only look like nothing.
+/// Returns `true` for characters that change the writing direction, have no width, or look like nothing.
 fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// A name as Python has them: `get-weather` is `get_weather`, and `class` is `class_`. `None`: nothing is left of it.
+/// Converts a name to a Python identifier: `get-weather` to `get_weather`, `class` to `class_`. `None` if
+/// nothing is left.
 pub(super) fn identifier(name: &str) -> Option<String> {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let mut made: String = name.chars().take(MAX_NAME).map(plain).collect();
