@@ -1,4 +1,4 @@
-//! A place where code runs: in this process's fence, or in an engine.
+//! Execution backends: this process's fence, or the server.
 
 use std::fmt;
 use std::future::Future;
@@ -12,12 +12,12 @@ use crate::container::{Containers, Flavor};
 use crate::execute;
 use crate::local::{self, Connection, Fence, Local, SessionError};
 
-/// What a backend promises, once awaited.
+/// A future that resolves to the result of a run.
 pub type Running<'a> = Pin<Box<dyn Future<Output = Result<ExecutionResult, Error>> + Send + 'a>>;
 
-/// A place where code runs.
+/// An execution backend.
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// Runs a request to its end.
+    /// Runs a request to completion.
     fn run<'a>(
         &'a self,
         request: &'a Request,
@@ -27,15 +27,15 @@ pub trait Backend: fmt::Debug + Send + Sync {
     ) -> Running<'a>;
 }
 
-/// What says, once awaited, why there is no container engine, if there is none.
+/// A future that resolves to the error if the container engine is unavailable.
 pub type Missing<'a> = Pin<Box<dyn Future<Output = Option<Error>> + Send + 'a>>;
 
-/// A place from which containers of requests are made.
+/// A backend that runs requests in containers.
 pub trait InContainers: fmt::Debug + Send + Sync {
-    /// Asks for a container engine.
+    /// Checks that the container engine is available.
     fn missing(&self, flavor: Flavor) -> Missing<'_>;
 
-    /// Runs a request to its end in a container of its own.
+    /// Runs a request to completion in a container of its own.
     fn run_in<'a>(
         &'a self,
         flavor: Flavor,
@@ -44,7 +44,7 @@ pub trait InContainers: fmt::Debug + Send + Sync {
         connection: Connection,
     ) -> Running<'a>;
 
-    /// Runs a request to its end in the container that is kept for its like.
+    /// Runs a request to completion in the persistent container for requests like it.
     fn call_in<'a>(
         &'a self,
         wanted: &'a Wanted,
@@ -53,30 +53,30 @@ pub trait InContainers: fmt::Debug + Send + Sync {
     ) -> Running<'a>;
 }
 
-/// Why a request was not run.
+/// A request was not run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
-    /// What kind of reason.
+    /// Kind of error.
     pub reason: Reason,
-    /// What was wrong.
+    /// Description of the error.
     pub message: String,
-    /// What to do.
+    /// Remedy.
     pub hint: String,
 }
 
-/// The kinds of reasons.
+/// Kinds of errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// The backend, an interpreter, or a layer of the fence is not there.
+    /// The backend, an interpreter, or a layer of the fence is unavailable.
     Unavailable,
-    /// Too much at once.
+    /// A concurrency limit is reached.
     Busy,
-    /// A program, or a thing that it needs, does not exist.
+    /// A program, or something that it needs, does not exist.
     NotFound,
-    /// The request makes no sense.
+    /// The request is invalid.
     Invalid,
-    /// It should have worked.
+    /// An internal failure.
     Failed,
 }
 

@@ -1,8 +1,8 @@
-//! Points in time as people write them, in UTC.
+//! Formats points in time as RFC 3339, in UTC.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// `2026-11-21T22:15:00.123Z`. A time before 1970 is shown as its first moment.
+/// Formats a time like `2026-11-21T22:15:00.123Z`. A time before 1970 becomes 1970-01-01T00:00:00.000Z.
 pub(crate) fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (year, month, day) = civil(since.as_secs() / 86_400);
@@ -14,14 +14,14 @@ pub(crate) fn rfc3339(time: SystemTime) -> String {
     )
 }
 
-/// The same without `-` and `:`, for a file's name.
+/// Removes `-` and `:` from an RFC 3339 time, for use in a file name.
 pub(crate) fn compact(rfc3339: &str) -> String {
     rfc3339.chars().filter(|c| !matches!(c, '-' | ':')).collect()
 }
 
-/// Year, month and day of the day that lies `days` after 1970-01-01, in the Gregorian calendar.
+/// Returns year, month and day of the date `days` after 1970-01-01, in the Gregorian calendar.
 ///
-/// The years are counted from a first of March, so that the day that some of them have more is their last:
+/// Years begin on March 1, so that a leap day is the last day of its year:
 /// <https://howardhinnant.github.io/date_algorithms.html#civil_from_days>.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;

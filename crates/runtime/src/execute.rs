@@ -1,4 +1,4 @@
-//! One request from check to artifact, whatever the backend.
+//! Executes one request on any backend: checks its imports, runs it, stores its artifact.
 
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
@@ -10,52 +10,52 @@ use crate::imports::{self, Findings};
 use crate::local::Fence;
 use crate::redact::Redactor;
 
-/// What happens to a request before and after it runs.
+/// Configuration of the steps before and after a run.
 #[derive(Debug)]
 pub struct Rules {
-    /// The modules that Python code may not import; `None`: no check.
+    /// Modules that Python code may not import. `None` disables the check.
     pub blocked_imports: Option<Vec<String>>,
-    /// Those that it may not import in Pyodide.
+    /// Modules that Python code may not import in Pyodide. `None` disables the check.
     pub blocked_in_pyodide: Option<Vec<String>>,
-    /// When an artifact is kept.
+    /// Condition under which an artifact is stored.
     pub store_policy: StorePolicy,
-    /// Where artifacts are kept.
+    /// Artifact store.
     pub store: Store,
-    /// What is taken out of artifacts.
+    /// Redactor of artifacts.
     pub redactor: Redactor,
 }
 
-/// A request with where and how it runs.
+/// A request with its backend, its required fence and its output directory.
 #[derive(Debug)]
 pub struct Order {
     /// The request.
     pub request: Request,
-    /// The backend it asks for.
+    /// The requested backend.
     pub runtime: RuntimeKind,
-    /// How strongly it must be fenced.
+    /// Minimum strength of the fence.
     pub fence: Fence,
-    /// Where the files go that the program leaves for its caller.
+    /// Host directory that receives the program's output files.
     pub output_directory: Option<PathBuf>,
 }
 
-/// Why a request was not run.
+/// A request was not run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The backend is not there.
+    /// The backend is unavailable.
     #[error("runtime_unavailable: the runtime `{runtime}` is not available: {missing}")]
     RuntimeUnavailable {
-        /// Which.
+        /// The requested backend.
         runtime: RuntimeKind,
-        /// What it lacks.
+        /// The missing component.
         missing: &'static str,
     },
-    /// The code could not be checked.
+    /// The import check failed.
     #[error(transparent)]
     Imports(#[from] imports::Error),
 }
 
 impl Error {
-    /// What the reader can do about it.
+    /// Returns a remedy.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::RuntimeUnavailable { .. } => {
@@ -68,10 +68,10 @@ impl Error {
     }
 }
 
-/// Runs a request: checks it, has `run` run it, keeps what is to be kept.
+/// Executes a request: checks its imports, runs it with `run`, stores its artifact.
 ///
 /// # Errors
-/// If it could not be run. How the program ended is no error.
+/// If the request could not be run. A program that fails is no error.
 pub async fn execute<E: From<Error>>(
     rules: &Rules,
     order: &Order,
@@ -87,7 +87,7 @@ pub async fn execute<E: From<Error>>(
     Ok(result)
 }
 
-/// The backends that this version has.
+/// Rejects backends that this version does not support.
 fn available(runtime: RuntimeKind) -> Result<(), Error> {
     let missing = match runtime {
         RuntimeKind::Local | RuntimeKind::Docker | RuntimeKind::Podman | RuntimeKind::Pyodide => {
@@ -133,10 +133,11 @@ fn blocked(request: &Request, runtime: RuntimeKind, rules: &Rules) -> Result<Opt
     }))
 }
 
-/// The status of a program that was refused before it ran, as shells use it for one that may not be executed.
+/// Exit status of a program that the import check rejected: 126, as in shells for a file that may not be
+/// executed.
 const BLOCKED_STATUS: i32 = 126;
 
-/// A failure to keep an artifact does not take the result away; it is told in the result.
+/// Stores the artifact. A failure to store it becomes a warning in the result.
 fn keep(rules: &Rules, request: &Request, started: SystemTime, result: &mut ExecutionResult) {
     let record = Record {
         scope: &request.scope,

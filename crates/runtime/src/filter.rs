@@ -1,31 +1,31 @@
-//! The system-call filters, printed for people.
+//! Prints the system-call filters as OCI seccomp profiles.
 
 use ringfence_jail::seccomp::{self, Forks, Ipc, Profile, Sockets, Surface};
 
-/// The filter of every guest in a cell.
+/// Name of the filter for guests in a cell.
 pub(crate) const FENCE: &str = "fence";
-/// The filter of a guest that may reach the egress proxy.
+/// Name of the filter for guests that may reach the egress proxy.
 pub(crate) const FENCE_NETWORK: &str = "fence-network";
-/// The filter of a container whose guests may reach the egress proxy.
+/// Name of the filter for containers whose guests may reach the egress proxy.
 pub(crate) const STANDARD_TCP: &str = "standard-tcp";
 
-/// Why a filter cannot be printed.
+/// A filter cannot be printed.
 #[derive(Debug, thiserror::Error)]
 pub enum UnknownFilter {
-    /// No filter of that name.
+    /// No filter has this name.
     #[error(
         "unknown seccomp profile `{0}`; known are strict, standard, standard-tcp, standard-net, fence and fence-network"
     )]
     Name(String),
-    /// No table for that architecture.
+    /// No filter exists for this architecture.
     #[error("unknown architecture `{0}`; known are x86_64 and aarch64")]
     Architecture(String),
-    /// The data that came with this binary is broken.
+    /// The built-in profile cannot be parsed.
     #[error("the built-in profile cannot be read")]
     Broken(#[source] seccomp::Error),
 }
 
-/// The filter `name` as an OCI seccomp profile (runtime-spec, `linux.seccomp`).
+/// Returns the filter `name` as an OCI seccomp profile (runtime-spec, `linux.seccomp`).
 ///
 /// # Errors
 /// If there is no such filter or architecture.
@@ -47,7 +47,7 @@ pub fn filter_document(name: &str, architecture: &str) -> Result<serde_json::Val
     document.map_err(UnknownFilter::Broken)
 }
 
-/// Of the fence's filters those that runs get where there are namespaces.
+/// Returns the variant of the fence's filters that runs get where namespaces are available.
 const fn surface(sockets: Sockets) -> Surface {
     Surface {
         sockets,

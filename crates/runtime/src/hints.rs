@@ -1,19 +1,20 @@
-//! Hints for a program that failed at a limit, or for want of what is not there.
+//! Suggests remedies for a program that hit a limit or lacked a module or the network.
 //!
-//! They are taken from what the program printed last, which may be anything: a hint is advice and decides nothing.
+//! The cause is guessed from the last output, which a program can forge: a hint is advice and decides
+//! nothing.
 
 use ringfence_policy::{Bytes, ExecutionResult, Outcome, RuntimeKind};
 
-/// What can be done about a failure.
+/// A remedy for a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hint {
-    /// For the person who runs it, who can choose limits and interpreters.
+    /// Text for the user, who can choose limits and interpreters.
     pub person: String,
-    /// For a model, which can write another program.
+    /// Text for a model, which can write another program.
     pub model: String,
 }
 
-/// The hint for a program that failed, if its errors name a cause that we know.
+/// Returns a hint for a failed program if its standard error names a known cause.
 pub fn hint(result: &ExecutionResult) -> Option<Hint> {
     let failed = match result.meta.outcome {
         Outcome::Exited | Outcome::Signalled => result.exit_code != 0,
@@ -51,10 +52,10 @@ const NO_NAME: &[&str] = &[
     "EAI_AGAIN",
 ];
 
-/// The longest name of a module that is repeated.
+/// Maximum length of a module name that a hint repeats.
 const MAX_MODULE: usize = 64;
 
-/// The top of the module that an import did not find.
+/// Returns the top-level package of the module that an import did not find.
 fn missing_module(errors: &str) -> Option<&str> {
     let (_, rest) = errors.rsplit_once("ModuleNotFoundError: No module named '")?;
     let (module, _) = rest.split_once('\'')?;

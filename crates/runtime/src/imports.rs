@@ -1,8 +1,7 @@
 //! Finds imports of blocked modules in Python code before it runs.
 //!
-//! This check is advice: it tells a model or a person early and in plain words that a module is not for
-//! them, and what to use instead. It reads what is written; code that hides its imports passes. The barrier
-//! is the fence around the run, which holds whatever the code imports.
+//! The check is advice: it reports a blocked module early, with an alternative. It is static, so code that
+//! obfuscates its imports passes. The security boundary is the fence, whatever the code imports.
 
 mod depth;
 
@@ -15,10 +14,11 @@ use ruff_text_size::{Ranged, TextSize};
 
 use depth::Depth;
 
-/// The modules that are blocked where nothing else is configured.
+/// Modules blocked by default.
 pub const DEFAULT_BLOCKLIST: &[&str] = &["os", "subprocess", "shutil", "socket"];
 
-/// The modules that are blocked in Pyodide: they do nothing there, or lead to JavaScript, where there is nothing to be had.
+/// Modules blocked in Pyodide: they do not work there, or lead to JavaScript, where nothing can be reached
+/// anyway.
 pub const PYODIDE_BLOCKLIST: &[&str] = &[
     "os",
     "sys",
@@ -35,24 +35,24 @@ pub const PYODIDE_BLOCKLIST: &[&str] = &[
     "_pyodide_core",
 ];
 
-/// The longest source that is checked; a syntax tree takes about fifty times its room.
+/// Maximum length of a checked source. A syntax tree takes about fifty times its memory.
 const MAX_SOURCE: usize = 4 * 1024 * 1024;
 
-/// The deepest syntax that is checked. CPython itself gives up at 200 brackets, 100 indentations and, by
-/// version, a few thousand chained operators.
+/// Maximum depth of checked syntax. CPython itself rejects 200 brackets, 100 indentations and, by version, a
+/// few thousand chained operators.
 const MAX_DEPTH: usize = 3_000;
 
-/// Up to this depth the caller's own stack is enough.
+/// Maximum depth that the caller's own stack can hold.
 const SHALLOW: usize = 48;
 
-/// Stack for walking a tree of [`MAX_DEPTH`]: debug builds take about 6 KiB a level. Only what is used is
-/// ever backed by memory.
+/// Stack size for walking a tree of [`MAX_DEPTH`]: debug builds take about 6 KiB a level. Only touched pages
+/// are backed by memory.
 const STACK: usize = 64 * 1024 * 1024;
 
-/// How many findings a message lists one by one.
+/// Maximum number of findings that a message lists.
 const MAX_LISTED: usize = 20;
 
-/// What to use instead of a blocked module.
+/// Alternatives to blocked modules.
 const SUGGESTIONS: &[(&str, &str)] = &[
     ("os", "use pathlib for paths and open() for files"),
     (
@@ -101,57 +101,56 @@ const SUGGESTIONS: &[(&str, &str)] = &[
     ("tempfile", "write to /tmp, which is private to the run"),
 ];
 
-/// One import of a blocked module.
+/// An import of a blocked module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockedImport {
-    /// The entry of the blocklist that it falls under.
+    /// Entry of the blocklist that matches.
     pub module: String,
     /// Line in the source, from 1.
     pub line: usize,
-    /// Character in the line, from 1.
+    /// Column in characters, from 1.
     pub column: usize,
-    /// What to use instead, where we know something.
+    /// Alternative, if one is known.
     pub suggestion: Option<&'static str>,
 }
 
-/// What the check found.
+/// Result of the check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Findings {
-    /// Nothing on the blocklist is imported.
+    /// No import is on the blocklist.
     Clear,
     /// These imports are on the blocklist, in the order of the source.
     Blocked(Vec<BlockedImport>),
-    /// The source is not Python as we know it, so that nothing can be said; Python reports the error itself.
+    /// The source does not parse. Python reports the error itself.
     Unparsed,
 }
 
-/// Why a source was not checked; it must not run where the check is on.
+/// A source could not be checked. It must not run if the check is enabled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The source is too long.
     #[error("the code is too long to check its imports ({length} bytes, at most {MAX_SOURCE})")]
     TooLong {
-        /// Its length in bytes.
+        /// Length in bytes.
         length: usize,
     },
     /// The syntax is nested too deeply.
     #[error("the code is nested too deeply to check its imports (more than {MAX_DEPTH} levels); split it up")]
     TooDeep,
-    /// The thread for a deeply nested source could not be had, or broke.
+    /// The thread for a deeply nested source could not be started, or panicked.
     #[error("the import check could not run")]
     Broken,
 }
 
-/// Looks for imports of `blocklist` in `source`.
+/// Finds imports of `blocklist` in `source`.
 ///
-/// An entry covers the module and everything below it: `os` covers `os.path`. Found are import statements
-/// wherever they stand, and `__import__` and `importlib.import_module` called with a literal name, also
-/// under another name.
+/// An entry covers the module and its submodules: `os` covers `os.path`. Finds import statements anywhere,
+/// and calls of `__import__` and `importlib.import_module` with a literal name, also through an alias.
 ///
 /// # Errors
 /// If the source is too long or too deeply nested to be checked.
 pub fn check(source: &str, blocklist: &[String]) -> Result<Findings, Error> {
-    // Python reads full-width letters as plain ones, so only ASCII can be told apart this cheaply.
+    // Python normalizes full-width letters to ASCII (NFKC), so the quick exit is safe for ASCII sources only.
     if blocklist.is_empty() || (source.is_ascii() && !source.contains("import")) {
         return Ok(Findings::Clear);
     }
@@ -166,7 +165,7 @@ pub fn check(source: &str, blocklist: &[String]) -> Result<Findings, Error> {
     }
 }
 
-/// What a person or a model is told: one line for each import, and the `setting` that allows it.
+/// Renders the findings for a user or a model: one line per import, and the `setting` that allows it.
 pub fn message(blocked: &[BlockedImport], setting: &str) -> String {
     let mut text = String::new();
     for BlockedImport {
@@ -195,7 +194,7 @@ pub fn message(blocked: &[BlockedImport], setting: &str) -> String {
     text
 }
 
-/// A deep tree is walked, and dropped, by recursion: on a thread whose stack is large enough.
+/// Walks and drops a deep tree on a thread with a large stack: both recurse.
 fn inspect_deep(source: &str, blocklist: &[String]) -> Result<Findings, Error> {
     std::thread::scope(|scope| {
         let name = "import-check".to_owned();
@@ -212,7 +211,8 @@ fn inspect(source: &str, blocklist: &[String]) -> Findings {
         return Findings::Unparsed;
     };
     let mut names = Names::default();
-    // A name may be used above the line that binds it, and one alias may rest on another.
+    // A name may be used above the line that binds it, and an alias may refer to another: iterate to a fixed
+    // point.
     for _ in 0..4 {
         let before = names.len();
         visitor::walk_body(&mut names, module.suite());
@@ -233,7 +233,7 @@ fn inspect(source: &str, blocklist: &[String]) -> Findings {
     }
 }
 
-/// Turns offsets into lines and columns, in one pass over the source.
+/// Converts offsets to lines and columns in one pass over the source.
 fn locate(source: &str, mut found: Vec<(TextSize, String)>) -> Vec<BlockedImport> {
     found.sort();
     found.dedup();
@@ -265,14 +265,14 @@ fn locate(source: &str, mut found: Vec<(TextSize, String)>) -> Vec<BlockedImport
     blocked
 }
 
-/// What the source calls the functions and modules that import by name.
+/// Aliases of the functions and modules that import by name.
 #[derive(Default)]
 struct Names<'a> {
-    /// `importlib` under other names.
+    /// Aliases of `importlib`.
     importlib: HashSet<&'a str>,
-    /// `builtins` under other names.
+    /// Aliases of `builtins`.
     builtins: HashSet<&'a str>,
-    /// `import_module` and `__import__` under other names.
+    /// Aliases of `import_module` and `__import__`.
     functions: HashSet<&'a str>,
 }
 
@@ -362,7 +362,7 @@ impl<'a> Visitor<'a> for Names<'a> {
     }
 }
 
-/// Collects the imports that the blocklist names.
+/// Collects imports that match the blocklist.
 struct Finder<'a> {
     names: &'a Names<'a>,
     blocklist: &'a [String],
@@ -370,7 +370,7 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    /// Notes `module` if it, or a package that it lies in, is blocked.
+    /// Records `module` if it or a parent package is blocked.
     fn consider(&mut self, module: &str, at: &impl Ranged) {
         let covers = |entry: &&String| {
             module

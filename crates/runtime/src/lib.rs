@@ -1,20 +1,21 @@
 //! Runs requests on a backend and owns every process until it is gone.
 //!
-//! The crate serves no HTTP and knows nothing of MCP, terminals or configuration files: it takes a
-//! [`ringfence_policy::Request`] and answers with a [`ringfence_policy::ExecutionResult`].
+//! The crate serves no HTTP and does not know MCP, terminals or configuration files: it takes a
+//! [`ringfence_policy::Request`] and returns a [`ringfence_policy::ExecutionResult`].
 //!
-//! - [`execute`]: one request from check to artifact, whatever the backend.
-//! - [`backend`]: where code runs; [`shell`]: what runs a command.
-//! - [`local`]: the backend of fenced processes on this machine; [`container`]: containers of Docker and Podman.
+//! - [`execute`]: executes one request on any backend, from the import check to the artifact.
+//! - [`backend`]: execution backends; [`shell`]: execution of shell commands.
+//! - [`local`]: the backend of fenced processes on this machine; [`container`]: containers of Docker and
+//!   Podman.
 //! - [`pyodide`]: CPython as WebAssembly in Deno.
-//! - [`probe`]: what this machine offers, layer by layer.
-//! - [`kernel`]: the one door through which every tool is used; [`audit`]: what is kept of each use.
-//! - [`approval`]: questions that a person answers; [`assessor`]: one that a model answers.
-//! - [`bridge`]: what goes between programs and the host's functions; [`skills`]: those functions.
-//! - [`trust`]: what lies where no guest writes.
-//! - [`files`]: the workspace that file tools and code share; [`egress`]: the guard of every way out;
-//!   [`fetch`]: pages through it.
-//! - [`imports`], [`hints`], [`output`], [`redact`], [`artifact`], [`interpreter`]: the parts of the work.
+//! - [`probe`]: isolation layers that this machine supports.
+//! - [`kernel`]: dispatch of tool calls; [`audit`]: the audit log.
+//! - [`approval`]: approval requests to people; [`assessor`]: risk scores from a model.
+//! - [`bridge`]: the protocol between programs and host functions; [`skills`]: those functions.
+//! - [`trust`]: checks that a path is not writable by guests.
+//! - [`files`]: the workspace that file tools and code share; [`egress`]: the network guard; [`fetch`]: HTTP
+//!   requests through it.
+//! - [`imports`], [`hints`], [`output`], [`redact`], [`artifact`], [`interpreter`]: building blocks of a run.
 #![forbid(unsafe_code)]
 
 pub mod approval;

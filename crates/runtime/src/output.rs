@@ -1,16 +1,16 @@
-//! Keeps the beginning and the end of a guest's output, however much it prints.
+//! Captures the head and the tail of a guest's output in bounded memory.
 
 use std::ops::Range;
 
 use ringfence_policy::Bytes;
 
-/// What a cut output says at the place of the cut.
+/// Beginning of the notice at the point of truncation.
 const NOTICE: &str = "... (output truncated)";
 
-/// Where `text` tells that something was left out: the notices, each with the line break that may have been put
+/// Returns the ranges of truncation notices in `text`, each with the line break that may have been inserted
 /// before it.
 ///
-/// A guest can print the like of a notice, so this is no proof of a cut.
+/// A guest can print a line that looks like a notice, so this is no proof of truncation.
 pub fn gaps(text: &str) -> Vec<Range<usize>> {
     let mut gaps: Vec<Range<usize>> = Vec::new();
     let mut end = 0;
@@ -36,7 +36,7 @@ fn is_notice(line: &str) -> bool {
     count.is_some_and(|count| count.parse::<u64>().is_ok())
 }
 
-/// Appends something that begins a line.
+/// Appends `part` on a new line.
 pub(crate) fn add(text: &mut String, part: &str) {
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
@@ -44,10 +44,10 @@ pub(crate) fn add(text: &mut String, part: &str) {
     text.push_str(part);
 }
 
-/// Collects a byte stream in bounded memory: the first half of the limit and the last half.
+/// Captures a byte stream in bounded memory: the first and the last half of the limit.
 ///
-/// Errors stand at the end of an output and what led to them at its beginning; the middle of a flood is
-/// what nobody misses.
+/// Errors are at the end of an output, their causes at its beginning; the middle of a flood is the least
+/// useful part.
 #[derive(Debug)]
 pub struct Capture {
     head: Vec<u8>,
@@ -59,16 +59,16 @@ pub struct Capture {
 /// A finished [`Capture`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Captured {
-    /// The whole output, or its head, a notice and its tail. Bytes that are not UTF-8 became U+FFFD.
+    /// The whole output, or its head, a notice and its tail. Invalid UTF-8 becomes U+FFFD.
     pub text: String,
-    /// How many bytes were written, kept or not.
+    /// Number of bytes written, captured or not.
     pub total_bytes: u64,
-    /// Whether bytes were left out.
+    /// Set if bytes were left out.
     pub truncated: bool,
 }
 
 impl Capture {
-    /// A capture that keeps up to `limit` bytes of what the program writes.
+    /// Creates a capture of up to `limit` bytes.
     ///
     /// Memory grows with the output up to the limit and no further.
     pub fn new(limit: Bytes) -> Self {
@@ -82,7 +82,7 @@ impl Capture {
         }
     }
 
-    /// Takes the next bytes of the stream.
+    /// Appends the next chunk of the stream.
     pub fn push(&mut self, chunk: &[u8]) {
         self.total = self.total.saturating_add(chunk.len() as u64);
         let (head, tail) = chunk.split_at(chunk.len().min(self.head_limit - self.head.len()));
@@ -90,12 +90,12 @@ impl Capture {
         self.tail.push(tail);
     }
 
-    /// How many bytes were written so far, kept or not.
+    /// Returns the number of bytes written so far, captured or not.
     pub fn total_bytes(&self) -> u64 {
         self.total
     }
 
-    /// The text as it is shown, with both cuts on character boundaries.
+    /// Renders the captured text, truncated at character boundaries.
     pub fn finish(self) -> Captured {
         let total_bytes = self.total;
         let mut kept = self.head;
@@ -123,12 +123,12 @@ impl Capture {
     }
 }
 
-/// The last bytes of a stream.
+/// A ring buffer of the last bytes of a stream.
 #[derive(Debug)]
 struct Ring {
     bytes: Vec<u8>,
     limit: usize,
-    /// Where the oldest byte is, once the ring is full.
+    /// Index of the oldest byte once the buffer is full.
     start: usize,
 }
 
@@ -142,7 +142,7 @@ impl Ring {
     }
 
     fn push(&mut self, chunk: &[u8]) {
-        // Of a chunk longer than the ring, only its end can survive.
+        // Only the end of a chunk longer than the buffer can remain.
         let chunk = &chunk[chunk.len().saturating_sub(self.limit)..];
         let (fill, over) = chunk.split_at(chunk.len().min(self.limit - self.bytes.len()));
         self.bytes.extend_from_slice(fill);
@@ -160,12 +160,12 @@ impl Ring {
     }
 }
 
-/// Valid text is taken over without a copy.
+/// Converts without a copy if `bytes` is valid UTF-8.
 fn into_text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// Where `bytes` ends if an unfinished character at its end is left out.
+/// Returns the end of `bytes` without an incomplete character at its end.
 fn complete_end(bytes: &[u8]) -> usize {
     let window = bytes.len().saturating_sub(3);
     let lead = bytes[window..].iter().rposition(|byte| !is_continuation(*byte));
@@ -185,7 +185,7 @@ fn complete_end(bytes: &[u8]) -> usize {
     }
 }
 
-/// Where `bytes` starts if the rest of a character whose beginning is lost is left out.
+/// Returns the start of `bytes` without the continuation bytes of a lost character.
 fn complete_start(bytes: &[u8]) -> usize {
     bytes
         .iter()
@@ -212,7 +212,7 @@ mod tests {
         capture.finish()
     }
 
-    /// The kept head and tail, and the number in the notice.
+    /// Splits into head, number in the notice, and tail.
     fn parts(text: &str) -> (&str, u64, &str) {
         let (head, rest) = text.split_once(NOTICE).unwrap();
         let (notice, tail) = rest.split_once('\n').unwrap();
@@ -344,7 +344,7 @@ mod tests {
                 prop_assert!(text.ends_with(tail), "{tail:?}");
                 prop_assert!((head.len() + tail.len()) as u64 <= limit);
                 prop_assert_eq!((head.len() + tail.len()) as u64 + left_out, text.len() as u64);
-                // No more than one character is given up at each seam.
+                // At most one character is lost on each side of the cut.
                 prop_assert!((head.len() + tail.len()) as u64 + 6 >= limit);
             } else {
                 prop_assert_eq!(captured.text, text);

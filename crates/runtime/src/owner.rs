@@ -1,4 +1,4 @@
-//! The name of this process, which tells whether what it left behind has lost its owner.
+//! Names this process, so that leftovers of dead processes can be identified.
 
 use std::fmt;
 use std::fs;
@@ -7,20 +7,20 @@ use std::os::unix::fs::MetadataExt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The name under which this process leaves things that outlive it if it is killed: `ringfence-<pid>-<start>`.
-/// The start time tells it from a later process with the same id.
+/// Returns this process's name, `ringfence-<pid>-<start>`, for resources that outlive it if it is killed. The
+/// start time distinguishes it from a later process with the same pid.
 pub(crate) fn owner_name() -> String {
     let pid = std::process::id();
     format!("ringfence-{pid}-{}", start_time(pid).unwrap_or(0))
 }
 
-/// A name of that kind that no other part of this process has: `ringfence-<pid>-<start>.<part>`.
+/// Returns such a name with a suffix that is unique in this process: `ringfence-<pid>-<start>.<part>`.
 pub(crate) fn part_name() -> String {
     static PARTS: AtomicU64 = AtomicU64::new(1);
     format!("{}.{}", owner_name(), PARTS.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Whether the process that used such a name, given without its prefix, has gone.
+/// Returns `true` if the process with this name (without its prefix) no longer exists.
 pub(crate) fn owner_is_dead(owner: &str) -> bool {
     let whole = owner.split_once('.').map_or(owner, |(whole, _)| whole);
     let Some((pid, start)) = whole.split_once('-') else {
@@ -32,8 +32,7 @@ pub(crate) fn owner_is_dead(owner: &str) -> bool {
     start_time(pid) != Some(start)
 }
 
-/// Who owns things that can outlast even the machine's own run: a process, told from every other one, and which of its
-/// parts.
+/// The owner of resources that can outlive a boot: a process, globally unique, and a part of it.
 ///
 /// Written `<machine>.<boot>.<pid namespace>.<uid>.<pid>.<start>.<part>`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -48,7 +47,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// A part of this process that is like no other; `None` where `/proc` does not tell who we are.
+    /// Creates an owner with a random part for this process. `None` if `/proc` cannot be read.
     pub fn new() -> Option<Self> {
         let pid = std::process::id();
         Some(Self {
@@ -63,8 +62,8 @@ impl Owner {
         })
     }
 
-    /// Whether the process has gone, as far as this process can be sure: of another machine's it never is, nor of one whose
-    /// processes it cannot see.
+    /// Returns `true` if the process is certainly gone. Always `false` for a process of another machine, or
+    /// one that this process cannot see.
     pub fn is_dead(&self) -> bool {
         Self::new().is_some_and(|us| self.is_dead_for(&us))
     }
@@ -75,7 +74,7 @@ impl Owner {
             let gone = self.namespace == us.namespace && start_time(self.pid) != Some(self.start);
             return visible && gone;
         }
-        // Another boot of this machine, and not another machine on the same engine.
+        // Another boot of this machine, rather than another machine that uses the same container engine.
         visible && self.machine == us.machine && !self.machine.is_empty()
     }
 }
@@ -99,7 +98,7 @@ impl fmt::Display for Owner {
     }
 }
 
-/// A text that names no owner.
+/// A text is not a valid owner.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` names no owner")]
 pub struct ParseOwnerError(String);
@@ -124,19 +123,20 @@ impl FromStr for Owner {
     }
 }
 
-/// Returns when a live process started, in clock ticks since boot. A zombie is not alive: it does no more, and its parent
-/// may take any time to reap it.
+/// Returns the start time of a live process, in clock ticks since boot. A zombie is not alive: it does
+/// nothing more, and its parent may take any time to reap it.
 fn start_time(pid: u32) -> Option<u64> {
     start_time_in(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The start time (field 22) in the text of `/proc/<pid>/stat` (proc_pid_stat(5)), unless the process is dead by its
-/// state (field 3).
+/// Parses the start time (field 22) from the text of `/proc/<pid>/stat` (proc_pid_stat(5)). `None` if the
+/// state (field 3) is dead.
 fn start_time_in(stat: &str) -> Option<u64> {
-    // The command's name may hold spaces and parentheses; it ends at the last one.
+    // The command name may contain spaces and parentheses; it ends at the last one.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
-    // A thread group outlives its first thread, which is then shown as a zombie (field 20 counts the others).
+    // A thread group outlives its first thread, which is then shown as a zombie (field 20 is the number of
+    // threads).
     let threads: u64 = fields.nth(16)?.parse().ok()?;
     let dead = matches!(state, "Z" | "X" | "x") && threads <= 1;
     fields.nth(1)?.parse().ok().filter(|_| !dead)
@@ -228,7 +228,7 @@ mod tests {
         };
         assert!(!owner.is_dead_for(&us));
         drop(child.stdin.take());
-        // Its end of the pipe is closed when it has ended, and it becomes a zombie right after that.
+        // The child closes its end of the pipe when it exits, and becomes a zombie right after that.
         std::io::copy(&mut child.stdout.take().unwrap(), &mut std::io::sink()).unwrap();
         while fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
             std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! What runs the commands of the tool `shell`: a program with its arguments, never a shell's line.
+//! Runners for the tool `shell`: each runs a program with arguments, never a shell command line.
 
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
@@ -11,39 +11,39 @@ use serde::Serialize;
 use crate::container::{Containers, Flavor};
 use crate::local::Fence;
 
-/// What runs commands.
+/// A runner of commands.
 #[derive(Debug, Clone)]
 pub enum Runner {
     /// The fence, as for code.
     Fenced,
-    /// The host itself, with the person's rights: somebody chose that.
+    /// The host itself, with the user's rights, by explicit configuration.
     Host(Host),
     /// A container of its own.
     Container(Contained),
 }
 
-/// What makes the containers of commands.
+/// The container runner's configuration.
 #[derive(Debug, Clone)]
 pub struct Contained {
-    /// How they are made.
+    /// The container backend.
     pub containers: Arc<Containers>,
-    /// In which engine.
+    /// Container engine to use.
     pub flavor: Flavor,
-    /// What runs commands where that is not there; `None`: nothing does.
+    /// Runner to use if the container engine is unavailable. `None`: commands fail then.
     pub fallback: Option<Box<Runner>>,
 }
 
-/// What commands of the host start with.
+/// Environment and directory of commands on the host.
 #[derive(Debug, Clone)]
 pub struct Host {
-    /// Their environment.
+    /// Environment variables.
     pub variables: Vec<(EnvName, String)>,
-    /// Where they start, if there is no workspace; absolute.
+    /// Working directory if there is no workspace; absolute.
     pub directory: PathBuf,
 }
 
 impl Runner {
-    /// The name in configuration and results.
+    /// Returns the name used in configuration and results.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Fenced => "fenced",
@@ -52,7 +52,7 @@ impl Runner {
         }
     }
 
-    /// The fence that a command runs in, where code runs in `fence`.
+    /// Returns the fence for commands, given the `fence` for code.
     pub(crate) const fn fence(&self, fence: Fence) -> Fence {
         match self {
             Self::Fenced | Self::Container(_) => fence,
@@ -60,7 +60,7 @@ impl Runner {
         }
     }
 
-    /// What runs commands in its place where there is no container engine.
+    /// Returns the runner to use if there is no container engine.
     pub(crate) fn fallback(&self) -> Option<&Self> {
         match self {
             Self::Container(contained) => contained.fallback.as_deref(),
@@ -68,7 +68,7 @@ impl Runner {
         }
     }
 
-    /// Says where a command starts and what it sees of its environment.
+    /// Sets the working directory and environment of a command on the host.
     pub(crate) fn equip(&self, request: &mut Request) {
         if let Self::Host(host) = self {
             request.env.extend(host.variables.iter().cloned());
@@ -83,9 +83,9 @@ impl fmt::Display for Runner {
     }
 }
 
-/// A directory below the workspace, as a caller writes it: relative, or absolute below `/workspace`.
+/// Parses a directory below the workspace: relative, or absolute below `/workspace`.
 ///
-/// `None`: it leads elsewhere.
+/// Returns `None` if it leads elsewhere.
 pub(crate) fn working_directory(text: &str) -> Option<PathBuf> {
     let path = Path::new(text);
     let below = path.strip_prefix("/workspace").unwrap_or(path);
@@ -93,7 +93,7 @@ pub(crate) fn working_directory(text: &str) -> Option<PathBuf> {
     (!text.contains('\0') && below.components().all(plain)).then(|| below.to_path_buf())
 }
 
-/// A command as a request; what is left to fill in is where it may run.
+/// Fills the command into `request`; only its working directory is left to set.
 pub(crate) fn request(mut request: Request, command: String, args: Vec<String>) -> Request {
     debug_assert_eq!(request.language, Language::Command);
     request.name.clone_from(&command);
@@ -101,28 +101,28 @@ pub(crate) fn request(mut request: Request, command: String, args: Vec<String>) 
     request
 }
 
-/// What came of a command.
+/// Result of a command.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ShellOutput {
-    /// Its status; negative for a signal; none where it did not end by itself.
+    /// Exit status; negative for a signal. `None` if the command was killed.
     pub exit_code: Option<i32>,
-    /// What it wrote to standard output, as far as it was kept.
+    /// Captured standard output.
     pub stdout: String,
-    /// What it wrote to standard error, and our notices about its end.
+    /// Captured standard error, with notices about the end of the command.
     pub stderr: String,
-    /// Whether it was killed at its time limit.
+    /// Set if it was killed at its timeout.
     pub timed_out: bool,
-    /// Whether stdout or stderr was cut.
+    /// Set if stdout or stderr was truncated.
     pub truncated: bool,
-    /// What ran it: `fenced`, `container` or `host`.
+    /// Name of the runner: `fenced`, `container` or `host`.
     pub runner: String,
-    /// How it ended.
+    /// Classification of its end.
     pub outcome: Outcome,
-    /// Seconds.
+    /// Wall-clock time in seconds.
     pub duration: f64,
-    /// The layers of the fence that were applied.
+    /// Applied isolation layers.
     pub isolation: Isolation,
-    /// Things that a person should know about it.
+    /// Warnings for the user.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }

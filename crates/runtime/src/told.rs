@@ -1,4 +1,4 @@
-//! What came of a program, as a model reads it: in sections, and of bounded length.
+//! Renders the result of a program for a model: in sections, of bounded length.
 
 use ringfence_policy::{ExecutionResult, Outcome};
 
@@ -7,15 +7,15 @@ use crate::local::is_for_operators;
 use crate::output;
 use crate::shell::ShellOutput;
 
-/// How much of a program's output a model is told, in characters.
+/// Maximum length of a program's output that a model gets, in characters.
 pub(crate) const MOST: usize = 10_000;
 
-/// What came of a program.
+/// The parts of a result that a model gets.
 #[derive(Debug, Clone)]
 pub(crate) struct Told<'a> {
     stdout: &'a str,
     stderr: &'a str,
-    /// None where it did not end by itself.
+    /// `None` if the program was killed.
     exit_code: Option<i32>,
     timed_out: bool,
     truncated: bool,
@@ -57,8 +57,8 @@ impl<'a> From<&'a ExecutionResult> for Told<'a> {
 }
 
 impl Told<'_> {
-    /// Standard output, standard error in a section of its own, the status where it is not 0, and what else there is to
-    /// know. However much was printed, what is said about it is not cut.
+    /// Renders standard output, a section of standard error, the exit status if not 0, and notices. Only
+    /// output is truncated, never the notices.
     pub(crate) fn text(self) -> String {
         let (stdout, stderr) = shares(self.stdout, self.stderr);
         let cut = stdout.len() < self.stdout.len() || stderr.len() < self.stderr.len();
@@ -91,7 +91,7 @@ impl Told<'_> {
     }
 }
 
-/// The beginning of both, so that they are told together. Neither takes more than a half from the other.
+/// Truncates both streams so that together they fit. Each may use at least half of the limit.
 fn shares<'a>(stdout: &'a str, stderr: &'a str) -> (&'a str, &'a str) {
     let length = |text: &str| text.chars().take(MOST).count();
     let (out, err) = (length(stdout), length(stderr));
@@ -99,7 +99,7 @@ fn shares<'a>(stdout: &'a str, stderr: &'a str) -> (&'a str, &'a str) {
     (beginning(stdout, most(err)), beginning(stderr, most(out)))
 }
 
-/// The first characters of a text.
+/// Returns the first `most` characters of a text.
 pub(crate) fn beginning(text: &str, most: usize) -> &str {
     let end = text.char_indices().nth(most).map_or(text.len(), |(end, _)| end);
     &text[..end]

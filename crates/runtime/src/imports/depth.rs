@@ -1,27 +1,28 @@
-//! How deeply a source nests, told from its tokens before anything recurses over it.
+//! Bounds the nesting depth of a source from its tokens, before anything recurses over it.
 
 use ruff_python_ast::token::TokenKind;
 use ruff_python_parser::{Mode, lexer};
 
-/// Where a string ends a line within an f-string, the parser may repair an error and from there on see other
-/// tokens than we do. A source of this length cannot nest dangerously however it is read.
+/// Maximum length of a source in which a string ends a line within an f-string: the parser may then recover
+/// from an error and see other tokens than we do. A source of this length cannot nest dangerously however it
+/// is parsed.
 const MAX_AMBIGUOUS: usize = 16 * 1024;
 
-/// How deeply a source nests.
+/// Nesting depth of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Depth {
-    /// No deeper than this.
+    /// At most this depth.
     Within(usize),
-    /// Deeper than the limit, or impossible to tell.
+    /// Deeper than the limit, or ambiguous.
     Beyond,
-    /// It holds what is no Python token, or brackets that do not match.
+    /// It has an invalid token or unbalanced brackets.
     Malformed,
 }
 
-/// An upper bound of the depth of the syntax tree of `source`.
+/// Returns an upper bound of the depth of the syntax tree of `source`.
 ///
-/// A tree grows deep through indentation, brackets and operators. Operators add up until the comma that ends
-/// their expression; what may hold a comma of its own, such as a `lambda`, adds up until the line ends.
+/// Indentation, brackets and operators deepen a tree. Operators add up until the comma that ends their
+/// expression; tokens whose operand may contain a comma, such as `lambda`, add up until the end of the line.
 pub(super) fn of(source: &str, limit: usize) -> Depth {
     let mut lexer = lexer::lex(source, Mode::Module);
     let mut gauge = Gauge::default();
@@ -51,12 +52,12 @@ pub(super) fn of(source: &str, limit: usize) -> Depth {
     }
 }
 
-/// A bracket that is still open.
+/// An open bracket.
 struct Bracket {
     opener: TokenKind,
-    /// How much the expression around it has added so far.
+    /// Depth that the enclosing expression had added.
     outer: usize,
-    /// Whether it is the replacement field of an f-string, or lies in one.
+    /// Set if it is the replacement field of an f-string, or inside one.
     in_interpolation: bool,
 }
 
@@ -65,11 +66,11 @@ struct Gauge {
     indents: usize,
     open: Vec<Bracket>,
     strings: usize,
-    /// What the expressions around the innermost bracket have added.
+    /// Depth added by the expressions around the innermost bracket.
     outer: usize,
-    /// What the current expression has added since its last comma.
+    /// Depth added by the current expression since its last comma.
     chain: usize,
-    /// What only the end of the line takes back.
+    /// Depth that only the end of the line resets.
     line: usize,
 }
 
@@ -82,7 +83,7 @@ impl Gauge {
         self.open.last().is_some_and(|bracket| bracket.in_interpolation)
     }
 
-    /// Takes the next token; false if it closes a bracket that is not open.
+    /// Consumes a token. Returns `false` if it closes a bracket that is not open.
     fn take(&mut self, token: TokenKind) -> bool {
         use TokenKind as T;
         match token {
@@ -98,8 +99,8 @@ impl Gauge {
             T::FStringEnd | T::TStringEnd => self.strings = self.strings.saturating_sub(1),
             T::Name | T::Int | T::Float | T::Complex | T::String | T::FStringMiddle | T::TStringMiddle => {}
             T::True | T::False | T::None | T::Ellipsis | T::Comment | T::NonLogicalNewline => {}
-            // Also the words that begin a block: between brackets the parser, repairing an error, may take
-            // them for the beginning of a line and nest what follows.
+            // Keywords that begin a block count too: between brackets the parser, recovering from an error,
+            // may take them for the start of a line and nest the rest.
             T::Lambda | T::Yield | T::If | T::For | T::While | T::With | T::Try | T::Def | T::Class => {
                 self.line += 1
             }

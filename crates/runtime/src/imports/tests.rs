@@ -8,7 +8,7 @@ fn blocklist() -> Vec<String> {
     DEFAULT_BLOCKLIST.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// The modules found, as `name:line`.
+/// Returns the modules found, as `name:line`.
 fn found(source: &str) -> String {
     match check(source, &blocklist()).unwrap() {
         Findings::Clear => "clear".to_owned(),
@@ -165,7 +165,7 @@ fn a_long_list_of_findings_is_shortened() {
     );
 }
 
-/// `import os`, and `unit` repeated `count` times between `before` and `after`.
+/// Checks `import os`, followed by `count` nested `unit`s between `before` and `after`.
 fn nested(count: usize, before: &str, unit: &str, middle: &str, after: &str) -> Result<Findings, Error> {
     check(
         &format!(
@@ -212,13 +212,13 @@ fn deep_indentation_is_refused_without_a_crash() {
         source.push_str("if 1:\n");
     }
     assert_eq!(found(&format!("{source}{}pass\n", " ".repeat(2_500))), "os:1");
-    // 4 MiB of source hold no deeper indentation than this.
+    // Deepest indentation that fits into 4 MiB of source.
     assert!(source.len() > MAX_SOURCE / 2);
 }
 
 #[test]
 fn nesting_up_to_the_limit_is_checked() {
-    // The number is what one unit adds.
+    // The number is the depth that one unit adds.
     let cases = [
         (1, "", "(", "1", ")"),
         (2, "", "f(x=", "1", ")"),
