@@ -1,4 +1,4 @@
-//! The client's side of the engine's socket.
+//! Client of the server's socket.
 
 use std::io;
 use std::path::Path;
@@ -13,35 +13,35 @@ use tokio::sync::{mpsc, watch};
 use crate::frame::{self, Frame, Kind, Receiver};
 use crate::wire::{ConsoleAccess, Reason, Refusal, Run, SandboxAnswer, SandboxRequest, SessionRequest};
 
-/// A connection to an engine.
+/// A connection to the server.
 #[derive(Debug)]
 pub struct Client {
     receiver: Receiver<OwnedReadHalf>,
     sender: OwnedWriteHalf,
 }
 
-/// Why an engine gave no result.
+/// The server returned no result.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is set up otherwise than this client, which gets its untouched connection back.
+    /// The server's configuration differs from this client's. Returns the untouched connection.
     #[error("the engine is set up otherwise")]
     Declined(Connection),
-    /// It said why.
+    /// The server refused the request.
     #[error("{}", .0.message)]
     Refused(Refusal),
-    /// The connection broke; nothing is known of the run.
+    /// The connection broke; the outcome of the run is unknown.
     #[error("the connection to the engine broke")]
     Broken(#[source] io::Error),
-    /// It said something that this client does not understand.
+    /// The response cannot be parsed.
     #[error("the engine's answer cannot be read")]
     Answer(#[source] serde_json::Error),
 }
 
 impl Client {
-    /// Connects to the engine whose socket this is.
+    /// Connects to a server's socket.
     ///
     /// # Errors
-    /// If nobody listens there.
+    /// If no server listens there.
     pub async fn connect(socket: &Path) -> io::Result<Self> {
         let (reader, sender) = UnixStream::connect(socket).await?.into_split();
         Ok(Self {
@@ -50,7 +50,7 @@ impl Client {
         })
     }
 
-    /// Has a request run.
+    /// Runs a request.
     ///
     /// # Errors
     /// If it was refused or the connection broke.
@@ -62,7 +62,7 @@ impl Client {
         frame::send(&mut self.sender, Kind::Run, &request)
             .await
             .map_err(Error::Broken)?;
-        // Before any input is taken: what is read from a terminal cannot be put back.
+        // Before any input is read: what is read from a terminal cannot be put back.
         let accepted = self.receiver.next().await.map_err(Error::Broken)?;
         match accepted {
             Some(Frame {
@@ -103,7 +103,7 @@ impl Client {
 }
 
 impl Client {
-    /// Has something done about a scope's sessions. Answers with those that are there because of it.
+    /// Performs an operation on a scope's sessions. Returns the listed or created ones.
     ///
     /// # Errors
     /// If it was refused or the connection broke.
@@ -111,7 +111,7 @@ impl Client {
         self.ask(request, (Kind::Session, Kind::Sessions)).await
     }
 
-    /// Has something done about a scope's sandboxes.
+    /// Performs an operation on a scope's sandboxes.
     ///
     /// # Errors
     /// If it was refused or the connection broke.
@@ -119,7 +119,7 @@ impl Client {
         self.ask(request, (Kind::Sandbox, Kind::Sandboxes)).await
     }
 
-    /// Asks for a way into the engine's console.
+    /// Requests access to the server's console.
     ///
     /// # Errors
     /// If it serves none or the connection broke.
@@ -127,7 +127,7 @@ impl Client {
         self.ask(&(), (Kind::Console, Kind::ConsoleAccess)).await
     }
 
-    /// Sends a request in one frame, and reads the answer from one.
+    /// Sends a request frame and receives the response frame.
     async fn ask<A: DeserializeOwned>(
         &mut self,
         request: &impl Serialize,
@@ -161,7 +161,7 @@ fn refused(payload: &[u8], connection: Connection) -> Error {
     }
 }
 
-/// Passes input and a change of mind on. Ends when there is no more of either.
+/// Forwards standard input and cancellation until both have ended.
 async fn talk(
     sender: &mut OwnedWriteHalf,
     stdin: Option<mpsc::Receiver<Vec<u8>>>,
@@ -174,7 +174,7 @@ async fn talk(
         }
     };
     tokio::pin!(cancel);
-    // If the engine has gone, the listening side says so.
+    // If the server is gone, the receiving side reports it.
     if let Some(mut stdin) = stdin {
         loop {
             let sent = tokio::select! {
@@ -221,7 +221,7 @@ async fn listen(
             }
         };
         if let Some(output) = &output {
-            // Nobody listening any more does not take the result away.
+            // The result is still needed if the caller no longer reads output.
             let _ = output
                 .send(Chunk {
                     stream,

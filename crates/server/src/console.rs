@@ -1,7 +1,7 @@
-//! The page on which a person answers questions and looks at what was run.
+//! Serves the web console, where a person answers approval requests and views runs.
 //!
-//! `docs/protocol/console.md` specifies its paths. What an agent wrote is taken apart here, once, into what can be
-//! shown and what would be invisible ([`words`]); the page puts these parts in as text and decides nothing.
+//! `docs/protocol/console.md` specifies its paths. Text from agents is split here, once, into visible and
+//! invisible parts ([`words`]); the page inserts these parts as text and decides nothing.
 
 mod approvals;
 mod events;
@@ -22,23 +22,23 @@ use crate::http::{self, Keys, NoRandom};
 use crate::wire::ConsoleAccess;
 use hub::Hub;
 
-/// What the console shows.
+/// Data sources of the console.
 #[derive(Debug, Clone)]
 pub struct Sources {
-    /// The questions and their answers.
+    /// Approval requests.
     pub approvals: Service,
-    /// The directory of the audit log.
+    /// Directory of the audit log.
     pub audit: PathBuf,
 }
 
-/// What the routes share.
+/// State shared by the routes.
 #[derive(Debug)]
 struct Shared {
     sources: Sources,
     hub: Hub,
 }
 
-/// The way into a console: where it is, and the keys of its engine.
+/// Access to a console: its address, and its keys.
 #[derive(Debug, Clone)]
 pub struct Door {
     address: SocketAddr,
@@ -46,10 +46,10 @@ pub struct Door {
 }
 
 impl Door {
-    /// A ticket for a browser, and the token for a program.
+    /// Issues a ticket for a browser and returns the token for programs.
     ///
     /// # Errors
-    /// If the kernel gives no random bytes.
+    /// If the kernel returns no random bytes.
     pub fn access(&self) -> Result<ConsoleAccess, NoRandom> {
         Ok(ConsoleAccess {
             address: self.address,
@@ -59,7 +59,7 @@ impl Door {
     }
 }
 
-/// A console that can be served.
+/// A console that is ready to serve.
 #[derive(Debug)]
 pub struct Console {
     shared: Arc<Shared>,
@@ -69,10 +69,10 @@ pub struct Console {
 }
 
 impl Console {
-    /// The console of these sources behind `listener`, for whoever these keys were given to.
+    /// Creates a console of these sources on `listener`, for holders of `keys`.
     ///
     /// # Errors
-    /// If the kernel gives no random bytes.
+    /// If the kernel returns no random bytes.
     pub fn new(listener: http::Listener, keys: Keys, sources: Sources) -> Result<Self, NoRandom> {
         let shared = Arc::new(Shared {
             hub: Hub::new(sources.clone()),
@@ -92,12 +92,12 @@ impl Console {
         })
     }
 
-    /// The way into it.
+    /// Returns the access to the console.
     pub const fn door(&self) -> &Door {
         &self.door
     }
 
-    /// Serves until `stop` ends. Nothing is looked at while no page is open.
+    /// Serves until `stop` resolves. Polls its sources only while a page is open.
     pub async fn serve(self, stop: impl Future<Output = ()>) {
         tokio::select! {
             () = self.listener.serve(self.routes, stop) => {}

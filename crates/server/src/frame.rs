@@ -1,4 +1,4 @@
-//! Messages on the engine's socket: one byte for the kind, four for the length (little endian), the payload.
+//! Frames of the server's socket: one byte for the kind, four for the length (little endian), the payload.
 
 use std::io;
 
@@ -6,44 +6,44 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
 
-/// The longest payload. A request holds a program of up to 8 MiB, written as JSON.
+/// Maximum length of a payload. A request contains a program of up to 8 MiB, escaped as JSON.
 pub const MAX_PAYLOAD: usize = 64 * 1024 * 1024;
 
 const HEADER: usize = 5;
 
-/// The kinds of messages.
+/// Kinds of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// To the engine: a [`crate::wire::Run`] as JSON.
+    /// To the server: a [`crate::wire::Run`] as JSON.
     Run = 1,
-    /// To the engine: bytes for the program's standard input.
+    /// To the server: bytes of standard input.
     Stdin = 2,
-    /// To the engine: the program's standard input ends.
+    /// To the server: end of standard input.
     StdinEnd = 3,
-    /// To the engine: the request is taken back.
+    /// To the server: the client cancels the request.
     Cancel = 4,
-    /// To the engine: a [`crate::wire::SessionRequest`] as JSON.
+    /// To the server: a [`crate::wire::SessionRequest`] as JSON.
     Session = 5,
-    /// To the engine: a [`crate::wire::SandboxRequest`] as JSON.
+    /// To the server: a [`crate::wire::SandboxRequest`] as JSON.
     Sandbox = 6,
-    /// To the engine: a request for the way into its console, without a payload.
+    /// To the server: a request for access to the console, without a payload.
     Console = 7,
-    /// From the engine: the request is going to run; input may follow.
+    /// From the server: the request will run; input may follow.
     Accepted = 15,
-    /// From the engine: bytes from the program's standard output.
+    /// From the server: bytes of standard output.
     Stdout = 16,
-    /// From the engine: bytes from the program's standard error.
+    /// From the server: bytes of standard error.
     Stderr = 17,
-    /// From the engine: a [`ringfence_policy::ExecutionResult`] as JSON. Ends a request.
+    /// From the server: a [`ringfence_policy::ExecutionResult`] as JSON. Ends a request.
     Result = 18,
-    /// From the engine: a [`crate::wire::Refusal`] as JSON. Ends a request.
+    /// From the server: a [`crate::wire::Refusal`] as JSON. Ends a request.
     Refusal = 19,
-    /// From the engine: the sessions that were asked for, as JSON. Ends a request.
+    /// From the server: the requested sessions as JSON. Ends a request.
     Sessions = 20,
-    /// From the engine: a [`crate::wire::SandboxAnswer`] as JSON. Ends a request.
+    /// From the server: a [`crate::wire::SandboxAnswer`] as JSON. Ends a request.
     Sandboxes = 21,
-    /// From the engine: a [`crate::wire::ConsoleAccess`] as JSON. Ends a request.
+    /// From the server: a [`crate::wire::ConsoleAccess`] as JSON. Ends a request.
     ConsoleAccess = 22,
 }
 
@@ -70,30 +70,30 @@ impl Kind {
     }
 }
 
-/// One message.
+/// A frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// Its kind.
+    /// Kind of the frame.
     pub kind: Kind,
-    /// What it says.
+    /// Content, by kind.
     pub payload: Vec<u8>,
 }
 
-/// Why bytes are no message.
+/// Bytes are not a valid frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// No such kind.
+    /// Unknown kind.
     #[error("unknown message kind {0}")]
     Kind(u8),
-    /// Too long.
+    /// The payload is too long.
     #[error("a message of {0} bytes is too long")]
     Length(usize),
 }
 
-/// Takes the first message off `buffer`. `Ok(None)`: it is not complete yet.
+/// Removes the first frame from `buffer`. Returns `Ok(None)` if it is not complete yet.
 ///
 /// # Errors
-/// If the bytes cannot become a message, whatever follows.
+/// If the bytes cannot become a frame, whatever follows.
 pub fn decode(buffer: &mut Vec<u8>) -> Result<Option<Frame>, Malformed> {
     let Some((header, rest)) = buffer.split_at_checked(HEADER) else {
         return Ok(None);
@@ -114,7 +114,7 @@ pub fn decode(buffer: &mut Vec<u8>) -> Result<Option<Frame>, Malformed> {
     Ok(Some(frame))
 }
 
-/// Receives messages. Dropping a call and calling again loses nothing.
+/// A receiver of frames. [`Receiver::next`] is cancel safe.
 #[derive(Debug)]
 pub struct Receiver<R> {
     stream: R,
@@ -122,7 +122,7 @@ pub struct Receiver<R> {
 }
 
 impl<R: AsyncRead + Unpin> Receiver<R> {
-    /// Receives from `stream`.
+    /// Creates a receiver from `stream`.
     pub const fn new(stream: R) -> Self {
         Self {
             stream,
@@ -130,10 +130,10 @@ impl<R: AsyncRead + Unpin> Receiver<R> {
         }
     }
 
-    /// The next message; `None` at the stream's end.
+    /// Receives the next frame; `None` at the end of the stream.
     ///
     /// # Errors
-    /// If the stream breaks, ends inside a message, or carries something else.
+    /// If the stream breaks, ends inside a frame, or carries something else.
     pub async fn next(&mut self) -> io::Result<Option<Frame>> {
         loop {
             let decoded = decode(&mut self.buffer);
@@ -154,13 +154,14 @@ impl<R: AsyncRead + Unpin> Receiver<R> {
 }
 
 impl Receiver<OwnedReadHalf> {
-    /// What does not come as messages comes here. `None`: a part of it has been taken in with messages.
+    /// Returns the stream, to receive file descriptors. `None` if bytes after the last frame have already
+    /// been read.
     pub fn stream(&self) -> Option<&UnixStream> {
         self.buffer.is_empty().then(|| self.stream.as_ref())
     }
 }
 
-/// Sends one message.
+/// Sends a frame.
 ///
 /// # Errors
 /// If the stream breaks, or the payload is too long.

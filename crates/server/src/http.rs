@@ -1,11 +1,11 @@
-//! The engine's HTTP interface, on this machine alone.
+//! The server's HTTP interface, on loopback only.
 //!
-//! - [`Listener`]: the socket, whose connections are served, and the limits of each.
-//! - [`Keys`]: the secrets that open it.
-//! - `guard`: the one layer that every request passes before any route sees it.
-//! - `session`: how a browser turns a ticket into a session of its own.
+//! - [`Listener`]: the socket, with access by user and limits of connections.
+//! - [`Keys`]: the credentials.
+//! - `guard`: the middleware that checks every request.
+//! - `session`: the exchange of a browser's ticket for a session.
 //!
-//! What is served are routes of other modules, such as [`crate::console`].
+//! The routes are those of other modules, such as [`crate::console`].
 
 mod guard;
 mod keys;
@@ -28,10 +28,10 @@ use axum::middleware::from_fn_with_state;
 
 use guard::Guard;
 
-/// The longest body of a request.
+/// Maximum size of a request body.
 const MAX_BODY: usize = 16 * 1024;
 
-/// `inner` behind the guard of `address`; `open` are the paths that show nothing and need no credentials.
+/// Wraps the routes `inner` in the guard, and adds the session route.
 fn guarded(inner: Router, guard: Guard) -> Router {
     let guard = Arc::new(guard);
     inner
@@ -42,11 +42,11 @@ fn guarded(inner: Router, guard: Guard) -> Router {
         .layer(from_fn_with_state(guard, guard::admit))
 }
 
-/// The routes of the interface at `address`: `inner`, whose `open` paths show nothing and need no credentials, and the
-/// exchange of a ticket for a session.
+/// Builds the interface at `address`: the routes `inner`, of which the paths `open` contain no data and need
+/// no credentials, and the exchange of a ticket for a session.
 ///
 /// # Errors
-/// If the kernel gives no random bytes.
+/// If the kernel returns no random bytes.
 pub(crate) fn site(
     inner: Router,
     open: &'static [&'static str],

@@ -1,14 +1,14 @@
-//! Speaks the engine's socket protocol to the runtime.
+//! The server's interfaces to the runtime: its socket, HTTP, MCP and gateways.
 //!
-//! - [`frame`]: how messages are told apart on the socket.
-//! - [`wire`]: what they say.
-//! - [`client`]: the side of whoever wants code run.
-//! - [`listener`]: the engine's side.
+//! - [`frame`]: frames of the socket.
+//! - [`wire`]: their payloads.
+//! - [`client`]: the client's side.
+//! - [`listener`]: the server's side.
 //! - [`http`]: the interface for browsers and programs.
-//! - [`console`]: the page on which a person answers questions.
-//! - [`gateway`]: what passes questions on to people, and their answers back.
+//! - [`console`]: the web console for approvals.
+//! - [`gateway`]: approval requests over chat services.
 //!
-//! Nothing here comes from a guest as a message: what guests print travels as the payload of output frames.
+//! Guests never send messages here: their output is the payload of output frames.
 #![forbid(unsafe_code)]
 
 pub mod client;

@@ -1,32 +1,32 @@
-//! Lines from a stream, none of them longer than a limit.
+//! Reads lines of bounded length from a stream.
 
 use std::io;
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-/// Reads lines. Dropping a call and calling again loses nothing.
+/// A reader of lines. [`Lines::next`] is cancel safe.
 #[derive(Debug)]
 pub(crate) struct Lines<R> {
     reader: BufReader<R>,
     line: Vec<u8>,
     max: usize,
-    /// The rest of a line that was too long is on its way.
+    /// Set while the rest of a line that is too long is skipped.
     skipping: bool,
 }
 
-/// What comes next from a stream.
+/// Result of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// A line, without its end.
+    /// A line without its newline.
     Line(Vec<u8>),
-    /// One that is longer than allowed, and passed over.
+    /// A line beyond the limit, which is skipped.
     TooLong,
-    /// No more.
+    /// End of the stream.
     End,
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
-    /// Reads from `reader` lines of up to `max` bytes.
+    /// Creates a reader of lines of up to `max` bytes.
     pub(crate) fn new(reader: R, max: usize) -> Self {
         Self {
             reader: BufReader::new(reader),
@@ -36,7 +36,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
-    /// The next line. What stands behind the last line's end is none.
+    /// Reads the next line. Bytes after the last newline are dropped.
     ///
     /// # Errors
     /// If the stream breaks.

@@ -1,4 +1,4 @@
-//! The engine's side of its socket.
+//! The server's side of its socket.
 
 use std::future::Future;
 use std::io;
@@ -22,44 +22,44 @@ use crate::sandboxes;
 use crate::socket::Socket;
 use crate::wire::{InContainer, Reason, Refusal, Run, SessionAction, SessionRequest};
 
-/// Connections at once.
+/// Maximum number of connections.
 const MAX_CONNECTIONS: usize = 512;
 
-/// Chunks of output or input under way at once for a connection.
+/// Maximum number of buffered chunks of output or input of a connection.
 const IN_FLIGHT: usize = 16;
 
-/// How long a client may take to read its result.
+/// Timeout for a client to read its result.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Where an engine runs programs, and where its console is.
+/// The server's backends and console.
 #[derive(Debug, Clone)]
 pub struct Places {
-    /// Its fences.
+    /// Local backend.
     pub local: Arc<Local>,
-    /// Its containers.
+    /// Container backend.
     pub sandboxes: Arc<Sandboxes>,
-    /// Its Pyodide.
+    /// Pyodide backend.
     pub pyodide: Arc<Pyodide>,
-    /// The way into its console, if it serves one.
+    /// Access to the console, if it is served.
     pub console: Option<Door>,
-    /// What no program may change, beside what clients name.
+    /// Paths that no program may change, in addition to those of clients.
     pub trusted: Arc<Trusted>,
 }
 
-/// The engine's socket, removed when this is dropped.
+/// The server's socket, removed on drop.
 #[derive(Debug)]
 pub struct Listener(Socket);
 
 impl Listener {
-    /// Listens at `path`, in place of a socket that was left there. The caller must hold the engine's lock.
+    /// Listens at `path`, replacing a stale socket. The caller must hold the server's lock.
     ///
     /// # Errors
-    /// If the socket cannot be made.
+    /// If the socket cannot be created.
     pub fn bind(path: &Path) -> io::Result<Self> {
         Socket::bind(path).map(Self)
     }
 
-    /// Serves requests until `stop` ends; then takes back all that are under way.
+    /// Serves requests until `stop` resolves; then cancels those in progress.
     pub async fn serve(&self, places: &Places, stop: impl Future<Output = ()>) {
         let attend = |stream| {
             let places = places.clone();
@@ -69,7 +69,7 @@ impl Listener {
     }
 }
 
-/// Serves one client, one request after the other. A client that breaks the protocol is left.
+/// Serves one client, one request after the other. Disconnects a client that violates the protocol.
 async fn attend(stream: UnixStream, places: &Places) {
     let (reader, mut sender) = stream.into_split();
     let mut receiver = Receiver::new(reader);
@@ -79,7 +79,7 @@ async fn attend(stream: UnixStream, places: &Places) {
             Kind::Session => sessions(&payload, &places.local).await,
             Kind::Sandbox => sandboxes::answer(&payload, &places.sandboxes).await,
             Kind::Console => console(places.console.as_ref()),
-            // Leftovers of a request that has ended.
+            // Sent before the client saw the end of a request.
             Kind::Stdin | Kind::StdinEnd | Kind::Cancel => continue,
             Kind::Accepted
             | Kind::Stdout
@@ -98,7 +98,7 @@ async fn attend(stream: UnixStream, places: &Places) {
     }
 }
 
-/// A way into the console: whoever may use this socket may answer questions.
+/// Grants access to the console: a client of this socket may answer approval requests anyway.
 fn console(door: Option<&Door>) -> serde_json::Result<(Kind, Vec<u8>)> {
     let refusal = match door.map(Door::access) {
         Some(Ok(access)) => return Ok((Kind::ConsoleAccess, serde_json::to_vec(&access)?)),
@@ -130,7 +130,7 @@ async fn sessions(payload: &[u8], local: &Local) -> serde_json::Result<(Kind, Ve
     }
 }
 
-/// Does what is asked about a scope's sessions. Answers with those that are there because of it.
+/// Performs an operation on a scope's sessions. Returns the listed or created ones.
 async fn see_to(scope: &Scope, action: SessionAction, local: &Local) -> Result<Vec<SessionInfo>, Error> {
     let made = match action {
         SessionAction::List => return Ok(local.sessions(scope)),
@@ -222,7 +222,7 @@ async fn execute(
         }
     };
     tokio::pin!(running, forwarding, hearing, carrying);
-    // All of them are looked after at once: a client that does not read must not stop the clock of its run.
+    // All are polled concurrently: a client that does not read must not delay the timeout of its run.
     let (mut result, mut forwarded, mut heard, mut carried) = (None, false, false, false);
     loop {
         tokio::select! {
@@ -238,7 +238,7 @@ async fn execute(
     }
 }
 
-/// The end of a client's bridge that a program gets, and what carries it there and back.
+/// Receives the client's end of a bridge: the byte channel for the program, and its relay.
 async fn bridge(
     receiver: &Receiver<OwnedReadHalf>,
 ) -> Result<(Duct, impl Future<Output = ()> + use<>), Refusal> {
@@ -247,7 +247,7 @@ async fn bridge(
     taken.ok().and_then(Result::ok).ok_or_else(Refusal::gone)
 }
 
-/// A client that would use another interpreter gets the same result by doing the work itself.
+/// Declines a client with another interpreter, which then runs the request itself.
 fn decline_other_interpreter(run: &Run, local: &Local) -> Result<(), Refusal> {
     let own = local.interpreter(run.language);
     if run.interpreter.is_none() || run.interpreter == own {
@@ -260,7 +260,7 @@ fn decline_other_interpreter(run: &Run, local: &Local) -> Result<(), Refusal> {
     })
 }
 
-/// A client that would make another container makes it itself.
+/// Declines a client with other container settings, which then creates the container itself.
 fn decline_other_containers(run: &Run, sandboxes: &Sandboxes) -> Result<(), Refusal> {
     let own = || sandboxes.containers().settings().mark();
     if run
@@ -277,7 +277,7 @@ fn decline_other_containers(run: &Run, sandboxes: &Sandboxes) -> Result<(), Refu
     })
 }
 
-/// A client with another Pyodide runs it itself.
+/// Declines a client with another Pyodide, which then runs the request itself.
 fn decline_other_pyodide(run: &Run, pyodide: &Pyodide) -> Result<(), Refusal> {
     if run.pyodide.as_ref().is_none_or(|mark| *mark == pyodide.mark()) {
         return Ok(());
@@ -289,7 +289,7 @@ fn decline_other_pyodide(run: &Run, pyodide: &Pyodide) -> Result<(), Refusal> {
     })
 }
 
-/// Passes output on until the run has no more.
+/// Forwards output to the client until the run has no more.
 async fn forward(mut chunks: mpsc::Receiver<Chunk>, sender: &mut OwnedWriteHalf) {
     while let Some(Chunk { stream, bytes }) = chunks.recv().await {
         let kind = match stream {
@@ -302,7 +302,7 @@ async fn forward(mut chunks: mpsc::Receiver<Chunk>, sender: &mut OwnedWriteHalf)
     }
 }
 
-/// Listens to the client while its request runs: input, a change of mind, its end.
+/// Reads standard input, cancellation and disconnect while a request runs.
 async fn hear(
     receiver: &mut Receiver<OwnedReadHalf>,
     stdin: mpsc::Sender<Vec<u8>>,
@@ -316,7 +316,7 @@ async fn hear(
                 payload,
             })) => {
                 if let Some(stdin) = &stdin {
-                    // A program that reads no more is no reason to stop listening.
+                    // Keeps reading if the program no longer reads its input.
                     let _ = stdin.send(payload).await;
                 }
             }

@@ -1,7 +1,7 @@
-//! A server of the Model Context Protocol: the kernel's tools for any client that starts us.
+//! An MCP server: offers the kernel's tools to a client over standard streams.
 //!
-//! The protocol's messages and its versions are the official library's. Ours are the limits: on lines, on calls at
-//! once, on answers that wait; and what a lost client means for what it started.
+//! Protocol messages and versions are implemented by the official library. This module adds limits (line
+//! length, concurrent calls, queued responses) and cancellation of calls when the client is lost.
 #![expect(
     deprecated,
     reason = "roots and log messages have nothing in their place yet, and clients use them"
@@ -36,46 +36,46 @@ pub use lines::refusal;
 pub use rmcp::transport::io::stdio_pipes;
 pub use uri::path_of;
 
-/// How long a client may take to read what is left when the connection ends.
+/// Timeout for a client to read queued responses when the connection ends.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// How long calls may take to end once they were taken back.
+/// Timeout for calls to end after cancellation.
 const LAST_CALLS: Duration = Duration::from_secs(10);
 
-/// What a server serves, and for whom.
+/// Settings of a server.
 #[derive(Debug)]
 pub struct Settings {
-    /// Whose files and interpreters they are.
+    /// Owner of files and interpreters.
     pub scope: Scope,
-    /// Which conversation it is, where files are kept apart by session.
+    /// Session, where files are separated by session.
     pub session: Option<SessionId>,
-    /// The tools, and where they work.
+    /// Tools with their workspaces.
     pub kernel: Arc<Kernel>,
-    /// Where to send what the client says of its directories; `None` where a person has chosen one.
+    /// Channel for the client's roots. `None` if the user has chosen a directory.
     pub wishes: Option<mpsc::Sender<Wish>>,
-    /// Whether the client may be asked what a person has to decide.
+    /// Permission to ask the client's user for approval.
     pub elicitation: Elicitation,
 }
 
-/// Whether a client may be asked what a person has to decide.
+/// Permission to ask the client's user for approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Elicitation {
-    /// If it says that it can.
+    /// If the client supports it.
     Allowed,
-    /// Never: the questions are for other gateways.
+    /// Never: other gateways handle approval requests.
     Off,
 }
 
-/// What a client says of the directories that it works in.
+/// A request by a client about its roots.
 #[derive(Debug)]
 pub enum Wish {
-    /// The tools shall work in this directory. The kernel for that is the answer, or why there is none.
+    /// Use this directory as the workspace. The reply is a kernel for it, or an error.
     Adopt(PathBuf, oneshot::Sender<Result<Kernel, String>>),
-    /// Nothing: they stay where they are.
+    /// Keep the current workspace.
     Stay,
 }
 
-/// Serves one client until it leaves or `stop` ends. All that it started has ended then.
+/// Serves one client until it disconnects or `stop` resolves. All its calls have ended then.
 pub async fn serve<R, W>(settings: Settings, reader: R, writer: W, stop: impl Future<Output = ()>)
 where
     R: AsyncRead + Unpin + Send + 'static,
@@ -100,7 +100,7 @@ where
             () = &mut stop => {
                 gone.send_replace(true);
                 token.cancel();
-                // How the library's loop ended changes nothing about what is left to do.
+                // The cleanup is the same however the library's loop ended.
                 let _ = waiting.await;
             }
         }

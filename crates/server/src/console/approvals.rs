@@ -1,4 +1,4 @@
-//! Questions: those that wait, those that are over, and the answers.
+//! Lists pending and past approval requests, and accepts answers.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -17,10 +17,10 @@ use super::Shared;
 use super::words::Question;
 use crate::http::Refusal;
 
-/// Questions that are over, as far as they are shown.
+/// Maximum number of past requests shown.
 pub(super) const MAX_SHOWN: usize = 100;
 
-/// Who answered, as others are told.
+/// Name of the answerer, as shown elsewhere.
 const BY: &str = "console";
 
 pub(super) fn routes(shared: Arc<Shared>) -> Router {
@@ -32,11 +32,11 @@ pub(super) fn routes(shared: Arc<Shared>) -> Router {
 
 #[derive(Serialize)]
 struct Listed {
-    /// The engine's clock, in milliseconds since 1970: times that are left are counted by it.
+    /// The server's clock, in milliseconds since 1970, the reference for remaining times.
     now: u64,
-    /// Oldest first.
+    /// Pending requests, oldest first.
     waiting: Vec<Question>,
-    /// Newest first.
+    /// Past requests, newest first.
     history: Vec<Question>,
 }
 
@@ -55,7 +55,7 @@ async fn list(Given(shared): Given<Arc<Shared>>) -> Result<Json<Listed>, Refusal
     }))
 }
 
-/// A person's answer. It must say which text the person was shown.
+/// A person's answer. It must name the digest of the text that the person was shown.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Said {
@@ -74,7 +74,7 @@ async fn answer(
     let service = &shared.sources.approvals;
     let id: Id = id.parse().map_err(|_| UNKNOWN)?;
     let request = service.request(&id).await.map_err(|error| failed(&error))?;
-    // The person at this machine stands for every chat.
+    // A person at this machine may answer for every chat.
     let chat = request.ok_or(UNKNOWN)?.chat;
     let verdict = if said.approved {
         Verdict::Approve

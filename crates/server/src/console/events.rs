@@ -1,4 +1,4 @@
-//! Changes as they happen, as a stream of server-sent events.
+//! Streams changes as server-sent events.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -20,14 +20,14 @@ use super::Shared;
 use super::hub::{News, Viewer};
 use crate::http::Refusal;
 
-/// How often a page is told that the engine is still there.
+/// Interval of keepalive comments.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
 pub(super) fn routes(shared: Arc<Shared>) -> Router {
     Router::new().route("/api/events", get(events)).with_state(shared)
 }
 
-/// Whoever reads anew is told of everything at once, and so misses nothing.
+/// Starts a stream with the complete state, so that a page that reconnects misses nothing.
 async fn events(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
     let viewer = shared.hub.enter().ok_or(TOO_MANY)?;
     let body = Body::new(Stream(Box::pin(next(viewer, None))));
@@ -40,7 +40,7 @@ const TOO_MANY: Refusal = Refusal::new(
     "close some of them",
 );
 
-/// What comes next, with the page that is told it and what it has been told.
+/// The next event, with its viewer and the state that the viewer has.
 type Next = Pin<Box<dyn Future<Output = Option<(String, Viewer, News)>> + Send>>;
 
 struct Stream(Next);
@@ -63,7 +63,7 @@ impl Streamed for Stream {
 
 async fn next(mut viewer: Viewer, told: Option<News>) -> Option<(String, Viewer, News)> {
     let changed = async {
-        // Nothing new since the page was told; at first, everything is.
+        // Waits for a change, except for the first event.
         if told.is_some() {
             viewer.news.changed().await.ok()?;
         }

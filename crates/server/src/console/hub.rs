@@ -1,4 +1,4 @@
-//! What pages are told of changes: one look-out for all of them, and none while no page is open.
+//! Broadcasts changes to open pages: one watcher for all of them, and none while no page is open.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -10,24 +10,24 @@ use tokio::sync::watch;
 use super::Sources;
 use super::approvals::MAX_SHOWN;
 
-/// Pages at once.
+/// Maximum number of open pages.
 pub(super) const MAX_VIEWERS: usize = 16;
 
-/// How long to wait after the store could not be read.
+/// Delay before a retry if the store could not be read.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What has changed how often.
+/// Revision counters, sent to pages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct News {
-    /// Goes up when a question comes, or something becomes of one.
+    /// Incremented when an approval request is created or changes its state.
     pub(super) approvals: u64,
-    /// The questions that wait.
+    /// Pending approval requests.
     pub(super) waiting: Vec<Id>,
-    /// Goes up when a tool was used.
+    /// Incremented when a tool was used.
     pub(super) runs: u64,
 }
 
-/// What was seen at the last look.
+/// State of the sources at the last poll.
 #[derive(Debug, PartialEq)]
 struct Seen {
     waiting: Vec<Id>,
@@ -35,7 +35,7 @@ struct Seen {
     log: Option<Mark>,
 }
 
-/// The look-out.
+/// The watcher of changes.
 #[derive(Debug)]
 pub(super) struct Hub {
     sources: Sources,
@@ -43,11 +43,11 @@ pub(super) struct Hub {
     news: watch::Sender<News>,
 }
 
-/// A page that is open, until this is dropped.
+/// An open page, until dropped.
 #[derive(Debug)]
 pub(super) struct Viewer {
     viewers: watch::Sender<usize>,
-    /// What the page is told.
+    /// Changes to send to the page.
     pub(super) news: watch::Receiver<News>,
 }
 
@@ -66,7 +66,7 @@ impl Hub {
         }
     }
 
-    /// Another page, unless there are too many.
+    /// Registers a page, unless there are too many.
     pub(super) fn enter(&self) -> Option<Viewer> {
         let entered = self.viewers.send_if_modified(|count| {
             let free = *count < MAX_VIEWERS;
@@ -79,11 +79,11 @@ impl Hub {
         })
     }
 
-    /// Looks out for changes whenever a page is open.
+    /// Watches for changes while a page is open.
     pub(super) async fn watch(&self) -> Infallible {
         let mut viewers = self.viewers.subscribe();
         loop {
-            // The sender is held by this value, so that the channel stays open.
+            // Cannot fail: `self` holds the sender.
             let _ = viewers.wait_for(|count| *count > 0).await;
             // An open page is a person who can be asked.
             let listener = self.sources.approvals.listen(None, None).await;
@@ -93,7 +93,7 @@ impl Hub {
                 never = self.look_out() => match never {},
             }
             if let Ok(listener) = listener {
-                // Where this fails, the engine's own end tells.
+                // If this fails, the end of the server removes the listener.
                 let _ = self.sources.approvals.leave(listener).await;
             }
         }
@@ -132,7 +132,7 @@ impl Hub {
     }
 
     fn tell(&self, before: Option<&Seen>, now: &Seen) {
-        // A page that came before the first look may have seen less.
+        // A page that opened before the first poll may have seen an older state.
         let asked =
             before.is_none_or(|before| (&before.waiting, &before.newest) != (&now.waiting, &now.newest));
         let used = before.is_none_or(|before| before.log != now.log);

@@ -1,10 +1,10 @@
-//! The page's files, which show nothing by themselves.
+//! Serves the page's static files, which contain no data.
 
 use axum::Router;
 use axum::http::header;
 use axum::routing::get;
 
-/// Their paths.
+/// Paths that need no credentials.
 pub(super) const PATHS: &[&str] = &["/", "/console.css", "/console.mjs", "/icon.svg"];
 
 const HTML: &str = include_str!("page/console.html");

@@ -1,4 +1,4 @@
-//! The newest uses of tools, from the audit log.
+//! Lists the newest tool calls from the audit log.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::Shared;
 use super::words::Run;
 use crate::http::Refusal;
 
-/// Runs that are shown.
+/// Maximum number of runs shown.
 const MAX_SHOWN: usize = 100;
 
 pub(super) fn routes(shared: Arc<Shared>) -> Router {

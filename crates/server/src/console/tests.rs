@@ -1,4 +1,4 @@
-//! What the page is told, and that nothing is looked at while nobody looks.
+//! Tests of the page's data, and of polling only while a page is open.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -48,7 +48,7 @@ impl Open {
         }
     }
 
-    /// Sends a request, whose answer can be read from what this gives.
+    /// Sends a request, and returns the stream to read the response from.
     async fn send(&self, line: &str, body: &str) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let request = format!(
@@ -94,7 +94,7 @@ impl Open {
         });
     }
 
-    /// The only question, once it waits.
+    /// Waits for a pending request, and returns it.
     async fn waiting(&self) -> Value {
         loop {
             let (_, listed) = self.ask("GET /api/approvals", "").await;
@@ -197,7 +197,7 @@ async fn a_shell_is_never_allowed_for_good_from_here_either() {
     );
 }
 
-/// The next event of this name, as its data.
+/// Reads the next event of this name, and returns its data.
 async fn event(stream: &mut BufReader<TcpStream>, name: &str) -> Value {
     let wanted = format!("event: {name}");
     let mut named = false;
@@ -236,7 +236,7 @@ async fn nothing_is_looked_at_until_a_page_is_open_and_then_all_is_told() {
         while event(stream, "approvals").await["waiting"] != json!([]) {}
     }
     drop((one, two));
-    // The look-out has ended before it says that nobody is there.
+    // The watcher has stopped before its listener is removed.
     while open.service.is_heard(&Chat::local()).await.unwrap() {
         tokio::task::yield_now().await;
     }

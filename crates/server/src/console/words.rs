@@ -1,4 +1,4 @@
-//! Questions and records as the page is told them.
+//! Converts approval requests and audit records to the JSON of the page.
 
 use ringfence_runtime::approval::{Kind, Request, State};
 use ringfence_runtime::audit::Digest;
@@ -7,21 +7,21 @@ use serde_json::Value;
 
 use crate::gateway::{Piece, foreign, pieces, visible};
 
-/// How much of a record's arguments is shown, in characters.
+/// Maximum length of a record's arguments, in characters.
 const MAX_ARGUMENTS: usize = 2_000;
 
-/// A question, or what became of it.
+/// An approval request, pending or past.
 #[derive(Debug, Serialize)]
 pub(super) struct Question {
     id: String,
     kind: &'static str,
-    /// The text that is asked about, taken apart.
+    /// The requested text, split into visible and invisible parts.
     text: Vec<Piece>,
-    /// A note of characters that only look like plain letters.
+    /// Warning about characters that resemble plain letters.
     foreign: Option<String>,
     risk: Option<u8>,
     reasons: Vec<String>,
-    /// How an approval may be remembered.
+    /// Ways to remember an approval.
     remember: Vec<&'static str>,
     digest: Digest,
     scope: String,
@@ -41,7 +41,7 @@ impl From<&Request> for Question {
             Kind::SoftTimeout { .. } => ("soft_timeout", None),
             Kind::Skill { .. } => ("skill", None),
         };
-        // The asker's taking it is of no interest to a person.
+        // A person does not care that the asker has consumed the approval.
         let state = match request.state {
             State::Consumed => State::Approved,
             other => other,
@@ -72,7 +72,7 @@ impl From<&Request> for Question {
     }
 }
 
-/// One use of a tool.
+/// A tool call.
 #[derive(Debug, Serialize)]
 pub(super) struct Run {
     sequence: Option<u64>,
@@ -92,7 +92,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// What a line of the audit log says, if it is about uses of tools.
+    /// Parses a line of the audit log. `None` if it is not about tool calls.
     pub(super) fn read(line: &str) -> Option<Self> {
         let record: Value = serde_json::from_str(line).ok()?;
         if let Some(refused) = record.get("refused") {
@@ -119,7 +119,7 @@ impl Run {
         })
     }
 
-    /// Refused uses that have no record of their own.
+    /// Converts a record that only counts refused calls.
     fn counted(record: &Value, refused: &Value) -> Self {
         let text = |value: &Value| value.as_str().map(visible);
         let count = refused["count"].as_u64().unwrap_or_default();
@@ -144,7 +144,7 @@ impl Run {
     }
 }
 
-/// Arguments as they are read best: one that is alone by its value, others by their names.
+/// Renders arguments for reading: a single one as its value, several with their names.
 fn arguments(arguments: &Value) -> String {
     let shown = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let text = match arguments {

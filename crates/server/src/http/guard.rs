@@ -1,4 +1,4 @@
-//! The layer in front of every route: who may ask, from where, and what every answer carries.
+//! Checks every request's host, origin and credentials, and sets security headers on every response.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,13 +14,13 @@ use super::refusal::RETRY_AFTER;
 use super::session::{self, Credentials, single};
 use super::{Keys, NoRandom, Refusal};
 
-/// How long a request may take, but for what is streamed afterwards.
+/// Timeout of a request, except for streamed bodies.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Requests without the right token in [`RETRY_AFTER`] seconds, before such requests are only told to wait.
+/// Maximum number of requests with wrong credentials in [`RETRY_AFTER`] seconds; beyond it they get 429.
 const MAX_FAILURES: u32 = 30;
 
-/// What every answer says of itself: it runs nothing but our own files, and nobody else may show or keep it.
+/// Security headers of every response: only our own files run, and no other site may frame, read or cache it.
 const HEADERS: [(&str, &str); 8] = [
     (
         "content-security-policy",
@@ -39,18 +39,18 @@ const HEADERS: [(&str, &str); 8] = [
     ),
 ];
 
-/// Who may ask.
+/// Middleware state.
 #[derive(Debug)]
 pub(super) struct Guard {
-    /// The names that this machine has for itself, with our port.
+    /// Accepted `Host` headers: loopback names with our port.
     hosts: Vec<String>,
     credentials: Credentials,
-    /// Paths that show nothing and need no credentials.
+    /// Paths that contain no data and need no credentials.
     open: &'static [&'static str],
     failures: Mutex<Failures>,
 }
 
-/// Failures since a moment.
+/// Failures since a point in time.
 #[derive(Debug)]
 struct Failures {
     since: Instant,
@@ -58,7 +58,7 @@ struct Failures {
 }
 
 impl Guard {
-    /// The guard of the interface at `address`.
+    /// Creates the guard of the interface at `address`.
     pub(super) fn new(
         address: SocketAddr,
         keys: Keys,
@@ -87,7 +87,7 @@ impl Guard {
         &self.credentials
     }
 
-    /// What somebody without the right token is told. Whoever has it is never kept waiting because of others.
+    /// Counts a failure, and returns the refusal. Valid credentials are never rate limited because of others.
     pub(super) fn failed(&self) -> Refusal {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if failures.since.elapsed() >= Duration::from_secs(RETRY_AFTER) {
@@ -109,7 +109,7 @@ impl Guard {
         if ![Method::GET, Method::HEAD, Method::POST].contains(method) {
             return Err(Refusal::METHOD);
         }
-        // A name that somebody else has pointed at this machine is not ours.
+        // Prevents DNS rebinding: another name that resolves to this machine is not ours.
         let host = single(headers, "host").filter(|host| self.is_ours(host));
         let target = uri.authority().is_none_or(|target| Some(target.as_str()) == host);
         if host.is_none() || !target {
@@ -131,7 +131,7 @@ impl Guard {
         if !self.credentials.has_session(headers) {
             return Err(self.failed());
         }
-        // A browser says where a request that changes something comes from.
+        // A browser sends `Origin` with a POST request.
         if changes && !by_browser {
             return Err(Refusal::ORIGIN);
         }
@@ -143,7 +143,7 @@ impl Guard {
         self.hosts.iter().any(|own| own.eq_ignore_ascii_case(host))
     }
 
-    /// That a browser which says where the request comes from says: from this very page.
+    /// Rejects a request with an `Origin` or `Sec-Fetch-Site` header of another site.
     fn check_origin(&self, headers: &HeaderMap, host: Option<&str>) -> Result<(), Refusal> {
         let origin = !headers.contains_key(header::ORIGIN)
             || single(headers, "origin").and_then(|origin| origin.strip_prefix("http://")) == host;
@@ -157,14 +157,14 @@ impl Guard {
     }
 }
 
-/// Lets a request's connection keep its place.
+/// Protects the request's connection from eviction.
 fn know(request: &Request) {
     if let Some(place) = request.extensions().get::<Arc<Place>>() {
         place.know();
     }
 }
 
-/// Lets a request through to its route, or answers it.
+/// Checks a request, and passes it to its route or refuses it.
 pub(super) async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let mut response = match guard.check(&request) {
         Ok(()) => tokio::time::timeout(PATIENCE, next.run(request))

@@ -1,4 +1,4 @@
-//! The secrets that open the HTTP interface of one engine: they are in its memory alone, and end with it.
+//! Credentials of the HTTP interface: they exist only in the memory of one server process.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// 256 bits that nobody can guess, in hexadecimal digits.
+/// 256 random bits in hexadecimal digits.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Secret(String);
 
 const BYTES: usize = 32;
 
-/// How long a ticket can be used.
+/// Lifetime of a ticket.
 const TICKET_LIFETIME: Duration = Duration::from_secs(10 * 60);
 
-/// Tickets at once; the oldest goes.
+/// Maximum number of tickets; the oldest is evicted.
 const MAX_TICKETS: usize = 16;
 
 impl Secret {
-    /// A new one.
+    /// Creates a random secret.
     pub(super) fn random() -> Result<Self, NoRandom> {
         let mut bytes = [0; BYTES];
         let filled =
@@ -37,7 +37,7 @@ impl Secret {
         &self.0
     }
 
-    /// Whether `given` is this secret, in a time that does not tell how much of it is right.
+    /// Compares in constant time.
     pub(super) fn is(&self, given: &str) -> bool {
         if given.len() != self.0.len() {
             return false;
@@ -56,14 +56,15 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The kernel gave no random bytes.
+/// The kernel returned no random bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot get random bytes for the console")]
 pub struct NoRandom(#[source] io::Error);
 
-/// The secrets of one engine: the token of programs, and the tickets of links.
+/// Credentials of one server process: the token of programs, and the tickets of links.
 ///
-/// Neither is written to a file: what a browser's history, a terminal or a log keeps of them opens no later engine.
+/// Neither is written to a file: copies in a browser's history, a terminal or a log are useless for a later
+/// server.
 #[derive(Debug, Clone)]
 pub struct Keys(Arc<Inner>);
 
@@ -81,10 +82,10 @@ struct Ticket {
 }
 
 impl Keys {
-    /// New ones.
+    /// Creates new credentials.
     ///
     /// # Errors
-    /// If the kernel gives no random bytes.
+    /// If the kernel returns no random bytes.
     pub fn new() -> Result<Self, NoRandom> {
         Ok(Self(Arc::new(Inner {
             token: Secret::random()?,
@@ -92,15 +93,15 @@ impl Keys {
         })))
     }
 
-    /// The token, which programs send with each request.
+    /// Returns the token, which programs send with each request.
     pub fn token(&self) -> &str {
         self.0.token.as_str()
     }
 
-    /// A ticket for one link: one browser turns it into a session, once, within ten minutes.
+    /// Issues a ticket for one link: a browser can exchange it for a session, once, within ten minutes.
     ///
     /// # Errors
-    /// If the kernel gives no random bytes.
+    /// If the kernel returns no random bytes.
     pub fn ticket(&self) -> Result<String, NoRandom> {
         let secret = Secret::random()?;
         let text = secret.as_str().to_owned();
@@ -119,7 +120,7 @@ impl Keys {
         self.0.token.is(given)
     }
 
-    /// Takes the ticket that was given, if there is one: it cannot be taken twice.
+    /// Redeems a ticket, if it exists; a ticket can be redeemed once.
     pub(super) fn take(&self, given: &str, now: Instant) -> bool {
         let mut tickets = self.0.tickets.lock().unwrap_or_else(PoisonError::into_inner);
         tickets.retain(|ticket| now.saturating_duration_since(ticket.since) < TICKET_LIFETIME);

@@ -1,4 +1,4 @@
-//! The socket of the HTTP interface: whose connections are served, and the limits of each.
+//! Accepts connections of the HTTP interface: from permitted users only, within limits.
 
 use std::future::Future;
 use std::io;
@@ -16,26 +16,26 @@ use super::peer;
 use super::places::{Place, Places};
 use crate::socket;
 
-/// Connections at once.
+/// Maximum number of connections.
 const MAX_CONNECTIONS: usize = 64;
 
-/// The longest that the headers of a request may be, all together.
+/// Maximum size of all headers of a request.
 const MAX_HEAD: usize = 16 * 1024;
 
-/// Headers of a request.
+/// Maximum number of headers of a request.
 const MAX_HEADERS: usize = 64;
 
-/// How long a connection may take to send the headers of its next request.
+/// Timeout for the headers of the next request.
 const MAX_IDLE: Duration = Duration::from_secs(20);
 
-/// How long a connection may last, whatever it does: one that does not read what it is sent ends, too.
+/// Maximum lifetime of a connection: also ends one that does not read its response.
 const MAX_LIFE: Duration = Duration::from_secs(60 * 60);
 
-/// The answer to other users of this machine, before they have said anything.
+/// Response to other users of this machine, before reading a request.
 const FOREIGN: &[u8] = b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n\
     this console answers the user who started it, and root; the connection is another user's\n";
 
-/// A socket on this machine's own network.
+/// A listening socket on loopback.
 #[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
@@ -43,11 +43,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at `address`; the kernel chooses where the port is 0.
+    /// Listens at `address`; with port 0 the kernel chooses one.
     ///
     /// # Errors
-    /// If the socket cannot be made, the address can be reached from other machines, or the kernel does not say whose a
-    /// connection is.
+    /// If the socket cannot be created, the address is not a loopback address, or the kernel cannot tell the
+    /// user of a connection.
     pub async fn bind(address: SocketAddr) -> io::Result<Self> {
         if !address.ip().is_loopback() {
             let why = "other machines could reach it";
@@ -60,7 +60,7 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Connects to itself: whose that connection is must be known.
+    /// Connects to itself, to check that the kernel can tell the user of a connection.
     async fn try_peer(&self) -> io::Result<()> {
         let client = TcpStream::connect(self.address).await?;
         if is_ours(client.local_addr()?, self.address) {
@@ -70,12 +70,12 @@ impl Listener {
         Err(io::Error::new(io::ErrorKind::Unsupported, why))
     }
 
-    /// Where it listens.
+    /// Returns the bound address.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves `routes` until `stop` ends; then drops all that is under way.
+    /// Serves `routes` until `stop` resolves; then drops all connections.
     pub(crate) async fn serve(&self, routes: Router, stop: impl Future<Output = ()>) {
         let places = Places::new(MAX_CONNECTIONS);
         let attend = |stream: TcpStream, peer| {
@@ -83,12 +83,12 @@ impl Listener {
                 let place = places.enter()?;
                 return Some(attend(stream, routes.clone(), place));
             }
-            // Whoever it is takes no place, and is waited for by nobody.
+            // A foreign connection uses no slot, and is not awaited.
             let _ = stream.try_write(FOREIGN);
             None
         };
         socket::serve(
-            // Those that were evicted are still ending.
+            // Twice the limit, because evicted connections are still closing.
             2 * MAX_CONNECTIONS,
             |context| self.socket.poll_accept(context),
             attend,
@@ -98,7 +98,7 @@ impl Listener {
     }
 }
 
-/// Whether a connection is of somebody who may use the interface. What the kernel does not say is no.
+/// Returns `true` if a connection's user may use the interface; `false` if the user is unknown.
 fn is_ours(peer: SocketAddr, own: SocketAddr) -> bool {
     peer::user(peer, own).is_ok_and(|user| user.is_some_and(peer::is_ours))
 }
@@ -111,7 +111,7 @@ async fn attend(stream: TcpStream, routes: Router, place: Arc<Place>) {
         .max_buf_size(MAX_HEAD)
         .max_headers(MAX_HEADERS)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
-    // However it ended, there is nobody left to tell.
+    // Errors of a connection are ignored: there is no one to report them to.
     tokio::select! {
         _ = tokio::time::timeout(MAX_LIFE, connection) => {}
         () = place.evicted() => {}

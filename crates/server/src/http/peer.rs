@@ -1,9 +1,9 @@
-//! The user behind a connection on loopback, as the kernel knows it.
+//! Finds the user of a loopback connection.
 //!
-//! A port has no owner that a client could be checked against, so every user of the machine reaches it. The kernel knows
-//! who made the other end of a connection (`sock_diag(7)`): asked for exactly this pair of addresses, it answers at
-//! once. `/proc/net/tcp` says the same, and is read in whole each time: a user with 100,000 sockets would make each
-//! connection cost a second.
+//! A TCP port has no permissions, so every user of the machine can connect. The kernel knows the owner of the
+//! other end (`sock_diag(7)`) and can look up exactly this pair of addresses. `/proc/net/tcp` has the same
+//! data, but must be read in full each time: a user with 100,000 sockets would make each connection cost a
+//! second.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,12 +14,12 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST: u16 = 1;
 const IPPROTO_TCP: u8 = 6;
-/// A header of netlink, and `struct inet_diag_req_v2`.
+/// Netlink header and `struct inet_diag_req_v2`.
 const REQUEST: usize = 16 + 56;
-/// A header of netlink, and `struct inet_diag_msg`.
+/// Netlink header and `struct inet_diag_msg`.
 const ANSWER: usize = 16 + 72;
 
-/// Where the parts of an answer are: `inet_diag_msg` and its `inet_diag_sockid` behind the header.
+/// Offsets in a response: `inet_diag_msg` with its `inet_diag_sockid`, after the header.
 mod at {
     pub(super) const KIND: usize = 4;
     pub(super) const STATE: usize = 16 + 1;
@@ -28,10 +28,11 @@ mod at {
     pub(super) const INODE: usize = 16 + 68;
 }
 
-/// `TCP_LISTEN`: what the kernel finds where there is no such connection, and somebody listens at its port.
+/// `TCP_LISTEN`: if there is no such connection, the kernel returns the socket that listens at the port.
 const LISTENS: u8 = 10;
 
-/// The user who made the client's end of a connection from `client` to `server`; `None` if it is gone.
+/// Returns the owner of the client's end of a connection from `client` to `server`, or `None` if it is
+/// closed.
 pub(super) fn user(client: SocketAddr, server: SocketAddr) -> io::Result<Option<u32>> {
     let socket = socket_with(
         AddressFamily::NETLINK,
@@ -46,13 +47,13 @@ pub(super) fn user(client: SocketAddr, server: SocketAddr) -> io::Result<Option<
         &SocketAddrNetlink::new(0, 0),
     )?;
     let mut buffer = [0; 512];
-    // The kernel has answered before it takes the request back.
+    // The kernel has queued its response before `sendto` returns.
     let (length, _) = recv(&socket, &mut buffer, RecvFlags::DONTWAIT)?;
     let answer = buffer.get(..length).unwrap_or_default();
     Ok(maker(answer, client.port(), server.port()))
 }
 
-/// Whether somebody may use the interface who is `user`: its own user, and root, who could read the memory of both.
+/// Returns `true` if `user` may use the interface: its own user, and root, who could read the memory of both.
 pub(super) fn is_ours(user: u32) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw()
 }
@@ -68,7 +69,7 @@ fn request(client: SocketAddr, server: SocketAddr) -> [u8; REQUEST] {
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
     put(16, &[family.as_raw() as u8, IPPROTO_TCP]);
-    // In every state.
+    // All states.
     put(20, &u32::MAX.to_ne_bytes());
     put(24, &client.port().to_be_bytes());
     put(26, &server.port().to_be_bytes());
@@ -78,13 +79,13 @@ fn request(client: SocketAddr, server: SocketAddr) -> [u8; REQUEST] {
             IpAddr::V6(address) => put(at, &address.octets()),
         }
     }
-    // Whatever its cookie is.
+    // Any cookie.
     put(64, &u64::MAX.to_ne_bytes());
     request
 }
 
-/// The user that an answer names, if it is about this connection. A socket that its process has closed has no inode, and
-/// kernels say that it is root's: whoever closes quickly must not pass for root.
+/// Parses the owner, if the response is about this connection. A closed socket has no inode, and kernels
+/// report root as its owner: a client that closes quickly must not pass for root.
 fn maker(answer: &[u8], client: u16, server: u16) -> Option<u32> {
     let answer: &[u8; ANSWER] = answer.first_chunk()?;
     let word = |at: usize| Some(u32::from_ne_bytes(answer.get(at..)?.first_chunk().copied()?));
@@ -132,7 +133,7 @@ mod tests {
         let mut client = TcpStream::connect(server).unwrap();
         let address = client.local_addr().unwrap();
         let (_accepted, _) = accepting.accept().unwrap();
-        // Closed, and not yet read to its end by the other side: the kernel still has it, without an owner.
+        // Closed, but not fully read by the other side: the kernel still has the socket, without an owner.
         std::io::Write::write_all(&mut client, b"GET / HTTP/1.1\r\n\r\n").unwrap();
         drop(client);
         assert_eq!(user(address, server).unwrap(), None);

@@ -1,21 +1,21 @@
-//! The places of connections: where all are taken, one that has proved nothing makes room.
+//! Limits connections: at the limit, one that has not authenticated is evicted.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-/// The connections that are served at once, oldest first.
+/// Slots of all connections, oldest first.
 #[derive(Debug)]
 pub(super) struct Places {
     most: usize,
     taken: Mutex<Vec<Weak<Place>>>,
 }
 
-/// The place of one connection, free again when it is dropped.
+/// The slot of a connection, freed on drop.
 #[derive(Debug, Default)]
 pub(super) struct Place {
-    /// A request on it had the credentials.
+    /// Set once a request had valid credentials.
     is_known: AtomicBool,
     evicted: Notify,
 }
@@ -28,8 +28,9 @@ impl Places {
         }
     }
 
-    /// A place for a new connection. Any page in a browser can open connections and send nothing that is of use, so where
-    /// all places are taken the oldest without credentials is evicted; `None`: all have them.
+    /// Returns a slot for a new connection. Any page in a browser can open connections and send nothing
+    /// useful, so at the limit the oldest unauthenticated connection is evicted. `None` if all are
+    /// authenticated.
     pub(super) fn enter(&self) -> Option<Arc<Place>> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         taken.retain(|place| place.strong_count() > 0);
@@ -53,12 +54,12 @@ impl Places {
 }
 
 impl Place {
-    /// Notes that a request had the credentials.
+    /// Marks the connection as authenticated.
     pub(super) fn know(&self) {
         self.is_known.store(true, Ordering::Relaxed);
     }
 
-    /// Resolves when another connection takes the place.
+    /// Resolves when the connection is evicted.
     pub(super) async fn evicted(&self) {
         self.evicted.notified().await;
     }

@@ -1,11 +1,11 @@
-//! What a request is told that is not served.
+//! Error responses.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-/// Why a request is not served, in the shape that every error has.
+/// An error response, in the common JSON format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     status: StatusCode,
@@ -14,7 +14,7 @@ pub(crate) struct Refusal {
     hint: &'static str,
 }
 
-/// Seconds after which whoever failed too often may try again.
+/// Seconds to wait after too many failures.
 pub(super) const RETRY_AFTER: u64 = 10;
 
 impl Refusal {
@@ -60,7 +60,7 @@ impl Refusal {
         "send it again",
     );
 
-    /// One with this status, kind, message and hint.
+    /// Creates a response with this status, kind, message and hint.
     pub(crate) const fn new(
         status: StatusCode,
         (kind, message): (&'static str, &'static str),
@@ -74,7 +74,7 @@ impl Refusal {
         }
     }
 
-    /// The same with a message of its own.
+    /// Replaces the message.
     pub(crate) fn saying(self, message: impl Into<String>) -> Self {
         Self {
             message: std::borrow::Cow::Owned(message.into()),

@@ -1,4 +1,4 @@
-//! A browser's session: a cookie that scripts cannot read, and a key that other ports are never sent.
+//! Browser sessions: a cookie that scripts cannot read, and a key that is never sent to other ports.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,16 +16,17 @@ use super::Refusal;
 use super::guard::Guard;
 use super::keys::{Keys, NoRandom, Secret};
 
-/// Where a browser sends a ticket.
+/// Path at which a browser exchanges its ticket.
 pub(super) const PATH: &str = "/session";
 
-/// The header that carries the key.
+/// Header with the key.
 pub(super) const KEY_HEADER: &str = "ringfence-key";
 
-/// What proves that a request comes from whom we know.
+/// Verifier of a request's credentials.
 ///
-/// The cookie and the key are random and end with the engine: whoever takes over its port afterwards learns nothing
-/// that opens the next one. Cookies are sent to every port of a host, so a cookie alone proves nothing.
+/// The cookie and the key are random and end with the server: a process that takes over its port later learns
+/// nothing that opens the next one. Cookies are sent to every port of a host, so a cookie alone is not
+/// sufficient.
 #[derive(Debug)]
 pub(super) struct Credentials {
     keys: Keys,
@@ -35,7 +36,7 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    /// Those of the interface at `port`.
+    /// Creates the credentials of the interface at `port`.
     pub(super) fn new(keys: Keys, port: u16) -> Result<Self, NoRandom> {
         Ok(Self {
             keys,
@@ -45,7 +46,7 @@ impl Credentials {
         })
     }
 
-    /// Whether these headers carry the token.
+    /// Returns `true` if the headers contain the token.
     pub(super) fn has_token(&self, headers: &HeaderMap) -> bool {
         let bearer = single(headers, header::AUTHORIZATION.as_str());
         bearer
@@ -53,14 +54,14 @@ impl Credentials {
             .is_some_and(|token| self.keys.is_token(token.trim()))
     }
 
-    /// Whether these headers carry a session: the cookie and the key.
+    /// Returns `true` if the headers contain a session: the cookie and the key.
     pub(super) fn has_session(&self, headers: &HeaderMap) -> bool {
         let cookies = headers.get_all(header::COOKIE).into_iter();
         let cookie = cookies
             .filter_map(|value| value.to_str().ok())
             .flat_map(|value| value.split(';'))
             .filter_map(|pair| pair.trim().split_once('='))
-            // Another port's server may have set one of the same name: ours is among them, or it is not.
+            // A server on another port may have set a cookie of the same name, so any match counts.
             .any(|(name, value)| name == self.cookie_name && self.cookie.is(value));
         let key = single(headers, KEY_HEADER).is_some_and(|key| self.key.is(key));
         cookie & key
@@ -80,7 +81,7 @@ impl Credentials {
     }
 }
 
-/// The value of a header that is there once.
+/// Returns the value of a header that occurs exactly once.
 pub(super) fn single<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let mut values = headers.get_all(name).into_iter();
     match (values.next(), values.next()) {
@@ -89,13 +90,13 @@ pub(super) fn single<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> 
     }
 }
 
-/// The ticket, under the name that it has in a link.
+/// A ticket; links name it `token`.
 #[derive(Deserialize)]
 struct Exchange {
     token: String,
 }
 
-/// The exchange of a ticket for a session.
+/// Returns the route that exchanges a ticket for a session.
 pub(super) fn routes(guard: Arc<Guard>) -> Router {
     Router::new().route(PATH, post(exchange)).with_state(guard)
 }

@@ -1,4 +1,4 @@
-//! Each refusal beside the same request that is served.
+//! Tests of each refusal, next to the same request when it is served.
 
 use std::net::SocketAddr;
 
@@ -10,14 +10,14 @@ use tokio::task::JoinSet;
 
 use super::{Keys, Listener, site};
 
-/// An interface with a path for everybody, one to read and one to change something.
+/// An interface with an open path, one to read and one to change.
 struct Site {
     address: SocketAddr,
     keys: Keys,
     _tasks: JoinSet<()>,
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 struct Answer {
     status: u16,
@@ -44,7 +44,7 @@ impl Site {
         }
     }
 
-    /// Sends these bytes and reads to the end.
+    /// Sends bytes, and reads the response to its end.
     async fn raw(&self, request: &[u8]) -> Answer {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         stream.write_all(request).await.unwrap();
@@ -59,7 +59,7 @@ impl Site {
         }
     }
 
-    /// A request with these headers, `PORT` in them being ours; a `Host` of ours is added unless one is there.
+    /// Sends a request. Replaces `PORT` in headers by ours, and adds a `Host` header unless given.
     async fn ask(&self, line: &str, headers: &[&str], body: &str) -> Answer {
         let mut text = format!("{line} HTTP/1.1\r\nConnection: close\r\n");
         let host = ["Host: 127.0.0.1:PORT"];
@@ -99,7 +99,7 @@ impl Site {
         }
     }
 
-    /// The headers of a browser's session.
+    /// Opens a session, and returns its headers.
     async fn session(&self) -> [String; 2] {
         let ticket = self.keys.ticket().unwrap();
         let body = format!("{{\"token\":\"{ticket}\"}}");
@@ -221,11 +221,11 @@ async fn another_site_in_the_browser_is_refused() {
         200,
     )
     .await;
-    // Half of a session is none: a cookie is sent to every port of this machine.
+    // A cookie is sent to every port of this machine, so half of a session is not accepted.
     site.check("GET /read", &[cookie], 401).await;
     site.check("GET /read", &[key], 401).await;
     site.check("POST /change", &[cookie, OWN], 401).await;
-    // A browser tells where a change comes from.
+    // A browser sends `Origin` with a change.
     site.check("POST /change", &[cookie, key], 403).await;
     for foreign in [
         "Origin: http://evil.example",
@@ -276,7 +276,7 @@ async fn the_token_is_exchanged_by_our_own_page_alone() {
         assert_eq!(answer.status, status, "{headers:?}");
         assert!(!answer.head.contains("set-cookie"), "{answer:?}");
     }
-    // What was refused has used nothing up; what was served has.
+    // A refused request does not use up the ticket; a served one does.
     for status in [200, 401] {
         let answer = site.ask("POST /session", &[OWN, JSON], &body).await;
         assert_eq!(answer.status, status, "{answer:?}");
@@ -288,7 +288,7 @@ async fn the_token_is_exchanged_by_our_own_page_alone() {
         assert!(!answer.head.contains("set-cookie"), "{answer:?}");
     }
     assert_eq!(site.ask("GET /session", &[BEARER], "").await.status, 405);
-    // The sessions of one interface are nothing to another.
+    // Sessions of one interface are invalid for another.
     let [cookie, key] = site.session().await;
     let other = Site::open().await;
     other.check("GET /read", &[&cookie, &key], 401).await;

@@ -1,21 +1,21 @@
-//! How many calls there may be: some run, some wait their turn, the rest are refused at once.
+//! Limits concurrent calls: some run, some are queued, the rest are refused at once.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Calls that run at once.
+/// Maximum number of running calls.
 pub(super) const RUNNING: usize = 16;
 
-/// Calls that wait for those.
+/// Maximum number of queued calls.
 const WAITING: usize = 112;
 
 const SEATS: u32 = (RUNNING + WAITING) as u32;
 
-/// What the arguments of all of them may have together, in KiB as they came.
+/// Maximum size of the arguments of all calls together, in KiB as received.
 const HELD_KIB: usize = 64 * 1024;
 
-/// The calls of one connection.
+/// Calls of one connection.
 #[derive(Debug)]
 pub(super) struct Calls {
     seats: Arc<Semaphore>,
@@ -23,7 +23,7 @@ pub(super) struct Calls {
     turns: Arc<Semaphore>,
 }
 
-/// A call that was taken on, running or not.
+/// An accepted call, running or queued.
 #[derive(Debug)]
 pub(super) struct Seat {
     turns: Arc<Semaphore>,
@@ -40,7 +40,7 @@ impl Calls {
         }
     }
 
-    /// Takes a call on whose message was `length` bytes long, if there is room.
+    /// Accepts a call with a message of `length` bytes, if there is capacity.
     pub(super) fn enter(&self, length: usize) -> Option<Seat> {
         let kib = u32::try_from(length / 1024 + 1).ok()?;
         Some(Seat {
@@ -50,7 +50,7 @@ impl Calls {
         })
     }
 
-    /// Waits until there is no call any more.
+    /// Waits until no call is left.
     pub(super) async fn finished(&self) {
         // The semaphore is never closed.
         let _ = self.seats.acquire_many(SEATS).await;
@@ -58,7 +58,7 @@ impl Calls {
 }
 
 impl Seat {
-    /// Waits for its turn, which lasts until the permit is dropped. Turns come in the order of the calls.
+    /// Waits to run, in the order of calls. Dropping the permit lets the next one run.
     pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.turns).acquire_owned().await.ok()
     }

@@ -1,4 +1,4 @@
-//! Questions that the client asks its own person: what is shown, and what an answer means.
+//! Elicitation: asks the client's user for approval, and parses the answer.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,13 +15,14 @@ use serde_json::Value;
 
 use crate::gateway::{RequestWords, decidable, framed, remaining, visible};
 
-/// The name of our question in a result that asks for input.
+/// Name of the question in a result that requires input.
 pub(super) const QUESTION: &str = "approval";
 
 /// The only member of the form.
 const DECISION: &str = "decision";
 
-/// What can be chosen, and what it means. A no is first: clients preselect the first, and a person presses Enter.
+/// Choices with their meanings. Rejection is first: clients preselect the first choice, and a user may just
+/// press Enter.
 const CHOICES: [(&str, Verdict, Remember); 6] = [
     ("reject", Verdict::Reject, Remember::Once),
     ("approve once", Verdict::Approve, Remember::Once),
@@ -35,18 +36,18 @@ const CHOICES: [(&str, Verdict, Remember); 6] = [
     ("reject for the session", Verdict::Reject, Remember::Session),
 ];
 
-/// How much of a client's name others are told.
+/// Maximum length of a client's name, as shown elsewhere.
 const MAX_NAME: usize = 60;
 
-/// Whether the client says that it can show its person a form.
+/// Returns `true` if the client can show a form to its user.
 pub(super) fn is_offered(context: &RequestContext<RoleServer>) -> bool {
     let capabilities = context.client_capabilities();
     let elicitation = capabilities.and_then(|capabilities| capabilities.elicitation);
-    // Before there were two modes, forms were the only one and went without saying.
+    // Early versions had only forms, and clients did not declare a mode.
     elicitation.is_some_and(|modes| modes.form.is_some() || modes.url.is_none())
 }
 
-/// What others are told about who answered.
+/// Returns the name of the answerer, as shown elsewhere.
 pub(super) fn client_name(context: &RequestContext<RoleServer>) -> String {
     let name = context.client_info().map(|client| client.name.clone());
     let name: String = visible(&name.unwrap_or_default())
@@ -56,13 +57,14 @@ pub(super) fn client_name(context: &RequestContext<RoleServer>) -> String {
     format!("MCP client {name}").trim_end().to_owned()
 }
 
-/// The question in a result that requires input.
+/// Creates the question in a result that requires input.
 pub(super) fn input(request: &Request) -> InputRequests {
     let form = InputRequest::Elicitation(ElicitRequest::new(form(request)));
     BTreeMap::from([(QUESTION.to_owned(), form)])
 }
 
-/// Asks the client by a request, in versions in which a server may, until it answers or nobody waits for that.
+/// Asks by a request to the client, in protocol versions that allow it, until it is answered or settled
+/// elsewhere.
 pub(super) async fn ask(peer: &Peer<RoleServer>, asked: &mut Asked, by: &str) {
     let request = ServerRequest::ElicitRequest(ElicitRequest::new(form(asked.request())));
     let options = PeerRequestOptions::no_options();
@@ -80,27 +82,27 @@ pub(super) async fn ask(peer: &Peer<RoleServer>, asked: &mut Asked, by: &str) {
         }
         Some(_) => settle(asked, None, by).await,
         None => {
-            // A client that has gone shows nothing any more.
+            // A client that is gone shows nothing anyway.
             let _ = handle.cancel(Some("the question is settled".to_owned())).await;
         }
     }
 }
 
-/// Has an answer to the question count, or none.
+/// Records an answer, or its absence.
 pub(super) async fn settle(asked: &Asked, answer: Option<(Verdict, Remember)>, by: &str) {
-    // Where another was first, that counts. Where the store fails, nobody has said yes, and the question ends in time.
+    // The first answer wins. If the store fails, nothing was approved, and the request expires.
     let _ = match answer {
         Some((verdict, remember)) => asked.answer(verdict, remember, by).await,
         None => asked.dismiss(by).await,
     };
 }
 
-/// What a client's words mean, which came with another request.
+/// Parses an answer that came with another request.
 pub(super) fn read(answer: Option<&Value>, request: &Request) -> Option<(Verdict, Remember)> {
     meaning(&ElicitResult::deserialize(answer?).ok()?, request)
 }
 
-/// What an answer means. One that is not as the form has it is none.
+/// Parses an answer. One that violates the form counts as none.
 fn meaning(result: &ElicitResult, request: &Request) -> Option<(Verdict, Remember)> {
     match result.action {
         ElicitationAction::Accept => {}
@@ -113,7 +115,7 @@ fn meaning(result: &ElicitResult, request: &Request) -> Option<(Verdict, Remembe
     (content.len() == 1).then_some((verdict, remember))
 }
 
-/// The form that asks the question.
+/// Creates the form.
 fn form(request: &Request) -> ElicitRequestParams {
     let choices = offered(request).map(|(choice, ..)| choice.to_owned()).collect();
     let schema = ElicitationSchema::builder()
@@ -128,7 +130,8 @@ fn form(request: &Request) -> ElicitRequestParams {
     }
 }
 
-/// A question in full. What strangers wrote is indented, which clients that read Markdown show as it is.
+/// Renders the full question. Untrusted text is indented: clients that render Markdown show it as a code
+/// block.
 fn message(words: &RequestWords) -> String {
     let what = match &words.kind[..] {
         "command" => "A command asks to run on this machine, outside of the sandbox",
