@@ -1,4 +1,4 @@
-//! The worker's program, compiled once for each interpreter: compiling it takes longer than most programs run.
+//! The worker program's bytecode, cached per interpreter: compiling it takes longer than most programs run.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -11,7 +11,7 @@ use super::served::WORKER;
 use super::{Settings, fenced};
 use crate::interpreter::{Python, Question};
 
-/// Reads the compiled worker from the control descriptor, where the job follows it.
+/// Boot code that reads the compiled worker from the control descriptor; the job follows it there.
 pub(super) const BOOT: &str = "import marshal, posix
 def read(n):
     b = b''
@@ -23,19 +23,19 @@ def read(n):
 exec(marshal.loads(read(int.from_bytes(read(4), 'little'))))
 ";
 
-/// Compiles what comes on its standard input, and prints it in hexadecimal digits.
+/// Compiles standard input and prints the bytecode in hexadecimal.
 const COMPILE: &str = "import marshal, sys
 sys.stdout.write(marshal.dumps(compile(sys.stdin.buffer.read(), '<worker>', 'exec')).hex())
 ";
 
-/// The compiled worker, behind its length as [`BOOT`] reads it. `None`: it must be compiled by the guest.
+/// Returns the compiled worker with the length prefix that [`BOOT`] reads. `None`: the guest must compile it.
 pub(super) fn message(python: &Python, settings: &Settings) -> Option<Vec<u8>> {
     let path = place(python, settings.cache.as_deref()?);
     let bytecode = match fs::read(&path) {
         Ok(bytecode) => bytecode,
         Err(_) => {
             let bytecode = compile(python, settings)?;
-            // Not kept is compiled again.
+            // If it cannot be cached, it is compiled again next time.
             let _ = keep(&path, &bytecode);
             bytecode
         }
@@ -44,8 +44,8 @@ pub(super) fn message(python: &Python, settings: &Settings) -> Option<Vec<u8>> {
     Some([&length.to_le_bytes()[..], &bytecode].concat())
 }
 
-/// Named by everything that the bytecode depends on. A program that took the place of the interpreter for a while must not
-/// leave its bytecode behind.
+/// Returns the cache path, named by everything that the bytecode depends on. A program that replaced the
+/// interpreter for a while must not leave its bytecode behind.
 fn place(python: &Python, cache: &Path) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     (WORKER, &python.executable, python.version).hash(&mut hasher);
@@ -56,7 +56,8 @@ fn place(python: &Python, cache: &Path) -> PathBuf {
     cache.join(format!("worker-{:016x}.bin", hasher.finish()))
 }
 
-/// The interpreter may be a guest's work, and so what it compiles: both run in a fence alone.
+/// Compiles the worker in a fence: the interpreter may be a guest's work. Its output runs only in a fence,
+/// too.
 fn compile(python: &Python, settings: &Settings) -> Option<Vec<u8>> {
     let said = fenced::ask(
         &Question {

@@ -1,8 +1,8 @@
-//! The caller's directory for output files, held open and entered without following a link.
+//! The caller's output directory, held open and entered without following links.
 //!
-//! A program with a writable mount can put links into that directory, and even a link in its place, while it
-//! runs. So the directory is opened before the program starts, and everything below it is reached from that
-//! handle, one component at a time.
+//! A program with a writable mount can put links into that directory while it runs, and even replace the
+//! directory with a link. So it is opened before the program starts, and everything below is reached from
+//! that file descriptor, one component at a time.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -17,7 +17,7 @@ use ringfence_policy::{Access, Trusted};
 use crate::files::{Protected, REPOSITORY};
 use crate::trust;
 
-/// From `fcntl.h`; the same on x86_64 and aarch64 but for `O_DIRECTORY` and `O_NOFOLLOW`.
+/// From `fcntl.h`; the same on x86_64 and aarch64, except `O_DIRECTORY` and `O_NOFOLLOW`.
 pub(crate) const O_NONBLOCK: i32 = 0o4000;
 pub(super) const O_PATH: i32 = 0o10_000_000;
 #[cfg(target_arch = "aarch64")]
@@ -34,13 +34,13 @@ pub(crate) const O_NOFOLLOW: i32 = 0o400000;
 pub(crate) struct Destination {
     directory: File,
     path: PathBuf,
-    /// Names that nothing is delivered to, at any depth: programs of the host act on what bears them.
+    /// Protected names, rejected at any depth: host programs act on files of these names.
     protected: Protected,
-    /// Files and directories, by device and inode, that stay as they are.
+    /// Trusted files and directories, by device and inode, which are never replaced or entered.
     kept: Vec<(u64, u64)>,
 }
 
-/// What a delivery leaves as it is.
+/// Names and paths that a delivery must not change.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spared<'a> {
     pub(crate) protected: &'a [String],
@@ -48,11 +48,11 @@ pub(crate) struct Spared<'a> {
 }
 
 impl Destination {
-    /// Opens the directory at `path`, which is absolute and holds neither links nor `..`, and makes what of it
-    /// is missing.
+    /// Opens the directory at `path`, which is absolute and contains neither links nor `..`, and creates
+    /// missing components.
     ///
     /// # Errors
-    /// If it cannot be made, entered or written, a link is on the way, or we rely on what lies there.
+    /// If it cannot be created, entered or written, if a component is a link, or if a trusted path conflicts.
     pub(crate) fn open(path: &Path, spared: Spared<'_>) -> io::Result<Self> {
         let kept = trust::kept(path, spared.trusted).map_err(io::Error::other)?;
         let kept = kept.into_iter().filter(|kept| kept.access == Access::ReadOnly);
@@ -79,7 +79,7 @@ impl Destination {
         Ok(destination)
     }
 
-    /// What lies at `path` below the directory bears a protected name, or lies in what does.
+    /// Returns `true` if a component of `path`, relative to the directory, has a protected name.
     pub(crate) fn protects(&self, path: &Path) -> bool {
         let whole = self.path.join(path);
         let names: Vec<&OsStr> = whole.iter().collect();
@@ -87,8 +87,8 @@ impl Destination {
         (above + 1..=names.len()).any(|end| self.protected.ends(&names[..end]))
     }
 
-    /// Writes the first `bytes` of `source` to `path` below the directory. A link in the file's own place is
-    /// replaced; one on the way is an error.
+    /// Writes the first `bytes` of `source` to `path`, relative to the directory. A link at the final
+    /// component is replaced; one before it is an error.
     pub(crate) fn deliver(&self, source: File, path: &Path, bytes: u64) -> io::Result<()> {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let parent = path.parent().unwrap_or(Path::new(""));
@@ -108,7 +108,7 @@ impl Destination {
         placed
     }
 
-    /// That a file can be made here. Better to know it before the program runs than to lose its files.
+    /// Checks that files can be created here, before the program runs and its files could be lost.
     fn try_write(&self) -> io::Result<()> {
         let probe = below(&self.directory, &unused_name());
         File::create_new(&probe)?;
@@ -116,10 +116,10 @@ impl Destination {
     }
 }
 
-/// That a directory, absolute and without links, neither is nor lies in one that programs of the host act on.
+/// Checks that no component of a path, absolute and without links, has a protected name.
 ///
 /// # Errors
-/// If it is.
+/// If one has.
 pub(super) fn check_name(path: &Path, protected: &[String]) -> io::Result<()> {
     let protected = Protected::new(protected);
     let names: Vec<&OsStr> = path.iter().collect();
@@ -132,7 +132,7 @@ pub(super) fn check_name(path: &Path, protected: &[String]) -> io::Result<()> {
     }
 }
 
-/// A refusal of ours to deliver something, and no error on the way.
+/// Returns `true` for a refusal by our own rules, as opposed to an I/O error.
 pub(super) fn is_refusal(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Other && error.raw_os_error().is_none()
 }
@@ -141,8 +141,8 @@ fn relied_on() -> io::Error {
     io::Error::other("Ringfence itself relies on what lies there")
 }
 
-/// That an entry of this name neither lies in a git repository without a working tree nor makes one of the directory: git
-/// runs what its settings name.
+/// Rejects an entry that lies in a bare git repository or would turn its directory into one: git runs
+/// programs that the repository's settings name.
 fn check_repository(directory: &File, name: &OsStr) -> io::Result<()> {
     let is_there = |mark: &&str| {
         name.eq_ignore_ascii_case(mark) || below(directory, OsStr::new(mark)).symlink_metadata().is_ok()
@@ -159,7 +159,8 @@ fn identity(found: &Metadata) -> (u64, u64) {
     (found.dev(), found.ino())
 }
 
-/// The directory at `path` below `directory`, each missing part made, no link followed and nothing entered that is kept.
+/// Opens the directory at `path` below `directory`, creating missing components. Follows no link and enters
+/// no trusted directory.
 fn enter_all(directory: File, path: &Path, kept: &[(u64, u64)]) -> io::Result<File> {
     path.components()
         .try_fold(directory, |directory, component| match component {
@@ -180,7 +181,7 @@ fn enter_all(directory: File, path: &Path, kept: &[(u64, u64)]) -> io::Result<Fi
 
 fn enter(directory: &File, name: &OsStr) -> io::Result<File> {
     let path = below(directory, name);
-    // By O_PATH: directories on the way need not be readable.
+    // With O_PATH: directories on the way need not be readable.
     let open = || {
         OpenOptions::new()
             .read(true)
@@ -196,17 +197,17 @@ fn enter(directory: &File, name: &OsStr) -> io::Result<File> {
     }
 }
 
-/// A name in an open directory, whatever that directory is called by now.
+/// Returns the path of a name in an open directory, even if that directory was renamed.
 pub(crate) fn below(directory: &File, name: &OsStr) -> PathBuf {
     handle(directory).join(name)
 }
 
-/// An open directory as a path.
+/// Returns the path of an open directory in `/proc/self/fd`.
 pub(crate) fn handle(directory: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()))
 }
 
-/// A name that nobody can have taken: the standard library's hash keys are random.
+/// Generates an unpredictable name: the standard library's hash keys are random.
 fn unused_name() -> OsString {
     format!(".ringfence-{:016x}", RandomState::new().build_hasher().finish()).into()
 }
@@ -216,7 +217,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// With `.git` and `*.pth` protected.
+    /// Opens a destination with `.git` and `*.pth` protected.
     fn open(path: &Path) -> io::Result<Destination> {
         let protected = [".git", "*.pth"].map(str::to_owned);
         let trusted = Trusted::none();

@@ -1,4 +1,4 @@
-//! What listens to a guest: takes both streams in, and passes them on to whoever watches.
+//! The output reader: captures both output streams of a guest and forwards them.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,16 +12,17 @@ use tokio::sync::mpsc;
 use super::run::{Chunk, Stream};
 use crate::output::{Capture, Captured};
 
-/// How much is read at once. A pipe holds this much unless the guest makes it larger.
+/// Buffer size: the default capacity of a pipe.
 const READ_SIZE: usize = 64 * 1024;
 
-/// The most that can still lie in a pipe when the program has ended (/proc/sys/fs/pipe-max-size).
+/// Maximum number of bytes that can be left in a pipe when the program has exited
+/// (/proc/sys/fs/pipe-max-size).
 const MAX_PIPE: usize = 1024 * 1024;
 
-/// How long a caller may take to read the last of a program's output.
+/// Timeout for the caller to read the rest of the output.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// Takes in both streams.
+/// A reader of both output streams.
 #[derive(Debug)]
 pub(super) struct Ears {
     stdout: Capture,
@@ -29,7 +30,7 @@ pub(super) struct Ears {
     open: [bool; 2],
     buffers: [Vec<u8>; 2],
     output: Option<mpsc::Sender<Chunk>>,
-    /// Taken in, and not yet passed on.
+    /// Captured chunk that is not forwarded yet.
     pending: Option<Chunk>,
 }
 
@@ -45,16 +46,16 @@ impl Ears {
         }
     }
 
-    /// What was heard on standard output, and on standard error.
+    /// Returns the captured standard output and standard error.
     pub(super) fn finish(self) -> (Captured, Captured) {
         (self.stdout.finish(), self.stderr.finish())
     }
 
-    /// Passes one piece on, or takes one in. Never ends once both streams are closed. May be dropped and
-    /// called again: what was taken in is kept.
+    /// Forwards one chunk, or reads one. Never resolves once both streams are closed. Cancel-safe: a chunk
+    /// that was read is kept for the next call.
     pub(super) async fn listen(&mut self, stdout: &mut pipe::Receiver, stderr: &mut pipe::Receiver) {
         if let Some(output) = self.output.clone().filter(|_| self.pending.is_some()) {
-            // Streaming waits for the caller, and the program with it.
+            // Backpressure: a slow caller blocks its own program.
             match (output.reserve().await, self.pending.take()) {
                 (Ok(permit), Some(chunk)) => permit.send(chunk),
                 _ => self.output = None,
@@ -70,7 +71,7 @@ impl Ears {
         self.take(stream, read.unwrap_or(0));
     }
 
-    /// Takes in what was read; no bytes mean the stream's end.
+    /// Captures bytes that were read; zero bytes mean end of file.
     fn take(&mut self, stream: Stream, length: usize) {
         self.open[stream as usize] &= length > 0;
         let bytes = &self.buffers[stream as usize][..length];
@@ -86,9 +87,9 @@ impl Ears {
         }
     }
 
-    /// Takes in what the program wrote before its end and nobody has read.
+    /// Reads the rest of the output after the program has exited.
     ///
-    /// The pipes are read directly: the event loop may not have heard yet that there is something in them.
+    /// Reads from the pipes directly: the event loop may not have reported their readiness yet.
     pub(super) async fn drain(&mut self, stdout: &pipe::Receiver, stderr: &pipe::Receiver) {
         let patience = tokio::time::Instant::now() + PATIENCE;
         self.pass_on(patience).await;
@@ -108,7 +109,7 @@ impl Ears {
         }
     }
 
-    /// A caller that has stopped reading still gets the result, without the rest of the stream.
+    /// Forwards the pending chunk. After a timeout the stream is dropped; the caller still gets the result.
     async fn pass_on(&mut self, patience: tokio::time::Instant) {
         if let (Some(output), Some(chunk)) = (&self.output, self.pending.take()) {
             let sent = tokio::time::timeout_at(patience, output.send(chunk)).await;

@@ -1,4 +1,4 @@
-//! Why a request could not be run.
+//! Errors of the local backend.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,109 +6,104 @@ use std::path::PathBuf;
 use super::lane::{Failure, OpenError};
 use crate::interpreter;
 
-/// Why a request could not be run. Each says what to do in [`Error::hint`].
+/// The reason why a request could not be run. [`Error::hint`] has advice.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Too many requests at once.
+    /// Too many concurrent requests.
     #[error("busy: {running} runs are under way and {queued} requests are waiting")]
     Busy {
-        /// How many may run at once.
+        /// Maximum number of concurrent runs.
         running: usize,
-        /// How many may wait.
+        /// Maximum number of queued requests.
         queued: usize,
     },
-    /// The session that was asked for cannot be used.
+    /// The requested session cannot be used.
     #[error(transparent)]
     Session(#[from] super::SessionError),
-    /// No interpreter for the language.
+    /// No Python is usable.
     #[error(transparent)]
     Interpreter(#[from] interpreter::Error),
-    /// No program that runs the language.
+    /// No interpreter for the language was found.
     #[error("no interpreter for {language} was found; looked for {looked_for}")]
     NoInterpreter {
-        /// The language.
         language: ringfence_policy::Language,
-        /// What would have served.
+        /// Names searched for.
         looked_for: &'static str,
     },
-    /// An interpreter that can only be shown together with what must not be.
+    /// An interpreter whose directory contains a private directory.
     #[error(
         "refusing to show {} to the program: {} is installed in it, but it holds {}",
         directory.display(), program.display(), private.display()
     )]
     Exposing {
-        /// The interpreter.
+        /// Interpreter.
         program: PathBuf,
-        /// Where it is installed.
+        /// Directory of its installation.
         directory: PathBuf,
-        /// What must not be shown.
+        /// Private directory.
         private: PathBuf,
     },
-    /// What Ringfence relies on cannot be kept from the program.
+    /// A trusted path cannot be protected from the program.
     #[error(transparent)]
     Trusted(#[from] crate::trust::Conflict),
-    /// A layer of the fence could not be put up.
+    /// A layer of the fence could not be applied.
     #[error("cannot fence the run: {step} failed: {}", io::Error::from_raw_os_error(*errno))]
     Fence {
-        /// What was being done.
+        /// Failed step.
         step: String,
-        /// The system's error number.
         errno: i32,
     },
-    /// Full isolation was asked for where namespaces are forbidden.
+    /// Full isolation is required, but namespaces are forbidden.
     #[error("isolation is required, but this machine does not let us make namespaces: {step} failed: {}", io::Error::from_raw_os_error(*errno))]
     NamespacesForbidden {
-        /// What was being done.
+        /// Failed step.
         step: String,
-        /// The system's error number.
         errno: i32,
     },
-    /// Full isolation was asked for where control groups do not hold all limits.
+    /// Full isolation is required, but control groups do not enforce all limits.
     #[error(
         "isolation is required, but there is no control group here that could limit {missing} of all processes together"
     )]
     NoControlGroups {
-        /// What would be unlimited.
+        /// Unlimited resources.
         missing: &'static str,
     },
-    /// The program itself could not be started.
+    /// The program could not be started.
     #[error("cannot start {program}: {}", io::Error::from_raw_os_error(*errno))]
     Program {
-        /// Which.
+        /// Path or name of the program.
         program: String,
-        /// The system's error number.
         errno: i32,
     },
-    /// More words than the launcher is told at once.
+    /// Arguments and environment exceed one packet to the launcher.
     #[error("the program's arguments and variables are too long: together they may take 128 KiB")]
     TooLong,
-    /// The directory that a command shall start in cannot be entered.
+    /// The working directory of a command cannot be entered.
     #[error("cannot start in `{}`: {}", directory.display(), io::Error::from_raw_os_error(*errno))]
     WorkingDirectory {
-        /// Which, below the workspace.
+        /// Path relative to the workspace.
         directory: PathBuf,
-        /// The system's error number.
         errno: i32,
     },
-    /// Something that the run needs does not work without namespaces.
+    /// The run needs something that does not work without namespaces.
     #[error("{what} cannot be had where namespaces are forbidden")]
     NeedsNamespaces {
-        /// What.
+        /// Unavailable feature.
         what: &'static str,
     },
-    /// A session was asked to have a network.
+    /// A session was requested with a network.
     #[error("a session has no network")]
     NetworkOfSession,
-    /// A control group could not be made or removed.
+    /// A control group could not be created or removed.
     #[error("cannot limit the run by a control group")]
     ControlGroup(#[source] ringfence_jail::cgroup::Error),
-    /// No more pipes, sockets or memory.
+    /// A pipe, socket or memory file could not be created.
     #[error("cannot make the run's pipes")]
     Pipes(#[source] io::Error),
-    /// No place for the run's files.
+    /// The run's directory could not be created.
     #[error("cannot make the run's directory")]
     Directory(#[source] io::Error),
-    /// The program's files would be lost.
+    /// The output directory cannot be used, so the program's files would be lost.
     #[error("the output directory cannot be used")]
     OutputDirectory(#[source] io::Error),
     /// The launcher could not be started.
@@ -119,24 +114,24 @@ pub enum Error {
         "this program cannot start its fences: expected `ringfence_runtime::local::init()` to have been called, found that it was not"
     )]
     NotInitialised,
-    /// The process that was started came up as something else.
+    /// The process that was started did not become a launcher.
     #[error(
         "expected this program, started with the argument `__jail`, to become the launcher; it ended or went silent instead"
     )]
     NoLauncher,
-    /// The launcher ended while the run was being set up.
+    /// The launcher died while the run was being set up.
     #[error("the launcher ended unexpectedly")]
     LauncherGone,
 }
 
 impl Error {
-    /// The error with its causes, on one line.
+    /// Formats the error with its causes, on one line.
     pub fn explain(&self) -> String {
         let causes = std::iter::successors(std::error::Error::source(self), |error| error.source());
         causes.fold(self.to_string(), |text, cause| format!("{text}: {cause}"))
     }
 
-    /// What the reader can do about it.
+    /// Returns advice for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Busy { .. } => "try again later, or raise `engine.max_concurrent`",

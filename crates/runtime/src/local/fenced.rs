@@ -1,7 +1,8 @@
-//! Runs one program in a fence of its own, for what has to be known before any request can run.
+//! Runs one program in a fence of its own, before any request can run.
 //!
-//! An interpreter is asked about itself so: it may lie in a virtual environment that a guest has written. It sees the
-//! system's programs and what the question names, has no network, no file of the caller's and no control descriptor.
+//! Probes an interpreter, which may be in a virtual environment that a guest has written. It sees the
+//! system's programs and the files named in the question, and has no network, no file of the caller's and no
+//! control descriptor.
 
 use std::time::Instant;
 
@@ -13,18 +14,18 @@ use super::layout::Extra;
 use super::{Connection, Error, Settings, run};
 use crate::interpreter::{ProbeError, Question, Said};
 
-/// A shim may have much to do; a Python answers in a twentieth of a second.
+/// Time limit: a shim may have much to do; a Python answers in a twentieth of a second.
 const TIME_LIMIT: Timeout = Timeout::seconds(5);
 
-/// An answer takes about two kilobytes, a compiled worker a hundred.
+/// Maximum length of the output: an answer takes about two kilobytes, a compiled worker a hundred.
 const MAX_ANSWER: Bytes = Bytes::kib(512);
 
-/// Asks a program, and waits for what it says.
+/// Runs a program and returns its output.
 ///
 /// # Errors
-/// If it cannot be fenced or started, does not end in time, or says too much.
+/// If it cannot be fenced or started, times out, or prints too much.
 pub(super) fn ask(question: &Question<'_>, settings: &Settings) -> Result<Said, ProbeError> {
-    // Whoever asks may be a task of a runtime, in which another one cannot be waited for.
+    // The caller may be a task of an async runtime, in which a second runtime cannot block.
     let asking = || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -69,7 +70,7 @@ async fn result(question: &Question<'_>, settings: &Settings) -> Result<Executio
         }
     };
     let (input, read_by_it) = mpsc::channel(1);
-    // There is room for one.
+    // The channel has room for one.
     let _ = input.try_send(question.input.to_vec());
     drop(input);
     let connection = Connection {
@@ -88,12 +89,12 @@ async fn result(question: &Question<'_>, settings: &Settings) -> Result<Executio
     let result = super::result::assemble(&request, &guest, finished, false, since);
     let remains = guest.leave_to_lane();
     served.close().await;
-    // What it leaves in a directory of its own is removed at the next start at the latest, which looks for it.
+    // A directory left on the host is removed by the sweep of the next start.
     let _ = remains.clear().await;
     Ok(result)
 }
 
-/// What the program sees beside the system's directories.
+/// Returns the files shown to the program besides the system's directories.
 fn shown(question: &Question<'_>) -> Extra {
     let link = |link: &crate::interpreter::Link| (link.path.clone(), link.target.clone());
     Extra {

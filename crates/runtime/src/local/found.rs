@@ -1,4 +1,4 @@
-//! The interpreters of this machine, and what a guest must see of them.
+//! The machine's interpreters, and the files of theirs that guests must see.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,9 +12,9 @@ use super::{Error, Settings, fenced};
 use crate::interpreter::{self, Javascript, JavascriptKind, Python};
 use crate::trust::{self, Conflict};
 
-/// What interpreters need outside the system's directories; all that can be found, or that of one language.
+/// Adds the files of one language's interpreter, or of all, that lie outside the system's directories.
 ///
-/// What is found is added to what guests must leave as it is.
+/// They are also added to the trusted paths, which guests must not change.
 pub(super) fn add_libraries(extra: &mut Extra, settings: &Settings, language: Option<Language>) {
     if language.is_none_or(|language| language == Language::Python)
         && let Ok(python) = python_for(extra, settings)
@@ -42,10 +42,10 @@ pub(super) fn add_libraries(extra: &mut Extra, settings: &Settings, language: Op
     }
 }
 
-/// The Python of a lane.
+/// Returns the Python for a launcher's guests.
 ///
 /// # Errors
-/// If there is none, or only the PATH leads to it, among what guests may write.
+/// If there is none, or if only the PATH leads to it and guests may write there.
 pub(super) fn python_for(extra: &Extra, settings: &Settings) -> Result<Python, Error> {
     let python = python(settings)?;
     let named = settings.python.as_deref();
@@ -56,7 +56,7 @@ pub(super) fn python_for(extra: &Extra, settings: &Settings) -> Result<Python, E
     Ok(python)
 }
 
-/// The JavaScript engine of a lane.
+/// Returns the JavaScript engine for a launcher's guests.
 ///
 /// # Errors
 /// As for [`python_for`].
@@ -66,7 +66,7 @@ fn javascript_for(extra: &Extra, settings: &Settings) -> Result<Javascript, Erro
     Ok(found)
 }
 
-/// Nobody has named it: it must not lie where programs could have put it.
+/// Rejects an interpreter that was found by the PATH alone, in a directory that programs may write.
 fn check_found(extra: &Extra, program: &Path) -> Result<(), Error> {
     match extra.writable().find(|(tree, _)| trust::holds(tree, program)) {
         Some((tree, _)) => Err(Error::Trusted(Conflict::Found {
@@ -77,7 +77,7 @@ fn check_found(extra: &Extra, program: &Path) -> Result<(), Error> {
     }
 }
 
-/// The Python named so, or without a name the first that can be used, asked about itself in a fence.
+/// Returns the Python of this name, or else the first usable one, probed in a fence.
 ///
 /// # Errors
 /// If there is none.
@@ -108,7 +108,7 @@ fn javascript(settings: &Settings) -> Result<Javascript, Error> {
     Ok(settings.found.javascript.get_or_init(|| found).clone())
 }
 
-/// That none of the directories that an interpreter is shown with holds a private one.
+/// Checks that no directory shown for an interpreter contains a private one.
 fn check_shown(program: &Path, shown: &[PathBuf], private: &[PathBuf]) -> Result<(), Error> {
     let private: Vec<PathBuf> = private.iter().map(|path| resolved(path)).collect();
     for directory in shown {
@@ -124,18 +124,18 @@ fn check_shown(program: &Path, shown: &[PathBuf], private: &[PathBuf]) -> Result
     Ok(())
 }
 
-/// `path` without links, as far as it exists.
+/// Resolves the existing part of `path`.
 fn resolved(path: &Path) -> PathBuf {
     let found = path.ancestors().find_map(|above| {
         let missing = path.strip_prefix(above).ok()?;
         let there = above.canonicalize().ok()?;
-        // Joining nothing would add a slash, after which a file is none.
+        // Joining an empty path would append a slash, with which the path of a file is invalid.
         Some(there.components().chain(missing.components()).collect())
     });
     found.unwrap_or_else(|| path.to_path_buf())
 }
 
-/// The interpreter that a language is run by with these settings; `None` where there is none.
+/// Returns the interpreter of a language with these settings, if there is one.
 pub fn interpreter(settings: &Settings, language: Language) -> Option<PathBuf> {
     match language {
         Language::Python => python(settings).ok().map(|python| python.executable),
@@ -145,15 +145,15 @@ pub fn interpreter(settings: &Settings, language: Language) -> Option<PathBuf> {
     }
 }
 
-/// Interpreters that were found, so that they are looked for once only: for the life of an engine they are those
-/// that its warm workers were made from.
+/// Cached interpreters, so that they are searched for once: for the life of a server they are those that its
+/// idle workers run.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
     python: OnceLock<Python>,
     javascript: OnceLock<Javascript>,
 }
 
-/// The interpreter of a script, the file name that the script gets, and the arguments before it.
+/// Returns the interpreter of a script, the script's file name, and the arguments before it.
 pub(super) fn script(
     extra: &Extra,
     request: &Request,
@@ -180,7 +180,7 @@ pub(super) fn script(
             let found = javascript_for(extra, settings)?;
             let arguments: &[&str] = match found.kind {
                 JavascriptKind::Node => &[],
-                // The fence is the barrier; Deno's own permissions would only ask.
+                // The fence is the barrier; Deno's own permissions would only prompt.
                 JavascriptKind::Deno => &[
                     "run",
                     "--quiet",
@@ -199,9 +199,9 @@ pub(super) fn script(
     }
 }
 
-/// The program of a command, found on the path that it will have, and its arguments.
+/// Returns the program of a command, searched for on the guest's PATH, and its arguments.
 ///
-/// The system's directories are the same inside and outside; a program that is hidden inside fails at its start.
+/// The system's directories are the same inside and outside; a program that is hidden inside fails to start.
 pub(super) fn command(
     request: &Request,
     environment: &[(String, String)],
@@ -243,7 +243,7 @@ mod tests {
         let root = dir.path().canonicalize().unwrap();
         fs::create_dir_all(root.join("home/venv/lib")).unwrap();
         symlink(root.join("home"), root.join("link")).unwrap();
-        // The state directory need not be there yet.
+        // The state directory need not exist yet.
         let private = [root.join("home"), root.join("link/venv/state/ringfence")];
         let check = |shown: &str| {
             let shown = [root.join("other"), root.join(shown)];

@@ -1,4 +1,4 @@
-//! A guest with its pipes, its control group and its places: started, and cleared away afterwards.
+//! A guest with its pipes, control group and directories: start and cleanup.
 
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,33 +19,33 @@ use super::lane::{Exit, Lane, Ticket};
 use super::workdir::Workdir;
 use crate::owner::{owner_is_dead, part_name};
 
-/// What a guest is started from.
+/// The specification of a guest.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// By exec, or by forking the zygote.
+    /// Exec, or a fork of the zygote.
     pub(super) origin: Origin,
-    /// The program's file name and text, for languages that read it from a file.
+    /// File name and text of the program, for languages that read it from a file.
     pub(super) code: Option<(String, String)>,
     pub(super) confinement: Confinement,
     pub(super) limits: Limits,
-    /// Its control group, where that is there already.
+    /// Control group, if it was created already.
     pub(super) group: Option<Group>,
-    /// The port on its cell's loopback where we listen.
+    /// Port on the cell's loopback for our listener.
     pub(super) listen: Option<u16>,
-    /// The host directory with its places, where it has no cell.
+    /// Host directory with its places, if it has no cell.
     pub(super) directory: Option<Workdir>,
-    /// What its control descriptor will say; nothing for a worker that waits for its job.
+    /// Message for its control descriptor; empty for a worker that waits for a job.
     pub(super) job: Vec<u8>,
 }
 
-/// Whom the limits of memory and processor time hold for.
+/// The extent to which the limits of memory and processor time hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Held {
-    /// All processes of the guest together.
+    /// For all processes of the guest together.
     Together,
-    /// All together, but that nothing limits processor time.
+    /// For all together, but processor time is unlimited.
     TogetherButProcessor,
-    /// Each process by itself.
+    /// For each process separately.
     EachProcess,
 }
 
@@ -63,14 +63,14 @@ pub(super) struct Guest {
     pub(super) group: Option<Group>,
     pub(super) held: Held,
     pub(super) output: Output,
-    /// Where it connects to reach the proxy, if it may.
+    /// Listening socket through which it reaches the proxy, if it may.
     pub(super) listener: Option<OwnedFd>,
-    /// What is left to say on the control descriptor.
+    /// Unsent rest of the job.
     pub(super) job: Vec<u8>,
     gone: oneshot::Receiver<()>,
 }
 
-/// What is attended of a guest, beside its control descriptor.
+/// The parts of a guest that the supervisor borrows, without the control descriptor.
 #[derive(Debug)]
 pub(super) struct Attended<'a> {
     pub(super) id: u64,
@@ -81,23 +81,23 @@ pub(super) struct Attended<'a> {
     pub(super) output: &'a Output,
 }
 
-/// Where a guest leaves files for the caller.
+/// The guest's output directory.
 #[derive(Debug)]
 pub(super) enum Output {
-    /// A directory in its cell, which lives as long as this handle.
+    /// File descriptor of a directory in its cell, which exists as long as this is open.
     Handle(OwnedFd),
-    /// A directory on the host, removed with the rest of its places.
+    /// Host directory, removed with the guest's other places.
     Directory(Workdir),
 }
 
 impl Output {
-    /// Removes it and what it holds, which takes a while where that is much.
+    /// Removes it with its contents, on a blocking thread because that may take long.
     async fn remove(self) {
         let _ = tokio::task::spawn_blocking(move || drop(self)).await;
     }
 }
 
-/// The control groups of this engine's guests.
+/// The control groups of this process's guests.
 #[derive(Debug)]
 pub(super) struct Groups {
     hierarchy: Hierarchy,
@@ -105,18 +105,18 @@ pub(super) struct Groups {
     next: AtomicU64,
 }
 
-/// Where control groups can be made, looked for when that is first asked. Without any, the limits are held by
-/// rlimits, which the result shows.
+/// The control group hierarchy, detected on first use. Without one the limits are rlimits, which the result
+/// reports.
 #[derive(Debug, Default)]
 pub(super) struct Grouping(OnceLock<Option<Arc<Groups>>>);
 
 impl Grouping {
-    /// No control groups, without a look.
+    /// Disables control groups without detection.
     pub(super) fn none() -> Self {
         Self(OnceLock::from(None))
     }
 
-    /// The control groups, looked for if nobody has.
+    /// Returns the control groups, detecting them if necessary.
     pub(super) fn get(&self) -> Option<&Arc<Groups>> {
         let look = || {
             let hierarchy = Hierarchy::detect().ok().flatten()?;
@@ -126,7 +126,7 @@ impl Grouping {
         self.0.get_or_init(look).as_ref()
     }
 
-    /// The control groups, if they were looked for.
+    /// Returns the control groups if they were detected before.
     pub(super) fn found(&self) -> Option<&Arc<Groups>> {
         self.0.get().and_then(Option::as_ref)
     }
@@ -148,7 +148,7 @@ impl Groups {
         }
     }
 
-    /// Whom the limits of a guest in one of these groups hold for.
+    /// Returns the extent of the limits of a guest in one of these groups.
     pub(super) fn held(&self) -> Held {
         match self.hierarchy.limits_cpu() {
             true => Held::Together,
@@ -156,13 +156,13 @@ impl Groups {
         }
     }
 
-    /// Removes the directory that all groups of this owner lie in.
+    /// Removes the parent directory of all groups of this process.
     pub(super) fn remove_owner(&self) {
         let owner = self.owner.trim_start_matches("ringfence-");
         self.hierarchy.sweep(&|other| other == owner);
     }
 
-    /// Makes the group of a guest.
+    /// Creates the group of a guest.
     pub(super) fn create(&self, limits: &Limits) -> Result<Group, Error> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}/{number}", self.owner);
@@ -172,17 +172,17 @@ impl Groups {
     }
 }
 
-/// Limits as a control group takes them.
+/// Converts limits for a control group.
 pub(super) fn group_limits(limits: &Limits) -> GroupLimits {
     GroupLimits {
         memory_bytes: limits.memory.0,
-        // The cell's own first process counts too.
+        // The cell's init counts too.
         pids: limits.pids.get() + 1,
         cpus: limits.cpus.get(),
     }
 }
 
-/// A guest that its launcher has been asked for.
+/// A guest that was requested from its launcher.
 #[derive(Debug)]
 pub(super) struct Begun {
     lane: Arc<Lane>,
@@ -202,7 +202,7 @@ pub(super) async fn start(lane: &Arc<Lane>, groups: Option<&Groups>, plan: Plan)
     begin(lane, groups, plan).await?.running().await
 }
 
-/// Asks the launcher for a guest.
+/// Requests a guest from the launcher.
 pub(super) async fn begin(lane: &Arc<Lane>, groups: Option<&Groups>, plan: Plan) -> Result<Begun, Error> {
     let group = match (plan.group, groups) {
         (None, Some(groups)) => Some(groups.create(&plan.limits)?),
@@ -216,7 +216,7 @@ pub(super) async fn begin(lane: &Arc<Lane>, groups: Option<&Groups>, plan: Plan)
         Some((_, text)) => Some(ringfence_jail::code_file(text.as_bytes()).map_err(Error::Pipes)?),
         None => None,
     };
-    // Before the guest exists, so that it finds the job waiting. What does not fit follows while it runs.
+    // Before the guest exists, so that it finds the job there. The rest is sent while it runs.
     let control = StdUnixStream::from(control);
     let sent = (&control).write(&plan.job).unwrap_or(0);
     let mut job = plan.job;
@@ -297,7 +297,7 @@ impl Begun {
     }
 }
 
-/// What is left of a guest whose lane ends.
+/// The remains of a guest whose launcher is being closed.
 #[derive(Debug)]
 pub(super) struct Remains {
     group: Option<Group>,
@@ -305,7 +305,7 @@ pub(super) struct Remains {
 }
 
 impl Remains {
-    /// Removes the guest's places, once its processes are gone.
+    /// Removes the guest's directories and group, once its processes are gone.
     pub(super) async fn clear(self) -> Result<(), Error> {
         self.output.remove().await;
         self.group
@@ -315,14 +315,14 @@ impl Remains {
 }
 
 impl Guest {
-    /// Waits until a guest that was forked from the zygote has warmed up.
+    /// Waits until a guest forked from the zygote has warmed up.
     pub(super) async fn greeted(&mut self) -> Result<(), Error> {
         let mut ready = [0];
         let read = self.control.read_exact(&mut ready).await;
         read.map(drop).map_err(|_| Error::LauncherGone)
     }
 
-    /// What is attended while the guest works, and its control descriptor.
+    /// Borrows the supervised parts and the control descriptor.
     pub(super) fn attended(&mut self) -> (Attended<'_>, &mut UnixStream) {
         let attended = Attended {
             id: self.id,
@@ -335,7 +335,7 @@ impl Guest {
         (attended, &mut self.control)
     }
 
-    /// Leaves the killing to the end of the guest's lane.
+    /// Leaves the killing to the close of the launcher.
     pub(super) fn leave_to_lane(self) -> Remains {
         Remains {
             group: self.group,
@@ -343,19 +343,19 @@ impl Guest {
         }
     }
 
-    /// Kills the guest's first process, and waits until it has ended.
+    /// Kills the guest's first process, and waits until it has exited.
     pub(super) async fn end(&mut self) {
         self.lane.kill(self.id).await;
         if !self.exited.is_terminated() {
-            // A closed channel means that the launcher has gone, and all its guests before it.
+            // A closed channel means that the launcher has died, and all its guests before it.
             let _ = (&mut self.exited).await;
         }
     }
 
-    /// Kills what is left of the guest, waits until the kernel has let go of it, and removes its places.
+    /// Kills the remaining processes, waits until the kernel has reaped them, and removes the guest's places.
     pub(super) async fn close(self) -> Result<(), Error> {
         self.lane.kill(self.id).await;
-        // A closed channel means that the launcher has gone, and all its guests before it.
+        // A closed channel means that the launcher has died, and all its guests before it.
         let _ = self.gone.await;
         self.output.remove().await;
         match self.group {

@@ -1,4 +1,4 @@
-//! Collects what a program left in its output directory, without following anything that it planted.
+//! Collects the files of a program's output directory, without following links that it planted.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -11,30 +11,30 @@ use ringfence_policy::OutputFile;
 
 use super::destination::{Destination, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, handle, is_refusal};
 
-/// The most files, taken and left, that are told of.
+/// Maximum number of files and warnings.
 const MAX_FILES: usize = 1_000;
-/// The most directories that are entered.
+/// Maximum number of directories entered.
 const MAX_DIRECTORIES: usize = 1_000;
-/// The deepest directory that is entered.
+/// Maximum depth of directories.
 const MAX_DEPTH: usize = 16;
 
-/// What was found, and what could not be taken along.
+/// The collected files, and warnings about skipped ones.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Harvest {
     pub(crate) files: Vec<OutputFile>,
     pub(crate) warnings: Vec<String>,
-    /// An error kept files from being read or delivered.
+    /// Set if an error kept files from being read or delivered.
     pub(crate) incomplete: bool,
 }
 
-/// What lies in an output directory that was to be opened.
+/// Collects files from an output directory, given the result of opening it.
 pub(crate) fn collect_from(
     source: io::Result<OwnedFd>,
     destination: Option<&Destination>,
     limit: u64,
 ) -> Harvest {
     match source {
-        // An empty directory is the common case, and is found so in one call.
+        // An empty directory is the common case, and takes one system call.
         Ok(source) => collect(&source, destination, limit),
         Err(error) => Harvest {
             files: Vec::new(),
@@ -44,11 +44,11 @@ pub(crate) fn collect_from(
     }
 }
 
-/// Lists the regular files below `source` and, if there is a `destination`, copies them to it.
+/// Lists the regular files below `source` and, with a `destination`, copies them there.
 ///
-/// Only regular files are taken: no links, devices, pipes or sockets. `limit` bounds the bytes copied, which a
-/// sparse file could otherwise make any number. What cannot be taken is left, and no reason to leave anything else: what
-/// lies higher comes first.
+/// Links, devices, FIFOs and sockets are skipped. `limit` bounds the bytes copied, which sparse files could
+/// otherwise inflate without limit. Skipping one entry does not affect the others; upper directories come
+/// first.
 fn collect(source: &OwnedFd, destination: Option<&Destination>, limit: u64) -> Harvest {
     let mut walk = Walk {
         destination,
@@ -66,12 +66,12 @@ fn collect(source: &OwnedFd, destination: Option<&Destination>, limit: u64) -> H
     harvest
 }
 
-/// A walk through an output directory.
+/// A breadth-first walk through an output directory.
 struct Walk<'a> {
     destination: Option<&'a Destination>,
-    /// Bytes that may still be copied.
+    /// Remaining number of bytes that may be copied.
     left: u64,
-    /// Directories to enter. Their paths hold no links: each name on the way is opened without following one.
+    /// Directories to enter. Their paths contain no links: each component is opened without following one.
     waiting: VecDeque<PathBuf>,
     entered: usize,
     harvest: Harvest,
@@ -116,7 +116,7 @@ impl Walk<'_> {
         self.leave(why);
     }
 
-    /// Takes a file, or notes a directory, or says why it is left.
+    /// Takes a file, queues a directory, or adds a warning.
     fn meet(&mut self, directory: &File, path: &Path) {
         if self
             .destination
@@ -179,7 +179,7 @@ impl Walk<'_> {
     }
 }
 
-/// Opens the last name of a path in its directory. Nothing planted is followed; O_NONBLOCK, so that no pipe holds us up.
+/// Opens the last component of a path in its directory. Follows no link; O_NONBLOCK, so that no FIFO blocks.
 fn open_entry(directory: &File, path: &Path) -> io::Result<File> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     OpenOptions::new()
@@ -188,7 +188,8 @@ fn open_entry(directory: &File, path: &Path) -> io::Result<File> {
         .open(handle(directory).join(name))
 }
 
-/// Opens a directory below another. Nothing stays open on the way: there may be more directories than descriptors.
+/// Opens a directory below another. Keeps none on the way open: there may be more directories than file
+/// descriptors.
 fn open_below(root: &File, path: &Path) -> io::Result<File> {
     path.iter().try_fold(root.try_clone()?, |directory, name| {
         OpenOptions::new()
@@ -198,7 +199,7 @@ fn open_below(root: &File, path: &Path) -> io::Result<File> {
     })
 }
 
-/// A path in a message; the output directory itself has none.
+/// Formats a path for a message; the output directory itself has an empty one.
 fn shown(path: &Path) -> String {
     if path.as_os_str().is_empty() {
         "the output directory".to_owned()
@@ -207,7 +208,7 @@ fn shown(path: &Path) -> String {
     }
 }
 
-/// A handle on a directory of the host.
+/// Opens a host directory.
 pub(crate) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     let file = OpenOptions::new()
         .read(true)
@@ -262,7 +263,7 @@ mod tests {
         assert!(!target.path().join("planted").exists());
     }
 
-    /// One directory too deep, and one too many, cost themselves alone.
+    /// A directory that is too deep, or one too many, does not affect the others.
     #[test]
     fn what_lies_too_deep_is_left_alone() {
         let (source, handle) = fixture();

@@ -1,20 +1,20 @@
-//! The message that tells a Python worker what to run.
+//! The message that tells a Python worker its job.
 
 use ringfence_policy::EnvName;
 
-/// The job without length, which makes a session of a worker.
+/// Job of length zero, which turns a worker into a session.
 pub(super) const SESSION: &[u8] = &[0; 4];
 
-/// Comes before a job whose program keeps the channel as its bridge.
+/// Prefix of a job whose program uses the channel as its bridge.
 const BRIDGED: [u8; 4] = [0xff; 4];
 
-/// The job, for a program that keeps the channel as its bridge.
+/// Marks a job whose program uses the channel as its bridge.
 pub(super) fn bridged(job: &[u8]) -> Vec<u8> {
     [&BRIDGED, job].concat()
 }
 
-/// Encodes a job as `python/worker.py` reads it: byte strings, each after its length in four bytes, behind
-/// the length of the whole.
+/// Encodes a job for `python/worker.py`: byte strings, each with a length prefix of four bytes, behind the
+/// total length.
 pub(super) fn encode(
     name: &str,
     code: &str,
@@ -40,7 +40,7 @@ pub(super) fn encode(
     message
 }
 
-/// Sources, arguments and variables together are limited far below four gigabytes before they come here.
+/// Encodes a length. Sources, arguments and variables are limited far below four gigabytes before.
 fn length(bytes: usize) -> [u8; 4] {
     u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes()
 }

@@ -1,4 +1,4 @@
-//! One launcher process, seen from the async side: commands go out, events find who waits for them.
+//! An async connection to one launcher process: sends commands and dispatches events to their waiters.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,24 +13,25 @@ use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 use tokio::sync::{oneshot, watch};
 
-/// A step of the fence that did not work, as the launcher told it.
+/// A failed step of the fence, as the launcher reported it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) step: String,
     pub(super) errno: i32,
 }
 
-/// A guest that runs.
+/// A running guest.
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) applied: Applied,
-    /// Its output directory, where it lives in a cell.
+    /// Output directory, if it is in a cell.
     pub(super) output: Option<OwnedFd>,
-    /// The socket on its cell's loopback, where one was asked for.
+    /// Listening socket on the cell's loopback, if one was requested.
     pub(super) listener: Option<OwnedFd>,
 }
 
-/// How a guest's first process ended, as the kernel told the launcher.
+/// The exit status and resource usage of a guest's first process, as the kernel reported them to the
+/// launcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exit {
     pub(super) status: i32,
@@ -38,7 +39,7 @@ pub(super) struct Exit {
     pub(super) max_rss: u64,
 }
 
-/// What becomes of a guest. A closed channel means that the launcher has gone.
+/// The channels for a guest's events. A closed channel means that the launcher has died.
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) id: u64,
@@ -53,27 +54,27 @@ struct Waiting {
     gone: oneshot::Sender<()>,
 }
 
-/// Where the zygote stands.
+/// The state of the zygote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Zygote {
-    /// There is none, or it is warming up.
+    /// Not started, or warming up.
     Cold,
-    /// Guests can be forked.
+    /// Ready to fork guests.
     Warm,
-    /// It ended by itself.
+    /// Exited by itself.
     Broken,
 }
 
-/// The longest reason why a module could not be imported, in characters.
+/// Maximum length of the reason for a failed import, in characters.
 const MAX_REASON: usize = 300;
 
-/// The modules that a zygote imports before it is warm, one after another.
+/// The state of the imports that a zygote makes, one after another, before it is ready.
 #[derive(Debug, Default)]
 struct Preloading {
     modules: Vec<String>,
-    /// The place of the one that is being imported.
+    /// Index of the module being imported.
     current: Option<usize>,
-    /// Those that could not be, with the reason.
+    /// Failed modules, with the reason.
     failed: Vec<FailedModule>,
 }
 
@@ -85,7 +86,7 @@ pub(super) struct FailedModule {
 }
 
 impl Preloading {
-    /// Takes in a report of the zygote's; see `preload_named` in `python/worker.py`.
+    /// Parses a report of the zygote; see `preload_named` in `python/worker.py`.
     fn hear(&mut self, text: &str) {
         let mut words = text.splitn(3, ' ');
         let (word, number, rest) = (words.next(), words.next(), words.next());
@@ -111,7 +112,8 @@ impl Preloading {
         }
     }
 
-    /// The module that has taken the zygote along, if one has.
+    /// Marks the module being imported as failed, because the zygote exited during its import; `false` if
+    /// there is none.
     fn blame(&mut self, limit: &Timeout) -> bool {
         let Some(number) = self.current.take() else {
             return false;
@@ -124,11 +126,11 @@ impl Preloading {
     }
 }
 
-/// A launcher that is up.
+/// A connection to a running launcher.
 pub(super) struct Lane {
     launcher: Launcher,
-    /// A second handle on the launcher's socket, watched by the event loop. It is a SOCK_SEQPACKET one, which
-    /// tokio does not name; only readiness is asked of it.
+    /// Duplicate of the launcher's socket, registered with the event loop. It is SOCK_SEQPACKET, for which
+    /// tokio has no type; only its readiness is used.
     socket: UnixDatagram,
     waiting: Mutex<Option<HashMap<u64, Waiting>>>,
     next_id: AtomicU64,
@@ -144,18 +146,18 @@ impl std::fmt::Debug for Lane {
     }
 }
 
-/// Why a lane could not be opened.
+/// The reason why a launcher did not come up.
 #[derive(Debug)]
 pub(super) enum OpenError {
     Start(StartError),
     Io(io::Error),
     Failed(Failure),
-    /// The process ended, or did anything but come up as a launcher.
+    /// The process died, or did not behave like a launcher.
     NoLauncher,
 }
 
 impl Lane {
-    /// Tells a new launcher what to be and waits until it is up.
+    /// Sends a new launcher its specification, and waits until it is ready.
     pub(super) async fn open(launcher: Launcher, spec: &LauncherSpec) -> Result<Self, OpenError> {
         if let Err(error) = launcher.instruct(spec) {
             let _ = launcher.kill();
@@ -178,35 +180,35 @@ impl Lane {
         let error = match tokio::time::timeout(START_DEADLINE, lane.receive(&mut buffer)).await {
             Ok(Ok(Some((Event::Ready, _)))) => return Ok(lane),
             Ok(Ok(Some((Event::Failed { step, errno, .. }, _)))) => {
-                // It is about to end by itself; reaping it is up to us.
+                // It exits by itself, but we must reap it.
                 let _ = lane.close();
                 return Err(OpenError::Failed(Failure { step, errno }));
             }
             Ok(Err(error)) if !is_gone(&error) => OpenError::Io(error),
             Ok(Ok(_) | Err(_)) | Err(_) => OpenError::NoLauncher,
         };
-        // Whatever it is, it need not end by itself.
+        // It may not be a launcher and need not exit by itself.
         let _ = lane.kill_launcher();
         Err(error)
     }
 
-    /// Hands events to those who wait, until the launcher goes. Somebody must run this for the lane to work.
+    /// Dispatches events until the launcher dies. The connection works only while this runs.
     pub(super) async fn pump(&self) {
         let mut buffer = Vec::new();
         while let Ok(Some((event, fds))) = self.receive(&mut buffer).await {
             self.dispatch(event, fds);
         }
-        // Whoever still waits learns it from the closed channel.
+        // The closed channels tell the remaining waiters.
         *self.lock() = None;
         self.zygote.send_replace(Zygote::Broken);
     }
 
-    /// Whether the launcher still lives.
+    /// Returns `true` while the launcher lives.
     pub(super) fn is_open(&self) -> bool {
         self.lock().is_some()
     }
 
-    /// A number for the next guest, with the channels on which its fate will be told.
+    /// Allocates an id for the next guest, with the channels for its events.
     pub(super) fn ticket(&self) -> Ticket {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (started_sender, started) = oneshot::channel();
@@ -228,7 +230,7 @@ impl Lane {
         }
     }
 
-    /// Forgets a ticket whose command never reached the launcher.
+    /// Discards a ticket whose command did not reach the launcher.
     pub(super) fn void(&self, id: u64) {
         if let Some(waiting) = self.lock().as_mut() {
             waiting.remove(&id);
@@ -244,11 +246,11 @@ impl Lane {
 
     /// Kills a guest and everything in its cell.
     pub(super) async fn kill(&self, id: u64) {
-        // If the launcher has gone, so have its guests.
+        // If the launcher has died, so have its guests.
         let _ = self.send(&Command::Kill { id }, &[]).await;
     }
 
-    /// Starts a zygote in place of the one before. Its program ends in the modules that it imports.
+    /// Starts a zygote that replaces the previous one. The modules to import are its last arguments.
     pub(super) async fn start_zygote(
         &self,
         (program, script): (Program, &str),
@@ -267,12 +269,12 @@ impl Lane {
         self.send(&command, &[library]).await
     }
 
-    /// Whether a module has taken the zygote along; then it is among those that failed.
+    /// Returns `true` if importing a module ended the zygote; the module is then marked as failed.
     pub(super) fn blames_module(&self, limit: &Timeout) -> bool {
         self.preloading().blame(limit)
     }
 
-    /// The modules that a zygote could not import, with the reasons.
+    /// Returns the modules that a zygote could not import, with the reasons.
     pub(super) fn failed_modules(&self) -> Vec<FailedModule> {
         self.preloading().failed.clone()
     }
@@ -281,17 +283,17 @@ impl Lane {
         self.preloading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the zygote stands, now and later.
+    /// Watches the state of the zygote.
     pub(super) fn zygote(&self) -> watch::Receiver<Zygote> {
         self.zygote.subscribe()
     }
 
-    /// Lets the launcher and all guests end. What waits for them is [`Lane::close`].
+    /// Tells the launcher to exit with all guests. [`Lane::close`] waits for it.
     pub(super) fn end(&self) {
         self.launcher.end();
     }
 
-    /// Ends the launcher and all guests, and waits for it.
+    /// Ends the launcher with all guests, and waits for it.
     pub(super) fn close(self) -> io::Result<()> {
         let Self { launcher, socket, .. } = self;
         drop(socket);
@@ -375,7 +377,7 @@ impl Lane {
     }
 }
 
-/// Whether the other end of the socket is closed.
+/// Returns `true` if the other end of the socket is closed.
 fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind as E;
     matches!(

@@ -1,4 +1,4 @@
-//! The lanes that serve requests: the warm ones of each scope, and one of its own for a request that needs it.
+//! The launchers that serve requests: a shared one per scope, or a private one for a request that needs it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use super::workspace::Workspace;
 use super::{Error, Fence, Settings, Warmth};
 use crate::trust::Conflict;
 
-/// The most scopes that have warm lanes at once.
+/// Maximum number of shared launchers.
 const MAX_SCOPES: usize = 8;
 
-/// Whose lane it is, the host directory that its guests work in, and what they must leave as it is.
+/// The key of a shared launcher: scope, workspace, and trusted paths.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) scope: Scope,
@@ -29,20 +29,20 @@ pub(super) struct Key {
     pub(super) trusted: Trusted,
 }
 
-/// The lanes of a backend.
+/// The launchers of a backend.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
-    /// The shared ones, with the time of their last use as a count.
+    /// Shared launchers, with a counter of last use.
     shared: tokio::sync::Mutex<HashMap<Key, (u64, Arc<Served>)>>,
     uses: AtomicU64,
-    /// A launcher that waits to be told what to be.
+    /// Pre-forked launcher that awaits its specification.
     pub(super) spare: Mutex<Option<Launcher>>,
-    /// Why namespaces cannot be made here, once that is known.
+    /// Failure that showed that namespaces are forbidden.
     forbidden: OnceLock<Failure>,
 }
 
 impl Lanes {
-    /// The lane for a request: the warm one of its scope, or a new one of its own.
+    /// Returns the launcher for a request: the shared one of its scope, or a new private one.
     pub(super) async fn serve(
         &self,
         request: &Request,
@@ -53,8 +53,8 @@ impl Lanes {
         let Warmth::Pool { .. } = settings.warmth else {
             return self.open(request, fence, settings, groups).await.map(Arc::new);
         };
-        // A shared lane has every layer, or none of its guests starts: what one request puts up with must not
-        // weaken another's fence.
+        // A shared launcher applies every layer or starts no guest: a lenient request must not weaken the
+        // fence of others.
         let lenient = fence == Fence::BestEffort && ringfence_jail::landlock_abi().is_err();
         if fence.is_none() || lenient || !request.mounts.is_empty() {
             return self.open(request, fence, settings, groups).await.map(Arc::new);
@@ -62,7 +62,7 @@ impl Lanes {
         let key = Key {
             scope: request.scope.clone(),
             workspace: request.workspace.clone(),
-            // Without a directory to write in it is all the same.
+            // Without a writable directory, trusted paths make no difference.
             trusted: match request.workspace {
                 Some(_) => request.trusted.clone(),
                 None => Trusted::none(),
@@ -104,7 +104,7 @@ impl Lanes {
             && let Some((_, evicted)) = shared.remove(&oldest)
             && let Some(evicted) = Arc::into_inner(evicted)
         {
-            // One that is in use is closed by the last run that uses it.
+            // One in use is closed by its last run.
             evicted.close().await;
         }
         if let Some((_, broken)) = shared.insert(key.clone(), (now, Arc::clone(&served)))
@@ -115,7 +115,7 @@ impl Lanes {
         Ok(served)
     }
 
-    /// A lane for one request.
+    /// Opens a private launcher for one request.
     async fn open(
         &self,
         request: &Request,
@@ -131,7 +131,7 @@ impl Lanes {
                 ..Extra::default()
             };
             add_libraries(&mut extra, settings, Some(request.language));
-            // Without a fence nothing is kept from anybody.
+            // Without a fence nothing is protected.
             if !fence.is_none() {
                 extra.keep()?;
             }
@@ -141,9 +141,9 @@ impl Lanes {
             .await
     }
 
-    /// A lane for a program that nobody has vouched for yet: held by namespaces or by Landlock, never by less.
+    /// Opens a launcher for an untrusted interpreter: confined by namespaces or by Landlock, never by less.
     pub(super) async fn open_unvouched(&self, extra: Extra, settings: &Settings) -> Result<Served, Error> {
-        // Control groups take longer to make than such a program to answer; limits per process hold it.
+        // Creating control groups takes longer than such a program runs; rlimits suffice.
         let groups = Grouping::none();
         let fence = (Fence::BestEffort, None);
         let served = self.open_with(|| Ok(extra), fence, (settings, &groups)).await?;
@@ -156,8 +156,9 @@ impl Lanes {
         })
     }
 
-    /// Opens a lane. What its guests need beyond the system's directories is worked out while its launcher starts, and the
-    /// control group of the first is made for these limits while it comes up.
+    /// Opens a launcher. The files that its guests need beyond the system's directories are determined while
+    /// the launcher starts, and its first guest's control group is created, with these limits, while it comes
+    /// up.
     async fn open_with(
         &self,
         extra: impl FnOnce() -> Result<Extra, Error>,
@@ -169,7 +170,7 @@ impl Lanes {
         let extra = match extra() {
             Ok(extra) => extra,
             Err(error) => {
-                // What it comes up as nobody needs.
+                // The launcher is not needed.
                 launcher.map(Launcher::close);
                 return Err(error);
             }
@@ -193,7 +194,7 @@ impl Lanes {
         let strength = Strength::Full(missing);
         if let Some(launcher) = launcher {
             let spec = LauncherSpec::Namespaced(layout::template(&extra));
-            // While the launcher comes up there is time to look around.
+            // Runs while the launcher comes up.
             let looking = async {
                 settings.sweep_cold();
                 let groups = groups.get().cloned();
@@ -242,7 +243,7 @@ impl Lanes {
         groups: Option<Arc<Groups>>,
         why: Option<&Failure>,
     ) -> Result<Served, Error> {
-        // What was to stand at /workspace is the workspace here, wherever it is.
+        // Without mounts, a directory meant for /workspace becomes the workspace at its own path.
         let here =
             |mount: &mut Mount| mount.guest() == Path::new(WORKSPACE) && mount.access != Access::ReadOnly;
         if let Some(mount) = extra.mounts.extract_if(.., here).next() {
@@ -274,7 +275,7 @@ impl Lanes {
         Ok(served)
     }
 
-    /// A launcher to be told what to be.
+    /// Takes the pre-forked launcher, or starts one.
     fn launcher(&self) -> Result<Launcher, Error> {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
         match spare {
@@ -283,7 +284,8 @@ impl Lanes {
         }
     }
 
-    /// Opens a lane before the first request needs it, and waits until its workers wait; `false` if it has none.
+    /// Opens a shared launcher before its first request, and waits until its pool is full; `false` if it has
+    /// no pool.
     pub(super) async fn warm_up(
         &self,
         key: &Key,
@@ -294,7 +296,7 @@ impl Lanes {
         Ok(served.warmed_up().await)
     }
 
-    /// Ends all lanes.
+    /// Closes all shared launchers.
     pub(super) async fn close(&self) {
         let lanes: Vec<_> = self
             .shared
@@ -311,10 +313,10 @@ impl Lanes {
     }
 }
 
-/// Fails if limits cannot be held for all processes of a guest together.
+/// Checks that limits can be enforced for all processes of a guest together.
 ///
 /// # Errors
-/// If there are no control groups, or they do not limit all.
+/// If there are no control groups, or they do not enforce all limits.
 pub(super) fn check_groups(groups: Option<&Arc<Groups>>) -> Result<(), Error> {
     let missing = match groups.map(|groups| groups.held()) {
         Some(Held::Together) => return Ok(()),
@@ -331,7 +333,7 @@ fn workspace(path: Option<&Path>, settings: &Settings) -> Option<Workspace> {
     })
 }
 
-/// Whether a launcher failed because namespaces are not to be had, and not for something of the request.
+/// Returns `true` if a launcher failed because namespaces are forbidden, and not because of the request.
 fn forbids_namespaces(failure: &Failure) -> bool {
     let by_request = failure.step.contains("host path");
     let refusals = [1, 13, 22, 28, 38, 87]; // EPERM, EACCES, EINVAL, ENOSPC, ENOSYS, EUSERS

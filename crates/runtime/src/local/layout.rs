@@ -1,4 +1,4 @@
-//! What a guest sees: the paths of its root, its environment, and the rules that go with them.
+//! The guest's view: the paths of its root, its environment, and its Landlock rules.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +15,7 @@ use ringfence_policy::{Access, Limits, Mount, Trusted};
 use super::workspace::Workspace;
 use crate::trust::{self, Conflict, Kept, Mark};
 
-/// Top-level directories that hold programs and their libraries; links on a merged-/usr system.
+/// System directories with programs and libraries; symbolic links on a merged-/usr system.
 const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"];
 
 /// Directories of /etc that programs need: defaults, fonts, certificates. No secrets.
@@ -28,7 +28,7 @@ const ETC_DIRECTORIES: &[&str] = &[
 
 /// Files of /etc that programs need: name and time data, the library cache.
 ///
-/// Cells get copies: that is faster than a mount for each.
+/// Cells get copies, which is faster than a mount for each.
 const ETC_FILES: &[&str] = &[
     "/etc/ld.so.cache",
     "/etc/localtime",
@@ -39,7 +39,7 @@ const ETC_FILES: &[&str] = &[
     "/etc/ssl/openssl.cnf",
 ];
 
-/// What programs read of /proc beside their own entries.
+/// Files of /proc that programs read besides their own entries.
 const PROC_FACTS: &[&str] = &[
     "/proc/self",
     "/proc/cpuinfo",
@@ -59,13 +59,13 @@ const DEVICES: &[&str] = &[
     "/dev/urandom",
 ];
 
-/// Where programs are.
+/// The guest's `PATH`.
 pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Where a guest with a network finds the proxy on its own loopback.
+/// Port of the proxy on the guest's own loopback.
 pub(super) const PROXY_PORT: u16 = 3128;
 
-/// The working directory in a cell.
+/// Working directory in a cell.
 pub(super) const WORKSPACE: &str = "/workspace";
 
 const PASSWD: &str = "root:x:0:0:root:/:/usr/sbin/nologin\nsandbox:x:1000:1000:sandbox:/workspace:/bin/bash\n\
@@ -74,26 +74,27 @@ const GROUP: &str = "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n";
 const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n127.0.1.1 sandbox\n";
 const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n";
 
-/// Paths beyond the system's that guests of one lane need: interpreters and what their modules live in.
+/// Paths beyond the system's that the guests of a launcher see: interpreters, their libraries, mounts, the
+/// workspace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Extra {
     pub(super) libraries: Vec<PathBuf>,
     /// Links by which an interpreter is found: (link, target).
     pub(super) links: Vec<(PathBuf, PathBuf)>,
     pub(super) mounts: Vec<Mount>,
-    /// The host directory that guests work in. `None`: a private one for each.
+    /// Host directory that guests work in. `None`: a private one for each.
     pub(super) workspace: Option<Workspace>,
-    /// What guests must leave as it is.
+    /// Trusted paths, which guests must not change.
     pub(super) trusted: Trusted,
-    /// What is kept from them of the directories that they may write.
+    /// Protected paths within the directories that guests may write.
     pub(super) trees: Vec<Tree>,
 }
 
-/// A directory of the host that guests may write, but for what is kept.
+/// A host directory that guests may write, except for its protected paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tree {
     pub(super) host: PathBuf,
-    /// Where guests see it in a cell.
+    /// Path in a cell.
     guest: PathBuf,
     kept: Vec<Kept>,
 }
@@ -109,7 +110,7 @@ impl Tree {
         })
     }
 
-    /// What is kept from guests, each by its path on the host.
+    /// Returns the read-only paths, as host paths.
     pub(super) fn read_only(&self) -> impl Iterator<Item = PathBuf> {
         let kept = self.kept.iter();
         let kept = kept.filter(|kept| kept.access == Access::ReadOnly);
@@ -118,7 +119,7 @@ impl Tree {
 }
 
 impl Extra {
-    /// Directories of the host that guests may write.
+    /// Returns the host directories that guests may write, with their paths in a cell.
     pub(super) fn writable(&self) -> impl Iterator<Item = (&Path, &Path)> {
         let mounts = self.mounts.iter();
         let mounts = mounts.filter(|mount| mount.access == Access::ReadWrite);
@@ -127,10 +128,10 @@ impl Extra {
         workspace.chain(mounts.map(|mount| (mount.host.as_path(), mount.guest())))
     }
 
-    /// Works out what is kept from guests. What lies in a protected directory of a workspace is kept with that.
+    /// Determines the protected paths. Those within a protected directory of the workspace are covered by it.
     ///
     /// # Errors
-    /// If something cannot be kept from those that may write around it.
+    /// If a trusted path cannot be protected.
     pub(super) fn keep(&mut self) -> Result<(), Conflict> {
         let protected = self
             .workspace
@@ -157,7 +158,7 @@ impl Extra {
         Ok(())
     }
 
-    /// What is kept from guests, each with what lies there now.
+    /// Fingerprints the protected paths.
     pub(super) fn kept_now(&self) -> Vec<Mark> {
         let mut protected: Vec<PathBuf> = self
             .workspace
@@ -172,14 +173,14 @@ impl Extra {
         protected.into_iter().chain(trees).map(trust::mark).collect()
     }
 
-    /// Something kept from guests by mounts alone, with the directory that it lies in.
+    /// Returns a path that only a mount can protect, with the directory it lies in.
     pub(super) fn kept_by_mounts(&self) -> Option<(PathBuf, &Path)> {
         let all = self.trees.iter();
         all.flat_map(|tree| tree.read_only().map(|kept| (kept, tree.host.as_path())))
             .next()
     }
 
-    /// A guest may write at a path of the host.
+    /// Returns `true` if a guest may write at a host path.
     pub(super) fn may_be_written(&self, path: &Path) -> bool {
         let protected = self
             .workspace
@@ -195,7 +196,7 @@ impl Extra {
         writable.any(|tree| trust::holds(tree, path)) && !kept.iter().any(|kept| trust::holds(kept, path))
     }
 
-    /// Directories outside `/usr`, each once, and none below another.
+    /// Returns the directories outside `/usr`, each once, none within another.
     fn library_directories(&self) -> Vec<&PathBuf> {
         let mut sorted: Vec<_> = self
             .libraries
@@ -216,7 +217,7 @@ impl Extra {
     }
 }
 
-/// The root of the cells of a lane.
+/// Builds the root that the cells of a launcher share.
 pub(super) fn template(extra: &Extra) -> Template {
     let mut binds = Vec::new();
     let mut links = extra.links.clone();
@@ -271,7 +272,7 @@ pub(super) fn template(extra: &Extra) -> Template {
     }
 }
 
-/// Debian keeps Python's site configuration in `/etc/python3.*`.
+/// Returns `/etc/python3.*`, which has Python's site configuration on Debian.
 fn python_configuration() -> Vec<Bind> {
     let entries = fs::read_dir("/etc").into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.path()).filter(|path| {
@@ -292,7 +293,8 @@ fn visible(path: &Path, optional: bool) -> Bind {
     }
 }
 
-/// The workspace, writable but for what a program of the host would execute, as far as that is there.
+/// Binds the workspace read-write, and its existing protected entries read-only: host programs would execute
+/// them.
 fn workspace(workspace: &Workspace) -> Vec<Bind> {
     let bind = |host: PathBuf, guest: PathBuf, writable| Bind {
         host,
@@ -319,9 +321,10 @@ fn mounted(mount: &Mount) -> Bind {
     }
 }
 
-/// A range of host ids that nobody uses, where we may map any: as root of the initial user namespace.
+/// Returns an unused range of host ids, if we may map any: as root of the initial user namespace.
 ///
-/// Each engine takes another range, so that two of them never share a user, and each of its launchers a part of that.
+/// Each process takes another range, so that two servers never share a user, and each of its launchers a part
+/// of it.
 fn host_ids() -> Option<HostIds> {
     const RANGE: u32 = 65_536;
     const PART: u32 = 2_048;
@@ -337,29 +340,29 @@ fn host_ids() -> Option<HostIds> {
     })
 }
 
-/// Whether we are root of the initial user namespace.
+/// Set if we are root of the initial user namespace.
 static MAPS_ANY_ID: LazyLock<bool> = LazyLock::new(|| {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let initial = map.split_whitespace().eq(["0", "0", "4294967295"]);
     initial && effective_uid() == Some(0)
 });
 
-/// Returns whether we are root, in whatever user namespace.
+/// Returns `true` if we are root, in any user namespace.
 pub(crate) fn is_root() -> bool {
     effective_uid() == Some(0)
 }
 
-/// Our user id, from the owner of our own process entry.
+/// Returns our user id, from the owner of our entry in /proc.
 pub(super) fn effective_uid() -> Option<u32> {
     fs::metadata("/proc/self").ok().map(|metadata| metadata.uid())
 }
 
-/// Where a guest's writable places are.
+/// The location of a guest's writable directories.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Places {
     /// In its cell.
     Cell,
-    /// In a directory of the host.
+    /// In a host directory.
     Directory(PathBuf),
 }
 
@@ -371,7 +374,7 @@ impl Places {
         }
     }
 
-    /// Where guests work, as they see it.
+    /// Returns the guest's path of its working directory.
     pub(super) fn workspace(&self, extra: &Extra) -> PathBuf {
         match (self, &extra.workspace) {
             (Self::Directory(_), Some(workspace)) => workspace.path.clone(),
@@ -379,10 +382,10 @@ impl Places {
         }
     }
 
-    /// The guest's environment.
+    /// Returns the guest's environment.
     pub(super) fn environment(&self, extra: &Extra) -> Vec<(String, String)> {
         let path = |name| self.join(name).display().to_string();
-        // What programs keep in their home, such as caches, is no part of anybody's project.
+        // Files that programs write to their home, such as caches, do not belong in a project.
         let home = match extra.workspace {
             Some(_) => path("tmp"),
             None => path("workspace"),
@@ -411,7 +414,7 @@ impl Places {
         match (self, &extra.workspace) {
             (Self::Directory(_), Some(workspace)) => {
                 let found = workspace.entries();
-                // No mount keeps what is protected: only what stands beside it may be changed.
+                // No mount protects these entries, so only their siblings are writable.
                 if found.protected.is_empty() {
                     entries.push(workspace.path.clone());
                 } else {
@@ -459,17 +462,18 @@ impl Places {
     }
 }
 
-/// Descriptors that a guest's process may have open. Those that a user's guests have in flight over sockets exceed it by no
-/// more than one message, which leaves enough to whoever has the 1024 of an ordinary session.
+/// Maximum number of file descriptors per process of a guest. Descriptors in flight over sockets, counted per
+/// user, exceed it by one message at most, which leaves enough to a user with the 1024 of an ordinary
+/// session.
 const OPEN_FILES: u64 = 512;
 
-/// The fewest that programs are expected to get on with.
+/// Minimum number of file descriptors that programs are expected to work with.
 const FEWEST_OPEN_FILES: u64 = 128;
 
-/// Descriptors that each of a guest's processes may have open.
+/// Returns the limit on file descriptors for each of a guest's processes.
 ///
-/// With half of them a process can watch the other half by epoll. What is watched so is counted for the user, and a guest
-/// that is its caller's user shall leave half of it, all its processes together.
+/// With half of them a process can watch the other half by epoll. Epoll watches are counted per user, and all
+/// processes of a guest with its caller's user id must together leave half of that quota.
 fn open_files(processes: u32, is_own_user: bool) -> u64 {
     let Some(most) = max_epoll_watches().filter(|_| !is_own_user) else {
         return OPEN_FILES;
@@ -478,7 +482,7 @@ fn open_files(processes: u32, is_own_user: bool) -> u64 {
     (2 * each.isqrt()).clamp(FEWEST_OPEN_FILES, OPEN_FILES)
 }
 
-/// Descriptors that all processes of a user may watch by epoll.
+/// Returns the maximum number of epoll watches per user.
 fn max_epoll_watches() -> Option<u64> {
     static MOST: LazyLock<Option<u64>> = LazyLock::new(|| {
         let text = fs::read_to_string("/proc/sys/fs/epoll/max_user_watches").ok()?;
@@ -487,27 +491,27 @@ fn max_epoll_watches() -> Option<u64> {
     *MOST
 }
 
-/// What counts processes and memory.
+/// The mechanism that limits processes and memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Accounting {
     /// A control group, for all processes together.
     ControlGroup,
-    /// Resource limits, for each process.
+    /// Resource limits (rlimits), for each process.
     Rlimits,
 }
 
-/// How strongly a guest is confined.
+/// The strength of a guest's confinement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Strength {
-    /// By every layer there is.
+    /// Every available layer.
     Full(Missing),
-    /// By resource limits alone (`--unfenced`).
+    /// Resource limits alone (`--unfenced`).
     Limits,
-    /// By nothing: a command of the host's own.
+    /// Nothing: a host command.
     Nothing,
 }
 
-/// Everything that holds a guest beside namespaces and control groups.
+/// Builds the confinement of a guest besides namespaces and control groups.
 pub(super) fn confinement(
     places: &Places,
     extra: &Extra,
@@ -556,15 +560,16 @@ pub(super) fn confinement(
     }
 }
 
-/// Processor time of a process that is counted by itself: what all of them together could use, and a second.
+/// Returns the processor time limit of a single process: the maximum that all could use together, plus a
+/// second.
 pub(super) fn processor_seconds(limits: &Limits) -> u64 {
     (limits.timeout.as_duration().as_secs_f64() * limits.cpus.get()).ceil() as u64 + 1
 }
 
-/// The confinement of a session, whose forks take it along into cells of their own.
+/// Adapts a confinement to a session, which its forks inherit in cells of their own.
 ///
-/// Landlock's rules are inherited and name files, and the files of a fork's cell are others. So the rule lies on the
-/// root, and the mounts alone say what can be written: the root and all of its own mounts are read-only.
+/// Landlock's rules are inherited and refer to files, but the files of a fork's cell are other ones. So the
+/// rule covers the root, and only mounts restrict writing: the root and all of its own mounts are read-only.
 pub(super) fn forkable(confinement: Confinement) -> Confinement {
     let landlock = confinement.landlock.map(|rules| LandlockRules {
         readable: Vec::new(),
@@ -583,7 +588,7 @@ pub(super) fn forkable(confinement: Confinement) -> Confinement {
     }
 }
 
-/// The confinement of a guest with a network: TCP, and where Landlock governs it only to the proxy.
+/// Adapts a confinement to a guest with a network: allows TCP, where Landlock governs it only to the proxy.
 pub(super) fn networked(confinement: Confinement) -> Confinement {
     let landlock = confinement.landlock.map(|rules| LandlockRules {
         connect: vec![PROXY_PORT],
@@ -603,8 +608,9 @@ pub(super) fn networked(confinement: Confinement) -> Confinement {
     }
 }
 
-/// A directory of the host may hold the socket of a service, which neither a namespace nor a read-only mount nor
-/// Landlock's path rules keep a guest from: where one is shown there is no socket to connect with.
+/// Returns the kinds of sockets allowed. A host directory may contain the socket of a service, and neither a
+/// namespace nor a read-only mount nor Landlock's path rules prevent a guest from connecting to it: with such
+/// a directory, only socket pairs are allowed.
 fn named_sockets(extra: &Extra) -> Sockets {
     if extra.mounts.is_empty() && extra.workspace.is_none() {
         Sockets::Unix
@@ -613,8 +619,8 @@ fn named_sockets(extra: &Extra) -> Sockets {
     }
 }
 
-/// Processes that count against a guest's limit although they are not its own: outside a user namespace the
-/// kernel counts all processes of the user.
+/// Returns the number of processes that count against a guest's limit although they are not its own: outside
+/// a user namespace the kernel counts all processes of the user.
 fn processes_beside(in_cell: bool, ids: Option<(u32, u32)>) -> u64 {
     if in_cell {
         return 0;
@@ -630,10 +636,10 @@ fn processes_beside(in_cell: bool, ids: Option<(u32, u32)>) -> u64 {
         .sum()
 }
 
-/// The user that guests of a root without namespaces become.
+/// User id of guests without namespaces, if we are root.
 pub const NOBODY: u32 = 65_534;
 
-/// A script's interpreter with its arguments and environment.
+/// Builds the program of an interpreter with its arguments and environment.
 pub(super) fn program(
     executable: &Path,
     arguments: Vec<String>,

@@ -1,16 +1,16 @@
-//! Where the backend reports what belongs to no single request.
+//! A log for reports that belong to no single request.
 
 use std::fmt;
 use std::sync::Arc;
 
 type Write = dyn Fn(&str) + Send + Sync;
 
-/// A receiver of reports, each a line; by default they are dropped.
+/// A receiver of reports, one line each; by default they are dropped.
 #[derive(Clone, Default)]
 pub struct Log(Option<Arc<Write>>);
 
 impl Log {
-    /// Hands each report to `write`.
+    /// Passes each report to `write`.
     pub fn new(write: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(write)))
     }

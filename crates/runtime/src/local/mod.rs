@@ -1,8 +1,8 @@
 //! The local backend: fenced processes on this machine.
 //!
-//! A *lane* is a launcher with the cells that share its root. The engine keeps one per scope, with a zygote
-//! and a pool of warm workers; a request that needs another root, or comes without an engine, gets a lane of
-//! its own. Where namespaces are forbidden a flat lane holds guests by the other layers.
+//! A *lane* is a launcher with the cells that share its root. The server keeps one per scope, with a zygote
+//! and a pool of idle workers; a request that needs another root, or comes without a server, gets a launcher
+//! of its own. Where namespaces are forbidden, a flat launcher confines guests by the other layers.
 
 mod bytecode;
 mod destination;
@@ -66,67 +66,65 @@ use result::{assemble, collect};
 use served::Served;
 use sessions::{Sessions, Work};
 
-/// How strongly a run must be fenced.
+/// The required strength of a fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fence {
-    /// By every layer where namespaces work; by the others, and reported, where they are forbidden.
+    /// Every layer; where namespaces are forbidden the other layers, which is reported.
     Default,
-    /// By every layer, or not at all.
+    /// Every layer, or the request fails.
     Required,
-    /// By the layers that can be had.
+    /// The available layers.
     BestEffort,
-    /// By none. Only for the person at this machine.
+    /// No layer. Only for the person at this machine.
     Unfenced,
-    /// By none, and limited in time and output alone: a command that is meant to work on the host.
+    /// No layer, with limits on time and output alone: for a command that is meant to act on the host.
     Host,
 }
 
 impl Fence {
-    /// Whether there is one.
+    /// Returns `true` without a fence.
     const fn is_none(self) -> bool {
         matches!(self, Self::Unfenced | Self::Host)
     }
 }
 
-/// How the backend is set up.
+/// Settings of the local backend.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The Python to use instead of the first on the path: an executable or a virtual environment.
+    /// Python to use instead of the first on the path: an executable or a virtual environment.
     pub python: Option<PathBuf>,
-    /// Modules that warm workers have imported already.
+    /// Modules that idle workers have imported already.
     pub preload: Vec<String>,
-    /// Time that the import of each may take.
+    /// Time limit for the import of each.
     pub preload_timeout: Timeout,
-    /// Where it is reported which of them could not be imported.
+    /// Log for modules that could not be imported.
     pub log: Log,
-    /// The value of `PATH`, for finding interpreters.
+    /// Value of `PATH`, for finding interpreters.
     pub path: Option<OsString>,
-    /// Where what was found out about interpreters is kept; nowhere if `None`.
+    /// Cache directory for interpreters; no cache if `None`.
     pub cache: Option<PathBuf>,
-    /// What no program may see, wherever an interpreter is installed: our own directories, the user's home.
+    /// Directories that no program may see, wherever an interpreter is installed: our own, and the user's
+    /// home.
     pub private: Vec<PathBuf>,
-    /// Names in a workspace that programs may read and not write: what the host would execute.
+    /// Names in a workspace that programs may read but not write: host programs would execute them.
     pub protected: Vec<String>,
-    /// Where guests without cells get their directories.
+    /// Parent directory for guests without cells.
     pub scratch: PathBuf,
-    /// How warm it is kept.
     pub warmth: Warmth,
-    /// The limits that waiting workers are made with.
+    /// Limits of idle workers.
     pub limits: Limits,
-    /// What was found; empty at first.
+    /// Cached interpreters; empty at first.
     pub found: Found,
-    /// Runs at once.
+    /// Maximum number of concurrent runs.
     pub max_concurrent: usize,
-    /// Requests that may wait for their turn.
+    /// Maximum number of queued requests.
     pub max_queued: usize,
-    /// How many interpreters keep their state, and for how long.
     pub sessions: SessionSettings,
-    /// How guests with a network get out.
     pub network: NetworkSettings,
 }
 
 impl Settings {
-    /// What the files that a request's program leaves are not delivered over.
+    /// Returns the names and paths that a delivery of output files must not change.
     pub(crate) fn spared<'a>(&'a self, request: &'a Request) -> Spared<'a> {
         Spared {
             protected: &self.protected,
@@ -134,7 +132,7 @@ impl Settings {
         }
     }
 
-    /// Removes what killed processes left, for a single run. An engine has done that at its start.
+    /// Removes the leftovers of killed processes, for a single run. A server has done that at its start.
     fn sweep_cold(&self) {
         if self.warmth == Warmth::Cold {
             workdir::Workdir::sweep(&self.scratch);
@@ -142,23 +140,23 @@ impl Settings {
     }
 }
 
-/// Whether processes are started beforehand.
+/// The processes that are started in advance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Warmth {
-    /// No: for a single run.
+    /// None: for a single run.
     Cold,
-    /// Yes: for an engine.
+    /// A zygote and idle workers: for a server.
     Pool {
-        /// Waiting workers per scope.
+        /// Number of idle workers per scope.
         size: usize,
-        /// After how many forks a zygote is replaced by a new one.
+        /// Number of forks after which a zygote is replaced.
         renew_after: u64,
-        /// After what time it is replaced.
+        /// Time after which a zygote is replaced.
         renew_every: std::time::Duration,
     },
 }
 
-/// How long an engine's start may wait for its first workers.
+/// Timeout of a server's start for its first workers.
 const WARM_UP_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The local backend.
@@ -170,17 +168,17 @@ pub struct Local {
     gate: Arc<Semaphore>,
     sessions: Arc<Sessions>,
     queued: AtomicUsize,
-    /// What clears up behind finished runs.
+    /// Cleanup tasks of finished runs.
     cleaners: Mutex<JoinSet<()>>,
 }
 
 impl Local {
-    /// Sets the backend up. Nothing is started before the first request.
+    /// Creates the backend. Nothing is started before the first request.
     pub fn new(settings: Settings) -> Self {
-        // For a single run that is done while its launcher comes up.
+        // A single run does that while its launcher comes up.
         if settings.warmth != Warmth::Cold {
             workdir::Workdir::sweep(&settings.scratch);
-            // Without it there are fewer runs at once; what fails then says so.
+            // Without it fewer runs fit at once, and the error of the next one says so.
             let _ = ringfence_jail::raise_open_files();
         }
         let gate = Arc::new(Semaphore::new(settings.max_concurrent));
@@ -196,23 +194,23 @@ impl Local {
         }
     }
 
-    /// Gives a launcher that was started beforehand to the first lane.
+    /// Uses a pre-forked launcher for the first request.
     #[must_use]
     pub fn beginning_with(mut self, launcher: Option<Launcher>) -> Self {
         self.lanes.spare = Mutex::new(launcher);
         self
     }
 
-    /// Whether control groups hold the limits of programs, and not resource limits of each process.
+    /// Returns `true` if control groups enforce the limits of programs, and not rlimits of each process.
     pub(crate) fn has_control_groups(&self) -> bool {
         self.groups.get().is_some()
     }
 
-    /// Runs a request and says what came of it. Files that the program left for its caller are copied to
-    /// `output_directory`, which [`check_output_directory`] must find usable.
+    /// Runs a request to completion. Output files are copied to `output_directory`, which must satisfy
+    /// [`check_output_directory`].
     ///
     /// # Errors
-    /// If the request could not be run at all. How the program ended is no error.
+    /// If the request could not be run at all. The program's own failure is no error.
     pub async fn run(
         &self,
         request: &Request,
@@ -225,8 +223,8 @@ impl Local {
             .await
     }
 
-    /// As [`Local::run`], but no longer than until `over` ends: then the result is told at once, as that of a program that
-    /// was cancelled, and its process ended behind it. Until that is done it counts as running.
+    /// Like [`Local::run`], but resolving `over` returns a cancelled result at once, and the process is
+    /// killed in the background. Until that is done it counts as running.
     pub(crate) async fn run_until(
         &self,
         (request, fence): (&Request, Fence),
@@ -276,7 +274,7 @@ impl Local {
         let finished = run::attend(&mut guest, &request.limits, since, connection, over).await;
         let turn = finished.lives.then_some(turn);
         if Arc::strong_count(&served) == 1 {
-            // Nobody else uses the lane: the kernel takes it apart while the result is put together.
+            // Nobody else uses the launcher: the kernel tears it down while the result is assembled.
             served.end();
         }
         let harvest = collect(&guest.output, destination.as_ref(), request.limits.disk.0);
@@ -305,7 +303,7 @@ impl Local {
         Ok(result)
     }
 
-    /// The guest's way out, if it is to have one.
+    /// Opens the guest's route to the network, if it may have one.
     fn outlet(&self, request: &Request, guest: &mut Guest) -> Result<Option<Exit>, Error> {
         let Network::Allowlist(policy) = &request.network else {
             return Ok(None);
@@ -313,12 +311,13 @@ impl Local {
         Exit::new(policy, guest.listener.take(), &self.settings.network).map(Some)
     }
 
-    /// The interpreter that a language is run by here; `None` where there is none.
+    /// Returns the interpreter of a language on this machine, if there is one.
     pub fn interpreter(&self, language: Language) -> Option<PathBuf> {
         interpreter(&self.settings, language)
     }
 
-    /// Opens a scope's lane for a workspace before its first request, and waits a while until it is warm.
+    /// Opens the launcher of a scope and workspace before its first request, and waits up to a timeout until
+    /// its pool is full.
     ///
     /// # Errors
     /// If it cannot be opened.
@@ -334,7 +333,7 @@ impl Local {
         warmed.map(drop)
     }
 
-    /// As [`Local::warm_up`], with another patience; `false` if no worker waits.
+    /// Like [`Local::warm_up`], with another timeout; `false` if no worker is ready.
     ///
     /// # Errors
     /// If it cannot be opened.
@@ -350,11 +349,11 @@ impl Local {
             trusted: trusted.clone(),
         };
         let warmed = self.lanes.warm_up(&key, &self.settings, &self.groups);
-        // Without warm workers everything still runs, so their coming late is no failure.
+        // Without idle workers everything still runs, so a timeout is no failure.
         tokio::time::timeout(patience, warmed).await.unwrap_or(Ok(false))
     }
 
-    /// Ends every process, removes every control group and directory, and waits until that is done.
+    /// Ends every process, removes every control group and directory, and waits for that.
     pub async fn close(self) -> Result<(), Error> {
         self.sessions.close().await;
         let mut cleaners = std::mem::take(&mut *self.cleaners());
@@ -366,7 +365,7 @@ impl Local {
         Ok(())
     }
 
-    /// Waits for a turn; at most until the request's own time is up.
+    /// Waits for a permit, at most until the request's deadline.
     async fn turn(&self, limits: &Limits, since: Instant) -> Result<OwnedSemaphorePermit, Error> {
         if let Ok(permit) = Arc::clone(&self.gate).try_acquire_owned() {
             return Ok(permit);
@@ -383,7 +382,7 @@ impl Local {
         }
     }
 
-    /// Clears up behind a run, off the caller's path. The turn is given back after that.
+    /// Cleans up after a run in the background. The permit is released afterwards.
     fn retire(&self, served: Arc<Served>, guest: Option<Guest>, turn: Option<OwnedSemaphorePermit>) {
         let mut cleaners = self.cleaners();
         while cleaners.try_join_next().is_some() {}
@@ -398,12 +397,12 @@ impl Local {
     }
 }
 
-/// Ends what is left of a guest, and the lane if nobody else uses it. What cannot be removed is removed at the next
-/// start, which looks for it.
+/// Kills the rest of a guest, and closes the launcher if nobody else uses it. Leftovers are removed by the
+/// sweep of the next start.
 async fn clear_up(served: Arc<Served>, guest: Option<Guest>) {
     served.refill();
     match (Arc::into_inner(served), guest) {
-        // The lane was for this guest alone, and takes it along.
+        // The launcher served only this guest, and takes it down with it.
         (Some(served), Some(guest)) => {
             let remains = guest.leave_to_lane();
             served.close().await;
@@ -415,13 +414,13 @@ async fn clear_up(served: Arc<Served>, guest: Option<Guest>) {
     }
 }
 
-/// A place in the queue, given back when dropped.
+/// A place in the queue, released on drop.
 struct Place<'a>(&'a AtomicUsize);
 
 impl<'a> Place<'a> {
     fn take(queued: &'a AtomicUsize, limit: usize) -> Option<Self> {
         let place = Self(queued);
-        // Counted first; if there was no room, dropping the place uncounts it.
+        // Counted first; if there was no room, the drop of the place uncounts it.
         (queued.fetch_add(1, Ordering::AcqRel) < limit).then_some(place)
     }
 }
@@ -432,11 +431,12 @@ impl Drop for Place<'_> {
     }
 }
 
-/// That files can be delivered to the directory at `path`, which is absolute and holds neither links nor `..`: it bears no
-/// name of `protected`, nor lies in what does, and we rely on nothing there. What of it is missing is made.
+/// Checks that files can be delivered to the directory at `path`, which is absolute and contains neither
+/// links nor `..`: no component has a name in `protected`, and no trusted path conflicts. Creates missing
+/// components.
 ///
 /// # Errors
-/// If they cannot be.
+/// If files cannot be delivered there.
 pub fn check_output_directory(path: &Path, protected: &[String], trusted: &Trusted) -> io::Result<()> {
     destination::check_name(path, protected)?;
     Destination::open(path, Spared { protected, trusted }).map(drop)

@@ -1,4 +1,4 @@
-//! The way out of a guest that may reach some hosts.
+//! The network of a guest that may reach some hosts.
 
 use std::borrow::Cow;
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use super::layout::{PROXY_PORT, Places};
 use super::{Error, Fence};
 use crate::egress::outlet::{NetworkSettings, Outlet, address_variables, node_variable};
 
-/// One cell's way out. Dropping it closes it.
+/// The proxy listener of one cell. Dropping it closes it.
 #[derive(Debug)]
 pub(super) struct Exit {
     outlet: Outlet,
@@ -19,7 +19,7 @@ pub(super) struct Exit {
 }
 
 impl Exit {
-    /// Serves what connects to the listener in a guest's cell.
+    /// Serves connections to the listener in a guest's cell.
     pub(super) fn new(
         policy: &EgressPolicy,
         listener: Option<OwnedFd>,
@@ -34,14 +34,14 @@ impl Exit {
         Ok(Self { outlet, serving })
     }
 
-    /// Closes it, and says what was tried.
+    /// Closes it, and returns the recorded attempts.
     pub(super) async fn close(mut self) -> EgressFacts {
         self.serving.shutdown().await;
         self.outlet.facts()
     }
 }
 
-/// That a request with a network gets one that leads through the proxy alone, or is not run.
+/// Rejects a request with a network that could not be confined to the proxy.
 pub(super) fn check(request: &Request, fence: Fence) -> Result<(), Error> {
     match request.network {
         Network::None => Ok(()),
@@ -51,7 +51,8 @@ pub(super) fn check(request: &Request, fence: Fence) -> Result<(), Error> {
     }
 }
 
-/// The request with the variables by which its program finds the proxy, where it may. What the caller set holds.
+/// Adds the variables by which a program with a network finds the proxy. Variables set by the caller take
+/// precedence.
 pub(super) fn equipped(request: &Request) -> Cow<'_, Request> {
     if request.network == Network::None {
         return Cow::Borrowed(request);
@@ -65,7 +66,7 @@ pub(super) fn equipped(request: &Request) -> Cow<'_, Request> {
     Cow::Owned(equipped)
 }
 
-/// That the guest of a request with a network has one of its own.
+/// Checks that the guest of a request with a network has a cell, and thus a network of its own.
 pub(super) fn check_places(request: &Request, places: &Places) -> Result<(), Error> {
     match (&request.network, places) {
         (Network::Allowlist(_), Places::Directory(_)) => Err(NEEDS_CELL),

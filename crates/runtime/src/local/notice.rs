@@ -1,4 +1,4 @@
-//! What we say of a program's end where it could not say it itself, and of a fence with a gap in it.
+//! Notices about the end of programs that could not report it themselves, and about gaps in the fence.
 
 use std::path::Path;
 
@@ -9,12 +9,12 @@ use super::guest::Held;
 use super::lane::FailedModule;
 use super::layout;
 
-/// What is added to the errors of a program that ended so within these limits; nothing where it spoke for itself.
+/// Returns the notice appended to standard error for this outcome; `None` if the program ended by itself.
 pub fn notice(outcome: Outcome, limits: &ResourceLimits) -> Option<String> {
     Some(match outcome {
         Outcome::TimedOut => match Timeout::try_from(limits.timeout) {
             Ok(timeout) => format!("execution timed out after {timeout}"),
-            // No run has such a limit, but an engine's answer might claim it.
+            // No run has such a limit, but a server's response might claim it.
             Err(_) => "execution timed out".to_owned(),
         },
         Outcome::MemoryExceeded => match limits.memory_bytes {
@@ -27,10 +27,10 @@ pub fn notice(outcome: Outcome, limits: &ResourceLimits) -> Option<String> {
     })
 }
 
-/// How the warning of [`limits_gap`] begins. It is of the machine, not of the program.
+/// Prefix of the warning of [`limits_gap`]. It concerns the machine, not the program.
 const LIMITS_GAP: &str = "not all limits hold for the run as a whole: ";
 
-/// Which limits of a run do not hold for all of its processes together.
+/// Returns a warning about limits that do not hold for all processes of a run together.
 pub(super) fn limits_gap(held: Held, limits: &Limits) -> Option<String> {
     let gap = match held {
         Held::Together => return None,
@@ -46,20 +46,20 @@ pub(super) fn limits_gap(held: Held, limits: &Limits) -> Option<String> {
     ))
 }
 
-/// How the warning of [`not_preloaded`] begins.
+/// Prefix of the warning of [`not_preloaded`].
 const NOT_PRELOADED: &str = "`sandbox.preload`: ";
 
-/// What is said of a module that the warm interpreter does not have, and why.
+/// Returns the warning about a module that the zygote could not import.
 pub(super) fn not_preloaded(FailedModule { module, reason }: &FailedModule) -> String {
     format!(
         "{NOT_PRELOADED}`{module}` cannot be imported beforehand, so each program imports it itself: {reason}"
     )
 }
 
-/// How the warning of [`started_cold`] begins.
+/// Prefix of the warning of [`started_cold`].
 const STARTED_COLD: &str = "the engine keeps another Python ready: ";
 
-/// What is said of a run that the engine had to leave to its client.
+/// Returns the warning about a run that the server left to its client.
 pub fn started_cold(python: &Path) -> String {
     format!(
         "{STARTED_COLD}this run uses {}, the first one on the PATH here, and started it; restart the engine with this \
@@ -68,7 +68,7 @@ pub fn started_cold(python: &Path) -> String {
     )
 }
 
-/// Whether a warning is for whoever has set the machine up, and of no use to a model.
+/// Returns `true` for a warning to the operator, of no use to a model.
 pub(crate) fn is_for_operators(warning: &str) -> bool {
     is_limits_gap(warning)
         || [NOT_PRELOADED, STARTED_COLD]
@@ -76,15 +76,15 @@ pub(crate) fn is_for_operators(warning: &str) -> bool {
             .any(|begin| warning.starts_with(begin))
 }
 
-/// Whether a warning is that of [`limits_gap`]: a person is told where limits are claimed, a model never.
+/// Returns `true` for the warning of [`limits_gap`]: shown to people, never to a model.
 pub fn is_limits_gap(warning: &str) -> bool {
     warning.starts_with(LIMITS_GAP)
 }
 
-/// The errors that end a write where a file does not fit, as programs print them.
+/// Messages that programs print when a write exceeds a size limit.
 const FULL: [&str; 3] = ["No space left on device", "Disk quota exceeded", "File too large"];
 
-/// Returns which limit a program ran into whose errors say that a file did not fit.
+/// Returns a warning that names the limit, if a program's errors say that a file did not fit.
 pub(super) fn full(stderr: &str, runtime: RuntimeKind, limits: &Limits) -> Option<String> {
     let full = FULL.iter().any(|text| stderr.contains(text));
     let (size, why) = match runtime {
@@ -102,17 +102,18 @@ pub(super) fn full(stderr: &str, runtime: RuntimeKind, limits: &Limits) -> Optio
     })
 }
 
-/// What is added to the errors of a program that took its session along.
+/// Returns the notice for a program that ended its session.
 pub fn session_ended(id: &str) -> String {
     format!("the session `{id}` was ended and its variables are lost")
 }
 
-/// The first Landlock ABI that governs how files are cut short (Linux 6.2).
+/// First Landlock ABI that governs truncation (Linux 6.2).
 const TRUNCATE_ABI: u32 = 3;
-/// The first that governs signals (Linux 6.12).
+/// First Landlock ABI that governs signals (Linux 6.12).
 const SIGNAL_ABI: u32 = 6;
 
-/// What an older Landlock leaves open where nothing else closes it. An unfenced run is told of elsewhere.
+/// Returns a warning about actions that an older Landlock does not prevent, if no other layer does. Unfenced
+/// runs are warned about elsewhere.
 pub(super) fn landlock_gap(applied: Applied) -> Option<String> {
     let alone = applied.no_new_privs && !applied.namespaces;
     let gap = match applied.landlock_abi {

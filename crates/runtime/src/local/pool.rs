@@ -1,4 +1,4 @@
-//! Workers that are fenced, warmed up and waiting: each runs one job and is thrown away.
+//! A pool of fenced and warmed-up workers: each runs one job and is discarded.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,15 +10,15 @@ use tokio::sync::oneshot::error::TryRecvError;
 use super::guest::{self, Groups, Guest, Plan};
 use super::lane::{Lane, Zygote};
 
-/// A waiting worker.
+/// An idle worker.
 #[derive(Debug)]
 struct Idle {
     guest: Guest,
-    /// The zygote that it comes from, counted from the lane's first.
+    /// Generation of the zygote that it was forked from.
     zygote: u64,
 }
 
-/// Waiting workers, and what new ones are made from.
+/// The idle workers.
 #[derive(Debug)]
 pub(super) struct Pool {
     /// The newest is the last.
@@ -26,7 +26,7 @@ pub(super) struct Pool {
     wanted: Notify,
     admitted: Notify,
     size: usize,
-    /// The limits that every waiting worker has; only memory, processes and processor time can still change.
+    /// Limits of every idle worker; only memory, processes and processor time can still be changed.
     pub(super) limits: Limits,
 }
 
@@ -41,7 +41,7 @@ impl Pool {
         }
     }
 
-    /// A waiting worker that can take on these limits, if there is one.
+    /// Takes an idle worker that can be given these limits, if there is one.
     pub(super) fn take(&self, limits: &Limits) -> Option<Guest> {
         if limits.disk != self.limits.disk {
             return None;
@@ -62,26 +62,26 @@ impl Pool {
         None
     }
 
-    /// The newest first: older ones may come from a zygote that has been replaced.
+    /// Takes the newest first: older ones may come from a zygote that was replaced.
     fn take_alive(&self) -> Option<Idle> {
         let mut idle = self.lock();
         let alive = std::iter::from_fn(|| idle.pop_back()).find_map(|mut idle| {
             let waits = idle.guest.exited.try_recv() == Err(TryRecvError::Empty);
             waits.then_some(idle)
         });
-        // Otherwise the pool is refilled when a run has ended, so as not to compete with it.
+        // Otherwise the pool is refilled when the run has ended, so as not to compete with it.
         if idle.is_empty() {
             self.wanted.notify_one();
         }
         alive
     }
 
-    /// Lets the pool be refilled.
+    /// Triggers a refill.
     pub(super) fn refill(&self) {
         self.wanted.notify_one();
     }
 
-    /// Takes all workers out, to be closed.
+    /// Removes all workers, to be closed.
     pub(super) fn empty(&self) -> Vec<Guest> {
         self.lock().drain(..).map(|idle| idle.guest).collect()
     }
@@ -96,17 +96,17 @@ impl Pool {
         }
     }
 
-    /// How many workers wait.
+    /// Returns the number of idle workers.
     pub(super) fn waiting(&self) -> usize {
         self.lock().len()
     }
 
-    /// Keeps the pool full of workers of the newest zygote. `plan` tells how a worker is made.
+    /// Keeps the pool full of workers of the newest zygote. `plan` returns a worker's specification.
     pub(super) async fn keep_full(&self, lane: &Arc<Lane>, groups: Option<&Groups>, plan: impl Fn() -> Plan) {
         let mut state = lane.zygote();
         let mut zygote = 0;
         loop {
-            // The launcher forks from the new one before it says that there is one.
+            // The launcher forks from the new zygote before it reports it.
             zygote += u64::from(state.has_changed().unwrap_or(false));
             if state.wait_for(|state| *state == Zygote::Warm).await.is_err() {
                 return;
@@ -124,7 +124,7 @@ impl Pool {
             }
             match guest::start(lane, groups, plan()).await {
                 Ok(guest) => self.admit(Idle { guest, zygote }).await,
-                // The zygote is gone or going; its successor changes the state.
+                // The zygote has died or is about to; its successor changes the state.
                 Err(_) => match state.changed().await {
                     Ok(()) => zygote += 1,
                     Err(_) => return,
@@ -133,12 +133,12 @@ impl Pool {
         }
     }
 
-    /// Whether a worker waits that comes from another zygote.
+    /// Returns `true` if an idle worker comes from another zygote.
     fn outdated(&self, zygote: u64) -> bool {
         self.lock().front().is_some_and(|oldest| oldest.zygote != zygote)
     }
 
-    /// Lets a worker wait in the pool once it has warmed up, in the place of an outdated one if there is any.
+    /// Adds a worker once it has warmed up, in place of an outdated one if there is any.
     async fn admit(&self, mut idle: Idle) {
         if idle.guest.greeted().await.is_err() {
             return drop(idle.guest.close().await);

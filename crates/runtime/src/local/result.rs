@@ -1,4 +1,4 @@
-//! From a finished run to its result.
+//! Assembles the result of a finished run.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use super::run::Finished;
 use crate::filter::{FENCE, FENCE_NETWORK};
 use crate::output::{self, Captured};
 
-/// The files that a guest left for its caller, delivered if there is a destination.
+/// Collects a guest's output files, and delivers them if there is a destination.
 pub(super) fn collect(output: &Output, destination: Option<&Destination>, limit: u64) -> harvest::Harvest {
     let source = match output {
         Output::Handle(handle) => handle.try_clone(),
@@ -24,7 +24,7 @@ pub(super) fn collect(output: &Output, destination: Option<&Destination>, limit:
     harvest::collect_from(source, destination, limit)
 }
 
-/// The result of a run, as far as the guest tells.
+/// Assembles the result of a run from its guest.
 pub(super) fn assemble(
     request: &Request,
     guest: &Guest,
@@ -47,7 +47,7 @@ pub(super) fn assemble(
     result
 }
 
-/// The limits that hold for all processes together.
+/// Returns the limits that hold for all processes together.
 fn held(limits: ResourceLimits, held: Held) -> ResourceLimits {
     match held {
         Held::Together => limits,
@@ -60,8 +60,8 @@ fn held(limits: ResourceLimits, held: Held) -> ResourceLimits {
     }
 }
 
-/// The result of a request, as far as the program's streams and its end tell: with a notice where it could not speak
-/// for itself.
+/// Assembles the result of a request from the program's output and outcome, with a notice if the program
+/// could not report its end itself.
 pub(crate) fn told(
     (runtime, request): (RuntimeKind, &Request),
     (stdout, stderr): (Captured, Captured),

@@ -1,4 +1,4 @@
-//! One run from its start to its result: feeds it, listens to it, ends it in time, says what came of it.
+//! Supervises one guest: feeds its input, reads its output, enforces its limits, classifies its end.
 
 use std::time::{Duration, Instant};
 
@@ -15,39 +15,35 @@ use super::workdir;
 use crate::bridge::Duct;
 use crate::output::Captured;
 
-/// One of the two streams of a program.
+/// An output stream of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
-    /// Standard output.
     Stdout,
-    /// Standard error.
     Stderr,
 }
 
-/// A piece of output, as it came.
+/// A chunk of output, in arrival order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// From which stream.
     pub stream: Stream,
-    /// What it said.
     pub bytes: Vec<u8>,
 }
 
-/// How a run is connected to its caller.
+/// The caller's side of a run: standard input, live output, cancellation, the skills bridge.
 #[derive(Debug)]
 pub struct Connection {
-    /// What the program reads; nothing if `None`. The sender's end closes the program's standard input.
+    /// Standard input; empty if `None`. Dropping the sender closes it.
     pub stdin: Option<mpsc::Receiver<Vec<u8>>>,
-    /// Where output goes while the program runs. A caller that does not read holds the program up, nobody else.
+    /// Live output. A slow reader blocks its own program only.
     pub output: Option<mpsc::Sender<Chunk>>,
-    /// Becomes true, or closes, when the caller takes the request back. `None`: never.
+    /// Set, or closed, when the caller cancels. `None` if it cannot.
     pub cancelled: Option<watch::Receiver<bool>>,
-    /// What a Python program calls the host's functions over; none if `None`.
+    /// Bridge over which a Python program calls functions of the host.
     pub bridge: Option<Duct>,
 }
 
 impl Connection {
-    /// No input, no streaming, no way back.
+    /// Returns a connection without input, live output, cancellation or bridge.
     pub const fn none() -> Self {
         Self {
             stdin: None,
@@ -58,7 +54,7 @@ impl Connection {
     }
 }
 
-/// What came of a run.
+/// Outcome, captured output and resource usage of a finished guest.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) outcome: Outcome,
@@ -67,46 +63,46 @@ pub(super) struct Finished {
     pub(super) stderr: Captured,
     pub(super) peak_memory_bytes: Option<u64>,
     pub(super) cpu_seconds: Option<f64>,
-    /// Whether its process is still to be ended.
+    /// Set if the process is still alive and must be killed.
     pub(super) lives: bool,
 }
 
-/// What ended a run from outside.
+/// The reason why the supervisor killed a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Interruption {
     TimedOut,
     Cancelled,
     DiskFull,
-    /// It answered what makes no sense.
+    /// The guest violated the session protocol.
     Broken,
 }
 
-/// What a guest is not let go past.
+/// The limits that the supervisor enforces itself.
 #[derive(Debug)]
 pub(super) struct Bounds<T> {
     pub(super) deadline: Instant,
     pub(super) disk_bytes: u64,
-    /// Ends when nobody wants the run any more.
+    /// Resolves when the run is cancelled.
     pub(super) taken_back: T,
 }
 
-/// Why listening to a guest came to an end.
+/// The result of supervising a guest.
 #[derive(Debug)]
 pub(super) enum Ending<A> {
-    /// It has answered, and goes on.
+    /// The guest replied and runs on.
     Answered(A),
-    /// Its first process has ended.
+    /// Its first process has exited.
     Ended(End),
 }
 
-/// How a guest's first process ended.
+/// The end of a guest's first process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct End {
     pub(super) exit: Option<Exit>,
     pub(super) interruption: Option<Interruption>,
 }
 
-/// Lets a guest do its job and attends it until its end, or until `over` ends: then it is as good as cancelled.
+/// Runs a guest to completion. Resolving `over` counts as cancellation.
 pub(super) async fn attend(
     guest: &mut Guest,
     limits: &Limits,
@@ -143,7 +139,8 @@ pub(super) async fn attend(
     }
 }
 
-/// Listens to a guest until it answers or ends. One that goes past its bounds, or whose answer is `None`, is killed.
+/// Reads output until the guest replies or exits; kills it on a limit, on cancellation, or if the reply is
+/// `None`.
 pub(super) async fn listen<A>(
     guest: Attended<'_>,
     ears: &mut Ears,
@@ -178,7 +175,7 @@ pub(super) async fn listen<A>(
     }
 }
 
-/// What came of a guest that has ended.
+/// Classifies the exit of a guest.
 pub(super) fn conclude(end: End, usage: Option<Usage>, ears: Ears) -> Finished {
     let End { exit, interruption } = end;
     let killed = exit.is_none_or(|exit| exit.status == -9);
@@ -193,14 +190,15 @@ pub(super) fn conclude(end: End, usage: Option<Usage>, ears: Ears) -> Finished {
     };
     let mut finished = Finished::new(outcome, exit_code, usage, ears);
     if let Some(exit) = exit {
-        // The largest process is not the run: what its memory was together, nothing measured.
+        // Only processor time: the largest process's memory is not the peak of the run, which nothing
+        // measured.
         finished.cpu_seconds.get_or_insert(exit.cpu_micros as f64 / 1e6);
     }
     finished
 }
 
 impl Finished {
-    /// What came of a run, with what was heard and used.
+    /// Combines an outcome with the captured output and the resource usage.
     pub(super) fn new(outcome: Outcome, exit_code: i32, usage: Option<Usage>, ears: Ears) -> Self {
         let (stdout, stderr) = ears.finish();
         Self {
@@ -215,11 +213,10 @@ impl Finished {
     }
 }
 
-/// The status of a run of which nothing is known: that of a Ringfence that failed, and never a success.
+/// Exit status of a run with an unknown outcome: that of a failure of Ringfence itself, and never a success.
 const UNKNOWN_STATUS: i32 = 125;
 
-/// Sends the job, then standard input, and carries what goes over the bridge. A guest that does not read is no error of
-/// ours.
+/// Sends the job, then relays standard input and the bridge. A guest that does not read is no error of ours.
 async fn feed(
     control: &mut tokio::net::UnixStream,
     job: Vec<u8>,
@@ -242,7 +239,7 @@ async fn feed(
     tokio::join!(pouring, carrying);
 }
 
-/// Passes standard input on, to its end.
+/// Forwards standard input until end of file.
 pub(super) async fn pour(mut pipe: pipe::Sender, mut stdin: mpsc::Receiver<Vec<u8>>) {
     while let Some(bytes) = stdin.recv().await {
         if pipe.write_all(&bytes).await.is_err() {
@@ -253,13 +250,13 @@ pub(super) async fn pour(mut pipe: pipe::Sender, mut stdin: mpsc::Receiver<Vec<u
 
 pub(crate) async fn taken_back(cancelled: Option<watch::Receiver<bool>>) {
     match cancelled {
-        // An error means that the caller has gone, which takes the request back too.
+        // An error means that the caller has gone, which also cancels the request.
         Some(mut cancelled) => drop(cancelled.wait_for(|cancelled| *cancelled).await),
         None => std::future::pending().await,
     }
 }
 
-/// Ends when a directory on the host holds more than the run may write. A cell's file system has its size.
+/// Resolves when the host directory exceeds the disk limit. Never resolves for a cell, whose tmpfs is sized.
 pub(super) async fn overfull(output: &Output, limit: u64, pause: impl Fn(Duration) -> Duration) {
     match output {
         Output::Directory(directory) => {

@@ -1,4 +1,4 @@
-//! A lane with what it takes to start guests in it, and how a request gets its guest.
+//! A launcher with everything needed to start guests in it.
 
 mod python;
 
@@ -26,55 +26,55 @@ use crate::trust::Mark;
 pub(super) use python::WORKER;
 use python::WarmPython;
 
-/// The library that a zygote's interpreter loads; made by `build.rs`.
+/// Extension library that a zygote's interpreter loads; built by `build.rs`.
 const EXTENSION: &[u8] = include_bytes!(env!("RINGFENCE_EXTENSION"));
 
-/// How often a zygote that ends by itself is started again.
+/// Maximum number of restarts of a zygote that exits by itself.
 const MAX_REVIVALS: u32 = 5;
 
-/// A lane with what it takes to start guests in it.
+/// A launcher with everything needed to start guests in it.
 #[derive(Debug)]
 pub(super) struct Served {
     lane: Arc<Lane>,
-    /// What runs for the lane: its event pump, and the keepers of its pool and zygote.
+    /// Tasks of the launcher: its event pump, and those of its pool and zygote.
     tasks: Mutex<JoinSet<()>>,
     places: Places,
     extra: Extra,
     strength: Strength,
     groups: Option<Arc<Groups>>,
-    /// The control group of its first guest, and the limits that it was made for.
+    /// Control group created for the first guest, and its limits.
     first: Mutex<Option<(Limits, Group)>>,
     pool: OnceLock<Arc<Pool>>,
     zygote_renewal: Arc<Renewal>,
     warnings: Vec<String>,
-    /// What lay in its directories to be kept from guests when it was opened.
+    /// Fingerprints of the protected paths at opening.
     kept: Vec<Mark>,
 }
 
-/// How long a lane rests before its zygote is replaced.
+/// Idle time of a launcher before its zygote is replaced.
 const REST: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Counts forks and says when a zygote is due for a successor.
+/// A fork counter that signals when a zygote is due for replacement.
 #[derive(Debug, Default)]
 struct Renewal {
     forks: AtomicU64,
     after: AtomicU64,
     due: Notify,
-    /// Guests that got their program.
+    /// Number of guests that were given a program.
     uses: AtomicU64,
     used: Notify,
-    /// Told when no zygote will be started any more.
+    /// Signalled when no zygote will be started any more.
     given_up: Notify,
 }
 
 impl Renewal {
-    /// Notes that a guest gets its program: it then knows what all workers of its zygote share.
+    /// Notes that a guest was given a program, which can learn all state that its zygote's workers share.
     fn note_use(&self) {
         self.uses.fetch_add(1, Ordering::Relaxed);
         self.used.notify_one();
     }
 
-    /// Resolves when guests were used, and then none for a while: a successor costs nobody anything.
+    /// Resolves after guests were used and then none for a while: replacing the zygote then delays nobody.
     async fn rested(&self) {
         self.used.notified().await;
         let mut uses = None;
@@ -121,14 +121,14 @@ impl Served {
         }
     }
 
-    /// Gives it the control group of its first guest.
+    /// Sets the control group of the first guest.
     pub(super) fn beginning_with(mut self, group: Option<(Limits, Group)>) -> Self {
         self.first = Mutex::new(group);
         self
     }
 
-    /// What it keeps from guests is what they must not change: a mount goes on showing what lay there before, or is gone
-    /// where that was replaced.
+    /// Returns `true` if the mounts still protect the right paths: a mount keeps showing the old file, or is
+    /// gone, when the path was replaced.
     pub(super) fn keeps_what_is_there(&self) -> bool {
         if self.extra.workspace.is_none() {
             return true;
@@ -137,22 +137,22 @@ impl Served {
         extra.keep().is_ok() && extra.trees == self.extra.trees && extra.kept_now() == self.kept
     }
 
-    /// Its guests live in cells.
+    /// Returns `true` if guests live in cells.
     pub(super) fn has_cells(&self) -> bool {
         self.places == Places::Cell
     }
 
-    /// Whether its launcher still lives.
+    /// Returns `true` while the launcher lives.
     pub(super) fn is_open(&self) -> bool {
         self.lane.is_open()
     }
 
-    /// Adds what a person should know about every run in this lane.
+    /// Adds warnings to every result of this launcher.
     pub(super) fn warn(&mut self, warnings: impl IntoIterator<Item = String>) {
         self.warnings.extend(warnings);
     }
 
-    /// Waits until the pool is full; `false` if there is none, or no interpreter to fill it from.
+    /// Waits until the pool is full; `false` if there is no pool, or no usable interpreter to fill it from.
     pub(super) async fn warmed_up(&self) -> bool {
         let Some(pool) = self.pool.get() else {
             return false;
@@ -163,19 +163,19 @@ impl Served {
         }
     }
 
-    /// Lets everything in the lane end.
+    /// Tells the launcher to exit with all guests.
     pub(super) fn end(&self) {
         self.lane.end();
     }
 
-    /// Lets the pool make up for the worker that a run took.
+    /// Triggers a refill of the pool after a run took a worker.
     pub(super) fn refill(&self) {
         if let Some(pool) = self.pool.get() {
             pool.refill();
         }
     }
 
-    /// What a person should know about a run in this lane.
+    /// Returns the warnings for a run in this launcher.
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut warnings = self.warnings.clone();
         if let (Places::Directory(_), Strength::Full(_), Some(workspace)) =
@@ -186,7 +186,7 @@ impl Served {
         warnings
     }
 
-    /// What a person should know about a run in this lane: which modules are not there beforehand.
+    /// Returns the warnings about modules that could not be preloaded.
     pub(super) fn preload_warnings(&self, language: Language) -> Vec<String> {
         let failed = match language {
             Language::Python => self.lane.failed_modules(),
@@ -195,14 +195,14 @@ impl Served {
         failed.iter().map(notice::not_preloaded).collect()
     }
 
-    /// The user that guests become on the host, where that is another than ours.
+    /// Returns the user id of guests on the host, if it differs from ours.
     fn guest_user(&self) -> Option<u32> {
         let fenced = matches!(self.strength, Strength::Full(_));
         (fenced && self.places != Places::Cell && layout::effective_uid() == Some(0))
             .then_some(layout::NOBODY)
     }
 
-    /// Whether the lane is as strong as a request wants it.
+    /// Checks that the launcher is as strong as a request requires.
     pub(super) fn check_fence(&self, fence: Fence) -> Result<(), Error> {
         match (&self.places, fence) {
             (Places::Directory(_), Fence::Required) => Err(Error::NamespacesForbidden {
@@ -214,7 +214,7 @@ impl Served {
         }
     }
 
-    /// Starts the zygote and the keeper of the pool.
+    /// Starts the tasks of the zygote and the pool.
     pub(super) fn keep_warm(&self, settings: &Settings) -> Result<(), Error> {
         let (
             Warmth::Pool {
@@ -227,7 +227,7 @@ impl Served {
         else {
             return Ok(());
         };
-        // Without Python there is nothing to warm; other languages still run.
+        // Without Python there is nothing to prepare; other languages still run.
         let Ok(python) = python_for(&self.extra, settings) else {
             return Ok(());
         };
@@ -255,7 +255,8 @@ impl Served {
         Ok(())
     }
 
-    /// A guest for a request, with a bridge if it wants one, and whether it was started beforehand.
+    /// Returns a guest for a request, with a bridge if `bridged`, and `true` if it comes from the zygote or
+    /// the pool.
     pub(super) async fn guest(
         &self,
         (request, bridged): (&Request, bool),
@@ -386,7 +387,7 @@ impl Served {
         layout::confinement(places, &self.extra, limits, accounting, self.strength)
     }
 
-    /// A directory on the host for a guest that has no cell.
+    /// Creates the host directory of a guest that has no cell.
     fn directory(&self, settings: &Settings) -> Result<Option<Workdir>, Error> {
         if self.places == Places::Cell {
             return Ok(None);
@@ -402,7 +403,7 @@ impl Served {
         })
     }
 
-    /// Ends the lane and everything in it, and waits for that.
+    /// Ends the launcher with everything in it, and waits for that.
     pub(super) async fn close(self) {
         let mut tasks = self.tasks.into_inner().unwrap_or_else(PoisonError::into_inner);
         tasks.shutdown().await;
@@ -411,12 +412,12 @@ impl Served {
         let groups: Vec<_> = idle
             .into_iter()
             .filter_map(|mut guest| {
-                // The lane ends all at once; only the groups are left to be removed one by one.
+                // The launcher ends all at once; only the groups are removed one by one.
                 guest.group.take()
             })
             .collect();
         if let Some(lane) = Arc::into_inner(self.lane) {
-            // The launcher ends at once: the kernel kills everything below it.
+            // The launcher exits at once: the kernel kills everything below it.
             let _ = tokio::task::spawn_blocking(move || lane.close()).await;
         }
         for group in groups {
@@ -425,13 +426,13 @@ impl Served {
     }
 }
 
-/// What a request says of how its guest is held.
+/// The parts of a request that affect confinement.
 #[derive(Debug, Clone, Copy)]
 struct Terms<'a> {
     limits: &'a Limits,
-    /// Where it starts, below its workspace.
+    /// Working directory, relative to the workspace.
     below: Option<&'a Path>,
-    /// Whether it may reach the proxy.
+    /// Set if it may reach the proxy.
     has_network: bool,
 }
 
@@ -445,17 +446,17 @@ impl<'a> Terms<'a> {
     }
 }
 
-/// How the program's text gets to the guest.
+/// The way in which a guest gets the program's text.
 enum Text {
-    /// As a job on its control descriptor.
+    /// A job on its control descriptor.
     Job(Vec<u8>),
-    /// As a file in its cell.
+    /// A file in its cell.
     File { name: String, text: String },
-    /// It lies in the guest's directory on the host.
+    /// A file in its directory on the host, written before.
     OnHost,
 }
 
-/// Makes the workers of a pool.
+/// The specification of a pool's workers.
 struct Keeper {
     lane: Arc<Lane>,
     groups: Option<Arc<Groups>>,
@@ -480,9 +481,9 @@ impl Keeper {
     }
 }
 
-/// Starts the zygote, its successors when they are due, and a new one where one ended by itself.
+/// Starts the zygote, its replacements when they are due, and a new one when one exits by itself.
 ///
-/// A module that takes an interpreter along is left out of the next one.
+/// A module that ends the interpreter is left out of the next one.
 async fn keep_zygote(
     lane: &Lane,
     mut zygote: WarmPython,
@@ -514,7 +515,8 @@ async fn keep_zygote(
     }
 }
 
-/// Waits for the end of a zygote, and reports the modules that it could not import; `false` if the launcher has gone.
+/// Waits for the exit of a zygote, and reports the modules that it could not import; `false` if the launcher
+/// has died.
 async fn until_broken(lane: &Lane, state: &mut watch::Receiver<Zygote>, zygote: &mut WarmPython) -> bool {
     loop {
         if state.changed().await.is_err() {
@@ -537,7 +539,7 @@ fn environment(places: &Places, extra: &Extra, request: &Request) -> Vec<(String
     environment
 }
 
-/// A command of the host sees what it was given, as from any other program.
+/// Returns the environment of a host command: exactly the request's, with a default `PATH`.
 fn host_environment(request: &Request) -> Vec<(String, String)> {
     let given = request.env.iter();
     let mut environment: Vec<_> = given

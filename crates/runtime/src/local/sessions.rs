@@ -1,7 +1,7 @@
-//! Sessions: Python interpreters that keep their state from one evaluation to the next.
+//! Sessions: Python interpreters that keep their state between evaluations.
 //!
-//! Each is a guest in a cell of its own, with a keeper: a task that owns it, has it evaluate one piece of code after the
-//! other, and ends it when it has been idle, or there, for too long. Scopes do not see each other's.
+//! Each is a guest in a cell of its own, owned by a task that runs its evaluations one at a time and ends it
+//! when its idle time or lifetime is over. A scope does not see the sessions of others.
 
 mod ending;
 mod error;
@@ -32,18 +32,18 @@ use keeper::Keeper;
 pub(super) use live::Work;
 use live::{Called, Live, Unborn};
 
-/// How many sessions there may be, and for how long.
+/// Limits of sessions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SessionSettings {
-    /// Sessions of all scopes at once.
+    /// Maximum number of sessions of all scopes.
     pub max: usize,
-    /// A session that nobody has used for so long is ended.
+    /// Idle time after which a session is ended.
     pub idle: Timeout,
-    /// A session that is so old is ended, once it does not evaluate.
+    /// Age at which a session is ended, once no evaluation runs.
     pub lifetime: Timeout,
 }
 
-/// A session's name is its scope's own.
+/// Session names are unique within a scope.
 type Key = (Scope, SessionId);
 
 /// The sessions of a backend.
@@ -54,7 +54,7 @@ pub(super) struct Sessions {
     keepers: Mutex<JoinSet<()>>,
 }
 
-/// Who is there, and who was.
+/// The registry of sessions.
 #[derive(Debug, Default)]
 struct Book {
     live: HashMap<Key, Arc<Live>>,
@@ -62,10 +62,10 @@ struct Book {
     closed: bool,
 }
 
-/// A session that was looked for.
+/// The result of looking up a session.
 enum Found {
     Live(Arc<Live>),
-    /// There was none; this one waits for its interpreter.
+    /// Newly registered; it awaits its interpreter.
     New(Unborn),
 }
 
@@ -78,7 +78,7 @@ impl Sessions {
         }
     }
 
-    /// The session of this name, else one that was not there.
+    /// Returns the session of this name, registering a new one if there is none.
     fn find_or_make(self: &Arc<Self>, key: &Key, gate: &Arc<Semaphore>) -> Result<Found, Error> {
         let mut book = self.book();
         match book.live.get(key) {
@@ -87,7 +87,7 @@ impl Sessions {
         }
     }
 
-    /// A name and a keeper for a session that has neither.
+    /// Registers a new session and starts its task.
     fn make(self: &Arc<Self>, book: &mut Book, key: &Key, gate: &Arc<Semaphore>) -> Result<Unborn, Error> {
         if book.closed {
             return Err(Error::Closing);
@@ -144,8 +144,8 @@ impl Sessions {
 }
 
 impl Book {
-    /// Ends the session that has been idle for longest of whoever has the most, if a scope has less than its share of `max`
-    /// sessions; whether it did.
+    /// Evicts the longest-idle session of the scope with the most, if `scope` has fewer than its share of
+    /// `max`. Returns `true` if it did.
     fn make_room(&mut self, scope: &Scope, max: usize) -> bool {
         let mut counts: HashMap<&Scope, usize> = HashMap::from([(scope, 0)]);
         for (owner, _) in self.live.keys() {
@@ -171,7 +171,7 @@ impl Book {
 }
 
 impl Local {
-    /// Evaluates the request's code in the session of this name, which is made if there is none.
+    /// Evaluates the request's code in the session of this name, creating it if there is none.
     pub(super) async fn evaluate(
         &self,
         id: &SessionId,
@@ -194,10 +194,10 @@ impl Local {
         }
     }
 
-    /// Makes a session before its first use.
+    /// Creates a session before its first use.
     ///
     /// # Errors
-    /// If there is one of this name, or too many, or it cannot be started.
+    /// If the name is taken, there are too many, or the interpreter cannot be started.
     pub async fn new_session(
         &self,
         (scope, id): (&Scope, &SessionId),
@@ -219,10 +219,10 @@ impl Local {
         self.bear(unborn, &request, fence).await.map(drop)
     }
 
-    /// Makes a copy of a session as it is, once it does not evaluate, in a cell of its own.
+    /// Forks a session into a cell of its own, once no evaluation runs.
     ///
     /// # Errors
-    /// If there is none of this name, or one of the copy's, or too many, or it cannot be copied.
+    /// If there is no such session, the new name is taken, there are too many, or it cannot be forked.
     pub async fn fork_session(
         &self,
         scope: &Scope,
@@ -242,7 +242,7 @@ impl Local {
         }
     }
 
-    /// The sessions of a scope, by name.
+    /// Returns the sessions of a scope, sorted by name.
     pub fn sessions(&self, scope: &Scope) -> Vec<SessionInfo> {
         let book = self.sessions.book();
         let own = book.live.iter().filter(|((owner, _), _)| owner == scope);
@@ -254,7 +254,7 @@ impl Local {
     /// Ends a session, evaluating or not, and waits for that. Its forks live on.
     ///
     /// # Errors
-    /// If there is none of this name in the scope.
+    /// If the scope has no session of this name.
     pub async fn remove_session(&self, scope: &Scope, id: &SessionId) -> Result<(), super::Error> {
         let live = self.sessions.find(&(scope.clone(), id.clone()))?;
         live.stop();
@@ -268,7 +268,7 @@ impl Local {
             .lanes
             .serve(request, fence, &self.settings, &self.groups)
             .await?;
-        // Whoever counts processor time by process has to know how long this one may last.
+        // A per-process limit on processor time must cover the session's lifetime.
         let held = Request {
             code: String::new(),
             limits: Limits {
@@ -307,7 +307,7 @@ fn check(request: &Request, fence: Fence) -> Result<(), Error> {
     Ok(())
 }
 
-/// When a request's own time is up.
+/// Returns the deadline of a request.
 fn deadline(request: &Request, since: Instant) -> Instant {
     since + request.limits.timeout.as_duration()
 }

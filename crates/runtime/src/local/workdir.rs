@@ -1,7 +1,7 @@
-//! A guest's places on the host, where it has no cell: made, measured and removed.
+//! The host directory of a guest without a cell: created, measured and removed.
 //!
-//! A guest can make directories that no path reaches, and shut them; so everything below is reached from an open
-//! handle, one component at a time and without following a link.
+//! A guest can create directories that no path reaches, and close them; so everything below is reached from
+//! an open file descriptor, one component at a time and without following links.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -18,19 +18,19 @@ use super::layout::effective_uid;
 use super::workspace::owner_for_guests;
 use crate::owner::{owner_is_dead, owner_name};
 
-/// The most entries that a guest may have: what measures them must come to an end.
+/// Maximum number of entries of a guest: measuring must terminate.
 const MAX_ENTRIES: u64 = 100_000;
-/// An entry without content takes room too.
+/// Bytes counted for an entry at least: one without content takes space too.
 const ENTRY_BYTES: u64 = 512;
-/// How many directories are held open on the way down, when measuring and when removing.
+/// Maximum number of directories held open on the way down, when measuring and when removing.
 const MAX_OPEN: usize = 64;
 
-/// A host directory that is removed, with all it holds, when this is dropped.
+/// A host directory that is removed with its contents on drop.
 #[derive(Debug)]
 pub(crate) struct Workdir(PathBuf);
 
 impl Workdir {
-    /// Makes a new directory below `parent`, with the places of a guest in it, which belong to `owner` if not to us.
+    /// Creates a directory below `parent`, with the places of a guest in it, owned by `owner` if given.
     pub(crate) fn create(parent: &Path, owner: Option<u32>) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let open = if owner.is_some() { 0o711 } else { 0o700 };
@@ -39,7 +39,7 @@ impl Workdir {
             owner_name(),
             NEXT.fetch_add(1, Ordering::Relaxed)
         ));
-        // Not recursive: a directory that is there already is somebody else's.
+        // Not recursive: an existing directory belongs to somebody else.
         fs::DirBuilder::new().mode(open).create(&path)?;
         let directory = Self(path);
         for place in ["workspace", "tmp", "output", "code"] {
@@ -56,14 +56,14 @@ impl Workdir {
         &self.0
     }
 
-    /// Removes what engines left below `parent` that were killed.
+    /// Removes directories below `parent` left by processes that were killed.
     pub(crate) fn sweep(parent: &Path) {
         for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let owner = name
                 .to_str()
                 .and_then(|name| name.strip_prefix("ringfence-")?.rsplit_once('-'));
-            // The name first: there may be much in this directory that is nobody's business here.
+            // The name is checked first: this directory may have many unrelated entries.
             let Some((owner, _)) = owner else { continue };
             let ours = entry
                 .metadata()
@@ -74,7 +74,7 @@ impl Workdir {
         }
     }
 
-    /// Writes the program's text where the guest reads it.
+    /// Writes the program's text to the guest's code directory.
     pub(crate) fn write_code(&self, name: &str, text: &str) -> io::Result<PathBuf> {
         let path = self.0.join("code").join(name);
         fs::write(&path, text)?;
@@ -83,8 +83,8 @@ impl Workdir {
     }
 }
 
-/// A host directory of one run's own, removed when this is dropped; what a killed process leaves is removed by
-/// the next one that uses the same parent.
+/// A private host directory of one run, removed on drop; one left by a killed process is removed by the next
+/// sweep of the same parent.
 #[derive(Debug)]
 pub struct PrivateDirectory {
     path: PathBuf,
@@ -92,15 +92,15 @@ pub struct PrivateDirectory {
 }
 
 impl PrivateDirectory {
-    /// Makes one below `parent`.
+    /// Creates one below `parent`.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn create(parent: &Path) -> io::Result<Self> {
         Self::owned_by(parent, owner_for_guests())
     }
 
-    /// Makes one that no guest may enter.
+    /// Creates one that no guest may enter.
     pub(crate) fn closed(parent: &Path) -> io::Result<Self> {
         Self::owned_by(parent, None)
     }
@@ -113,7 +113,7 @@ impl PrivateDirectory {
         })
     }
 
-    /// Lets every guest read what lies there.
+    /// Lets every guest read its contents.
     pub(crate) fn open_to_guests(&self) -> io::Result<()> {
         fs::set_permissions(&self.path, Permissions::from_mode(0o755))
     }
@@ -123,13 +123,12 @@ impl PrivateDirectory {
         Workdir::sweep(parent);
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Removes a directory of ours with whatever guests have made of it; what cannot be removed stays.
+/// Removes a directory of ours, whatever guests have made of it, as far as possible.
 pub(crate) fn remove_tree(path: PathBuf) {
     drop(Workdir(path));
 }
@@ -143,15 +142,16 @@ impl Drop for Workdir {
     }
 }
 
-/// How often a directory on the host is measured, at most, while a run goes on.
+/// Minimum interval for measuring a host directory during a run.
 const MEASURE_EVERY: Duration = Duration::from_millis(50);
 
-/// The pause after a measuring that took so long, for a run. The more there is to measure, the more is written meanwhile.
+/// Returns the pause after a measurement of this duration, during a run. The more there is to measure, the
+/// more may be written meanwhile.
 pub(crate) fn soon(took: Duration) -> Duration {
     MEASURE_EVERY.max(took / 4)
 }
 
-/// What a directory holds, or may hold.
+/// Size and number of entries of a directory, or a limit on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Usage {
     bytes: u64,
@@ -159,7 +159,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// The most that a run may write to a directory in which nothing lies.
+    /// Returns the limit for a directory that was empty before the run.
     pub(crate) const fn at_most(bytes: u64) -> Self {
         Self {
             bytes,
@@ -167,28 +167,28 @@ impl Usage {
         }
     }
 
-    /// The same for a directory that holds something already: what lies there may stay there, however much it is, but a run
-    /// must not add to what is too much.
+    /// Returns the limit for a directory with existing content: that may stay, however large, but a run must
+    /// not add to an excess.
     pub(crate) async fn growing(path: &Path, bytes: u64) -> Self {
         let before = measured(path.to_path_buf(), Self::COUNTABLE).await;
         let most = Self::at_most(bytes);
-        // What cannot be counted is too much, and grows no more.
+        // Content that cannot be counted is too large, and must not grow.
         before.map_or(most, |before| Self {
             bytes: most.bytes.max(before.bytes),
             entries: most.entries.max(before.entries),
         })
     }
 
-    /// More than a run ever writes before it is ended.
+    /// More than a run ever writes before it is killed.
     const COUNTABLE: Self = Self {
         bytes: u64::MAX,
         entries: 10 * MAX_ENTRIES,
     };
 }
 
-/// Ends when the directory at `path` holds more than `most`.
+/// Resolves when the directory at `path` exceeds `most`.
 ///
-/// `pause` says how long to wait after a measuring that took so long.
+/// `pause` maps the duration of a measurement to the pause after it.
 pub(crate) async fn overfull(path: PathBuf, most: Usage, pause: impl Fn(Duration) -> Duration) {
     loop {
         let since = Instant::now();
@@ -199,9 +199,11 @@ pub(crate) async fn overfull(path: PathBuf, most: Usage, pause: impl Fn(Duration
     }
 }
 
-/// What a directory holds; `None` if that is more than `most`, or it cannot be measured: then no guest is let go on.
+/// Measures a directory; `None` if it exceeds `most` or cannot be measured: in both cases the guest is
+/// killed.
 async fn measured(path: PathBuf, most: Usage) -> Option<Usage> {
-    // One at a time, for each holds directories open; and whoever waits holds no thread, which others need.
+    // One at a time, because each holds directories open; waiting holds no blocking thread, which others
+    // need.
     static TURN: Semaphore = Semaphore::const_new(1);
     let turn = TURN.acquire().await;
     let measuring = tokio::task::spawn_blocking(move || {
@@ -211,44 +213,44 @@ async fn measured(path: PathBuf, most: Usage) -> Option<Usage> {
     measuring.await.unwrap_or(None)
 }
 
-/// What the directory at `path` holds; `None` if that is more than `most`.
+/// Measures the directory at `path`; `None` if it exceeds `most`.
 ///
-/// This takes a while: it is not for an async thread.
+/// This blocks: not for an async thread.
 fn usage(path: &Path, most: Usage) -> Option<Usage> {
     let mut count = Count {
         found: Usage { bytes: 0, entries: 0 },
         most,
     };
-    // There is nothing in what is not there.
+    // A missing directory is empty.
     if let Ok(top) = open(path, 0o500) {
         count.all_below(top)?;
     }
     Some(count.found)
 }
 
-/// What has been found so far.
+/// A measurement in progress.
 struct Count {
     found: Usage,
     most: Usage,
 }
 
-/// A directory whose content has been counted, except for the directories named.
+/// A directory whose entries are counted, except those below the pending directories.
 struct Level {
-    /// Closed where the way down is long, and found again from below.
+    /// Closed if the path down is long, and then found again from below.
     directory: Option<File>,
     identity: (u64, u64),
     pending: Vec<OsString>,
 }
 
 impl Count {
-    /// Counts everything below `top`; `None` as soon as that is too much.
+    /// Counts everything below `top`; `None` as soon as the limit is exceeded.
     fn all_below(&mut self, top: File) -> Option<()> {
         let mut levels: Vec<Level> = Vec::new();
         let mut current = top;
         let mut level = self.level(&current)?;
         loop {
             if let Some(name) = level.pending.pop() {
-                // What has gone or cannot be entered by its owner holds nothing that counts.
+                // A directory that is gone, or that its owner cannot enter, has nothing that counts.
                 let Ok(directory) = open(&below(&current, &name), 0o500) else {
                     continue;
                 };
@@ -258,7 +260,7 @@ impl Count {
                 levels.push(std::mem::replace(&mut level, found));
                 continue;
             }
-            // Back to where something is left to do.
+            // Back up to the nearest level with pending directories.
             let Some(unfinished) = levels.iter().rposition(|above| !above.pending.is_empty()) else {
                 return Some(());
             };
@@ -274,7 +276,7 @@ impl Count {
         }
     }
 
-    /// Counts what lies directly in a directory.
+    /// Counts the direct entries of a directory.
     fn level(&mut self, directory: &File) -> Option<Level> {
         let mut pending = Vec::new();
         for entry in fs::read_dir(handle(directory)).into_iter().flatten().flatten() {
@@ -297,8 +299,8 @@ impl Count {
     }
 }
 
-/// Goes up through the directories that are expected on the way. One that was moved meanwhile is not found, and then
-/// nobody can say what so deep a tree holds.
+/// Climbs through the expected parent directories. Fails if one was moved meanwhile, in which case the size
+/// of so deep a tree is unknown.
 fn climb(start: File, mut expected: impl Iterator<Item = (u64, u64)>) -> Option<File> {
     expected.try_fold(start, |directory, expected| {
         let above = open(&below(&directory, OsStr::new("..")), 0).ok()?;
@@ -313,9 +315,10 @@ fn identity(directory: &File) -> Option<(u64, u64)> {
         .map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
-/// Opens a directory, and gives its owner, who we are, the rights in `mode` if a guest has taken them away.
+/// Opens a directory, and restores the rights in `mode` to its owner, which we are, if a guest has removed
+/// them.
 fn open(path: &Path, mode: u32) -> io::Result<File> {
-    // By O_PATH, which needs no right to read it.
+    // O_PATH needs no read permission.
     let directory = OpenOptions::new()
         .read(true)
         .custom_flags(O_PATH | O_DIRECTORY | O_NOFOLLOW)
@@ -327,7 +330,8 @@ fn open(path: &Path, mode: u32) -> io::Result<File> {
     Ok(directory)
 }
 
-/// Removes all that a directory holds, as far as that is possible. What lies very deep is moved up to `top` first.
+/// Removes the contents of a directory, as far as possible. Very deep directories are first moved up to
+/// `top`.
 fn empty(top: File) {
     let pending = remove_shallow(&top);
     let mut levels = vec![(top, OsString::new(), pending)];
@@ -341,7 +345,7 @@ fn empty(top: File) {
             continue;
         };
         let path = below(directory, &name);
-        // Moving a directory takes the right to write to it, too.
+        // Moving a directory also needs write permission on it.
         let Ok(entered) = open(&path, 0o700) else { continue };
         if levels.len() < MAX_OPEN {
             let pending = remove_shallow(&entered);
@@ -356,7 +360,7 @@ fn empty(top: File) {
     }
 }
 
-/// Removes files and empty directories; returns the directories that are left.
+/// Removes files and empty directories; returns the remaining directories.
 fn remove_shallow(directory: &File) -> Vec<OsString> {
     let mut left = Vec::new();
     for entry in fs::read_dir(handle(directory)).into_iter().flatten().flatten() {
@@ -375,7 +379,7 @@ fn remove_shallow(directory: &File) -> Vec<OsString> {
 mod tests {
     use super::*;
 
-    /// Makes directories in each other, deeper than any path can say; returns the lowest.
+    /// Creates nested directories, deeper than any path can reach; returns the innermost.
     fn dive(mut directory: File, levels: usize) -> File {
         for _ in 0..levels {
             let path = below(&directory, OsStr::new("d"));
@@ -404,7 +408,7 @@ mod tests {
         let file = File::create(below(&deep, OsStr::new("file"))).unwrap();
         file.set_len(30 << 20).unwrap();
         assert!(holds_more_than(directory.path(), 30 << 20));
-        // Beside the way in the middle, so that it is come upon before or after the way back up.
+        // Halfway down, so that they are visited before or after the climb.
         let middle = open(&directory.path().join("tmp"), 0).unwrap();
         let middle = (0..1_000).fold(middle, |above, _| {
             open(&below(&above, OsStr::new("d")), 0).unwrap()
@@ -462,7 +466,7 @@ mod tests {
         assert_eq!(usage(directory.path(), most), None);
         fs::remove_file(&big).unwrap();
         assert!(usage(directory.path(), most).is_some());
-        // From there on the limit holds again.
+        // From then on the limit applies again.
         let most = Usage::growing(directory.path(), 1 << 20).await;
         assert_eq!(most, Usage::at_most(1 << 20));
         fs::write(&big, vec![0; 2 << 20]).unwrap();

@@ -1,4 +1,4 @@
-//! A host directory that guests work in: what of it they may change, and what keeps them from it.
+//! A host directory that guests work in: its protected entries, and their enforcement.
 
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
@@ -9,12 +9,12 @@ use super::layout::{NOBODY, effective_uid};
 
 use crate::files::REPOSITORY;
 
-/// How many entries of a workspace get a rule of their own, and how long their paths are together: a launcher is
-/// told all of them at once.
+/// Maximum number of entries with a rule of their own, and maximum total length of their paths: a launcher
+/// gets them all in one packet.
 const MAX_RULES: usize = 256;
 const MAX_PATHS: usize = 32 << 10;
 
-/// What git obeys of a repository without a working tree, and what runs with it.
+/// Files that git reads in a bare repository, and programs that it runs from there.
 const OF_A_REPOSITORY: &[&str] = &[
     "HEAD",
     "config",
@@ -33,15 +33,15 @@ const OF_A_REPOSITORY: &[&str] = &[
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Workspace {
     pub(crate) path: PathBuf,
-    /// Names in it that guests may read and not write: what programs of the host would execute.
+    /// Names in it that guests may read but not write: host programs would execute them.
     pub(crate) protected: Vec<String>,
 }
 
-/// The directories and files that lie directly in a workspace. Links are neither.
+/// The directories and regular files directly in a workspace, without links.
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
     pub(crate) protected: Vec<PathBuf>,
-    /// What may be changed; as many as there can be rules for.
+    /// Writable entries; as many as there can be rules for.
     pub(crate) open: Vec<PathBuf>,
 }
 
@@ -75,13 +75,13 @@ impl Workspace {
         found
     }
 
-    /// Git takes the directory itself for a repository.
+    /// Returns `true` if git takes the directory itself for a repository.
     fn is_repository(&self) -> bool {
         let is_there = |mark: &&str| self.path.join(mark).symlink_metadata().is_ok();
         REPOSITORY.iter().all(is_there)
     }
 
-    /// What whoever writes the code must know where it has no cell, and runs as `guest` if that is another user than ours.
+    /// Returns the warnings for code that runs without a cell, as the user `guest` if given.
     pub(super) fn warnings(&self, guest: Option<u32>) -> Vec<String> {
         let path = self.path.display();
         let mut told = vec![format!(
@@ -107,7 +107,7 @@ impl Workspace {
         told
     }
 
-    /// What a user may not do with it, as far as the permission bits tell.
+    /// Returns the actions that a user's permission bits do not allow.
     fn lacking(&self, user: u32) -> Vec<&'static str> {
         let may = |path: &Path, wanted| {
             fs::metadata(path).is_ok_and(|found| rights(&found, user) & wanted == wanted)
@@ -126,7 +126,7 @@ impl Workspace {
     }
 }
 
-/// A name is a protected one, or ends like one that begins with a star.
+/// Returns `true` if a name equals a protected one, or ends like one that begins with a star.
 fn bears(name: &OsStr, protected: &str) -> bool {
     let Some(end) = protected.strip_prefix('*') else {
         return name.eq_ignore_ascii_case(protected);
@@ -135,7 +135,7 @@ fn bears(name: &OsStr, protected: &str) -> bool {
     name.len() >= end.len() && name[name.len() - end.len()..].eq_ignore_ascii_case(end)
 }
 
-/// What the permission bits give to a user whose group has the same number.
+/// Returns the permission bits for a user whose group id equals the user id.
 fn rights(found: &Metadata, user: u32) -> u32 {
     let shift = match (found.uid() == user, found.gid() == user) {
         (true, _) => 6,
@@ -145,9 +145,9 @@ fn rights(found: &Metadata, user: u32) -> u32 {
     found.mode() >> shift & 0o7
 }
 
-/// The user that directories must be given to so that guests can write in them. `None`: ours.
+/// Returns the owner that directories need so that guests can write in them. `None`: our own user.
 ///
-/// A root that may not make mounts has no cells, and its guests become `nobody`, if it may give things away at all.
+/// A root that may not mount has no cells; its guests become `nobody`, if it may chown and setuid.
 pub fn owner_for_guests() -> Option<u32> {
     const CAP_SYS_ADMIN: u64 = 1 << 21;
     const NEEDED: u64 = CAP_CHOWN | CAP_SETUID;

@@ -1,4 +1,4 @@
-//! Carries a program's bridge over its worker's lines, so that neither side ever holds up the other.
+//! Relays a program's bridge over its worker's message stream, with flow control in both directions.
 
 use std::collections::VecDeque;
 use std::future;
@@ -9,27 +9,27 @@ use base64::engine::general_purpose::STANDARD;
 use super::message::{Amount, Order, Piece};
 use crate::bridge::Duct;
 
-/// How much of what a program says may wait here: two of the longest lines.
+/// Flow control window for bytes from a program: two of the longest lines.
 pub(super) const WINDOW: usize = 2 * 1024 * 1024;
 
-/// How much is passed on at once.
+/// Maximum size of a piece passed on at once.
 const PIECE: usize = 64 * 1024;
 
-/// A program is told of what was taken in only when it is this much: most programs say less.
+/// Number of consumed bytes after which a program is granted more: most programs send less.
 const WORTH_TELLING: usize = WINDOW / 4;
 
-/// A program's bridge.
+/// The relay of a program's bridge.
 #[derive(Debug)]
 pub(super) struct Carrier {
-    /// Gone once the host has hung up.
+    /// `None` once the host has closed the bridge.
     duct: Option<Duct>,
-    /// What the program said and the host has not taken in.
+    /// Bytes from the program that the host has not received yet.
     unheard: VecDeque<Vec<u8>>,
     waiting: usize,
     taken: usize,
 }
 
-/// More came than may be under way.
+/// The error for a program that exceeds its window.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Overrun;
 
@@ -43,9 +43,9 @@ impl Carrier {
         }
     }
 
-    /// Takes in what a program says. What it says to nobody is lost.
+    /// Queues bytes from the program; drops them if the bridge is closed.
     pub(super) fn hear(&mut self, piece: &Piece) -> Result<(), Overrun> {
-        // What is no base64 is nothing.
+        // Invalid base64 counts as empty.
         let bytes = STANDARD.decode(&piece.base64).unwrap_or_default();
         if self.duct.is_none() || bytes.is_empty() {
             return Ok(());
@@ -58,7 +58,7 @@ impl Carrier {
         }
     }
 
-    /// Passes on what the program said, until there is something to tell it. May be dropped and called again.
+    /// Passes on the program's bytes, until there is a message for the program. Cancel-safe.
     pub(super) async fn next<'a>(&mut self, id: &'a str) -> Order<'a> {
         loop {
             let Some(Duct { out, back }) = &mut self.duct else {
@@ -103,7 +103,7 @@ mod tests {
         Piece { base64 }
     }
 
-    /// What the carrier tells the program next, as the program sees it.
+    /// Returns the next message to the program, as the program sees it.
     async fn told(carrier: &mut Carrier) -> serde_json::Value {
         serde_json::to_value(carrier.next("1").await).unwrap()
     }
@@ -132,7 +132,7 @@ mod tests {
             json!({"type": "bridge", "id": "1", "data": {"base64": expected.base64}})
         );
         assert_eq!(told(&mut carrier).await["data"]["base64"], "");
-        // Nobody is there any more, whatever it says.
+        // The bridge is closed: whatever comes is dropped.
         for _ in 0..3 {
             carrier.hear(&piece(&[b'x'; WINDOW])).unwrap();
         }

@@ -1,75 +1,72 @@
-//! Why a request did not run in Pyodide.
+//! Errors of the Pyodide backend.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::{backend, local};
 
-/// Why a request did not run in Pyodide.
+/// The reason why a request did not run in Pyodide.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// Deno, Pyodide or the snapshot is not there.
+    /// Deno, Pyodide or the snapshot is missing.
     #[error("Deno and Pyodide are not installed: there is no {}", .0.display())]
     NotInstalled(PathBuf),
-    /// The snapshot could not be made.
+    /// The snapshot could not be created.
     #[error("cannot make Pyodide's snapshot: {0}")]
     Snapshot(String),
-    /// Pyodide runs Python alone.
+    /// The language is not Python.
     #[error("Pyodide runs Python, and not {0}")]
     Language(ringfence_policy::Language),
-    /// What is asked for exists in other runtimes alone.
+    /// Only other runtimes offer the requested feature.
     #[error("{0} cannot be had in Pyodide")]
     Elsewhere(&'static str),
-    /// A file cannot be copied into its memory.
+    /// A file cannot be copied into the worker's memory.
     #[error("cannot copy {} into Pyodide's memory: {source}", .path.display())]
     File {
-        /// Which.
+        /// File or directory.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
     /// A file that Deno is started with cannot be written.
     #[error("cannot write {}: {source}", .path.display())]
     NotWritten {
-        /// Which.
+        /// File or directory.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
     /// A package cannot be loaded.
     #[error("cannot use {} for packages: {source}", .path.display())]
     Packages {
-        /// Which, or the directory of all.
+        /// File, or the directory of packages.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
-    /// Packages leave a program too little.
+    /// The packages leave the program too little memory.
     #[error(
         "the packages take {packages} bytes of the program's memory of {memory}, which leaves too little"
     )]
     NoRoom {
-        /// What they take.
+        /// Memory that the packages take.
         packages: u64,
-        /// What there is.
+        /// Memory limit.
         memory: u64,
     },
-    /// More than is copied.
+    /// The files exceed the limit on copied bytes.
     #[error("the files to be copied into Pyodide's memory hold more than {0} bytes")]
     TooMuch(u64),
-    /// The program's files would be lost.
+    /// The output directory cannot be used, so the program's files would be lost.
     #[error("the output directory cannot be used: {0}")]
     OutputDirectory(io::Error),
     /// Deno could not be run.
     #[error("{}", .0.explain())]
     Local(#[from] local::Error),
-    /// Deno ended, or said nonsense, before there was a program.
+    /// Deno exited, or sent an invalid message, before it was ready.
     #[error("Deno did not come up: {0}")]
     NotReady(String),
 }
 
 impl RunError {
-    /// What the reader can do about it.
+    /// Returns advice for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::NotInstalled(_) => "run `ringfence setup deno`",

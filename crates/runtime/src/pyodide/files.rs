@@ -1,4 +1,4 @@
-//! Files on their way into a worker's memory and out of it. Nothing of the host is mounted there.
+//! Files copied into a worker's memory and out of it. No host directory is mounted for programs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,15 +12,15 @@ use ringfence_policy::{Access, Mount};
 use super::RunError;
 use crate::local::Workdir;
 
-/// How much is copied into a worker's memory.
+/// Maximum number of bytes copied into a worker's memory.
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
-/// How deep directories are followed.
+/// Maximum depth of directories.
 const MAX_DEPTH: usize = 32;
 
 /// Contents in base64, by path.
 pub(super) type Files = BTreeMap<String, String>;
 
-/// The files of mounts, as they are now.
+/// Reads the files of mounts.
 pub(super) fn gathered(mounts: &[Mount]) -> Result<Files, RunError> {
     let mut gathering = Gathering::default();
     for mount in mounts {
@@ -39,7 +39,7 @@ struct Gathering {
 }
 
 impl Gathering {
-    /// Takes in what lies at a path. Links are not followed: they could lead anywhere.
+    /// Reads the files below a path. Links are skipped: they could lead anywhere.
     fn take(&mut self, host: &Path, guest: &Path, depth: usize) -> Result<(), RunError> {
         let failed = |source| RunError::File {
             path: host.to_path_buf(),
@@ -61,11 +61,11 @@ impl Gathering {
         Ok(())
     }
 
-    /// Reads a file, and no more of it than there is room for.
+    /// Reads a file, within the remaining limit.
     fn read(&mut self, path: &Path) -> io::Result<Result<Vec<u8>, RunError>> {
         let mut bytes = Vec::new();
         let room = MAX_BYTES - self.bytes;
-        // Another program may write there: what was a file a moment ago may be a link by now, or lie behind one.
+        // Another program may write there: the file may have become a link since, or lie behind one.
         crate::files::open_without_links(path)?
             .take(room + 1)
             .read_to_end(&mut bytes)?;
@@ -77,7 +77,7 @@ impl Gathering {
     }
 }
 
-/// Puts what a program left into a directory, from which it is delivered as any program's files are.
+/// Writes a program's output files to a directory, from which they are delivered like any program's.
 pub(super) fn put_down(files: &Files, directory: &Workdir) -> io::Result<()> {
     let output = directory.path().join("output");
     for (name, content) in files {
@@ -89,7 +89,7 @@ pub(super) fn put_down(files: &Files, directory: &Workdir) -> io::Result<()> {
     Ok(())
 }
 
-/// A path that leads down and nowhere else. Names come from a guest.
+/// Accepts only a relative path without `..`: names come from a guest.
 fn plain(name: &str) -> io::Result<PathBuf> {
     let path = Path::new(name);
     let down = |component| matches!(component, Component::Normal(_));

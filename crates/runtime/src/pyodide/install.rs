@@ -1,5 +1,5 @@
-//! What it takes: Deno and Pyodide of the versions that were tried together, their digests checked, and a snapshot of Pyodide's
-//! memory, which belongs to exactly these.
+//! Installation of Deno and Pyodide, in versions that were tested together, with pinned digests, and of a
+//! snapshot of Pyodide's memory that belongs to exactly these.
 
 use std::fs;
 use std::io::{self, Read};
@@ -28,7 +28,7 @@ const GUEST: &str = concat!(
     include_str!("../../pyodide/guest.py"),
 );
 
-/// How long fetching and unpacking one package may take.
+/// Timeout for fetching or unpacking one package.
 const PATIENCE: Timeout = Timeout::seconds(600);
 
 /// A package of npm's registry.
@@ -36,7 +36,7 @@ const PATIENCE: Timeout = Timeout::seconds(600);
 struct Package {
     name: &'static str,
     version: &'static str,
-    /// As the registry's `integrity` has it.
+    /// Digest in base64, as in the registry's `integrity`.
     sha512: &'static str,
 }
 
@@ -47,7 +47,8 @@ const PYODIDE: Package = Package {
     sha512: "0YvXxEhfEdpLfb/XkM2BFAeMROq0iMUX2bzzH9pOttyMcWkwq+HbE5uyuGD82LN7y2q+SNvi/6V5JEsOlD2R1A==",
 };
 
-/// Deno for this machine, where there is a pinned one. All were fetched and compared; those for macOS have not been run.
+/// Pinned Deno for this platform, if there is one. All were fetched and compared; those for macOS have not
+/// been run.
 const DENO: Option<Package> = if cfg!(all(
     target_os = "linux",
     target_arch = "x86_64",
@@ -84,7 +85,7 @@ const DENO: Option<Package> = if cfg!(all(
     None
 };
 
-/// Everything that a worker is started from.
+/// The files that a worker is started from.
 #[derive(Debug, Clone)]
 pub(super) struct Installed {
     pub(super) deno: PathBuf,
@@ -93,66 +94,61 @@ pub(super) struct Installed {
     pub(super) guest: PathBuf,
     pub(super) snapshot: PathBuf,
     pub(super) packages: Option<Packages>,
-    /// Keeps the files above.
+    /// Keeps the files above from being removed.
     _held: Arc<Held>,
 }
 
-/// The files of all wheels, one behind the other.
+/// The concatenated files of all wheels.
 #[derive(Debug, Clone)]
 pub(super) struct Packages {
     pub(super) path: PathBuf,
     pub(super) bytes: u64,
-    /// Keeps the file.
+    /// Keeps the file from being removed.
     _held: Arc<Held>,
 }
 
-/// Why it could not be installed.
+/// The reason why an installation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// There is no pinned Deno for this kind of machine.
+    /// No Deno is pinned for this platform.
     #[error("there is no pinned Deno for this machine")]
     NoDeno,
     /// A package could not be fetched.
     #[error("cannot fetch {package}: {why}")]
     Fetch {
-        /// Which.
         package: String,
-        /// What npm said, or which file is missing.
+        /// Message of npm, or the missing file.
         why: String,
     },
     /// A package could not be unpacked.
     #[error("cannot unpack {package}: {why}")]
     Unpack {
-        /// Which.
         package: String,
-        /// What tar said.
+        /// Message of tar.
         why: String,
     },
-    /// A package is not the one that was pinned.
+    /// A package's digest is not the pinned one.
     #[error("{} is not {package} as it was pinned: its digest is {found}", .file.display())]
     Digest {
-        /// Which.
         package: String,
-        /// Where it lies.
         file: PathBuf,
-        /// What it has.
+        /// Actual digest.
         found: String,
     },
     /// A file could not be read or written.
     #[error("{}: {source}", .path.display())]
     File {
-        /// Which.
+        /// File or directory.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
-    /// It does not run.
+    /// The installation does not run.
     #[error(transparent)]
     Run(#[from] RunError),
 }
 
 impl InstallError {
-    /// What the reader can do about it.
+    /// Returns advice for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::NoDeno => "install Deno and set `skills.sandbox.deno_path`",
@@ -173,7 +169,7 @@ impl Package {
         format!("{}@{}", self.name, self.version)
     }
 
-    /// The directory that it is unpacked to.
+    /// Returns the name of the directory that it is unpacked to.
     fn directory(self) -> String {
         format!(
             "{}-{}",
@@ -182,7 +178,7 @@ impl Package {
         )
     }
 
-    /// The file that `npm pack` makes.
+    /// Returns the name of the file that `npm pack` creates.
     fn archive(self) -> String {
         format!(
             "{}-{}.tgz",
@@ -192,10 +188,11 @@ impl Package {
     }
 }
 
-/// Fetches what is missing, or takes it from `from`, and makes the snapshot. What is there already stays.
+/// Fetches missing packages, or takes them from `from`, and creates the snapshot. Installed packages are
+/// kept.
 ///
 /// # Errors
-/// If something cannot be fetched, is not what was pinned, or does not run.
+/// If a package cannot be fetched, does not match its pinned digest, or does not run.
 pub async fn install(
     settings: &Settings,
     from: Option<&Path>,
@@ -222,7 +219,7 @@ async fn install_with(
         (None, None) => return Err(InstallError::NoDeno),
     };
     let directory = &settings.directory;
-    // A set-up that was killed leaves what it had unpacked so far.
+    // A killed installation leaves what it had unpacked.
     PrivateDirectory::sweep(directory);
     let scratch = PrivateDirectory::create(&settings.local.scratch)
         .map_err(|source| at(&settings.local.scratch, source))?;
@@ -247,7 +244,8 @@ async fn install_with(
     Ok(prepared(settings, local).await?)
 }
 
-/// The archive of a package that was fetched elsewhere; what unpacks it works in another directory than we do.
+/// Returns the archive of a package that was fetched elsewhere, as an absolute path, because tar runs in
+/// another directory.
 fn given(package: Package, from: &Path) -> Result<PathBuf, InstallError> {
     let archive = std::path::absolute(from.join(package.archive())).map_err(|source| at(from, source))?;
     match archive.exists() {
@@ -284,7 +282,7 @@ async fn fetch(
     Ok(directory.join(package.archive()))
 }
 
-/// The line of a complaint that says why; codes of npm's come before it, a stack and advice behind it.
+/// Returns the line of an error message that gives the reason: behind npm's codes, before stack and advice.
 fn reason(said: &str) -> String {
     let plain = |line: &str| {
         let line = line.trim();
@@ -324,7 +322,7 @@ fn verify(package: Package, archive: &Path) -> Result<(), InstallError> {
     }
 }
 
-/// Unpacks beside the place and moves it there whole: what is there is complete.
+/// Unpacks into a scratch directory and renames it to its place: an existing installation is always complete.
 async fn unpack(local: &Local, package: Package, archive: &Path, place: &Path) -> Result<(), InstallError> {
     let parent = place.parent().unwrap_or(place);
     fs::create_dir_all(parent).map_err(|source| at(parent, source))?;
@@ -349,7 +347,7 @@ async fn unpack(local: &Local, package: Package, archive: &Path, place: &Path) -
         package: package.id(),
         why: reason(&said),
     })?;
-    // The directory that it lay in is nobody's.
+    // The scratch directory was private to us.
     scratch
         .open_to_guests()
         .map_err(|source| at(scratch.path(), source))?;
@@ -358,13 +356,13 @@ async fn unpack(local: &Local, package: Package, archive: &Path, place: &Path) -
 
 fn move_to(unpacked: &Path, place: &Path) -> io::Result<()> {
     match fs::rename(unpacked, place) {
-        // Another set-up was first, and what it has put there is complete.
+        // Another installation was first, and what it has put there is complete.
         Err(_) if place.is_dir() => Ok(()),
         moved => moved,
     }
 }
 
-/// Runs a program of this machine, for the person at it.
+/// Runs a host program without a fence, for the person at this machine.
 async fn on_host(
     local: &Local,
     words: &[&str],
@@ -388,10 +386,10 @@ async fn on_host(
     }
 }
 
-/// Deno and Pyodide, where they are installed.
+/// Returns the paths of Deno and Pyodide.
 ///
 /// # Errors
-/// If one of them is not there.
+/// If one of them is not installed.
 pub fn found(settings: &Settings) -> Result<[PathBuf; 2], RunError> {
     let directory = &settings.directory;
     let deno = match (&settings.deno, DENO) {
@@ -406,7 +404,7 @@ pub fn found(settings: &Settings) -> Result<[PathBuf; 2], RunError> {
     }
 }
 
-/// How many wheels there are for programs to import, where a directory of them is named. They are not unpacked for that.
+/// Counts the wheels that programs can import, if a directory of them is configured. Does not unpack them.
 pub fn wheels(settings: &Settings) -> Option<Result<usize, RunError>> {
     let directory = settings.packages.as_deref()?;
     let looked_at = || {
@@ -416,7 +414,7 @@ pub fn wheels(settings: &Settings) -> Option<Result<usize, RunError>> {
     Some(looked_at())
 }
 
-/// What is installed, with a snapshot, which is made if it is not there.
+/// Returns the installed files, creating the snapshot and unpacking the wheels if necessary.
 pub(super) async fn prepared(settings: &Settings, local: &Arc<Local>) -> Result<Installed, RunError> {
     let directory = &settings.directory;
     let [deno, pyodide] = found(settings)?;
@@ -445,7 +443,8 @@ pub(super) async fn prepared(settings: &Settings, local: &Arc<Local>) -> Result<
     Ok(installed)
 }
 
-/// The wheels of a directory, unpacked once by a Pyodide of their own: nobody else has to trust what is in them.
+/// Returns the unpacked wheels of a directory. They are unpacked once, by a separate Pyodide: nothing else
+/// has to trust their contents.
 async fn unpacked(
     wheels: &Path,
     installed: &Installed,
@@ -485,7 +484,8 @@ fn not_written(path: &Path, source: io::Error) -> RunError {
     }
 }
 
-/// Names what belongs together: our own texts, Pyodide's version, and this Deno with its flags.
+/// Returns a fingerprint of the files that belong together: our own sources, Pyodide's version, and this Deno
+/// with its flags.
 fn key(deno: &Path) -> String {
     let mut hasher = Sha256::new();
     let texts = [WORKER, GUEST, PYODIDE.sha512];
@@ -503,7 +503,7 @@ fn key(deno: &Path) -> String {
         .collect()
 }
 
-/// Writes a file whole, or leaves the one that is there: its name tells its content.
+/// Writes a file atomically, or keeps the existing one: the name identifies the content.
 pub(super) fn put(path: &Path, content: &[u8]) -> Result<(), RunError> {
     if path.exists() {
         return Ok(());

@@ -1,31 +1,32 @@
-//! What was made for one version of ours, or for some wheels, and is removed once nobody uses it any more.
+//! A cache of files created for one version of ours, or for some wheels, and removed when unused.
 //!
-//! Names tell what belongs together: `KEY-snapshot` and its like are the set `KEY`, `KEY-packages-MARK` is a set of its own.
-//! Whoever uses a set holds the lock `SET.lock` together with all others who do; whoever removes one holds it alone.
+//! File names show what belongs together: `KEY-snapshot` and similar names are the set `KEY`;
+//! `KEY-packages-MARK` is a set of its own. Users of a set hold the lock `SET.lock` shared; removing a set
+//! takes it exclusively.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// How long a set is kept that nobody uses: another version may want it again.
+/// Age at which an unused set is removed: another version may want it again before.
 const UNUSED: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// How many digits a key has, and a mark.
+/// Number of digits of a key and of a wheels' fingerprint.
 pub(super) const DIGITS: usize = 12;
 
-/// What begins the mark of wheels.
+/// Prefix of a wheels' fingerprint in file names.
 pub(super) const PACKAGES: &str = "packages-";
 
-/// A set in use. It stays as long as this is there.
+/// A set in use, which is not removed as long as this value lives.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// Closed, it is unlocked. `None` where none can be had, as in somebody else's directory.
+    /// Unlocked when closed. `None` if locking is impossible, as in another user's directory.
     _lock: Option<File>,
 }
 
 impl Held {
-    /// Takes a set into use, before it is looked for.
+    /// Takes a set into use, before looking for its files.
     pub(super) fn of(directory: &Path, set: &str) -> Self {
         let path = lock_of(directory, set);
         Self {
@@ -37,19 +38,19 @@ impl Held {
 fn held(path: &Path) -> io::Result<File> {
     let file = opened(path)?;
     file.lock_shared()?;
-    // It tells when the set was used last. Another user's says so itself.
+    // The modification time records the last use. For another user's lock, setting it fails.
     let _ = file.set_modified(SystemTime::now());
     Ok(file)
 }
 
-/// A lock, made where there is none. One that another user has made can be read at least.
+/// Opens a lock, creating it if necessary. Another user's can at least be read.
 fn opened(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     let options = options.read(true).write(true).create(true).truncate(false);
     options.open(path).or_else(|_| File::open(path))
 }
 
-/// Removes the sets that nobody uses, and has used for a while. What cannot be removed is removed another time.
+/// Removes sets that have been unused for a while. Failures are ignored: the next call tries again.
 pub(super) fn tidy(directory: &Path) {
     let mut sets: Vec<String> = names(directory).iter().filter_map(|name| set(name)).collect();
     sets.sort();
@@ -63,7 +64,7 @@ fn remove(directory: &Path, of: &str) -> io::Result<()> {
     let path = lock_of(directory, of);
     let lock = opened(&path)?;
     lock.try_lock()?;
-    // A lock that was not there is new: what earlier versions of ours made, which knew of none, has its time as well.
+    // A missing lock is created anew, so files of older versions, which had no locks, get their time as well.
     let since = lock.metadata()?.modified()?;
     let is_unused = since.elapsed().is_ok_and(|unused| unused > UNUSED);
     if !is_unused {
@@ -76,7 +77,7 @@ fn remove(directory: &Path, of: &str) -> io::Result<()> {
             fs::remove_file(file)?;
         }
     }
-    // The lock stays: somebody may wait for it.
+    // The lock file stays: another process may be waiting for it.
     Ok(())
 }
 
@@ -91,7 +92,7 @@ fn names(directory: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The set that a file belongs to, if it is one of ours.
+/// Returns the set that a file belongs to, if it is one of ours.
 fn set(name: &str) -> Option<String> {
     let (key, rest) = digits(name)?;
     let Some(wheels) = rest
@@ -103,7 +104,7 @@ fn set(name: &str) -> Option<String> {
     digits(wheels).map(|(mark, _)| format!("{key}-{PACKAGES}{mark}"))
 }
 
-/// A key or a mark, and what follows.
+/// Splits a leading key or fingerprint from the rest.
 fn digits(text: &str) -> Option<(&str, &str)> {
     let (digits, rest) = text.split_at_checked(DIGITS)?;
     let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -120,7 +121,7 @@ mod tests {
     struct Place(tempfile::TempDir);
 
     impl Place {
-        /// Two sets that nobody uses, and what is none of ours.
+        /// Creates two unused sets, and files that are not ours.
         fn new() -> Self {
             let place = Self(tempfile::tempdir().unwrap());
             for name in [
@@ -137,13 +138,13 @@ mod tests {
             place
         }
 
-        /// When a set was used last.
+        /// Sets the time of a set's last use.
         fn used(&self, set: &str, ago: Duration) {
             let lock = opened(&lock_of(self.0.path(), set)).unwrap();
             lock.set_modified(SystemTime::now() - ago).unwrap();
         }
 
-        /// What is there of a set once it has been tidied up, its lock not counted.
+        /// Returns the number of a set's files after a cleanup, without its lock.
         fn left(&self, of: &str) -> usize {
             tidy(self.0.path());
             let names = names(self.0.path());
@@ -155,13 +156,13 @@ mod tests {
     #[test]
     fn what_nobody_has_used_for_a_while_is_removed() {
         let place = Place::new();
-        // They have had no lock until here.
+        // They have had no locks before.
         assert_eq!((place.left(OLD), place.left(WHEELS)), (3, 1));
         place.used(OLD, UNUSED * 2);
         assert_eq!((place.left(OLD), place.left(WHEELS)), (0, 1));
         place.used(WHEELS, UNUSED * 2);
         assert_eq!(place.left(WHEELS), 0);
-        // What is none of ours, and two empty locks.
+        // The files that are not ours, and two empty locks.
         assert_eq!(names(place.0.path()).len(), 5);
     }
 
@@ -176,7 +177,7 @@ mod tests {
         assert_eq!(place.left(OLD), 3);
         drop(second);
         assert_eq!(place.left(OLD), 0);
-        // Who comes next makes it anew, and holds it.
+        // The next user creates and holds it again.
         let third = Held::of(place.0.path(), OLD);
         fs::write(place.0.path().join("0123456789ab-snapshot"), "").unwrap();
         place.used(OLD, UNUSED * 2);

@@ -1,30 +1,30 @@
-//! The lines between a worker and us. What a worker says is the word of a guest: nothing of it is believed beyond its shape.
+//! The protocol with a worker. A worker's messages come from a guest: nothing in them is trusted beyond their
+//! shape.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The longest line that a worker may send. Files that a program leaves come in one.
+/// Maximum length of a line from a worker. All output files of a program come in one.
 pub(super) const MAX_LINE: usize = 64 * 1024 * 1024;
 
-/// What a worker is told.
+/// A message to a worker.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub(super) enum Order<'a> {
-    /// Run this program.
+    /// Runs a program.
     Execute {
-        /// Comes back with everything that is said of it.
+        /// Id that the worker repeats in every message about the program.
         id: &'a str,
-        /// The program.
         data: Program<'a>,
     },
-    /// What the host says on the program's bridge; nothing at its end.
+    /// Bytes from the host on the program's bridge; empty at its end.
     Bridge { id: &'a str, data: Piece },
-    /// So much of what the program said on its bridge has been taken in.
+    /// Number of bytes from the program's bridge that were consumed.
     Taken { id: &'a str, data: Amount },
 }
 
-/// Some bytes of a bridge, in base64.
+/// Bytes of a bridge, in base64.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Piece {
     pub(super) base64: String,
@@ -36,49 +36,49 @@ pub(super) struct Amount {
     pub(super) bytes: usize,
 }
 
-/// An order as a line. It is of texts and numbers, which always are JSON.
+/// Encodes a message as a line. Strings and numbers can always be serialized.
 pub(super) fn line(order: &Order<'_>) -> Vec<u8> {
     let mut line = serde_json::to_vec(order).unwrap_or_default();
     line.push(b'\n');
     line
 }
 
-/// A program with what it finds.
+/// A program with its environment, input and files.
 #[derive(Debug, Serialize)]
 pub(super) struct Program<'a> {
     pub(super) code: &'a str,
     pub(super) args: &'a [String],
     pub(super) env: BTreeMap<&'a str, &'a str>,
-    /// In base64.
+    /// Base64.
     pub(super) stdin: String,
-    /// How many bytes may be under way on its bridge, if it has one.
+    /// Flow control window of its bridge in bytes, if it has one.
     pub(super) window: Option<usize>,
     /// Contents in base64, by absolute path.
     pub(super) files: BTreeMap<String, String>,
 }
 
-/// What a worker says.
+/// A message from a worker.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub(super) enum Word {
-    /// It can take a program.
+    /// The worker is ready for a program.
     Ready {},
-    /// The program printed this.
+    /// Output of the program.
     Output { data: Printed },
-    /// The program said this on its bridge.
+    /// Bytes from the program on its bridge.
     Bridge { data: Piece },
-    /// The program has ended.
+    /// The program has exited.
     Complete { data: Completed },
 }
 
-/// Something printed.
+/// A chunk of output.
 #[derive(Debug, Deserialize)]
 pub(super) struct Printed {
     pub(super) stream: Which,
     pub(super) base64: String,
 }
 
-/// One of the two streams.
+/// An output stream.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Which {
@@ -86,31 +86,31 @@ pub(super) enum Which {
     Stderr,
 }
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Debug, Deserialize)]
 pub(super) struct Completed {
     pub(super) exit_code: u8,
-    /// What lies below `/output`: contents in base64, by relative path.
+    /// Files below `/output`: contents in base64, by relative path.
     #[serde(default)]
     pub(super) files: BTreeMap<String, String>,
 }
 
-/// Cuts what comes in pieces into lines.
+/// A decoder that splits chunks into lines.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     bytes: Vec<u8>,
-    /// Where the next line begins.
+    /// Start of the next line.
     start: usize,
-    /// From there up to here it has no end.
+    /// Position up to which no newline was found.
     looked: usize,
 }
 
-/// A line longer than [`MAX_LINE`].
+/// The error for a line longer than [`MAX_LINE`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
 impl Lines {
-    /// Takes a piece in, once there is no complete line left.
+    /// Adds a chunk; to be called when no complete line is left.
     pub(super) fn push(&mut self, piece: &[u8]) -> Result<(), TooLong> {
         self.bytes.drain(..self.start);
         self.looked -= self.start;
@@ -122,7 +122,7 @@ impl Lines {
         }
     }
 
-    /// The next complete line.
+    /// Returns the next complete line.
     pub(super) fn next(&mut self) -> Option<&[u8]> {
         let Some(at) = self.bytes[self.looked..].iter().position(|byte| *byte == b'\n') else {
             self.looked = self.bytes.len();

@@ -1,10 +1,10 @@
-//! Pyodide in Deno: CPython as WebAssembly, in a process that is granted nothing and stands in the local fence.
+//! Pyodide in Deno: CPython as WebAssembly, in a process without permissions inside the local fence.
 //!
-//! - [`install`]: what it takes, pinned; [`kept`]: what is made of it once, until nobody uses it; [`packages`]: what programs can import beside, by [`tag`]; [`message`]: the lines
-//!   between a worker and us.
-//! - [`worker`]: a Deno process that is ready for one program; [`spares`]: those that wait.
-//! - [`run`]: one program from its request to its result; [`carrier`]: its bridge; [`files`]: what it finds and leaves in its
-//!   memory.
+//! - [`install`]: pinned versions; [`kept`]: cached files; [`packages`]: importable wheels, checked by
+//!   [`tag`]; [`message`]: the protocol with a worker.
+//! - [`worker`]: a Deno process for one program; [`spares`]: the pool of idle ones.
+//! - [`run`]: one program from its request to its result; [`carrier`]: its bridge; [`files`]: its input and
+//!   output files.
 
 mod carrier;
 mod error;
@@ -32,22 +32,22 @@ use crate::local::{self, Connection, Destination, Fence, Local};
 use install::Installed;
 use spares::Spares;
 
-/// How Pyodide is set up.
+/// Settings of the Pyodide backend.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where `ringfence setup deno` puts things.
+    /// Directory that `ringfence setup deno` installs to.
     pub directory: PathBuf,
-    /// The Deno to use instead of that of the directory.
+    /// Deno to use instead of the installed one.
     pub deno: Option<PathBuf>,
-    /// A directory of wheels that programs can import.
+    /// Directory of wheels that programs can import.
     pub packages: Option<PathBuf>,
-    /// How many workers wait for their program, once there was a first one.
+    /// Number of idle workers, once there was a first request.
     pub spares: usize,
-    /// The fence that Deno runs in.
+    /// Settings of the fence that Deno runs in.
     pub local: local::Settings,
 }
 
-/// Pyodide as a place where requests run. Nothing is started before the first request.
+/// The Pyodide backend. Nothing is started before the first request.
 #[derive(Debug)]
 pub struct Pyodide {
     settings: Settings,
@@ -57,14 +57,14 @@ pub struct Pyodide {
 }
 
 impl Settings {
-    /// A mark of what an engine must have in common with its client.
+    /// Returns a fingerprint of the settings that a server must share with its client.
     fn mark(&self) -> String {
         format!("{:?}", (&self.directory, &self.deno, &self.packages))
     }
 }
 
 impl Pyodide {
-    /// Sets it up.
+    /// Creates the backend.
     pub fn new(settings: Settings) -> Self {
         let local = Arc::new(Local::new(settings.local.clone()));
         Self {
@@ -75,15 +75,15 @@ impl Pyodide {
         }
     }
 
-    /// Tells whether another would run programs as this one does: then it has the same.
+    /// Returns a fingerprint: backends with equal ones run programs alike.
     pub fn mark(&self) -> String {
         self.settings.mark()
     }
 
-    /// Runs a request in a worker of its own, which is gone when this ends.
+    /// Runs a request in a worker of its own, which is ended afterwards.
     ///
     /// # Errors
-    /// If it could not be run at all. How the program ended is no error.
+    /// If the request could not be run at all. The program's own failure is no error.
     pub async fn run(
         &self,
         (request, fence): (&Request, Fence),
@@ -115,7 +115,7 @@ impl Pyodide {
         })
     }
 
-    /// Ends every worker, and waits until nothing is left.
+    /// Ends every worker, and waits for that.
     ///
     /// # Errors
     /// If something cannot be removed.

@@ -1,4 +1,4 @@
-//! Wheels from a directory of this machine that programs can import.
+//! Wheels from a host directory that programs can import.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,15 +11,15 @@ use sha2::{Digest, Sha256};
 use super::tag::{Target, WheelName};
 use super::{RunError, kept};
 
-/// The most bytes of all wheels.
+/// Maximum number of bytes of all wheels.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
-/// The most wheels.
+/// Maximum number of wheels.
 const MAX_WHEELS: usize = 256;
-/// The longest list of digests.
+/// Maximum length of a list of digests.
 const MAX_LIST: u64 = 16 * 1024 * 1024;
-/// How the name of an archive of libraries ends.
+/// File name extension of a shared library archive.
 const ARCHIVE: &str = "zip";
-/// Where the person vouches for wheels, as `sha256sum` writes it.
+/// File with digests that the user vouches for, in the format of `sha256sum`.
 const SUMS: &str = "SHA256SUMS";
 
 /// Pyodide's own list of its packages.
@@ -29,7 +29,7 @@ struct Distribution {
     packages: BTreeMap<String, Listed>,
 }
 
-/// What Pyodide is.
+/// Versions of this Pyodide.
 #[derive(Debug, Deserialize)]
 struct Info {
     python: String,
@@ -37,23 +37,23 @@ struct Info {
     arch: String,
 }
 
-/// A package of the list.
+/// A package in the list.
 #[derive(Debug, Deserialize)]
 struct Listed {
     file_name: String,
     sha256: String,
 }
 
-/// What a wheel has to be.
+/// The requirements on wheels.
 struct Expected {
     target: Target,
-    /// Digests by file name, of Pyodide's list.
+    /// Digests by file name, from Pyodide's list.
     listed: BTreeMap<String, String>,
-    /// Digests by file name, of the person's own list.
+    /// Digests by file name, from the user's list.
     vouched: BTreeMap<String, String>,
 }
 
-/// A wheel that can be unpacked, or an archive of libraries.
+/// A checked wheel, or a shared library archive.
 struct Wheel {
     name: String,
     package: String,
@@ -61,11 +61,11 @@ struct Wheel {
     bytes: Vec<u8>,
 }
 
-/// Wheels that were looked at, in memory: what was looked at is what is unpacked.
+/// Checked wheels, in memory: the bytes that were checked are those that are unpacked.
 pub(super) struct Wheels(Vec<Wheel>);
 
 impl Wheels {
-    /// Those of a directory.
+    /// Reads and checks the wheels of a directory.
     pub(super) fn of(directory: &Path, pyodide: &Path) -> Result<Self, RunError> {
         let expected = Expected::of(directory, pyodide)?;
         let mut room = MAX_BYTES;
@@ -86,7 +86,7 @@ impl Wheels {
         self.0.len()
     }
 
-    /// Names exactly these.
+    /// Returns a fingerprint of exactly these wheels.
     pub(super) fn mark(&self) -> String {
         let mut mark = Sha256::new();
         for wheel in &self.0 {
@@ -119,7 +119,7 @@ impl Expected {
         })
     }
 
-    /// The package of a wheel that fits.
+    /// Returns the package of a compatible wheel.
     fn package(&self, name: &str) -> io::Result<String> {
         let told = "it is not named as wheels are: name-version-python-abi-platform.whl";
         let parsed = WheelName::parse(name).ok_or_else(|| io::Error::other(told))?;
@@ -132,7 +132,8 @@ impl Expected {
         }
     }
 
-    /// An archive of libraries that wheels of Pyodide's distribution share has no tag: it must be one of the list.
+    /// Accepts a shared library archive of Pyodide's distribution. It has no tag, so it must be in Pyodide's
+    /// list.
     fn library(&self, name: &str) -> io::Result<String> {
         match self.listed.contains_key(name) {
             true => Ok(name.to_owned()),
@@ -142,7 +143,7 @@ impl Expected {
         }
     }
 
-    /// Whether a wheel is what it is said to be.
+    /// Compares a wheel's digest with the lists.
     fn check(&self, name: &str, sha256: &str) -> io::Result<()> {
         let told = match (self.vouched.get(name), self.listed.get(name)) {
             (Some(digest), _) if digest != sha256 => {
@@ -170,7 +171,7 @@ fn distribution(list: &Path) -> io::Result<(Target, BTreeMap<String, String>)> {
     ))
 }
 
-/// Digests by file name.
+/// Parses digests by file name.
 fn vouched(sums: &Path) -> io::Result<BTreeMap<String, String>> {
     let text = String::from_utf8(read(sums, MAX_LIST)?).map_err(io::Error::other)?;
     let lines = text.lines().filter(|line| !line.trim().is_empty());
@@ -224,7 +225,7 @@ fn wheel(path: &Path, room: u64, expected: &Expected) -> io::Result<Wheel> {
     })
 }
 
-/// Reads a file that is one, and no link to one, within bounds.
+/// Reads a regular file, within the limit; a symbolic link is an error.
 fn read(path: &Path, room: u64) -> io::Result<Vec<u8>> {
     if !fs::symlink_metadata(path)?.is_file() {
         return Err(io::Error::other("it is no file"));
@@ -256,7 +257,7 @@ mod tests {
     struct Place(tempfile::TempDir);
 
     impl Place {
-        /// `a` is of the distribution, as `abc`.
+        /// Creates a distribution with the package `a`, whose content is `abc`.
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
             for name in ["pyodide", "wheels"] {

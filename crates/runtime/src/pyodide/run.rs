@@ -17,31 +17,31 @@ use crate::local::{
 };
 use crate::output::Capture;
 
-/// The one program's number.
+/// Id of the worker's only program.
 const ID: &str = "1";
-/// How much standard input a program can have: it is handed over as a whole.
+/// Maximum length of standard input, which is sent as a whole.
 const MAX_INPUT: usize = 16 * 1024 * 1024;
-/// The status of a run of which nothing is known: that of a Ringfence that failed, and never a success.
+/// Exit status of a run with an unknown outcome: that of a failure of Ringfence itself, and never a success.
 const UNKNOWN_STATUS: i32 = 125;
 
-/// How it came that nobody listens to a program any more.
+/// The reason why supervision of a program ended.
 #[derive(Debug)]
 enum Ending {
     Completed(Completed),
     TimedOut,
     Cancelled,
-    /// Its process ended first, or said what makes no sense.
+    /// The process exited first, or sent an invalid message.
     Lost,
 }
 
-/// What takes in what a program prints.
+/// A reader of a program's output.
 struct Ears {
     stdout: Capture,
     stderr: Capture,
     watcher: Option<mpsc::Sender<Chunk>>,
 }
 
-/// That a request is one for Pyodide.
+/// Rejects a request that Pyodide cannot run.
 pub(super) fn check(request: &Request, fence: Fence) -> Result<(), RunError> {
     if request.language != Language::Python {
         return Err(RunError::Language(request.language));
@@ -58,7 +58,7 @@ pub(super) fn check(request: &Request, fence: Fence) -> Result<(), RunError> {
     }
 }
 
-/// Runs a program in a worker that is ready, and ends the worker.
+/// Runs a program in a ready worker, and ends the worker.
 pub(super) async fn run(
     mut worker: Worker,
     request: &Request,
@@ -87,7 +87,7 @@ pub(super) async fn run(
         }
     };
     let end = match ending {
-        // Its process has no more say in it.
+        // The program is complete, so the exit of its process no longer matters.
         Ending::Completed(_) => worker.leave().await,
         Ending::TimedOut | Ending::Cancelled | Ending::Lost => worker.end().await,
     };
@@ -98,7 +98,7 @@ pub(super) async fn run(
     Ok(result)
 }
 
-/// All of standard input: nothing can be read while WebAssembly computes.
+/// Reads all of standard input: nothing can be read while WebAssembly runs.
 async fn input(stdin: Option<mpsc::Receiver<Vec<u8>>>) -> Result<Vec<u8>, RunError> {
     let mut input = Vec::new();
     let Some(mut stdin) = stdin else { return Ok(input) };
@@ -125,7 +125,8 @@ fn program(request: &Request, (input, files): (Vec<u8>, Files), bridged: bool) -
     }
 }
 
-/// Listens to a program until it has ended. It is told something only when it has room for it: one that prints does not listen.
+/// Supervises a program until it has exited. Sends it a message only when there is room: a program that
+/// prints does not read.
 async fn attend(worker: &mut Worker, ears: &mut Ears, mut carrier: Carrier) -> Ending {
     let mouth = worker.mouth();
     let mut untold = None;
@@ -157,7 +158,7 @@ impl Ears {
     }
 
     async fn take(&mut self, printed: Printed) {
-        // What is no base64 was not printed by Python.
+        // Invalid base64 was not printed by Python.
         let bytes = STANDARD.decode(printed.base64).unwrap_or_default();
         let stream = match printed.stream {
             Which::Stdout => Stream::Stdout,
@@ -167,7 +168,7 @@ impl Ears {
             Stream::Stdout => self.stdout.push(&bytes),
             Stream::Stderr => self.stderr.push(&bytes),
         }
-        // Streaming waits for the caller, and the program with it.
+        // Backpressure: a slow caller blocks its own program.
         if let Some(sender) = &self.watcher
             && sender.send(Chunk { stream, bytes }).await.is_err()
         {
@@ -176,7 +177,7 @@ impl Ears {
     }
 }
 
-/// The result, as far as the program and its process tell.
+/// Assembles the result from the program's and its process's end.
 fn conclude(request: &Request, ears: Ears, ending: &Ending, end: End) -> Result<ExecutionResult, RunError> {
     let process = end.result?;
     let killed = process.meta.outcome == Outcome::Cancelled;
@@ -190,9 +191,9 @@ fn conclude(request: &Request, ears: Ears, ending: &Ending, end: End) -> Result<
     let printed = (ears.stdout.finish(), ears.stderr.finish());
     let mut result = told((RuntimeKind::Pyodide, request), printed, (outcome, exit_code));
     let meta = &mut result.meta;
-    // The fence around Deno; WebAssembly within it is no layer of it.
+    // The fence around Deno; WebAssembly inside it is not counted as a layer.
     meta.isolation = process.meta.isolation;
-    // WebAssembly has one process, whose memory is bounded by itself.
+    // WebAssembly has one process, which bounds its memory itself.
     meta.resource_limits.cpus = meta
         .resource_limits
         .cpus
@@ -216,7 +217,7 @@ fn conclude(request: &Request, ears: Ears, ending: &Ending, end: End) -> Result<
     Ok(result)
 }
 
-/// A hint for a program that ended because Pyodide does not have what it imports.
+/// Returns a hint for a program that failed to import a module Pyodide does not have.
 fn missing_module(stderr: &str) -> Option<String> {
     let last = stderr.trim_end().lines().next_back()?;
     let rest = last.strip_prefix("ModuleNotFoundError: No module named '")?;
@@ -228,7 +229,7 @@ fn missing_module(stderr: &str) -> Option<String> {
     ))
 }
 
-/// Delivers what the program left, as any program's files are delivered.
+/// Delivers the output files like those of any program.
 fn deliver(files: &Files, destination: Option<&Destination>, limit: Bytes, result: &mut ExecutionResult) {
     if files.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! Workers that wait for their program. Each serves one and is gone.
+//! The pool of idle workers. Each runs one program and is discarded.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,41 +13,41 @@ use super::install::Installed;
 use super::worker::{Start, Worker};
 use crate::local::{Fence, Local};
 
-/// How long a worker waits for a program. It holds about 130 MiB.
+/// Idle timeout of a worker, which takes about 130 MiB.
 const IDLE: Duration = Duration::from_secs(600);
 
-/// What a worker is started for.
+/// Pool key: requests with equal keys can use the same worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) memory: Bytes,
     pub(super) fence: Fence,
 }
 
-/// A worker that waits.
+/// An idle worker.
 #[derive(Debug)]
 struct Spare {
     key: Key,
     worker: Worker,
     since: Instant,
-    /// Its keeper waits for the end of this.
+    /// Dropped when the worker is taken, which ends its idle timeout.
     _kept: oneshot::Sender<()>,
 }
 
-/// Workers that wait, the one that has waited longest first, and the kinds of those that are being started.
+/// The idle workers, the oldest first, and the keys of those being started.
 #[derive(Debug, Default)]
 struct Waiting {
     spares: VecDeque<Spare>,
     starting: Vec<Key>,
 }
 
-/// The workers that wait.
+/// The pool of idle workers.
 #[derive(Debug)]
 pub(super) struct Spares {
     most: usize,
     waiting: Arc<Mutex<Waiting>>,
-    /// The processes of all workers.
+    /// Processes of all workers.
     processes: Arc<tokio::sync::Mutex<JoinSet<()>>>,
-    /// What starts spares, and ends them.
+    /// Tasks that start idle workers and enforce their timeout.
     keepers: Mutex<JoinSet<()>>,
 }
 
@@ -61,7 +61,7 @@ impl Spares {
         }
     }
 
-    /// A worker, and whether it was started beforehand.
+    /// Returns a worker, and `true` if it was idle.
     pub(super) async fn take(
         &self,
         key: Key,
@@ -76,7 +76,7 @@ impl Spares {
             .map(|worker| (worker, false))
     }
 
-    /// Starts workers for the next programs of this kind, off the caller's path.
+    /// Starts workers for the next programs with this key, in the background.
     pub(super) fn refill(&self, key: Key, installed: &Installed, local: &Arc<Local>) {
         let mut keepers = lock(&self.keepers);
         while keepers.try_join_next().is_some() {}
@@ -91,7 +91,7 @@ impl Spares {
         }
     }
 
-    /// Ends every worker, and waits until nothing is left.
+    /// Ends every worker, and waits for that.
     pub(super) async fn close(&self) {
         let mut keepers = std::mem::take(&mut *lock(&self.keepers));
         keepers.shutdown().await;
@@ -105,7 +105,7 @@ impl Spares {
 }
 
 impl Waiting {
-    /// Counts those of a kind that are to be started, so that there are as many.
+    /// Reserves the places of missing workers with this key, and returns their number.
     fn missing(&mut self, key: Key, most: usize) -> usize {
         let waiting = self.spares.iter().map(|spare| spare.key);
         let all = waiting.chain(self.starting.iter().copied());
@@ -114,7 +114,7 @@ impl Waiting {
         missing
     }
 
-    /// Takes one in that was started. The one that has waited longest goes if there are too many.
+    /// Adds a started worker. Returns the oldest one if there are too many.
     fn put(&mut self, started: Option<Spare>, key: Key, most: usize) -> Option<Spare> {
         if let Some(at) = self.starting.iter().position(|other| *other == key) {
             self.starting.swap_remove(at);
@@ -126,10 +126,10 @@ impl Waiting {
     }
 }
 
-/// Has a worker wait, until it is taken or has waited for too long.
+/// Adds a worker to the pool, and ends it when its idle timeout expires.
 async fn keep(started: Result<Worker, RunError>, key: Key, most: usize, waiting: &Mutex<Waiting>) {
     let (kept, gone) = oneshot::channel();
-    // One that cannot be started is started, and its error told, when it is needed.
+    // If starting fails, the next request starts one itself and gets the error.
     let spare = started.ok().map(|worker| Spare {
         key,
         worker,
@@ -167,7 +167,7 @@ async fn end(spare: Option<Spare>) {
     }
 }
 
-/// The one that has waited longest, and lives.
+/// Takes the oldest worker with this key that is alive.
 fn take_waiting(waiting: &Mutex<Waiting>, key: Key) -> Option<Worker> {
     let waiting = &mut lock(waiting).spares;
     waiting.retain(|spare| !spare.worker.is_over());

@@ -1,8 +1,8 @@
-//! The name of a wheel, which says where it can be installed.
+//! Wheel file names and compatibility tags.
 
 use std::fmt;
 
-/// What wheels have to be for, as tags of a wheel's name.
+/// The platform that wheels must be compatible with.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     /// Python's minor version: 14 of 3.14.
@@ -10,7 +10,7 @@ pub(super) struct Target {
     platform: String,
 }
 
-/// A wheel's file name that can be read.
+/// A parsed wheel file name.
 #[derive(Debug)]
 pub(super) struct WheelName<'a> {
     project: &'a str,
@@ -20,7 +20,7 @@ pub(super) struct WheelName<'a> {
 }
 
 impl Target {
-    /// `python` as in `3.14.2`.
+    /// Builds the target from Pyodide's versions; `python` is like `3.14.2`.
     pub(super) fn new(python: &str, abi: &str, architecture: &str) -> Option<Self> {
         let minor = python.strip_prefix("3.")?.split('.').next()?;
         Some(Self {
@@ -29,7 +29,7 @@ impl Target {
         })
     }
 
-    /// Whether a wheel of this name can be installed.
+    /// Returns `true` if a wheel of this name can be installed.
     pub(super) fn takes(&self, name: &WheelName<'_>) -> bool {
         let any = |tags: &str, fits: &dyn Fn(&str) -> bool| tags.split('.').any(fits);
         let own = format!("cp3{}", self.minor);
@@ -59,7 +59,7 @@ impl fmt::Display for Target {
 }
 
 impl<'a> WheelName<'a> {
-    /// `name-version[-build]-python-abi-platform.whl`.
+    /// Parses `name-version[-build]-python-abi-platform.whl`.
     pub(super) fn parse(file: &'a str) -> Option<Self> {
         let parts: Vec<_> = file.strip_suffix(".whl")?.split('-').collect();
         let (project, tags) = match parts.as_slice() {
@@ -75,7 +75,7 @@ impl<'a> WheelName<'a> {
         })
     }
 
-    /// The same for all ways to write the project's name.
+    /// Returns the normalized project name.
     pub(super) fn project(&self) -> String {
         self.project.to_ascii_lowercase().replace(['.', '-'], "_")
     }

@@ -1,4 +1,4 @@
-//! A Deno process in the fence that holds one Pyodide, for one program.
+//! A fenced Deno process with one Pyodide, for one program.
 
 use std::future;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use super::install::Installed;
 use super::message::{Lines, Order, Word, line};
 use crate::local::{self, Chunk, Connection, Fence, Local, Stream};
 
-/// Where Deno finds things in its cell.
+/// Paths in Deno's cell.
 const DENO: &str = "/opt/deno";
 const PYODIDE: &str = "/opt/pyodide";
 const WORKER: &str = "/opt/worker.js";
@@ -24,7 +24,7 @@ const GUEST: &str = "/opt/guest.py";
 const SNAPSHOT: &str = "/opt/snapshot";
 const PACKAGES: &str = "/opt/packages";
 
-/// What Deno is started with. It may read these files, and that ends before there is a program.
+/// Deno's flags. Its permission to read the files above is revoked before a program runs.
 pub(super) const FLAGS: &[&str] = &[
     "run",
     "--quiet",
@@ -38,36 +38,37 @@ pub(super) const FLAGS: &[&str] = &[
     V8,
 ];
 
-/// Texts never become code. What runs for long is compiled well, but not before it has run for some 100 ms, or some 10,000
-/// times: most programs end earlier, and would wait for the compiler.
+/// V8 options: no code generation from strings. WebAssembly and JavaScript are optimized only after some 100
+/// ms, or some 10,000 calls: most programs end earlier, and would wait for the compiler.
 const V8: &str = concat!(
     "--v8-flags=--disallow-code-generation-from-strings,--max-old-space-size=128,--wasm-tiering-budget=100000000",
     ",--invocation-count-for-maglev=20000,--invocation-count-for-maglev-osr=5000",
     ",--invocation-count-for-osr=20000,--invocation-count-for-turbofan=100000"
 );
 
-/// What Deno and V8 take beside the memory of the program.
+/// Memory that Deno and V8 take beside the program's.
 const OVERHEAD: u64 = 320 * 1024 * 1024;
-/// Where V8 may put code. A control group counts what is used of it, and a resource limit all of it.
+/// Address space that V8 reserves for code. A control group counts only the used part, a resource limit all
+/// of it.
 const CODE_RANGE: u64 = 512 * 1024 * 1024;
-/// The least memory beside packages: an interpreter takes 30 MiB before it has done anything.
+/// Minimum memory beside packages: an idle interpreter takes 30 MiB.
 const LEAST: u64 = 48 * 1024 * 1024;
-/// How long a worker may take to come up, on a busy machine.
+/// Timeout for a worker to become ready, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a snapshot may take, or wheels to be unpacked: each is made once.
+/// Timeout for creating a snapshot or unpacking wheels, which happens once each.
 const MAKING: Duration = Duration::from_secs(300);
-/// How long a worker may live, with its waiting.
+/// Maximum lifetime of a worker, idle time included.
 const LIFETIME: Timeout = Timeout::seconds(24 * 3600);
-/// How much of Deno's own complaints is told.
+/// Maximum number of bytes of Deno's error messages that are reported.
 const COMPLAINT: usize = 500;
-/// The largest snapshot: as much memory as there is while it is made.
+/// Maximum size of a snapshot: the memory available while it is created.
 const MAX_SNAPSHOT: usize = 256 * 1024 * 1024;
-/// The most that wheels hold once they are unpacked, with a line for each file (`wheels.py`).
+/// Maximum size of unpacked wheels, with a line for each file (`wheels.py`).
 const MAX_UNPACKED: usize = 272 * 1024 * 1024;
-/// Messages under way.
+/// Capacity of the message channels.
 const QUEUE: usize = 4;
 
-/// A worker: it is killed when this is dropped.
+/// A worker, killed on drop.
 #[derive(Debug)]
 pub(super) struct Worker {
     to: mpsc::Sender<Vec<u8>>,
@@ -79,25 +80,25 @@ pub(super) struct Worker {
     ended: oneshot::Receiver<Result<ExecutionResult, local::Error>>,
 }
 
-/// What a worker does before it is ready.
+/// The preparation of a worker before it is ready.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Start {
-    /// Nothing: a program waits for it.
+    /// None: a program is waiting for it.
     Cold,
-    /// Run a program of ours.
+    /// A run of a program of ours.
     Warm,
 }
 
-/// What a worker's process came to.
+/// The end of a worker's process.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) result: Result<ExecutionResult, local::Error>,
-    /// What Deno said on its standard error.
+    /// Beginning of Deno's standard error.
     pub(super) complaint: String,
 }
 
 impl Worker {
-    /// Starts one.
+    /// Starts a worker.
     pub(super) fn start(
         installed: &Installed,
         ((memory, fence), start): ((Bytes, Fence), Start),
@@ -128,7 +129,7 @@ impl Worker {
         Ok(Self::spawn(request, fence, local, tasks))
     }
 
-    /// Waits until it can take a program.
+    /// Waits until it is ready for a program.
     pub(super) async fn ready(mut self) -> Result<Self, RunError> {
         match tokio::time::timeout(PATIENCE, self.next()).await {
             Ok(Some(Word::Ready {})) => Ok(self),
@@ -176,17 +177,17 @@ impl Worker {
         }
     }
 
-    /// Tells it something. If it has ended, the next word is `None`.
+    /// Sends a message. If the worker has exited, the next message from it is `None`.
     pub(super) async fn tell(&self, order: &Order<'_>) {
         let _ = self.to.send(line(order)).await;
     }
 
-    /// Where it is told something.
+    /// Returns the sender of messages to the worker.
     pub(super) fn mouth(&self) -> mpsc::Sender<Vec<u8>> {
         self.to.clone()
     }
 
-    /// The next that it says; `None` once it has ended, or says what makes no sense. May be dropped and called again.
+    /// Receives the next message; `None` once the worker has exited or sent an invalid one. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<Word> {
         loop {
             if let Some(line) = self.lines.next() {
@@ -205,12 +206,12 @@ impl Worker {
         self.complaint.extend(bytes.iter().take(room));
     }
 
-    /// Whether it has ended by itself.
+    /// Returns `true` if it has exited by itself.
     pub(super) fn is_over(&self) -> bool {
         self.to.is_closed()
     }
 
-    /// Has it killed, after what it has said itself, and does not wait for that.
+    /// Has it killed in the background, after its own last message.
     pub(super) async fn leave(self) -> End {
         let _ = self.over.send(());
         drop(self.from);
@@ -220,10 +221,10 @@ impl Worker {
         }
     }
 
-    /// Kills it and says how it ended.
+    /// Kills it, and returns its end.
     pub(super) async fn end(mut self) -> End {
         self.stop.send_replace(true);
-        // What it still says keeps it from nothing.
+        // Its output is drained so that it does not block.
         while let Some(chunk) = self.from.recv().await {
             if chunk.stream == Stream::Stderr {
                 self.complain(&chunk.bytes);
@@ -248,7 +249,7 @@ impl End {
     }
 }
 
-/// What workers start from: made by Pyodides that have run programs of ours alone.
+/// Creates the snapshot that workers start from, with Pyodides that have run only programs of ours.
 pub(super) async fn snapshot(installed: &Installed, local: &Arc<Local>) -> Result<Vec<u8>, RunError> {
     let files = [(&installed.guest, GUEST)];
     let made = made(
@@ -260,7 +261,7 @@ pub(super) async fn snapshot(installed: &Installed, local: &Arc<Local>) -> Resul
     made.await?.map_err(RunError::Snapshot)
 }
 
-/// The files of wheels, one behind the other, as a worker takes them. What is wrong with them is the inner error.
+/// Unpacks wheels into the concatenation that a worker reads. The inner error tells what is wrong with them.
 pub(super) async fn unpacked(
     wheels: &PathBuf,
     installed: &Installed,
@@ -271,7 +272,7 @@ pub(super) async fn unpacked(
     made((installed, local), &arguments, &files, MAX_UNPACKED).await
 }
 
-/// What a Deno of ours prints, which ends then; or why it did not.
+/// Runs a Deno of ours to completion, and returns its output, or else its error message.
 async fn made(
     (installed, local): (&Installed, &Arc<Local>),
     arguments: &[&str],
@@ -300,7 +301,7 @@ async fn made(
     }
 }
 
-/// Deno as a request of the local fence.
+/// Builds the request that runs Deno in the local fence.
 fn request(
     (installed, local): (&Installed, &Local),
     arguments: &[&str],
@@ -342,7 +343,7 @@ fn request(
     })
 }
 
-/// A program with its arguments, and nothing else.
+/// Builds a request for a command with its arguments and defaults.
 pub(super) fn command<'a>(words: impl IntoIterator<Item = &'a str>) -> Request {
     Request {
         name: "command".to_owned(),
@@ -351,7 +352,7 @@ pub(super) fn command<'a>(words: impl IntoIterator<Item = &'a str>) -> Request {
     }
 }
 
-/// The paths are our own; one that cannot be mounted is a defect of ours.
+/// Converts the error: the paths are our own, so one that cannot be mounted is a bug.
 fn unusable(error: ParseMountError) -> RunError {
     RunError::NotReady(error.to_string())
 }

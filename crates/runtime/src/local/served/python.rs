@@ -1,4 +1,4 @@
-//! How a lane gets its Python guests: from the pool, from the zygote, or by starting an interpreter.
+//! Starts Python guests: from the pool, from the zygote, or by starting an interpreter.
 
 use std::path::Path;
 
@@ -14,18 +14,18 @@ use super::super::{Error, Log, Settings, bytecode, job, notice};
 use super::{Served, Terms, Text, environment};
 use crate::interpreter::Python;
 
-/// What runs in a Python guest.
+/// Program of a Python guest.
 pub(in super::super) const WORKER: &str = concat!(
     include_str!("../../../python/bridge.py"),
     include_str!("../../../python/session.py"),
     include_str!("../../../python/worker.py")
 );
 
-/// How long a session waits for a zygote that is still warming up.
+/// Timeout of a session for a zygote that is still warming up.
 const ZYGOTE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
 impl Served {
-    /// A Python for one program, and whether it was started beforehand.
+    /// Returns a Python for one program, and `true` if it comes from the zygote or the pool.
     pub(super) async fn python_guest(
         &self,
         (request, bridged): (&Request, bool),
@@ -37,7 +37,7 @@ impl Served {
         };
         if let Some(pool) = self.pool.get() {
             let job = job(&request.env);
-            // A worker that waits has no network, and cannot be given one.
+            // An idle worker has no network and cannot be given one.
             if request.network == Network::None
                 && let Some(mut guest) = pool.take(&request.limits)
             {
@@ -50,9 +50,9 @@ impl Served {
                 self.zygote_renewal.note_use();
                 let terms = Terms::of(request);
                 let mut guest = self.start(Origin::Fork, Text::Job(job), terms, None).await?;
-                // What it says first is no message of its program's.
+                // Its greeting is no message of its program.
                 if bridged && let Err(error) = guest.greeted().await {
-                    // There is nothing of it that could be told beside that it failed.
+                    // The failure is all there is to report.
                     let _ = guest.close().await;
                     return Err(error);
                 }
@@ -64,14 +64,14 @@ impl Served {
         Ok((guest, false))
     }
 
-    /// A Python that waits for what a session evaluates.
+    /// Starts the Python of a session.
     pub(in super::super) async fn session(
         &self,
         request: &Request,
         settings: &Settings,
     ) -> Result<(Guest, SessionOrigin), Error> {
         let mut zygote = self.lane.zygote();
-        // One that is still warming up is worth waiting for: only what comes from it can be forked again.
+        // A zygote that is warming up is worth waiting for: only its descendants can be forked again.
         let settled = zygote.wait_for(|state| *state != Zygote::Cold);
         let settled = tokio::time::timeout(ZYGOTE_PATIENCE, settled);
         if self.pool.get().is_some() && matches!(settled.await, Ok(Ok(state)) if *state == Zygote::Warm) {
@@ -82,7 +82,7 @@ impl Served {
             return match guest.greeted().await {
                 Ok(()) => Ok((guest, SessionOrigin::Forked)),
                 Err(error) => {
-                    // There is nothing of it that could be told beside that it failed.
+                    // The failure is all there is to report.
                     let _ = guest.close().await;
                     Err(error)
                 }
@@ -97,7 +97,7 @@ impl Served {
         Ok((guest, SessionOrigin::Started))
     }
 
-    /// A copy of the session with this number, which must then be told to let that happen.
+    /// Requests a fork of the session with this number, which must then be told to allow it.
     pub(in super::super) async fn begin_fork(&self, of: u64, limits: &Limits) -> Result<Begun, Error> {
         let job = Text::Job(Vec::new());
         let terms = Terms {
@@ -156,24 +156,25 @@ fn worker_arguments(python: &Python, text: &str, workspace: &Path) -> Vec<String
     arguments
 }
 
-/// Reads the worker's program from the zygote's socket: as an argument it would stand in every list of processes.
+/// Boot code that reads the worker's program from the zygote's socket: as an argument it would appear in
+/// every process list.
 const ZYGOTE_BOOT: &str = "import posix
 exec(compile(posix.read(4, 1 << 20), '<worker>', 'exec'))
 ";
 
-/// The interpreter that guests are forked from. It is not confined as they are, so it imports nothing that one of them may
-/// have written.
+/// The interpreter that guests are forked from. It is not confined as they are, so it imports nothing
+/// that a guest may have written.
 #[derive(Debug)]
 pub(super) struct WarmPython {
     python: Python,
-    /// The directories that it imports from, joined by newlines.
+    /// Directories that it imports from, joined by newlines.
     search_path: String,
-    /// Modules that are imported beforehand, but for those that failed.
+    /// Modules to import in advance, without those that failed.
     pub(super) modules: Vec<String>,
-    /// Time that each may take.
+    /// Time limit for each import.
     pub(super) patience: Timeout,
     log: Log,
-    /// The number of failed modules that were reported.
+    /// Number of failed modules already reported.
     reported: usize,
 }
 
@@ -202,7 +203,7 @@ impl WarmPython {
         arguments.extend(self.modules.iter().cloned());
         let mut environment = Places::Cell.environment(&Extra::default());
         if !self.modules.is_empty() {
-            // A zygote must have one thread only: others would be missing in its forks.
+            // A zygote must have a single thread: others would be missing in its forks.
             environment.extend(
                 ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"]
                     .map(|name| (name.to_owned(), "1".to_owned())),
@@ -211,7 +212,7 @@ impl WarmPython {
         layout::program(&self.python.executable, arguments, environment)
     }
 
-    /// Reports the modules that have failed since, and leaves them out from now on.
+    /// Reports newly failed modules, and leaves them out from now on.
     pub(super) fn report(&mut self, failed: &[FailedModule]) {
         for module in failed.iter().skip(self.reported) {
             self.log.write(&notice::not_preloaded(module));

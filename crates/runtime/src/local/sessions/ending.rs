@@ -1,4 +1,4 @@
-//! Why sessions ended, for those who ask for them later.
+//! Reasons for the end of sessions, reported to the next caller of the name.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,15 +8,15 @@ use ringfence_policy::{Outcome, Timeout};
 
 use super::Key;
 
-/// How many endings are remembered.
+/// Maximum number of remembered reasons.
 const MAX_REMEMBERED: usize = 256;
 
-/// Why a session ended.
+/// The reason for the end of a session.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Reason {
-    /// Nobody used it.
+    /// Idle timeout.
     Idle(Duration),
-    /// It was there for as long as it may be.
+    /// End of its lifetime.
     Old(Duration),
     TimedOut,
     Memory,
@@ -24,18 +24,18 @@ pub(super) enum Reason {
     Cancelled,
     Exited(i32),
     Signalled(i32),
-    /// What it said on its control channel was no answer.
+    /// It violated the protocol of its control channel.
     Broken,
-    /// Its launcher has gone.
+    /// The launcher died.
     Lost,
-    /// It was idle, and another scope had fewer than its share.
+    /// It was idle and evicted for a scope that had fewer than its share.
     Displaced,
-    /// Somebody wanted that, or the engine ends.
+    /// Removed by request, or at the server's shutdown.
     Removed,
 }
 
 impl Reason {
-    /// Why a session ended that ended with an evaluation.
+    /// Returns the reason for a session that ended with an evaluation.
     pub(super) fn of(outcome: Outcome, exit_code: i32) -> Self {
         match outcome {
             Outcome::TimedOut => Self::TimedOut,
@@ -47,7 +47,7 @@ impl Reason {
         }
     }
 
-    /// Why a session ended whose process had this status, if anybody knows.
+    /// Returns the reason for a session whose process exited with this status, if known.
     pub(super) fn of_status(status: Option<i32>) -> Self {
         match status {
             None => Self::Lost,
@@ -82,7 +82,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The last sessions that ended otherwise than by somebody's wish.
+/// The last sessions that ended without a request to remove them.
 #[derive(Debug, Default)]
 pub(super) struct Endings(VecDeque<(Key, Reason)>);
 
@@ -98,7 +98,7 @@ impl Endings {
         }
     }
 
-    /// Why the last session of this name ended, told once.
+    /// Takes the reason for the end of the last session of this name.
     pub(super) fn take(&mut self, key: &Key) -> Option<Reason> {
         let index = self.0.iter().position(|(other, _)| other == key)?;
         self.0.remove(index).map(|(_, reason)| reason)

@@ -1,70 +1,66 @@
-//! Why a session could not be used.
+//! Errors of sessions.
 
 use ringfence_policy::SessionId;
 
-/// The error number of what is in use.
+/// `EBUSY` from `errno.h`.
 const EBUSY: i32 = 16;
 
-/// Why a session could not be used. Each says what to do in [`Error::hint`].
+/// The reason why a session could not be used. [`Error::hint`] has advice.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Only Python is kept.
+    /// The language is not Python.
     #[error("a session is a Python interpreter; it cannot run {0}")]
     Language(ringfence_policy::Language),
-    /// Nobody would hold it for so long.
+    /// Nothing would confine it for its whole lifetime.
     #[error("a session cannot be unfenced")]
     Unfenced,
-    /// No room for another one.
+    /// The session limit is reached.
     #[error("limit_exceeded: there are {0} sessions, as many as `engine.max_sessions` lets be")]
     TooMany(usize),
-    /// There is none of this name.
+    /// No session has this name.
     #[error("there is no session `{0}`")]
     Unknown(SessionId),
-    /// There is one of this name already.
+    /// The name is taken.
     #[error("there is a session `{0}` already")]
     Taken(SessionId),
-    /// Others were there before.
+    /// Other evaluations were queued before.
     #[error("busy: the session `{0}` is evaluating, and others wait for it")]
     Busy(SessionId),
-    /// What it was made with does not fit.
+    /// The request needs something else than the session was created with.
     #[error("the session `{id}` was made with another {what}, which cannot be changed")]
     Fixed {
-        /// Which.
         id: SessionId,
-        /// What differs.
+        /// Differing property.
         what: &'static str,
     },
-    /// It lacks a layer of the fence that this request wants.
+    /// It lacks a layer of the fence that this request requires.
     #[error("the session `{0}` was made with a weaker fence than this request asks for")]
     Weaker(SessionId),
-    /// The caller took the request back before it began.
+    /// The caller cancelled the request before it began.
     #[error("the request was taken back while it waited for the session `{0}`")]
     TakenBack(SessionId),
-    /// It was not made in a way that can be copied.
+    /// The session was not created in a way that can be forked.
     #[error("the session `{id}` cannot be forked: {why}")]
     NotForkable {
-        /// Which.
         id: SessionId,
-        /// What it lacks.
+        /// Missing precondition.
         why: &'static str,
     },
-    /// Copying it did not work.
+    /// Forking it failed.
     #[error("cannot fork the session `{id}`: {step} failed: {}", std::io::Error::from_raw_os_error(*errno))]
     Fork {
-        /// Which.
         id: SessionId,
-        /// What was being done.
+        /// Failed step.
         step: String,
-        /// The system's error number.
         errno: i32,
     },
-    /// The engine ends.
+    /// The server shuts down.
     #[error("the engine is closing")]
     Closing,
 }
 
 impl Error {
-    /// What the reader can do about it.
+    /// Returns advice for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Language(_) => "leave the session out, or write Python",

@@ -1,4 +1,4 @@
-//! One evaluation in a session: tells the interpreter, listens until it answers or ends, says what came of it.
+//! One evaluation in a session: sends it to the interpreter, supervises it, classifies its end.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,21 +17,20 @@ use super::ending::Reason;
 use super::words::{self, Evaluation, NoAnswer, Value};
 use crate::bridge::Duct;
 
-/// How long the end of an interpreter may take to be told after its channel was closed. One that lives on has closed
-/// the channel itself.
+/// Grace period for the exit of an interpreter after its channel was closed. One that lives on has closed the
+/// channel itself.
 pub(super) const GRACE: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// What came of an evaluation.
+/// The result of an evaluation.
 #[derive(Debug)]
 pub(super) struct Evaluated {
     pub(super) finished: Finished,
     pub(super) value: Option<Value>,
-    /// Why the session ended with it, if it did.
+    /// Reason for the session's end, if it ended.
     pub(super) ended: Option<Reason>,
 }
 
-/// Has the interpreter evaluate the request's code as the evaluation with this number, unless nobody wants it any
-/// more.
+/// Evaluates the request's code as evaluation `number`. Resolving `abandoned` cancels it.
 pub(super) async fn evaluate(
     guest: &mut Guest,
     (request, number): (&Request, u32),
@@ -70,7 +69,7 @@ pub(super) async fn evaluate(
     let feeding = tell(saying, evaluation.message(), (stdin, connection.bridge), &told);
     let answer = async {
         match evaluation.answer(hearing).await {
-            // An answer to what it has not heard to the end is none.
+            // A reply sent before the whole message was received is invalid.
             Ok(answer) => Some(answer).filter(|_| told.load(Ordering::Relaxed)),
             Err(NoAnswer::HungUp) => {
                 tokio::time::sleep(GRACE).await;
@@ -118,7 +117,7 @@ impl Stdin {
         Some(Self { theirs, ours, bytes })
     }
 
-    /// Hands the session its end. What comes back pours input in.
+    /// Sends the session the read end. Returns a future that forwards the input.
     async fn hand_over(self, channel: &UnixStream) -> std::io::Result<impl Future<Output = ()> + use<>> {
         let Self { theirs, ours, bytes } = self;
         let hand_over = || ringfence_jail::hand_over(channel.as_fd(), theirs.as_fd());
@@ -127,8 +126,8 @@ impl Stdin {
     }
 }
 
-/// Sends the message, then the descriptors, standard input, and what goes over the bridge. A guest that does not read is no
-/// error of ours.
+/// Sends the message and the file descriptors, then relays standard input and the bridge. A guest that does
+/// not read is no error of ours.
 async fn tell(
     mut channel: WriteHalf<'_>,
     message: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Making a copy of a session: the launcher does it, and the session's interpreter has to let it.
+//! Forking a session: done by the launcher, with the cooperation of the session's interpreter.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use super::Error;
 use super::interpreter::{Interpreter, Origin};
 use super::words::{self, Answer};
 
-/// How long a session may take to let itself be forked. One that takes longer does something else.
+/// Timeout for a session to let itself be forked. One that takes longer does something else.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The number of what is no evaluation.
+/// Number that no evaluation has.
 const NUMBER: u32 = u32::MAX;
 
-/// What came of forking a session.
+/// The result of forking a session.
 pub(super) struct Forked {
     pub(super) guest: Result<Guest, LocalError>,
-    /// Whether the session did not keep to what was agreed, and has to end.
+    /// Set if the session violated the protocol and must end.
     pub(super) broken: bool,
 }
 
-/// Makes a copy of a session that does not evaluate.
+/// Forks a session in which no evaluation runs.
 pub(super) async fn fork(interpreter: &mut Interpreter, id: &SessionId) -> Forked {
     if interpreter.origin != Origin::Forked {
         let error = Error::NotForkable {
@@ -38,7 +38,7 @@ pub(super) async fn fork(interpreter: &mut Interpreter, id: &SessionId) -> Forke
     }
     let (served, limits) = (&interpreter.served, &interpreter.made_for.limits);
     let guest = &mut interpreter.guest;
-    // The launcher first: what it has been asked for it does or cancels, and either wakes the session.
+    // The launcher first: it completes or cancels the request, and either wakes the session.
     let begun = match served.begin_fork(guest.id, limits).await {
         Ok(begun) => begun,
         Err(error) => {
@@ -50,14 +50,14 @@ pub(super) async fn fork(interpreter: &mut Interpreter, id: &SessionId) -> Forke
     };
     let (lane, number) = (&guest.lane, guest.id);
     let (hearing, mut saying) = guest.control.split();
-    // Of one that has gone the launcher tells.
+    // If the session has died, the launcher reports it.
     let _ = saying.write_all(&words::fork(NUMBER)).await;
     let forking = begun.running();
     tokio::pin!(forking);
     let forked = match tokio::time::timeout(PATIENCE, &mut forking).await {
         Ok(forked) => forked,
         Err(_) => {
-            // Without the session the launcher gives up.
+            // Without the session the launcher cancels the fork.
             lane.kill(number).await;
             forking.await
         }

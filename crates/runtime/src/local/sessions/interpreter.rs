@@ -1,4 +1,4 @@
-//! A session's interpreter: the guest, what it was made for, and the results that come of it.
+//! A session's interpreter: the guest, the request it was created for, and the assembly of results.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use super::evaluation::Evaluated;
 use super::live::Work;
 use crate::output;
 
-/// How an interpreter came to be.
+/// The origin of an interpreter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Origin {
-    /// From a warm one, or from another session: it can be forked in its turn.
+    /// Forked from the zygote or from another session: it can be forked again.
     Forked,
-    /// By itself.
+    /// Started by exec.
     Started,
 }
 
@@ -30,15 +30,16 @@ pub(super) struct Interpreter {
     pub(super) guest: Guest,
     pub(super) served: Arc<Served>,
     pub(super) origin: Origin,
-    /// The request that it was made for, without its code. Its timeout is the session's lifetime.
+    /// Request that it was created for, without its code. Its timeout is the session's lifetime.
     pub(super) made_for: Request,
     pub(super) fence: Fence,
-    /// The version of its control group.
+    /// Version of its control group.
     pub(super) cgroup: Option<String>,
 }
 
 impl Interpreter {
-    /// That a request asks for nothing that this interpreter does not have. Its limits become those that hold.
+    /// Checks that the interpreter has everything a request requires, and sets the request's fixed limits to
+    /// those of the session.
     pub(super) fn fit(&self, work: &mut Work) -> Result<(), Error> {
         let (request, made_for) = (&work.request, &self.made_for);
         let fixed = |what| {
@@ -77,7 +78,7 @@ impl Interpreter {
         !self.guest.applied.seccomp || self.guest.applied.landlock_abi == 0
     }
 
-    /// The result of an evaluation.
+    /// Assembles the result of an evaluation.
     pub(super) fn result(
         &self,
         work: &Work,
@@ -126,7 +127,7 @@ impl Interpreter {
         result
     }
 
-    /// Another one for what was copied from this one.
+    /// Wraps the guest of a fork.
     pub(super) fn fork(&self, guest: Guest) -> Self {
         Self {
             guest,
@@ -138,7 +139,7 @@ impl Interpreter {
         }
     }
 
-    /// Why it ended by itself.
+    /// Returns the reason for its exit between evaluations.
     pub(super) fn ended(&mut self, exit: Option<Exit>) -> Reason {
         let usage = self.guest.group.as_mut().map(|group| group.take_usage());
         match exit.map(|exit| exit.status) {
@@ -147,7 +148,7 @@ impl Interpreter {
         }
     }
 
-    /// Ends it and everything that belongs to it.
+    /// Ends it with everything that belongs to it.
     pub(super) async fn close(self) {
         clear_up(self.served, Some(self.guest)).await;
     }

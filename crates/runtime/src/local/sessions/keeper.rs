@@ -1,4 +1,5 @@
-//! The task that owns a session: it has evaluated what is asked for, one after the other, and ends it in time.
+//! The task that owns a session: runs its evaluations one at a time, enforces its idle time, lifetime and
+//! disk limit.
 
 use std::io;
 use std::sync::Arc;
@@ -15,21 +16,21 @@ use super::interpreter::Interpreter;
 use super::live::{Call, Live, Slot, State, Unborn, Work};
 use super::{Error, Key, Sessions, evaluation, forking};
 
-/// How often a directory on the host is measured while nothing is evaluated.
+/// Minimum interval for measuring a host directory while no evaluation runs.
 const MEASURE_EVERY: Duration = Duration::from_secs(1);
 
-/// What a session's task needs.
+/// The state of a session's task.
 pub(super) struct Keeper {
     pub(super) key: Key,
     pub(super) live: Arc<Live>,
     pub(super) calls: mpsc::Receiver<Call>,
     pub(super) sessions: Arc<Sessions>,
-    /// Lets so many runs in at once.
+    /// Limits the number of concurrent runs.
     pub(super) gate: Arc<Semaphore>,
 }
 
 impl Keeper {
-    /// Keeps the session to its end, once its interpreter is there.
+    /// Runs the session to its end, once it has its interpreter.
     pub(super) async fn keep(mut self, born: oneshot::Receiver<Interpreter>) {
         let Ok(mut interpreter) = born.await else {
             return self.leave(Reason::Removed);
@@ -37,10 +38,10 @@ impl Keeper {
         self.live.facts().memory = interpreter.guest.group.as_ref().map(|group| group.memory_gauge());
         let reason = self.attend(&mut interpreter).await;
         self.leave(reason);
-        // Whoever still waits asks for a new session, and need not wait for the end of this one.
+        // Remaining callers retry with a new session, and need not wait for the end of this one.
         while self.calls.try_recv().is_ok() {}
         interpreter.guest.end().await;
-        // Whoever waits for the end need not wait for the forks, in whose midst the rest of it stays.
+        // Callers of `gone` need not wait for the forks, which live in cells within this session's cell.
         drop(self.calls);
         interpreter.close().await;
     }
@@ -76,7 +77,7 @@ impl Keeper {
         }
     }
 
-    /// When the session will have been there, or idle, for too long.
+    /// Returns the time at which the session's idle time or lifetime will be over.
     fn due(&self) -> (Instant, Reason) {
         let settings = self.sessions.settings;
         let (idle, lifetime) = (settings.idle.as_duration(), settings.lifetime.as_duration());
@@ -92,7 +93,7 @@ impl Keeper {
         }
     }
 
-    /// Evaluates what lies in the slot. Answers why the session ended, if it did.
+    /// Evaluates the work in the slot. Returns the reason if the session ended.
     async fn evaluate(
         &mut self,
         interpreter: &mut Interpreter,
@@ -103,7 +104,7 @@ impl Keeper {
         let _turn = tokio::select! {
             biased;
             turn = gate.acquire_owned() => turn.ok()?,
-            // The caller's time was up first.
+            // The caller's deadline passed first.
             () = reply.closed() => return None,
         };
         let mut work = slot.take()?;
@@ -135,7 +136,7 @@ impl Keeper {
         let ended = evaluated.ended;
         let result = interpreter.result(&work, evaluated, (&self.key.1, number), former);
         self.live.facts().state = State::Idle(Instant::now());
-        // Before the caller hears of it, so that what it asks next finds a new session.
+        // Before the reply, so that the caller's next request finds a new session.
         if let Some(reason) = ended {
             self.leave(reason);
         }
@@ -143,7 +144,7 @@ impl Keeper {
         ended
     }
 
-    /// Makes a copy of the session. Answers why the session ended, if it did.
+    /// Forks the session. Returns the reason if the session ended.
     async fn fork(
         &mut self,
         interpreter: &mut Interpreter,
@@ -181,7 +182,7 @@ impl Keeper {
         interpreter.fit(work)
     }
 
-    /// Strikes the session from the book, and writes down why.
+    /// Removes the session from the registry, and records the reason.
     fn leave(&self, reason: Reason) {
         let mut book = self.sessions.book();
         let own = |live: &Arc<Live>| Arc::ptr_eq(live, &self.live);
@@ -192,7 +193,7 @@ impl Keeper {
     }
 }
 
-/// Ends when an interpreter that was asked nothing says something, or hangs up.
+/// Resolves when the interpreter sends something without a request, or closes the channel.
 async fn babble(control: &UnixStream) {
     loop {
         if control.readable().await.is_err() {

@@ -1,4 +1,4 @@
-//! A session as everybody but its keeper sees it.
+//! The handle of a session for everybody but its task.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -15,13 +15,13 @@ use super::ending::Reason;
 use super::info::SessionInfo;
 use super::interpreter::Interpreter;
 
-/// Evaluations that may wait for a session.
+/// Maximum number of queued calls of a session.
 const MAX_WAITING: usize = 64;
 
-/// How long a fork waits for evaluations to end.
+/// Timeout of a fork for running evaluations.
 const FORK_PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// A session that has a keeper.
+/// The handle of a session whose task runs.
 #[derive(Debug)]
 pub(super) struct Live {
     calls: mpsc::Sender<Call>,
@@ -30,50 +30,50 @@ pub(super) struct Live {
     facts: Mutex<Facts>,
 }
 
-/// What changes about a session.
+/// The mutable facts of a session.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) evaluations: u64,
     pub(super) state: State,
     pub(super) memory: Option<MemoryGauge>,
     pub(super) forked_from: Option<SessionId>,
-    /// Why the session ended that had the name before.
+    /// Reason for the end of the previous session of this name.
     pub(super) former: Option<Reason>,
 }
 
-/// What a session does.
+/// The state of a session.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum State {
     Evaluating,
-    /// Nothing, since then.
+    /// Idle since this moment.
     Idle(Instant),
 }
 
-/// What a keeper is asked to have done.
+/// A call to a session's task.
 #[derive(Debug)]
 pub(super) enum Call {
-    /// Evaluate a piece of code.
+    /// Evaluates a piece of code.
     Evaluate(Slot<Work>, oneshot::Sender<Result<ExecutionResult, LocalError>>),
-    /// Make a copy of the session.
+    /// Forks the session.
     Fork(Slot<Unborn>, oneshot::Sender<Result<(), LocalError>>),
 }
 
-/// Holds what is to be done until the keeper begins it, or the caller takes it back.
+/// A slot for work that the task takes to begin it, or the caller to cancel it.
 #[derive(Debug)]
 pub(super) struct Slot<T>(Arc<Mutex<Option<T>>>);
 
-/// What came of a call.
+/// The result of a call.
 pub(super) enum Called<T, R> {
     Done(R),
-    /// It was not begun in time, or nobody wants it any more.
+    /// It timed out or was cancelled before it began.
     NotBegun(T),
-    /// The session ended before it was begun.
+    /// The session ended before the call began.
     Back(T),
-    /// The session ended, and nobody knows how.
+    /// The session ended with an unknown result.
     Lost,
 }
 
-/// A session that has a name and a keeper, and waits for its interpreter. Dropped, it ends.
+/// A registered session that awaits its interpreter. Dropping it ends the session.
 #[derive(Debug)]
 pub(super) struct Unborn {
     pub(super) live: Arc<Live>,
@@ -81,7 +81,7 @@ pub(super) struct Unborn {
 }
 
 impl Unborn {
-    /// Gives the session its interpreter.
+    /// Sends the session its interpreter.
     pub(super) async fn bear(self, interpreter: Interpreter) -> Arc<Live> {
         if let Err(interpreter) = self.birth.send(interpreter) {
             interpreter.close().await;
@@ -90,7 +90,7 @@ impl Unborn {
     }
 }
 
-/// A piece of code to evaluate, and for whom.
+/// An evaluation with its connection and destination.
 #[derive(Debug)]
 pub(in super::super) struct Work {
     pub(in super::super) request: Request,
@@ -107,7 +107,7 @@ impl<T> Slot<T> {
 }
 
 impl Work {
-    /// Whether nobody wants it any more.
+    /// Returns `true` if the caller has cancelled.
     pub(super) fn is_taken_back(&self) -> bool {
         let cancelled = self.connection.cancelled.as_ref();
         cancelled.is_some_and(|cancelled| *cancelled.borrow() || cancelled.has_changed().is_err())
@@ -133,7 +133,7 @@ impl Live {
         (live, receiver)
     }
 
-    /// Has a piece of code evaluated when its turn comes, if that is before its own time is up.
+    /// Queues an evaluation, which is cancelled at its own deadline if it has not begun.
     pub(super) async fn evaluate(&self, work: Work) -> Called<Work, Result<ExecutionResult, LocalError>> {
         let deadline = deadline(&work.request, work.since);
         let cancelled = work.connection.cancelled.clone();
@@ -146,7 +146,7 @@ impl Live {
         self.call(work, given_up, Call::Evaluate).await
     }
 
-    /// Has a copy made when that is due, if that is soon.
+    /// Queues a fork, which is cancelled after a timeout if it has not begun.
     pub(super) async fn fork(&self, unborn: Unborn) -> Called<Unborn, Result<(), LocalError>> {
         let given_up = tokio::time::sleep(FORK_PATIENCE);
         self.call(unborn, given_up, Call::Fork).await
@@ -173,7 +173,7 @@ impl Live {
                 if let Some(work) = slot.take() {
                     return Called::NotBegun(work);
                 }
-                // It has begun, and the keeper has an eye on all that.
+                // It has begun; the task enforces its deadline and cancellation.
                 replied.await
             }
         };
@@ -184,7 +184,7 @@ impl Live {
         }
     }
 
-    /// The time since which nothing is evaluated, or `None`.
+    /// Returns the time since which no evaluation runs, or `None` during one.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         match self.facts().state {
             State::Idle(since) => Some(since),
@@ -192,12 +192,12 @@ impl Live {
         }
     }
 
-    /// Has the session end.
+    /// Tells the session to end.
     pub(super) fn stop(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Becomes true when the session shall end.
+    /// Watches for the signal to end.
     pub(super) fn stopped(&self) -> watch::Receiver<bool> {
         self.stop.subscribe()
     }

@@ -1,6 +1,6 @@
-//! What the engine and a session's interpreter say to each other on its control channel.
+//! The protocol between the server and a session's interpreter on its control channel.
 //!
-//! The interpreter is a guest: what it answers is bounded, checked, and means nothing to anybody but its own session.
+//! The interpreter is a guest: its replies are bounded, checked, and matter to its own session alone.
 
 use std::io;
 
@@ -9,22 +9,22 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::super::job;
 
-/// The longest text of a value that is asked for, whatever the limit on output.
+/// Maximum length of a value's text, whatever the output limit is.
 const MAX_VALUE: u64 = 64 * 1024;
 
-/// How an answer says that there is no value.
+/// Length that stands for "no value".
 const NO_VALUE: u64 = u64::MAX;
 
-/// A piece of code to evaluate.
+/// A message to evaluate code.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Evaluation<'a> {
-    /// Its number, which the answer must repeat: what was said too late, or too early, fits none.
+    /// Number that the reply must repeat: a late or premature reply does not match.
     pub(super) number: u32,
-    /// The most bytes of its value that are wanted.
+    /// Maximum number of bytes wanted of its value.
     pub(super) wanted: u32,
-    /// Whether a descriptor for its standard input follows.
+    /// Set if a file descriptor for standard input follows.
     pub(super) stdin: bool,
-    /// Whether one for its bridge does, behind that.
+    /// Set if a file descriptor for the bridge follows, behind that.
     pub(super) bridge: bool,
     pub(super) name: &'a str,
     pub(super) code: &'a str,
@@ -32,16 +32,16 @@ pub(super) struct Evaluation<'a> {
     pub(super) variables: &'a [(EnvName, String)],
 }
 
-/// How much of a value is asked for where this much output is kept.
+/// Returns the maximum length of a value for this output limit.
 pub(super) fn wanted(max_output: Bytes) -> u32 {
     max_output.0.min(MAX_VALUE) as u32
 }
 
 impl Evaluation<'_> {
-    /// The message that `python/session.py` reads.
+    /// Encodes the message for `python/session.py`.
     pub(super) fn message(&self) -> Vec<u8> {
         let job = job::encode(self.name, self.code, self.arguments, self.variables);
-        // The job's own length is told by the message's.
+        // The message's length replaces the job's own.
         let job = job.get(4..).unwrap_or_default();
         let head = [
             b"E",
@@ -54,14 +54,14 @@ impl Evaluation<'_> {
         [&length.to_le_bytes()[..], &head, job].concat()
     }
 
-    /// Waits for the answer.
+    /// Waits for the reply.
     pub(super) async fn answer(&self, channel: impl AsyncRead + Unpin) -> Result<Answer, NoAnswer> {
         Answer::receive(channel, self.number, self.wanted).await
     }
 }
 
 impl Answer {
-    /// Waits for the answer to the message with this number. No more of a value may come than was wanted.
+    /// Waits for the reply to the message with this number. Rejects a value longer than `wanted`.
     pub(super) async fn receive(
         mut channel: impl AsyncRead + Unpin,
         asked: u32,
@@ -105,17 +105,17 @@ impl Answer {
     }
 }
 
-/// Tells a session to be forked, as its launcher says.
+/// Encodes the message that asks a session to let its launcher fork it.
 pub(super) fn fork(number: u32) -> Vec<u8> {
     [&5_u32.to_le_bytes()[..], b"F", &number.to_le_bytes()].concat()
 }
 
-/// Why there is no answer.
+/// The reason for a missing reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoAnswer {
-    /// The channel is closed: the interpreter has ended, or has closed it itself.
+    /// The channel is closed: the interpreter has exited, or closed it itself.
     HungUp,
-    /// What came is none.
+    /// The reply is malformed.
     Nonsense,
 }
 
@@ -125,19 +125,19 @@ impl From<io::Error> for NoAnswer {
     }
 }
 
-/// What came of an evaluation, as the interpreter tells it.
+/// The interpreter's reply to an evaluation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// 0, 1 for an exception, or what the code gave to `sys.exit`.
+    /// 0, 1 for an exception, or the argument of `sys.exit`.
     pub(super) status: u8,
     pub(super) value: Option<Value>,
 }
 
-/// The last expression's value, as `repr` writes it.
+/// The `repr` of the last expression's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Value {
     pub(super) text: String,
-    /// Whether its end was left out.
+    /// Set if its end was truncated.
     pub(super) cut: bool,
 }
 
