@@ -137,7 +137,7 @@ pub struct Place {
     /// Working directory.
     #[serde(default)]
     pub directory: String,
-    /// Digest of the paths that its words resolved to when it was asked about, if it reads them.
+    /// Digest of the identities of the files that its words named when it was asked about, if it reads them.
     #[serde(default)]
     pub files: Option<Digest>,
     /// Digest of the contents of the files that it names, if it reads them: a persistent answer holds for the

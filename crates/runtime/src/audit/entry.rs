@@ -12,7 +12,7 @@ use crate::clock;
 
 /// Maximum length of names and identifiers, in bytes.
 const MAX_NAME: usize = 256;
-/// Maximum length of a judgement. It ends with the name of whoever decided, which the name of a model must
+/// Maximum length of a judgement. It ends with the name of the decider, which a model's name must
 /// not push out.
 const MAX_JUDGEMENT: usize = 512;
 
