@@ -1,7 +1,7 @@
-//! The engine's end of the agent in a container: starts calls there, and believes no more of it than it must.
+//! The host side of a container's init process: starts calls there and distrusts its reports.
 //!
-//! [`connect`] greets an agent over the streams that it is attached to. What comes of it are two things: an [`Agent`], to run
-//! calls with, and a [`Carrier`], which its owner lets run until it ends. Once it has ended the container is to be removed.
+//! [`connect`] performs the handshake over the attached streams. It returns an [`Agent`], which runs calls,
+//! and a [`Carrier`], which its owner drives until it ends. After that, the container must be removed.
 
 mod call;
 mod connection;
@@ -25,25 +25,25 @@ pub use line::AT_ONCE;
 use line::Line;
 pub use start::{NotForAgents, start};
 
-/// What runs in the Pythons of a container.
+/// The Python source that interpreters in a container run.
 const PYTHON: &str = concat!(
     include_str!("../../python/forks.py"),
     include_str!("../../python/bridge.py"),
     include_str!("../../python/worker.py")
 );
-/// How long an agent may take to come up. A container under gVisor starts slowly on a busy machine.
+/// Timeout of the handshake. A container under gVisor starts slowly on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How much is read at once.
+/// Size of one read, in bytes.
 const READ_SIZE: usize = 64 * 1024;
 
-/// An agent that calls can be run with, at the same time.
+/// A handle for running concurrent calls in a container.
 #[derive(Debug, Clone)]
 pub struct Agent {
     line: Arc<Line>,
     ready: Ready,
 }
 
-/// What carries bytes between an [`Agent`] and its container.
+/// The I/O driver of the connection between an [`Agent`] and its container.
 #[derive(Debug)]
 pub struct Carrier<R, W> {
     line: Arc<Line>,
@@ -52,34 +52,34 @@ pub struct Carrier<R, W> {
     writer: W,
 }
 
-/// Why there is no connection to an agent any more.
+/// The reason why the connection to a container's init closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Parted {
-    /// The container has ended, or the container engine.
+    /// The container or the container engine exited.
     #[error("the container ended")]
     Gone,
-    /// It sent what makes no sense.
+    /// The init violated the protocol.
     #[error("the agent in the container sent what makes no sense: {0}")]
     Senseless(String),
-    /// It said that it cannot go on.
+    /// The init reported a failure of its own.
     #[error("the agent in the container broke: {0}")]
     Broken(String),
-    /// It did not end a call in time.
+    /// The init did not end a call in time, or did not answer the handshake.
     #[error("the agent in the container does not answer")]
     Silent,
-    /// It is of another version.
+    /// The init speaks another protocol version.
     #[error("the agent in the container speaks version {0} of its protocol, and not {VERSION}")]
     Version(u32),
-    /// There are no random numbers.
+    /// The random number generator failed.
     #[error("this machine has no random numbers")]
     Secret,
-    /// Nobody wants it any more.
+    /// The owner released the container.
     #[error("the container was given up")]
     Released,
 }
 
 impl Parted {
-    /// What to do about it.
+    /// Returns a hint for the user.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Gone | Self::Released | Self::Secret => "try again: the next call starts a new container",
@@ -90,19 +90,19 @@ impl Parted {
     }
 }
 
-/// Whether an agent keeps a warm interpreter for the calls to come.
+/// Selects if the init keeps a warm interpreter ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interpreter {
-    /// Pythons are forked from it.
+    /// Python guests are forked from a warm interpreter.
     Warm,
-    /// There is none, and it costs nothing; a call names its program.
+    /// No interpreter is started; each call names its program.
     None,
 }
 
-/// Greets the agent behind these streams.
+/// Performs the handshake with a container's init over these streams.
 ///
 /// # Errors
-/// If it does not answer as one.
+/// If the init does not complete the handshake within the timeout, or answers with anything but `Ready`.
 pub async fn connect<R, W>(
     mut reader: R,
     mut writer: W,
@@ -127,7 +127,7 @@ where
     Ok((Agent { line, ready }, carrier))
 }
 
-/// Nobody in the container may guess it.
+/// Generates the secret that authenticates the init's frames. No guest in the container may guess it.
 fn secret() -> Result<Secret, Parted> {
     let mut secret = Secret::default();
     match rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty()) {
@@ -186,30 +186,30 @@ async fn next<R: AsyncRead + Unpin>(reader: &mut R, frames: &mut FrameReader) ->
 }
 
 impl Agent {
-    /// What there is in its container.
+    /// Returns the init's description of its container.
     pub const fn ready(&self) -> &Ready {
         &self.ready
     }
 
-    /// Whether calls can be run with it, as far as is known.
+    /// Returns `true` unless the connection is known to be closed.
     pub fn is_connected(&self) -> bool {
         self.line.is_open()
     }
 
-    /// How many calls run.
+    /// Returns the number of running calls.
     pub fn running(&self) -> usize {
         self.line.running()
     }
 
-    /// Ends the connection, and with it all calls and the container's processes.
+    /// Closes the connection, which kills all calls and processes of the container.
     pub fn release(&self) {
         self.line.close(Parted::Released);
     }
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Carrier<R, W> {
-    /// Carries until the container ends, the agent breaks, or nobody wants it any more. All calls that still run have then
-    /// ended as unknown.
+    /// Drives the connection until the container ends, the init fails or [`Agent::release`] is called. Calls
+    /// that are still running then end with an unknown outcome.
     pub async fn carry(self) -> Parted {
         let Self {
             line,
@@ -224,7 +224,8 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Carrier<R, W> {
             parted = speak(&line, &mut writer) => parted,
         };
         line.close(parted.clone());
-        // The end of its input ends the agent. If that cannot be told, its container is removed all the same.
+        // End of file on its input ends the init. If the shutdown fails, the container is removed all the
+        // same.
         let _ = writer.shutdown().await;
         parted
     }

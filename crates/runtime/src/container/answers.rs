@@ -1,4 +1,4 @@
-//! Answers of engines, read by ourselves where Podman says what Docker's own types do not know.
+//! Parses engine responses ourselves where Podman's do not fit the types of Docker's client.
 
 use std::collections::HashMap;
 
@@ -13,13 +13,13 @@ use super::Flavor;
 use super::runtime::{Id, Inspected, Listed, Status};
 use super::wire::Wire;
 
-/// The most that is read of an answer.
+/// Size limit of a response, in bytes.
 const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
-/// `{"name": ["fw-sandbox-"]}`: the filter finds names by a part of them.
+/// `{"name": ["fw-sandbox-"]}`: the engine matches substrings of names.
 const OURS: &str = "all=true&filters=%7B%22name%22%3A%5B%22fw-sandbox-%22%5D%7D";
 
-/// A container as the engine lists it.
+/// A container in the engine's list.
 #[derive(Deserialize)]
 struct Summary {
     #[serde(rename = "Names", default)]
@@ -50,7 +50,7 @@ struct State {
     oom_killed: bool,
 }
 
-/// The containers whose names hold our prefix.
+/// Lists the containers whose names contain our prefix.
 pub(super) async fn containers(wire: &Wire) -> Result<Vec<Listed>, Told> {
     let found: Vec<Summary> = get(wire, &format!("/containers/json?{OURS}")).await?;
     let listed = |container: Summary| {
@@ -64,7 +64,7 @@ pub(super) async fn containers(wire: &Wire) -> Result<Vec<Listed>, Told> {
     Ok(found.into_iter().filter_map(listed).collect())
 }
 
-/// What a container is doing; `None` if the engine's answer makes no sense.
+/// Inspects a container; `None` if the engine's response is inconsistent.
 pub(super) async fn container(wire: &Wire, id: &Id) -> Result<Option<Inspected>, Told> {
     let found: Container = get(wire, &format!("/containers/{id}/json")).await?;
     Ok(inspected(found))
@@ -80,7 +80,7 @@ fn inspected(found: Container) -> Option<Inspected> {
     })
 }
 
-/// The words of both engines.
+/// Maps the status names of both engines.
 fn status(word: &str) -> Option<Status> {
     Some(match word {
         "created" | "configured" | "initialized" => Status::Created,
@@ -88,12 +88,12 @@ fn status(word: &str) -> Option<Status> {
         "paused" => Status::Paused,
         "exited" | "dead" | "stopped" => Status::Exited,
         "removing" => Status::Removing,
-        // Nothing of ours is ever restarted.
+        // None of our containers is ever restarted.
         _ => return None,
     })
 }
 
-/// The versions that an engine speaks.
+/// The range of API versions that an engine speaks.
 #[derive(Deserialize)]
 pub(super) struct Versions {
     #[serde(rename = "ApiVersion", default)]
@@ -102,7 +102,8 @@ pub(super) struct Versions {
     pub(super) oldest: String,
 }
 
-/// What an engine says of itself. Docker lists among its options that it is rootless, Podman has a field for it.
+/// An engine's description of itself. Docker lists "rootless" among its security options, Podman has a field
+/// for it.
 #[derive(Deserialize)]
 pub(super) struct Said {
     #[serde(rename = "Runtimes", default)]
@@ -123,13 +124,13 @@ pub(super) struct Said {
     pub(super) cpu_limit: bool,
 }
 
-/// What the engine says of itself.
+/// Queries the engine's description of itself.
 pub(super) async fn said(wire: &Wire) -> Result<Said, Told> {
     get(wire, "/info").await
 }
 
-/// Which versions of the API there are. For `/version` Podman looks up the packages of its parts, which takes a fifth of a
-/// second; it says which version it speaks in each answer.
+/// Queries the supported API versions. Podman's `/version` looks up the packages of its components, which
+/// takes a fifth of a second; every Podman response names its version, so we use `/_ping`.
 pub(super) async fn versions(wire: &Wire, flavor: Flavor) -> Result<Versions, Told> {
     match flavor {
         Flavor::Docker => read(wire.ask("/version").await?).await,

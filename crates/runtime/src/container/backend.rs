@@ -1,4 +1,4 @@
-//! Docker and Podman as places where requests run.
+//! Runs requests in containers of Docker and Podman.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -29,49 +29,48 @@ use crate::local::{Connection, Destination, Fence, Spared};
 use crate::owner::Owner;
 use crate::trust::Conflict;
 
-/// How containers of requests are made.
+/// Settings of request containers.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where the engines are.
+    /// Endpoint candidates of the engines.
     pub surroundings: Surroundings,
-    /// What the containers are made of.
+    /// Image of the containers.
     pub image: Image,
-    /// Which images were set up here, by digest.
+    /// File with the digests of images that were set up on this host.
     pub pins: PathBuf,
-    /// What they may reach.
+    /// Network mode.
     pub network: Network,
-    /// What makes them.
     pub oci_runtime: OciRuntime,
-    /// The filter of their system calls, by name.
+    /// Name of the seccomp filter.
     pub filter: String,
-    /// What no program may see.
+    /// Host paths that no program may see.
     pub hidden: Hidden,
-    /// Names in a workspace that programs may read and not write: what the host would execute.
+    /// Workspace paths that are read-only for programs: those that the host would execute.
     pub protected: Vec<String>,
-    /// Where the directories of runs are made.
+    /// Parent of the runs' working directories.
     pub scratch: PathBuf,
-    /// Where the program is kept that is the first process of warm containers: private, and made if need be.
+    /// Private directory for the init program of warm containers; created if necessary.
     pub agent: PathBuf,
-    /// Where programs in kept containers leave files.
+    /// Output directories of reused containers.
     pub outputs: Outputs,
-    /// Who we are.
+    /// Our own user.
     pub user: User,
-    /// The ways out of programs that may reach some hosts.
+    /// Egress settings of programs that may reach some hosts.
     pub egress: NetworkSettings,
 }
 
 impl Settings {
-    /// The same text for the same settings: two processes that have it would make the same container of a request.
+    /// Returns a fingerprint. Processes with equal fingerprints create equal containers for a request.
     pub fn mark(&self) -> String {
         let digest = Sha256::digest(format!("{self:?}"));
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
-/// Images without a digest that are remembered; beyond, each result names its own.
+/// Limit of remembered unpinned images; beyond it, every result warns about its image.
 const MAX_UNPINNED: usize = 64;
 
-/// Docker and Podman, each asked for when it is first needed.
+/// Docker and Podman, each connected to on first use.
 #[derive(Debug)]
 pub struct Containers {
     pub(super) settings: Settings,
@@ -79,111 +78,110 @@ pub struct Containers {
     podman: OnceCell<Arc<Manager>>,
     pool: Pool,
     pub(super) kept: Kept,
-    /// One task for each container engine in use.
+    /// One sweeping task for each engine in use.
     sweepers: Mutex<JoinSet<()>>,
-    /// Images without a digest that a result has named.
+    /// Unpinned images that a result has warned about.
     unpinned: Mutex<BTreeSet<String>>,
 }
 
-/// How often orphans are looked for. A process that was killed may have nobody who comes after it.
+/// Interval of orphan removal. A killed process may have no successor that cleans up after it.
 const SWEEP_EVERY: Duration = Duration::from_secs(5 * 60);
 
-/// What says what containers in an engine are made of.
+/// Chooses image, network and filter of the containers in an engine.
 pub(super) type Makes<'a> = dyn Fn(&Manager) -> Result<Making<'a>, RunError> + Send + Sync + 'a;
 
-/// Why a request did not run in a container.
+/// The reason why a request did not run in a container.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The engine did not do it.
+    /// The engine failed.
     #[error(transparent)]
     Engine(#[from] Error),
-    /// Something that it asks for cannot be shown.
+    /// A mount of the request is denied.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// What we rely on cannot be kept from the program.
+    /// A trusted path cannot be protected from the program.
     #[error(transparent)]
     Trusted(#[from] Conflict),
-    /// A filter that there is none of.
+    /// The seccomp filter does not exist.
     #[error(transparent)]
     Filter(UnknownFilter),
-    /// It is not known which image was set up here.
+    /// The pinned images cannot be read.
     #[error(transparent)]
     Pins(#[from] pins::Error),
-    /// A layer of the fence is missing that must be there.
+    /// A required resource limit is not supported by the engine.
     #[error("the container engine does not limit {0}")]
     Unlimited(String),
-    /// No place for the run's files.
+    /// The working directory of the run cannot be created.
     #[error("cannot make the run's directory: {0}")]
     Directory(io::Error),
-    /// The program's files would be lost.
+    /// The output directory cannot be used, so the program's files would be lost.
     #[error("the output directory cannot be used: {0}")]
     OutputDirectory(io::Error),
-    /// A command without words.
+    /// The command is empty.
     #[error("there is no program to run")]
     NoProgram,
-    /// Who we are cannot be found out, and so not whose containers they would be.
+    /// Our own process cannot be identified, so containers would have no owner.
     #[error("cannot tell which process this is: /proc is not readable")]
     NoOwner,
-    /// The directory that a command shall start in does not exist.
+    /// The requested working directory does not exist.
     #[error("cannot start in `{}`: there is no such directory", .0.display())]
     WorkingDirectory(PathBuf),
-    /// A text that names no sandbox.
+    /// Invalid name of a sandbox.
     #[error(transparent)]
     Name(ParseNameError),
-    /// A text that names no image.
+    /// Invalid name of an image.
     #[error(transparent)]
     Image(ParseImageError),
-    /// A container that serves calls by itself.
+    /// The sandbox is a reused container, which serves calls by itself.
     #[error(
         "{0} is kept for calls of `sandbox_exec`: it can be listed, measured and removed, and nothing else"
     )]
     KeptForCalls(String),
-    /// As many as there may be.
+    /// The limit of sandboxes is reached.
     #[error("there are {0} sandboxes already")]
     TooMany(usize),
-    /// The agent's program cannot be written.
+    /// The init program cannot be written.
     #[error("cannot write the program that runs calls in containers: {0}")]
     AgentFile(io::Error),
-    /// The agent of a container does not answer.
+    /// The connection to a container's init closed.
     #[error(transparent)]
     Parted(#[from] Parted),
     /// A call was not run in its container.
     #[error(transparent)]
     NotRun(#[from] NotRun),
-    /// Hosts that a sandbox shall reach, and that cannot be read.
+    /// Invalid allowlist of a sandbox's hosts.
     #[error("what the sandbox may reach cannot be read: {0}")]
     Reach(String),
-    /// The filter lets our agent start nothing.
+    /// The seccomp filter prevents our init from starting anything.
     #[error(
         "under the filter `{0}` no hosts can be reached: our agent, which leads to them, does not run there"
     )]
     ReachUnder(String),
-    /// Nothing in the container leads to the proxy.
+    /// The init, the only way to the proxy, does not run in the container.
     #[error(
         "a network that reaches the allowed hosts alone needs our agent, which does not run in this image: {0}"
     )]
     NoAgent(Parted),
-    /// The image lacks the program that runs the language.
+    /// The image lacks the interpreter of the language.
     #[error("there is no {program} in the image {image}")]
     ProgramMissing {
-        /// The image.
+        /// Reference of the image.
         image: String,
-        /// The program.
         program: &'static str,
     },
-    /// All kept containers are at work.
+    /// All reused containers are busy.
     #[error("{0} containers are at work, and there may be no more")]
     KeptFull(usize),
-    /// No place for the files that programs leave.
+    /// The directory for output files cannot be used.
     #[error("cannot use the directory for the files of programs: {0}")]
     Outputs(io::Error),
-    /// What is asked for exists in the local runtime alone.
+    /// The requested feature exists in the local runtime only.
     #[error("{0} cannot be had in a container")]
     LocalOnly(&'static str),
 }
 
 impl RunError {
-    /// What the reader can do about it.
+    /// Returns a hint for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Engine(error) => error.hint(),
@@ -226,7 +224,8 @@ impl RunError {
         }
     }
 
-    /// The same, told as what it means where the image lacks the program of a language.
+    /// Converts a missing program to [`Self::ProgramMissing`] if the image lacks the interpreter of the
+    /// request's language.
     pub(super) fn of_image(self, request: &Request, image: &Image) -> Self {
         match (&self, places::interpreter(request.language)) {
             (Self::NotRun(error), Some(program)) if error.is_missing() => Self::ProgramMissing {
@@ -237,7 +236,7 @@ impl RunError {
         }
     }
 
-    /// Whether it may be the agent that cannot run in a container, and not any program.
+    /// Returns `true` if the cause may be that the init, not the program, cannot run in a container.
     pub(super) fn may_be_of_the_agent(&self) -> bool {
         matches!(
             self,
@@ -295,7 +294,7 @@ impl From<RunError> for backend::Error {
     }
 }
 
-/// What is said of a program that was to have a bridge.
+/// Returns the warning for a program that requested a bridge and got none.
 pub(super) fn without_bridge(why: &str) -> String {
     format!(
         "the program had no bridge to the skills, and no `device`: that needs our agent in the container, and {why}"
@@ -303,12 +302,13 @@ pub(super) fn without_bridge(why: &str) -> String {
 }
 
 impl Containers {
-    /// Nothing is asked of an engine before it is needed.
+    /// Connects to no engine before the first use.
     pub fn new(settings: Settings) -> Self {
         Self::keeping(0, settings)
     }
 
-    /// The same, with so many containers at most that wait for requests: for a process that serves many.
+    /// Like [`Self::new`], with a pool of at most `ready` idle containers, for a process that serves many
+    /// requests.
     pub fn keeping(ready: usize, settings: Settings) -> Self {
         Self {
             pool: Pool::new(ready, settings.clone()),
@@ -321,15 +321,15 @@ impl Containers {
         }
     }
 
-    /// How its containers are made.
+    /// Returns the settings of its containers.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Runs a request in a container of its own, which is gone when this ends.
+    /// Runs a request in a container of its own, which is removed before this returns.
     ///
     /// # Errors
-    /// If it could not be run at all. How the program ended is no error.
+    /// If the request could not be run at all. A failed program is no error.
     pub async fn run(
         &self,
         flavor: Flavor,
@@ -352,7 +352,7 @@ impl Containers {
         Ok(result)
     }
 
-    /// Runs a request in a container that serves nothing else: one that waits for its like, or is made for it.
+    /// Runs a request in a container used once: an idle one from the pool, or a new one.
     pub(super) async fn run_once(
         &self,
         (flavor, making): (Flavor, &Makes<'_>),
@@ -379,7 +379,7 @@ impl Containers {
             Some(ready) => {
                 let serving = pool::serve(ready, manager, request, destination, connection);
                 match (self.pool.refilled(serving).await, again) {
-                    // It ended while it waited, and nobody had noticed.
+                    // The container died while idle, and nothing had noticed.
                     (Err(RunError::NotRun(NotRun::Parted(_))), Some(again)) => {
                         let connection = again.connection();
                         self.run_made(made, request, destination, connection).await
@@ -393,7 +393,7 @@ impl Containers {
         Ok(result)
     }
 
-    /// Runs a request in a container that is made for it.
+    /// Runs a request in a new container.
     async fn run_made(
         &self,
         (manager, frame): (&Arc<Manager>, &Frame),
@@ -418,8 +418,8 @@ impl Containers {
         Ok(result)
     }
 
-    /// A container that is made for a request, with our agent if that runs there: it tells more of how a program ended. And
-    /// what a program has to do without where it does not.
+    /// Starts a new container for a request, with our init if it runs there, as it reports more about a
+    /// program's end. Otherwise returns a warning about the features that are lost.
     async fn fresh(
         &self,
         manager: &Arc<Manager>,
@@ -431,7 +431,7 @@ impl Containers {
             let why = format!("under the filter `{}` it can start nothing", frame.filter.name());
             return Ok(without(&why));
         }
-        // A program has its bridge from the agent's own Python.
+        // A program's bridge requires the warm interpreter.
         let interpreter = match bridged {
             true => Interpreter::Warm,
             false => Interpreter::None,
@@ -444,13 +444,13 @@ impl Containers {
             Err(error) if request.network == policy::Network::None && error.may_be_of_the_agent() => {
                 Ok(without(&error.to_string()))
             }
-            // Nothing else leads to the hosts.
+            // Without the init, no host is reachable.
             Err(RunError::Parted(parted)) => Err(RunError::NoAgent(parted)),
             Err(error) => Err(error),
         }
     }
 
-    /// Whether a request can be run in an engine's containers, fenced as it must be.
+    /// Checks that an engine's containers can run a request with the required fence.
     pub(super) async fn admit(
         &self,
         flavor: Flavor,
@@ -470,7 +470,7 @@ impl Containers {
         }
     }
 
-    /// The sandboxes of this process in an engine; what dead processes left there is removed first.
+    /// Returns the sandbox manager of an engine; removes orphans of dead processes on first use.
     ///
     /// # Errors
     /// If the engine cannot be used.
@@ -491,26 +491,27 @@ impl Containers {
         let owner = Owner::new().ok_or(RunError::NoOwner)?;
         let info = engine.info().await?;
         let manager = Arc::new(Manager::new(engine, owner, info));
-        // Before the first container is made, so that a name that an orphan has is free.
+        // Before the first container is created, so that names of orphans are free.
         let _ = manager.sweep().await;
         self.sweepers().spawn(sweep(Arc::clone(&manager), SWEEP_EVERY));
         Ok(manager)
     }
 
-    /// The agent's program, as a file that containers can mount.
+    /// Returns the path of the init program, as a file that containers can mount.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the file cannot be written.
     pub fn agent_program(&self) -> Result<PathBuf, RunError> {
         agent::file(&self.settings.agent).map_err(RunError::AgentFile)
     }
 
-    /// What containers are made of: the image that was set up here, if it was, whatever its name means by now.
+    /// Resolves the configured image to the digest that was set up on this host, if any: its tag may have
+    /// moved.
     pub(super) fn image(&self, flavor: Flavor) -> Result<Image, RunError> {
         self.pinned(flavor, &self.settings.image)
     }
 
-    /// An image by its digest, if it was set up here.
+    /// Resolves an image to its pinned digest, if it was set up on this host.
     pub(super) fn pinned(&self, flavor: Flavor, image: &Image) -> Result<Image, RunError> {
         let pins = Pins::read(&self.settings.pins)?;
         Ok(pins.get(flavor, image).unwrap_or_else(|| image.clone()))
@@ -520,7 +521,7 @@ impl Containers {
         self.sweepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A warning about an image that is used by its name alone; once for each.
+    /// Returns a warning about an unpinned image, once per image.
     fn unpinned(&self, flavor: Flavor, image: &Image) -> Option<String> {
         let pins = Pins::read(&self.settings.pins).ok()?;
         let mut told = self.unpinned.lock().unwrap_or_else(PoisonError::into_inner);
@@ -535,7 +536,7 @@ impl Containers {
         })
     }
 
-    /// Ends what still runs, and waits until nothing is left.
+    /// Stops all containers and tasks, and waits until none is left.
     pub async fn close(&self) {
         let mut sweepers = std::mem::take(&mut *self.sweepers());
         sweepers.shutdown().await;
@@ -547,16 +548,16 @@ impl Containers {
     }
 }
 
-/// Whether files come along that only our agent can put into a container.
+/// Returns `true` if the request copies files that only our init can put into a container.
 fn brings_files(request: &Request) -> bool {
     request.mounts.iter().any(|mount| mount.access == Access::Copy)
 }
 
-/// Removes orphans, once in each period. Never ends.
+/// Removes orphans periodically. Never returns.
 async fn sweep(manager: Arc<Manager>, every: Duration) {
     loop {
         tokio::time::sleep(every).await;
-        // What cannot be removed is tried again the next time.
+        // A failed removal is retried in the next period.
         let _ = manager.sweep().await;
     }
 }
@@ -572,7 +573,7 @@ mod tests {
     async fn orphans_are_removed_while_a_process_runs() {
         for engine in engines().await {
             let manager = Manager::new(engine.clone(), owned(), engine.info().await.unwrap());
-            // Its own, of which it knows nothing: nobody else's sweep takes it.
+            // An unregistered container of its own: no other process's sweep removes it.
             let stray = Spec {
                 owner: manager.owner().clone(),
                 ..spec(&["sleep", "600"])

@@ -1,10 +1,10 @@
-//! Which directories of the host a container may be shown.
+//! Denies bind mounts of host directories that would give a container control of the host.
 
 use std::path::Path;
 
 use crate::exposure::{Exposed, Hidden, overlaps};
 
-/// What leads to an engine, or to what it keeps: whoever sees it has the host.
+/// Paths to an engine's socket or storage, and others whose exposure hands over the host.
 const ENGINES: &[&str] = &[
     "/run",
     "/var/run",
@@ -15,10 +15,10 @@ const ENGINES: &[&str] = &[
     "/boot",
 ];
 
-/// That showing this path gives nobody a hold on the host.
+/// Checks that mounting this path gives no control of the host.
 ///
 /// # Errors
-/// If it does, with why.
+/// If it does, with the reason.
 pub(super) fn check(path: &Path) -> Result<(), Exposed> {
     let engines = ENGINES.iter().find(|engine| overlaps(path, Path::new(engine)));
     if let Some(engine) = engines {
@@ -60,7 +60,7 @@ mod tests {
         assert!(check(&data.join("s.sock")).is_err());
         fs::create_dir(data.join("work")).unwrap();
         assert_eq!(check(&data.join("work")), Ok(()));
-        // By what it is, and not by its name alone.
+        // Resolved through symbolic links, not by name alone.
         symlink("/run", data.join("link")).unwrap();
         assert!(check(&data.join("link")).is_err());
     }

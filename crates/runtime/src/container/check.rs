@@ -1,7 +1,7 @@
-//! What no request to an engine may ask for, whoever composed it: looked at in the bytes that go out.
+//! Checks the bytes of every request to an engine against a list of permitted requests and fields.
 //!
-//! The types of a specification cannot express privilege. This is the second lock on the same door: it knows nothing
-//! of those types, lets through the requests and fields that it lists, and nothing else.
+//! The types of a specification cannot express privilege. This is a second, independent check: it knows
+//! nothing of those types, permits the requests and fields that it lists, and rejects everything else.
 
 use std::path::{Component, Path};
 
@@ -10,31 +10,31 @@ use serde_json::{Map, Value};
 
 use super::binds;
 
-/// Everything that we make in an engine is named so.
+/// Name prefix of every container and volume that we create.
 pub const PREFIX: &str = "fw-sandbox-";
 
-/// Why a request was not sent.
+/// Rejection of a request that was about to be sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("refusing to ask the container engine for {0}")]
 pub struct Refusal(String);
 
-/// What a request's body may hold.
+/// The permitted body of a request.
 #[derive(Clone, Copy)]
 enum Body {
     Nothing,
-    /// A container to be made.
+    /// A container create request.
     Container,
-    /// A volume to be made.
+    /// A volume create request.
     Volume,
-    /// A command in a container.
+    /// An exec create request.
     Exec,
-    /// How to start it.
+    /// An exec start request.
     Start,
-    /// An archive.
+    /// A tar archive.
     Stream,
 }
 
-/// Every request that we send; `*` stands for one name.
+/// Every permitted request; `*` matches one path segment.
 const REQUESTS: &[(Method, &str, Body)] = &[
     (Method::GET, "version", Body::Nothing),
     (Method::GET, "info", Body::Nothing),
@@ -64,10 +64,10 @@ const REQUESTS: &[(Method, &str, Body)] = &[
     (Method::POST, "build", Body::Stream),
 ];
 
-/// Looks at a request.
+/// Checks a request.
 ///
 /// # Errors
-/// If it asks for what is in no list.
+/// If the request, or a field of its body, is not permitted.
 pub(super) fn request(method: &Method, path: &str, body: &[u8]) -> Result<(), Refusal> {
     let object = || match serde_json::from_slice(body) {
         Ok(Value::Object(fields)) => Ok(fields),
@@ -83,7 +83,7 @@ pub(super) fn request(method: &Method, path: &str, body: &[u8]) -> Result<(), Re
     }
 }
 
-/// Looks at a request whose body is an archive.
+/// Checks a request whose body is an archive.
 pub(super) fn streamed(method: &Method, path: &str) -> Result<(), Refusal> {
     match listed(method, path)? {
         Body::Stream => Ok(()),
@@ -93,7 +93,7 @@ pub(super) fn streamed(method: &Method, path: &str) -> Result<(), Refusal> {
     }
 }
 
-/// What the body of a listed request may hold. The first part of the path is the version.
+/// Returns the permitted body of a listed request. The first segment of the path is the API version.
 fn listed(method: &Method, path: &str) -> Result<Body, Refusal> {
     let parts: Vec<&str> = path.split('/').skip(2).collect();
     let matches = |pattern: &str| {
@@ -107,7 +107,7 @@ fn listed(method: &Method, path: &str) -> Result<Body, Refusal> {
         .iter()
         .find(|(known, pattern, _)| known == method && matches(pattern))
         .map(|(.., body)| *body)
-        // The name of an image has slashes of its own.
+        // Image names contain slashes.
         .or_else(|| image().then_some(Body::Nothing))
         .ok_or_else(|| refusal(format!("`{method} {path}`")))
 }
@@ -116,7 +116,6 @@ fn refusal(what: impl Into<String>) -> Refusal {
     Refusal(what.into())
 }
 
-/// Whether a field must be there.
 #[derive(Clone, Copy, PartialEq)]
 enum Need {
     Must,
@@ -124,7 +123,7 @@ enum Need {
 }
 use Need::{May, Must};
 
-/// A field, and which values of it are harmless.
+/// A field, its presence, and a predicate for its harmless values.
 type Field = (&'static str, Need, fn(&Value) -> bool);
 
 const CONTAINER: &[Field] = &[
@@ -184,7 +183,8 @@ const BIND_OPTIONS: &[Field] = &[
     ("NonRecursive", Must, |v| *v == true),
 ];
 
-// A volume's driver and its options could name any directory of the host, and without options it has the host's whole disk.
+// A volume's driver options could name any directory of the host; without options, it has the host's whole
+// disk.
 const VOLUME: &[Field] = &[
     ("Name", Must, prefixed),
     ("Driver", Must, |v| one_of(v, &["local"])),
@@ -228,7 +228,7 @@ fn container(body: &Map<String, Value>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// That every field is listed and harmless, and those that must be there are.
+/// Checks that every field is listed and harmless, and that required fields are present.
 fn fields(within: &str, found: &Map<String, Value>, known: &[Field]) -> Result<(), Refusal> {
     let missing = known
         .iter()
@@ -278,7 +278,7 @@ fn prefixed(value: &Value) -> bool {
     value.as_str().is_some_and(|name| name.starts_with(PREFIX))
 }
 
-/// `UID:GID`, both in figures: a name would be looked up in a file of the image.
+/// Accepts `UID:GID`, both numeric: a name would be looked up in a file of the image.
 fn numeric_user(value: &Value) -> bool {
     let figures = |text: &str| text.parse::<u32>().is_ok();
     value
@@ -287,7 +287,7 @@ fn numeric_user(value: &Value) -> bool {
         .is_some_and(|(uid, gid)| figures(uid) && figures(gid))
 }
 
-/// No new privileges, a filter that denies what it does not list, and nothing else.
+/// Accepts exactly `no-new-privileges` and one seccomp filter that denies by default.
 fn security(value: &Value) -> bool {
     let Some(options) = value.as_array() else {
         return false;
@@ -300,7 +300,8 @@ fn security(value: &Value) -> bool {
         && filters.map(denies).eq([true])
 }
 
-/// Whether a filter denies what it does not list. Docker takes the filter itself, and Podman the path of a file.
+/// Returns `true` if a filter denies by default. Docker takes the filter inline, Podman as the path of a
+/// file.
 fn denies(filter: &str) -> bool {
     let text = match filter.starts_with('/') {
         true => std::fs::read_to_string(filter).unwrap_or_default(),
@@ -320,7 +321,7 @@ fn log(value: &Value) -> bool {
     }
 }
 
-/// Each with a size, and without device nodes and setuid programs.
+/// Accepts tmpfs mounts, each with a size, `nosuid` and `nodev`.
 fn tmpfs(value: &Value) -> bool {
     let bounded = |options: &Value| {
         let options: Vec<&str> = options.as_str().unwrap_or_default().split(',').collect();
@@ -332,7 +333,8 @@ fn tmpfs(value: &Value) -> bool {
         .is_some_and(|all| all.keys().all(|path| path.starts_with('/')) && all.values().all(bounded))
 }
 
-/// Options of a file system in memory that bound its bytes and its files, and nothing else. A bound of 0 is none.
+/// Accepts tmpfs options that bound both bytes and inodes, and nothing else. A limit of 0 would mean
+/// unlimited.
 fn sized(value: &Value) -> bool {
     let options: Vec<&str> = value.as_str().unwrap_or_default().split(',').collect();
     let bound = |name: &str| {
@@ -358,7 +360,7 @@ fn bind_options(value: &Value) -> bool {
     object(value, BIND_OPTIONS)
 }
 
-/// What a mount shows of the host.
+/// Rejects a mount that exposes a denied path of the host.
 fn exposing(mount: &Value) -> Result<(), Refusal> {
     let part = |name: &str| mount.get(name).and_then(Value::as_str).unwrap_or_default();
     let (kind, source) = (part("Type"), part("Source"));

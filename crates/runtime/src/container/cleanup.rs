@@ -1,4 +1,4 @@
-//! Removing what is left of a sandbox, each part whatever became of the others.
+//! Removes a sandbox's container and volumes; a failed step does not prevent the others.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::runtime::Id;
 use super::spec::{Name, Spec};
 use super::{ContainerRuntime, Error};
 
-/// What may be left of a sandbox.
+/// The container and volumes of a sandbox to remove.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Remains {
     pub(super) container: Name,
@@ -22,12 +22,12 @@ impl Remains {
     }
 }
 
-/// Ends the container, politely for as long as `grace`, and removes it with its volumes. What cannot be done is told and
-/// keeps nothing else from being done; to do it again does no harm.
+/// Stops the container with a grace period, then removes it and its volumes. Continues past failures, and
+/// returns them. Idempotent.
 pub(super) async fn clean(engine: &ContainerRuntime, remains: &Remains, grace: Duration) -> Vec<Error> {
     let id = Id::from(&remains.container);
     let mut problems = Vec::new();
-    // Removing kills, so it is only worth a word where there is time for one.
+    // Removal kills, so stopping first is only useful with a grace period.
     if !grace.is_zero() {
         problems.extend(engine.stop(&id, grace).await.err().filter(is_problem));
     }
@@ -38,7 +38,7 @@ pub(super) async fn clean(engine: &ContainerRuntime, remains: &Remains, grace: D
     problems
 }
 
-/// What does not exist need not be stopped.
+/// A container that does not exist need not be stopped.
 fn is_problem(error: &Error) -> bool {
     !matches!(error, Error::NotFound { .. })
 }

@@ -1,4 +1,4 @@
-//! Where the API of the container engine is, found as its own command line finds it.
+//! Locates the API of the container engine by the rules of the engine's own command line.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -9,68 +9,59 @@ use sha2::{Digest as _, Sha256};
 
 use super::Flavor;
 
-/// The largest file of the docker command line that is read.
+/// Size limit of configuration files of the docker command line.
 const MAX_FILE: u64 = 1024 * 1024;
 
-/// What of the caller's environment leads to the engine; read at the edge.
+/// The caller's environment, as far as it locates the engine.
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
-    /// `DOCKER_HOST`.
     pub docker_host: Option<String>,
-    /// `DOCKER_CONTEXT`.
     pub docker_context: Option<String>,
-    /// `DOCKER_CONFIG`, else `.docker` in the home directory.
     pub docker_config: Option<PathBuf>,
-    /// `CONTAINER_HOST`.
     pub container_host: Option<String>,
-    /// `XDG_RUNTIME_DIR`, else the customary place if it exists.
+    /// `XDG_RUNTIME_DIR`, else its default if that exists.
     pub runtime_dir: Option<PathBuf>,
-    /// A directory of ours, closed to others, for files that the engine reads. It is made when it is needed.
+    /// Private directory for files that the engine reads; created on demand.
     pub files: PathBuf,
 }
 
-/// A place where the API may be.
+/// The address of an API endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
-    /// A Unix socket.
     Unix(PathBuf),
-    /// A port of this machine.
+    /// A TCP port of this machine.
     Loopback(SocketAddr),
 }
 
-/// Why no address is known.
+/// The reason why no address is known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// An address that we cannot speak to.
+    /// The address is unsupported.
     #[error("{origin}: cannot use `{address}`: {why}")]
     Address {
-        /// Who said it.
+        /// Source of the setting, such as a variable.
         origin: String,
-        /// What was said.
         address: String,
-        /// What is wrong with it.
         why: &'static str,
     },
-    /// A file of the docker command line that cannot be used.
+    /// A configuration file of the docker command line cannot be used.
     #[error("cannot read {}: {why}", path.display())]
     File {
-        /// Which.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Defect of the file.
         why: String,
     },
-    /// A context that there is none of.
+    /// The docker context does not exist.
     #[error("{origin}: there is no docker context `{name}`")]
     Context {
-        /// Who named it.
+        /// Source of the setting.
         origin: String,
-        /// Its name.
         name: String,
     },
 }
 
 impl Error {
-    /// What the reader can do about it.
+    /// Returns a hint for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Address { .. } => {
@@ -94,10 +85,10 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// The addresses at which the engine may be, the likeliest first; never none.
+/// Returns the possible addresses of the engine, most likely first; never empty.
 ///
 /// # Errors
-/// If the caller named one that cannot be used.
+/// If the caller configured an address that cannot be used.
 pub fn candidates(flavor: Flavor, surroundings: &Surroundings) -> Result<Vec<Address>, Error> {
     match flavor {
         Flavor::Docker => docker(surroundings),
@@ -131,7 +122,7 @@ fn podman(surroundings: &Surroundings) -> Result<Vec<Address>, Error> {
         .collect())
 }
 
-/// The address of the docker context in use; `None` for the default one.
+/// Returns the address of the current docker context; `None` for the default context.
 fn context(surroundings: &Surroundings) -> Result<Option<Address>, Error> {
     let Some(config) = &surroundings.docker_config else {
         return Ok(None);
@@ -190,7 +181,7 @@ struct Docker {
     host: String,
 }
 
-/// A file of the docker command line; `None` if there is none.
+/// Reads a configuration file of the docker command line; `None` if it does not exist.
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
     let wrong = |why: String| Error::File {
         path: path.to_path_buf(),
@@ -210,7 +201,7 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, Error>
         .map_err(|error| wrong(error.to_string()))
 }
 
-/// An address as `DOCKER_HOST` writes it.
+/// Parses an address in the syntax of `DOCKER_HOST`.
 fn parse(origin: &str, text: &str) -> Result<Address, Error> {
     let wrong = |why| Error::Address {
         origin: origin.to_owned(),
@@ -250,12 +241,12 @@ mod tests {
         assert_eq!(candidates(flavor, surroundings).as_deref(), Ok(expected));
     }
 
-    /// A docker configuration whose current context is `context`, and with a context `far` at `host`.
+    /// Creates a docker configuration with the current context `context`, and a context `far` at `host`.
     fn docker_config(context: &str, host: &str) -> (tempfile::TempDir, Surroundings) {
         let dir = tempfile::tempdir().unwrap();
         let config = format!(r#"{{"auths": {{}}, "currentContext": "{context}"}}"#);
         fs::write(dir.path().join("config.json"), config).unwrap();
-        // What `printf far | sha256sum` prints.
+        // The output of `printf far | sha256sum`.
         let digest = "512eea46ceb3921dff4363c7069d89d4964d1d9fccaa0f411851a7aa60a5c868";
         let meta = dir.path().join("contexts/meta").join(digest);
         fs::create_dir_all(&meta).unwrap();

@@ -1,4 +1,4 @@
-//! Why an engine did not do what it was asked.
+//! Defines the errors of container engine calls.
 
 use std::io;
 use std::time::Duration;
@@ -9,155 +9,150 @@ use super::endpoint::Address;
 use super::spec::BindError;
 use super::{Flavor, check, endpoint, state};
 
-/// How much of an engine's own words is passed on.
+/// Limit of an engine's message that is passed on, in characters.
 const MAX_WORDS: usize = 500;
 
-/// Why an engine did not do what it was asked.
+/// The reason why a call to a container engine failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody answers.
+    /// The engine does not respond.
     #[error("{} not available: {place}: {why}", daemon(*flavor))]
     Unavailable {
-        /// Which engine.
         flavor: Flavor,
-        /// Where it was looked for.
+        /// Address that was tried.
         place: String,
-        /// What the system said.
+        /// The system's error.
         why: String,
     },
-    /// Its socket is closed to us.
+    /// Permission to the socket was denied.
     #[error("{} not available: no permission to use {place}", daemon(*flavor))]
     NotPermitted {
-        /// Which engine.
         flavor: Flavor,
-        /// Its socket.
+        /// The socket.
         place: String,
     },
-    /// Where it is cannot be found out.
+    /// The engine's address cannot be determined.
     #[error(transparent)]
     Endpoint(#[from] endpoint::Error),
-    /// Its API lacks what we need.
+    /// The engine's API version is too old.
     #[error("the API of {} is too old: it is version {version}, and {} is needed", daemon(*flavor), needed())]
     TooOld {
-        /// Which engine.
         flavor: Flavor,
-        /// Its version.
+        /// API version of the engine.
         version: String,
     },
-    /// What shall make containers is not what the engine can use.
+    /// The engine does not have the OCI runtime.
     #[error("{} does not make containers with the OCI runtime {wanted}, only with {}", daemon(*flavor), known.join(", "))]
     OciRuntime {
-        /// Which engine.
         flavor: Flavor,
-        /// What was asked for.
+        /// The requested OCI runtime.
         wanted: &'static str,
-        /// What can be asked for.
+        /// The available OCI runtimes.
         known: Vec<String>,
     },
-    /// What makes the container passes the filter over.
+    /// The OCI runtime ignores the seccomp filter.
     #[error(
         "gVisor does not apply the filter `{filter}`: in a kernel of its own the program could start processes and write files"
     )]
     Unfiltered {
-        /// Which.
+        /// Name of the filter.
         filter: String,
     },
-    /// The image is not there.
+    /// The image is not present.
     #[error("there is no image {image}")]
     ImageMissing {
-        /// Which.
+        /// Reference of the image.
         image: String,
     },
-    /// Two things of it would lie at one place.
+    /// Two mounts would overlap.
     #[error(transparent)]
     Place(BindError),
-    /// It wants volumes that nobody can give it within bounds.
+    /// The image declares volumes that cannot be replaced by bounded ones.
     #[error("the image {image} declares more than 16 volumes, or one at a path that cannot be mounted on")]
     ImageVolumes {
-        /// Which.
+        /// Reference of the image.
         image: String,
     },
-    /// Its registry does not have it.
+    /// The image does not exist in its registry.
     #[error("there is no image {image} in its registry")]
     NotInRegistry {
-        /// Which.
+        /// Reference of the image.
         image: String,
     },
-    /// It cannot be had.
+    /// The image could not be built or pulled.
     #[error("cannot {doing} {image}: {said}")]
     NotMade {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// Which.
         image: String,
-        /// What the engine said.
+        /// The engine's message.
         said: String,
     },
-    /// Another container has the name.
+    /// The container name is in use.
     #[error("the name {name} is taken")]
     NameTaken {
-        /// Which.
+        /// Name of the container or volume.
         name: String,
     },
-    /// No room.
+    /// The engine's disk is full.
     #[error("cannot {doing}: the disk of the container engine is full")]
     DiskFull {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
     },
-    /// It does not exist, or no longer.
+    /// The object does not exist, or no longer.
     #[error("cannot {doing}: there is no {what}")]
     NotFound {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// What it was done to.
+        /// The object.
         what: String,
     },
-    /// It is in no state for that.
+    /// The object's state does not permit the operation.
     #[error("cannot {doing}: {said}")]
     Conflict {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// What the engine said.
+        /// The engine's message.
         said: String,
     },
-    /// It took too long.
+    /// The engine did not respond in time.
     #[error("cannot {doing}: no answer within {} s", patience.as_secs())]
     Deadline {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// How long was waited.
+        /// The timeout.
         patience: Duration,
     },
-    /// The connection broke, or what came makes no sense.
+    /// The connection broke, or the response was malformed.
     #[error("cannot {doing}: the connection to the engine broke: {why}")]
     Broken {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// How it broke.
+        /// The cause.
         why: String,
     },
-    /// We do not ask for such a thing.
+    /// The request is on our denylist and was not sent.
     #[error(transparent)]
     Refused(#[from] check::Refusal),
-    /// A file that the engine is to read cannot be written.
+    /// A file for the engine cannot be written.
     #[error("cannot write a file for the container engine: {why}")]
     Files {
-        /// What the system said.
+        /// The system's error.
         why: String,
     },
-    /// It makes no sense in the state that the sandbox is in.
+    /// The state of the sandbox does not permit the transition.
     #[error(transparent)]
     Illegal(#[from] state::Illegal),
-    /// The sandbox, or its manager, has come to its end.
+    /// The sandbox or its manager is shut down.
     #[error("the sandbox has ended")]
     Closing,
-    /// The engine said no.
+    /// The engine rejected the request.
     #[error("cannot {doing}: {said}")]
     Said {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// What the engine said.
+        /// The engine's message.
         said: String,
     },
 }
@@ -175,7 +170,7 @@ fn needed() -> String {
 }
 
 impl Error {
-    /// What the reader can do about it.
+    /// Returns a hint for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Unavailable { flavor, .. } => match flavor {
@@ -235,14 +230,14 @@ impl Error {
     }
 }
 
-/// What an error of the API means, for what was being done to what.
+/// Context of an API call, for the conversion of its error.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub(super) flavor: Flavor,
     pub(super) address: &'a Address,
-    /// As it follows "cannot".
+    /// The operation, worded to follow "cannot".
     pub(super) doing: &'static str,
-    /// As it follows "there is no".
+    /// The object, worded to follow "there is no".
     pub(super) what: &'a str,
 }
 
@@ -267,7 +262,7 @@ impl Asked<'_> {
         }
     }
 
-    /// A connection that could not be made, or a request that we do not send.
+    /// Converts the error of a failed connection, or of a request that was not sent.
     pub(super) fn io(self, error: io::Error) -> Error {
         let refusal = error
             .get_ref()
@@ -293,7 +288,8 @@ impl Asked<'_> {
         }
     }
 
-    /// The statuses are Docker's; Podman says some of it in words alone.
+    /// Converts an HTTP status and message. The statuses are Docker's; Podman distinguishes some errors by
+    /// message only.
     fn answered(self, status: u16, message: &str) -> Error {
         let said = words(message);
         let doing = self.doing;
@@ -320,12 +316,12 @@ impl Asked<'_> {
     }
 }
 
-/// An error with its causes.
+/// Formats an error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |error| error.source());
     causes.fold(error.to_string(), |text, cause| {
         let cause = cause.to_string();
-        // Wrappers often print what they wrap.
+        // Wrappers often print the error they wrap.
         if text.contains(&cause) {
             text
         } else {
@@ -334,10 +330,10 @@ fn chain(error: &dyn std::error::Error) -> String {
     })
 }
 
-/// An engine's words on one line, and not too many of them: they may quote what a guest chose.
+/// Reduces an engine's message to one line of limited length: it may quote text chosen by a guest.
 pub(super) fn words(text: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
-    // Colours are taken out whole, or else their figures would be left.
+    // Colour sequences are removed as a whole, as their digits would remain otherwise.
     let text = anstream::adapter::strip_str(text.trim()).to_string();
     let line: String = text.chars().map(plain).take(MAX_WORDS).collect();
     line.split_whitespace().collect::<Vec<_>>().join(" ")

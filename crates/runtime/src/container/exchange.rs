@@ -1,8 +1,8 @@
-//! Keeps `/output` of a container and a directory of the host alike.
+//! Synchronizes `/output` of a container with a directory of the host.
 //!
-//! Programs write to a file system in memory that has a size: what is too much fails as it is written, and no program
-//! writes to a disk of the host. Before a call what is new on the host is put there; after a call what is new there is
-//! taken to the host. The container's word is a guest's: all that it says is bounded, and no link is followed or made.
+//! Programs write to a sized tmpfs: excess data fails at the write, and no program writes to a disk of the
+//! host. Before a call, new files of the host are copied in; after a call, new files of the container are
+//! copied out. The container's records are untrusted: all are bounded, and no link is followed or created.
 
 mod host;
 mod pipes;
@@ -20,24 +20,24 @@ use tokio::sync::Mutex;
 use super::agent::{Agent, INSIDE};
 use host::{Found, HostDirectory, Seen};
 
-/// Where programs leave files for their caller.
+/// Directory in which programs leave files for their caller.
 pub(super) const OUTPUT: &str = "/output";
-/// How long files may take on their way.
+/// Timeout of a transfer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The most bytes of paths that are remembered of a container.
+/// Limit of the paths remembered of a container, in bytes.
 const MAX_PATHS: usize = 4 << 20;
-/// The most files that a result names.
+/// Limit of the files listed in a result.
 const MAX_LISTED: usize = 1_000;
-/// How far the times of files may lie behind the clock.
+/// Resolution of file times: they may lag behind the clock by this much.
 const COARSE: Duration = Duration::from_millis(20);
-/// How many entries that could not be taken along are named.
+/// Limit of the skipped entries that are listed by name.
 const MAX_NAMED: usize = 20;
 
-/// What is said where a container has ended under a call.
+/// Warning for a container that ended during a call.
 pub(super) const LOST: &str =
     "the container has ended, and what the program had written to /output meanwhile has gone with it";
 
-/// A directory of a container and one of the host.
+/// A directory of a container, synchronized with one of the host.
 #[derive(Debug)]
 pub(super) struct Exchange {
     inside: PathBuf,
@@ -46,24 +46,24 @@ pub(super) struct Exchange {
     known: Mutex<Known>,
 }
 
-/// What both directories held in common when they were last compared.
+/// The common content of both directories at the last synchronization.
 #[derive(Debug, Clone, Default)]
 struct Known {
     files: BTreeMap<FilePath, Pair>,
     directories: BTreeSet<FilePath>,
-    /// The state of the container's directory then, if it is certain.
+    /// Fingerprint of the container's directory at that time, if certain.
     state: Option<u64>,
 }
 
-/// One file, here and there.
+/// A file on both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pair {
-    /// Its identity in the container; none, if there was no room for it.
+    /// Its identity in the container; `None` if it did not fit there.
     inside: Option<u64>,
     outside: Seen,
 }
 
-/// What differs on the host from what is known.
+/// Differences between the host's directory and the last synchronization.
 #[derive(Debug, Default)]
 struct Changes {
     gone: Vec<FilePath>,
@@ -71,26 +71,25 @@ struct Changes {
     files: Vec<FilePath>,
 }
 
-/// Entries that were not taken along.
+/// Entries that were skipped.
 #[derive(Debug, Default)]
 struct Left {
     named: Vec<String>,
     count: usize,
 }
 
-/// What came of taking files to the host.
+/// Result of copying files to the host.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
-    /// What was written since the beginning of the call.
+    /// Files written since the beginning of the call.
     pub(super) files: Vec<OutputFile>,
-    /// What the caller should know.
     pub(super) warnings: Vec<String>,
-    /// An error kept files from being taken.
+    /// Set if an error prevented some files from being copied.
     pub(super) incomplete: bool,
 }
 
 impl Exchange {
-    /// An exchange between `/output` of a container, in which nothing lies yet, and `outside`, which holds at most `limit`.
+    /// Synchronizes the still empty `/output` of a container with `outside`, which holds at most `limit`.
     pub(super) fn of_output(outside: PathBuf, limit: Bytes) -> Self {
         Self::new(Path::new(OUTPUT), outside, limit)
     }
@@ -108,7 +107,7 @@ impl Exchange {
         }
     }
 
-    /// Puts into the container what is new on the host. Returns what the caller should know.
+    /// Copies new files of the host into the container. Returns warnings for the caller.
     pub(super) async fn give(&self, agent: &Agent) -> Vec<String> {
         let mut known = self.known.lock().await;
         let changes = match HostDirectory::open(&self.outside).and_then(|host| host.scan()) {
@@ -123,7 +122,7 @@ impl Exchange {
         if changes.is_none() {
             return Vec::new();
         }
-        // Whatever comes of it, the container is looked at after the next call.
+        // Whatever the result, the container's directory is compared after the next call.
         known.state = None;
         let inside = self.inside.display().to_string();
         let arguments = ["place", &inside];
@@ -143,7 +142,7 @@ impl Exchange {
         }
     }
 
-    /// Takes to the host what is new in the container, whose directory has this state.
+    /// Copies new files of the container, whose directory has this fingerprint, to the host.
     pub(super) async fn take(&self, agent: &Agent, state: u64, since: SystemTime) -> Taken {
         let mut known = self.known.lock().await;
         let (mut warnings, mut incomplete) = (Vec::new(), false);
@@ -170,7 +169,8 @@ impl Exchange {
         }
     }
 
-    /// Makes the host's directory what the container's is. Returns what was left; an error says why not all was taken.
+    /// Updates the host's directory to match the container's. Returns warnings about skipped entries, or the
+    /// reason for an incomplete copy.
     async fn compare(&self, known: &mut Known, agent: &Agent, state: u64) -> Result<Vec<String>, String> {
         let limit = self.limit.0.to_string();
         let inside = self.inside.display().to_string();
@@ -203,13 +203,13 @@ impl Exchange {
     }
 }
 
-/// Puts all that lies in a directory of the host into an empty one of the container. Returns what the caller should know.
+/// Copies a directory of the host into an empty one of the container. Returns warnings for the caller.
 pub(super) async fn supply(agent: &Agent, outside: &Path, inside: &Path) -> Vec<String> {
     let exchange = Exchange::new(inside, outside.to_path_buf(), Bytes(u64::MAX));
     exchange.give(agent).await
 }
 
-/// What the agent starts for an exchange: its own file, as another program.
+/// Returns the start frame of a transfer: the init's executable, run as another program.
 fn start(arguments: &[&str]) -> Start {
     Start {
         program: Program::Command(INSIDE.to_owned()),
@@ -224,7 +224,7 @@ fn start(arguments: &[&str]) -> Start {
 }
 
 impl Known {
-    /// The files of the container that were written since.
+    /// Returns the files of the container that were written since.
     fn written(&self, since: SystemTime) -> Vec<OutputFile> {
         let files = self.files.iter().filter(|(_, pair)| pair.inside.is_some());
         let written = files.filter(|(_, pair)| pair.outside.modified + COARSE >= since);
@@ -236,7 +236,7 @@ impl Known {
             .collect()
     }
 
-    /// Whether a file of the host is also one of the container.
+    /// Returns `true` if a file of the host also exists in the container.
     fn has_inside(&self, path: &FilePath) -> bool {
         self.files.get(path).is_some_and(|pair| pair.inside.is_some())
     }
@@ -261,7 +261,7 @@ impl Known {
         }
     }
 
-    /// Notes what was given: the files as they were sent, and as they are inside, if they are.
+    /// Records the copied files: as they were sent and, if they fit, as they are in the container.
     fn given(
         &mut self,
         changes: &Changes,
@@ -289,7 +289,7 @@ impl Changes {
     }
 }
 
-/// Sends what has changed; the files as they were sent.
+/// Sends the changes; returns the files as they were sent.
 fn send(
     host: &HostDirectory,
     changes: &Changes,
@@ -303,7 +303,7 @@ fn send(
         Record::Directory(path.clone()).write(out)?;
     }
     for path in &changes.files {
-        // It may have gone since.
+        // The file may be gone by now.
         if let Ok(seen) = host.send(path, out)? {
             sent.insert(path.clone(), seen);
         }
@@ -312,7 +312,7 @@ fn send(
     Ok(sent)
 }
 
-/// What a container says of files that it was given.
+/// Reads the container's replies about files it received.
 fn answers(input: &mut dyn Read) -> io::Result<(BTreeMap<FilePath, u64>, Left)> {
     let (mut placed, mut left) = (BTreeMap::new(), Left::default());
     let mut room = MAX_PATHS;
@@ -329,18 +329,18 @@ fn answers(input: &mut dyn Read) -> io::Result<(BTreeMap<FilePath, u64>, Left)> 
     }
 }
 
-/// Files on their way from a container to the host.
+/// A transfer from a container to the host.
 struct Taking {
     host: HostDirectory,
     before: Known,
-    /// What was seen so far.
+    /// Content seen so far.
     after: Known,
     left: Left,
-    /// Whether something was in motion, so that it has to be looked at once more.
+    /// Set if something was changing, so that another comparison is needed.
     moving: bool,
-    /// The sizes of the files on the host before.
+    /// Sizes of the files on the host before the transfer.
     sizes: BTreeMap<FilePath, u64>,
-    /// What the host will hold: the files of others, and those that the container still has.
+    /// Bytes on the host after the transfer: files of others, and files that the container still has.
     used: u64,
     limit: u64,
     paths: usize,
@@ -369,7 +369,7 @@ impl Taking {
         })
     }
 
-    /// What is known afterwards, what was not taken along, and whether the same would come of it once more.
+    /// Returns the new common content, the skipped entries, and `true` if nothing was changing.
     fn run(mut self, input: &mut dyn Read) -> io::Result<(Known, Left, bool)> {
         let complete = loop {
             match Record::read(input)? {
@@ -448,19 +448,19 @@ impl Taking {
         Ok(())
     }
 
-    /// What was taken of a file is not all of it.
+    /// Removes a file that was copied incompletely.
     fn forget(&mut self, path: &FilePath) {
         if self.after.files.remove(path).is_some() {
             self.host.remove(path);
         }
     }
 
-    /// Removes what programs have removed, unless somebody has written it anew on the host.
+    /// Removes files that programs have removed, unless they were rewritten on the host.
     fn remove_gone(&mut self) {
         let before = std::mem::take(&mut self.before);
         for (path, pair) in before.files {
             match pair.inside {
-                // It never lay there.
+                // It never existed in the container.
                 None => drop(self.after.files.insert(path, pair)),
                 Some(_) if self.after.files.contains_key(&path) => {}
                 Some(_) => self.host.remove_if(&path, pair.outside.identity),
@@ -501,7 +501,7 @@ impl Left {
         }
     }
 
-    /// In words, for whoever expects the files there.
+    /// Formats the skipped entries as warnings.
     fn told(self, place: &str, limit: Bytes) -> Vec<String> {
         let more = self.count - self.named.len();
         let named = self

@@ -1,4 +1,4 @@
-//! How an engine is given a filter of system calls: Docker in the request, Podman in a file.
+//! Passes a seccomp filter to an engine: to Docker in the request, to Podman as a file.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -7,16 +7,16 @@ use std::path::PathBuf;
 
 use super::spec::Filter;
 
-/// How an engine is given filters.
+/// The form in which an engine takes filters.
 #[derive(Debug, Clone)]
 pub(super) enum Filters {
     Inline,
-    /// As files in this directory.
+    /// Files in this directory.
     Files(PathBuf),
 }
 
 impl Filters {
-    /// What the engine is told to find the filter by.
+    /// Returns the value for the engine's `seccomp=` option, after writing the file if necessary.
     pub(super) fn place(&self, filter: &Filter) -> io::Result<String> {
         match self {
             Self::Inline => Ok(filter.document().to_owned()),
@@ -24,7 +24,8 @@ impl Filters {
                 DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
                 let path = directory.join(format!("seccomp-{}.json", filter.name()));
                 let name = path.to_str().ok_or(io::ErrorKind::InvalidFilename)?;
-                // An engine never reads half a file, and never one of another version of ours.
+                // Replaced atomically: the engine never reads a partial file, nor that of another version of
+                // ours.
                 let fresh = directory.join(format!(".seccomp-{}-{}", filter.name(), std::process::id()));
                 if fs::read_to_string(&path).is_ok_and(|text| text == filter.document()) {
                     return Ok(name.to_owned());

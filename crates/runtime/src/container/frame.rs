@@ -1,4 +1,4 @@
-//! A request's container but for its program and its own directories: requests that agree in it could have had the same one.
+//! Builds the pool key of a request: requests with equal keys can share a pre-started container.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,17 +13,17 @@ use super::spec::{Bind, Filter, Image, Name, Network, OciRuntime, Resources, Use
 use super::{Containers, RunError};
 use crate::filter::STANDARD_TCP;
 
-/// Where a program's files go.
+/// Destination of a program's output files.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Output {
-    /// They are taken out of a directory of the container's own. It is also seen under this path, where they go on the
-    /// host: so what a program names can be found there.
+    /// Files are collected from the container's own directory. It is also mounted at this path, their
+    /// destination on the host, so that paths printed by the program are valid there.
     Taken(Option<PathBuf>),
-    /// They stay in this directory of the host, of the conversation, also seen under its own path.
+    /// Files stay in this host directory of the conversation, which is also mounted at its own path.
     Kept(PathBuf),
 }
 
-/// What containers are made of, and what they may reach, unless requests say otherwise.
+/// Container defaults; requests may override them.
 #[derive(Debug)]
 pub(super) struct Making<'a> {
     pub(super) image: Image,
@@ -31,7 +31,7 @@ pub(super) struct Making<'a> {
     pub(super) filter: &'a str,
 }
 
-/// All of a container that a request decides before it runs.
+/// Pool key: the properties of a container that a request determines before it runs.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Frame {
     pub(super) image: Image,
@@ -41,9 +41,10 @@ pub(super) struct Frame {
     pub(super) filter: Filter,
     pub(super) oci_runtime: OciRuntime,
     pub(super) scope: String,
-    /// The workspace, if it is given one, and what else it sees of the host.
+    /// Bind mounts: the workspace, if any, and further host paths.
     pub(super) shown: Vec<Bind>,
-    /// Which files these are: a container goes on seeing what lay there when it was made.
+    /// Device and inode numbers of the bind mounts: a container keeps the files that were there when it was
+    /// created.
     identities: Vec<Option<(u64, u64)>>,
     pub(super) has_workspace: bool,
     pub(super) output: Output,
@@ -88,8 +89,8 @@ impl Frame {
         })
     }
 
-    /// The file systems in memory of a container of that name: where it leaves files, and where it works if it was given
-    /// no workspace.
+    /// Returns the tmpfs volumes of a container with this name: for output files, and for a workspace if none
+    /// is mounted.
     pub(super) fn volumes(&self, name: &Name) -> Vec<Volume> {
         let alias = match &self.output {
             Output::Taken(alias) => alias.clone(),
@@ -100,7 +101,7 @@ impl Frame {
     }
 }
 
-/// A volume for the files that a program leaves, seen at these places, and one for a workspace if it is to have one.
+/// Returns a volume for output files, mounted at these paths, and one for the workspace if requested.
 pub(super) fn volumes(name: &Name, size: Bytes, (output, workspace): (Vec<PathBuf>, bool)) -> Vec<Volume> {
     let volume = |part: &str, places| Volume {
         name: name.part(part),
@@ -113,8 +114,8 @@ pub(super) fn volumes(name: &Name, size: Bytes, (output, workspace): (Vec<PathBu
         .collect()
 }
 
-/// What a container may reach, and the filter for that. Named hosts are reached through our agent, and not from a
-/// network of the container's.
+/// Chooses network mode and seccomp filter. Allowed hosts are reached through our init and its proxy, not
+/// through a network of the container.
 pub(super) fn reach<'a>(wanted: &policy::Network, otherwise: (Network, &'a str)) -> (Network, &'a str) {
     match wanted {
         policy::Network::None => otherwise,
@@ -122,7 +123,7 @@ pub(super) fn reach<'a>(wanted: &policy::Network, otherwise: (Network, &'a str))
     }
 }
 
-/// Whether nothing of a container lies at a path, above it or below it.
+/// Returns `true` if no mount of a container overlaps a path.
 fn is_free(path: &Path, shown: &[Bind]) -> bool {
     let own = ["/code", OUTPUT, WORKSPACE].map(Path::new);
     let mut places = own.into_iter().chain(shown.iter().map(Bind::guest));

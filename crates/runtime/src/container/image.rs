@@ -1,4 +1,4 @@
-//! The image that sandboxes are made of: built from a base, or gathered from this machine's own packages.
+//! Sets up the sandbox image: built from a base image, or assembled from this machine's packages.
 
 mod archive;
 mod packages;
@@ -21,38 +21,38 @@ use super::{ContainerRuntime, Error, Flavor};
 use archive::Writer;
 use progress::Progress;
 
-/// The image, where a base can be pulled.
+/// The Dockerfile, for machines that can pull a base image.
 pub const DOCKERFILE: &str = include_str!("../../../../docker/Dockerfile");
 
-/// How much of an archive is under way to the engine at once.
+/// Chunk size of the archive stream to the engine, in bytes.
 const PIECE: usize = 256 * 1024;
 const PIECES: usize = 8;
 
-/// As they follow "cannot".
+/// Operations, worded to follow "cannot".
 const BUILD: &str = "build the image";
 const PULL: &str = "pull the image";
 
-/// Why the image could not be gathered.
+/// The reason why the image could not be assembled.
 #[derive(Debug, thiserror::Error)]
 pub enum GatherError {
-    /// This machine's packages are not Debian's.
+    /// This machine has no Debian package database.
     #[error("cannot read the list of packages {}: {error}", path.display())]
     NoPackages {
-        /// Where it should be.
+        /// Expected path of the database.
         path: std::path::PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// A package that no image can do without.
+    /// A required package is not installed.
     #[error("the package `{0}` is not installed on this machine")]
     Missing(&'static str),
-    /// A file could not be read, or the engine stopped listening.
+    /// A file could not be read, or the engine closed the stream.
     #[error("cannot gather the files of the image")]
     Io(#[from] io::Error),
 }
 
 impl GatherError {
-    /// What the reader can do about it.
+    /// Returns a hint for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::NoPackages { .. } => {
@@ -64,19 +64,19 @@ impl GatherError {
     }
 }
 
-/// Why there is no image.
+/// The reason why the image could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// The engine did not do it.
+    /// The engine failed.
     #[error(transparent)]
     Engine(#[from] Error),
-    /// There is nothing to give to it.
+    /// Assembling the image failed.
     #[error(transparent)]
     Gather(#[from] GatherError),
 }
 
 impl SetupError {
-    /// What the reader can do about it.
+    /// Returns a hint for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Engine(error) => error.hint(),
@@ -85,10 +85,11 @@ impl SetupError {
     }
 }
 
-/// Builds the image from [`DOCKERFILE`], whose base the engine pulls; its digest. Lines of progress go to `tell`.
+/// Builds the image from [`DOCKERFILE`], whose base the engine pulls; returns the image by digest. Passes
+/// lines of progress to `tell`.
 ///
 /// # Errors
-/// If the base cannot be pulled, or the engine says no.
+/// If the base cannot be pulled, or the engine rejects the build.
 pub async fn build(
     engine: &ContainerRuntime,
     tag: &Image,
@@ -105,23 +106,24 @@ pub async fn build(
         .rm(true)
         .forcerm(true)
         .build();
-    // As a stream: a body of one piece is taken for a request in JSON, and looked at as such.
+    // As a stream: the check of outgoing requests would parse a body of one piece as JSON.
     let body = bollard::body_stream(stream::iter([Bytes::from(context)]));
     let steps = engine.docker.build_image(options, None, Some(body));
     follow(engine, (BUILD, tag), steps, tell).await?;
     Ok(engine.image(tag).await?)
 }
 
-/// Has the engine pull an image from the registry that its name says; its digest. Lines of progress go to `tell`.
+/// Has the engine pull an image from its registry; returns the image by digest. Passes lines of progress to
+/// `tell`.
 ///
 /// # Errors
-/// If the registry cannot be reached, or does not have it.
+/// If the registry is unreachable, or does not have the image.
 pub async fn pull(
     engine: &ContainerRuntime,
     image: &Image,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Image, SetupError> {
-    // Without a tag, an engine pulls what is behind every one.
+    // Without a tag, an engine would pull all of them.
     let name = match image.is_one() {
         true => image.to_string(),
         false => format!("{image}:latest"),
@@ -135,7 +137,7 @@ pub async fn pull(
     Ok(engine.image(image).await?)
 }
 
-/// Tells of the steps, until the last one or one that failed.
+/// Reports progress until the last step, or a failed one.
 async fn follow(
     engine: &ContainerRuntime,
     (doing, image): (&'static str, &Image),
@@ -158,7 +160,7 @@ async fn follow(
     Ok(())
 }
 
-/// What an error means for an image that was to be had.
+/// Converts the error of a build or pull.
 fn not_made(error: Error, doing: &'static str, image: &Image) -> Error {
     let image = image.to_string();
     match error {
@@ -171,7 +173,7 @@ fn not_made(error: Error, doing: &'static str, image: &Image) -> Error {
     }
 }
 
-/// What is said of a pull, as it is said of a build.
+/// Converts the progress of a pull to that of a build.
 fn of_build(step: Result<CreateImageInfo, Told>) -> Result<BuildInfo, Told> {
     step.map(|step| BuildInfo {
         id: step.id,
@@ -182,10 +184,10 @@ fn of_build(step: Result<CreateImageInfo, Told>) -> Result<BuildInfo, Told> {
     })
 }
 
-/// Gathers the image from the packages of this machine and imports it; its digest.
+/// Assembles the image from this machine's packages and imports it; returns the image by digest.
 ///
 /// # Errors
-/// If a package is missing, or the engine says no.
+/// If a package is missing, or the engine rejects the import.
 pub async fn gather(
     engine: &ContainerRuntime,
     tag: &Image,
@@ -201,7 +203,7 @@ pub async fn gather(
     let mut writing = JoinSet::new();
     writing.spawn_blocking(move || files.write(Pipe::new(sender)));
     let imported = import(engine, tag, receiver).await;
-    // The engine may have answered before it had it all; then it has said why.
+    // The engine may have rejected the archive before reading all of it; its error explains why.
     let written = writing.join_next().await;
     imported?;
     if let Some(Ok(written)) = written {
@@ -219,7 +221,7 @@ async fn import(
     let mut options = query::CreateImageOptionsBuilder::new().from_src("-");
     options = match (engine.flavor(), name.rsplit_once(':')) {
         (Flavor::Docker, Some((repo, label))) => options.repo(repo).tag(label),
-        // Podman takes the whole name, and knows no other tag.
+        // Podman takes the whole name including the tag.
         (Flavor::Docker, None) | (Flavor::Podman, _) => options.repo(&name),
     };
     let options = options.build();
@@ -249,7 +251,7 @@ fn pieces(receiver: mpsc::Receiver<io::Result<Bytes>>) -> impl Stream<Item = io:
     })
 }
 
-/// A writer on a thread, whose pieces go to the engine.
+/// A blocking writer that sends its chunks to the engine.
 struct Pipe {
     sender: mpsc::Sender<io::Result<Bytes>>,
     buffer: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What an engine says of itself, and what follows from it.
+//! Interprets a container engine's description of itself.
 
 use ringfence_policy::ResourceLimits;
 
@@ -7,18 +7,18 @@ use super::spec::OciRuntime;
 use super::wire::API_VERSION;
 use super::{Error, Flavor};
 
-/// What an engine says of itself.
+/// Capabilities of a container engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Info {
-    /// The OCI runtimes that it knows.
+    /// Available OCI runtimes.
     pub runtimes: Vec<String>,
-    /// The one that it uses by itself.
+    /// The OCI runtime that it uses by default.
     pub default_runtime: String,
-    /// Whether it runs without the rights of root.
+    /// Set if it runs rootless.
     pub rootless: bool,
-    /// The version of the control groups: `1` or `2`.
+    /// Version of control groups: `1` or `2`.
     pub cgroup_version: Option<String>,
-    /// What it cannot limit: [`MEMORY`], [`PROCESSES`], [`PROCESSOR`].
+    /// Resources that it cannot limit: [`MEMORY`], [`PROCESSES`], [`PROCESSOR`].
     pub unlimited: Vec<&'static str>,
 }
 
@@ -27,7 +27,7 @@ const PROCESSES: &str = "processes";
 const PROCESSOR: &str = "processor time";
 
 impl Info {
-    /// The limits that it holds.
+    /// Returns the limits that the engine enforces.
     pub(super) fn held(&self, limits: ResourceLimits) -> ResourceLimits {
         let can = |what| !self.unlimited.contains(&what);
         ResourceLimits {
@@ -38,17 +38,18 @@ impl Info {
         }
     }
 
-    /// What will make a container for which this was asked; [`OciRuntime::Default`] if it is none that we know.
+    /// Resolves the OCI runtime of a container; [`OciRuntime::Default`] if the engine's default is unknown to
+    /// us.
     ///
     /// # Errors
-    /// If the engine would make it with another one.
+    /// If the engine would use another OCI runtime than the one requested.
     pub fn oci_runtime(&self, flavor: Flavor, wanted: OciRuntime) -> Result<OciRuntime, Error> {
         let Some(name) = wanted.name() else {
             return Ok(OciRuntime::named(&self.default_runtime));
         };
         let known = match flavor {
             Flavor::Docker => self.runtimes.clone(),
-            // It passes over what a request says of it.
+            // Podman ignores the OCI runtime of a request.
             Flavor::Podman => vec![self.default_runtime.clone()],
         };
         match known.iter().any(|known| known == name) {
@@ -61,12 +62,12 @@ impl Info {
         }
     }
 
-    /// What it cannot limit, in words.
+    /// Returns the resources that the engine cannot limit, as text.
     pub(super) fn unlimited(&self) -> Option<String> {
         (!self.unlimited.is_empty()).then(|| self.unlimited.join(", "))
     }
 
-    /// What whoever runs a program must know of its limits.
+    /// Returns a warning about missing limits.
     pub(super) fn warning(&self) -> Option<String> {
         let what = self.unlimited()?;
         Some(format!(
@@ -75,13 +76,13 @@ impl Info {
     }
 }
 
-/// What follows from an engine's words.
+/// Interprets the response of `/info`.
 pub(super) fn understood(flavor: Flavor, said: Said) -> Info {
     let mut runtimes: Vec<String> = said.runtimes.unwrap_or_default().into_keys().collect();
     runtimes.sort();
     let options = said.security_options.unwrap_or_default();
     let rootless = said.rootless || options.iter().any(|option| option.contains("name=rootless"));
-    // There Podman says of limits what the kernel can do, and passes them over.
+    // There, Podman reports the limits that the kernel supports, and ignores them.
     let passed_over = flavor == Flavor::Podman && rootless && said.cgroup_version.as_deref() == Some("1");
     let limits = [
         (MEMORY, said.memory_limit),
@@ -98,12 +99,12 @@ pub(super) fn understood(flavor: Flavor, said: Said) -> Info {
     }
 }
 
-/// The name of an OCI runtime; Podman says the whole path of one that it was started with.
+/// Returns the name of an OCI runtime; Podman reports the full path of one that it was started with.
 fn program(path: &str) -> String {
     path.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
-/// The version of the API that both sides know: ours, or the oldest that an engine of later days still speaks.
+/// Negotiates the API version: ours, or the oldest that a newer engine still speaks.
 pub(super) fn spoken(flavor: Flavor, versions: &Versions) -> Result<(u32, u32), Error> {
     let number = |text: &str| text.parse::<u32>().ok();
     let version = |text: &str| {

@@ -1,8 +1,9 @@
-//! Containers that are kept for the calls of a scope.
+//! Reuses containers for the calls of a scope.
 //!
-//! [`Containers::call`] runs a request in the container that is kept for its scope, its conversation and what it asks for,
-//! and makes that if there is none. One that has served its calls takes no more, and goes with the last that runs in it;
-//! one that has been idle for too long goes by itself. One that was found dead is replaced, and the result says so.
+//! [`Containers::call`] runs a request in the container of its scope, conversation and requirements, and
+//! creates it if there is none. A container that has served its maximum of calls takes no more, and is
+//! removed after the last one that runs in it; an idle one is removed after a timeout. One that has died is
+//! replaced, with a warning in the result.
 
 mod book;
 mod exec;
@@ -35,46 +36,43 @@ use crate::trust::{self, Mark};
 use book::{Book, Left, Number, Rule};
 use place::Container;
 
-/// How many containers of calls a process keeps in all.
+/// Limit of reused containers of a process.
 const MOST: usize = 16;
-/// How much of the time that a container takes to be made is not the call's own.
+/// Time for the creation of a container that does not count against the call's timeout.
 const FREE: Duration = Duration::from_secs(5);
 
-/// What a call wants its container to be, beside what its request says.
+/// Requirements of a call for its container, beside those of its request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
-    /// The container engine.
     pub engine: Flavor,
-    /// What the container is made of.
     pub image: String,
-    /// What it may reach.
     pub network: Network,
-    /// The conversation of the scope that it belongs to.
+    /// The scope's conversation that the container belongs to.
     pub session: Option<SessionId>,
-    /// After so many calls another takes its place; after the first one, each call has its own.
+    /// Number of calls after which the container is replaced; with 1, each call has its own.
     pub max_calls: u32,
-    /// Milliseconds without a call after which it is removed.
+    /// Idle timeout in milliseconds.
     pub idle_ms: u64,
 }
 
-/// What one container is, and whose: calls that agree in all of it share one.
+/// Registry key: calls with equal keys share a container.
 #[derive(Debug, Clone, PartialEq)]
 struct Key {
     scope: Scope,
     wanted: Wanted,
-    /// The hosts that its calls may reach through the agent, if some are named: one policy holds in a container.
+    /// Egress policy of its calls, if hosts are allowed: a container has one policy.
     reach: policy::Network,
     workspace: Option<std::path::PathBuf>,
     mounts: Vec<Mount>,
     trusted: Trusted,
-    /// What lies there now: a container goes on showing what lay there when it was made.
+    /// Identities of the trusted paths: a container keeps the files that were there when it was created.
     kept: Vec<Mark>,
-    /// But for the time and the output of a call.
+    /// Resource limits, without the timeout and the output limit, which are per call.
     limits: Limits,
 }
 
-/// The containers that are kept, of both engines.
+/// The reused containers of both engines.
 #[derive(Debug)]
 pub(super) struct Kept {
     shelf: Arc<Shelf>,
@@ -93,35 +91,35 @@ struct State {
     closed: bool,
 }
 
-/// A place for one container, which the first call makes.
+/// A registry entry, whose container the first call creates.
 #[derive(Debug)]
 struct Slot {
     container: OnceCell<Container>,
     since: Instant,
 }
 
-/// What a second try of a call can do without of its connection: input, and a bridge, are used up by a first one.
+/// The connection of a call's retry. Impossible with input or a bridge, which the first attempt consumes.
 #[derive(Debug)]
 pub(super) struct Again {
     output: Option<mpsc::Sender<Chunk>>,
     cancelled: Option<watch::Receiver<bool>>,
 }
 
-/// A call's place in a container; given back when it is dropped.
+/// A call's reservation in a container; released on drop.
 #[derive(Debug)]
 struct Seat {
     shelf: Arc<Shelf>,
     number: Number,
     slot: Arc<Slot>,
-    /// Whether its call found the container dead.
+    /// Set if the call found the container dead.
     found_dead: bool,
 }
 
 impl Containers {
-    /// Runs a request in the container that is kept for its like.
+    /// Runs a request in the reused container of its key.
     ///
     /// # Errors
-    /// If it could not be run at all. How the program ended is no error.
+    /// If the request could not be run at all. A failed program is no error.
     pub async fn call(
         &self,
         wanted: &Wanted,
@@ -141,7 +139,7 @@ impl Containers {
                 return Ok(taken_back_before_its_start(request, wanted.engine));
             };
             let container = self.container(&seat).await?;
-            // One that ended while nobody looked serves nobody any more.
+            // A container that has died unnoticed is replaced.
             if warm && !container.is_alive() {
                 lost = true;
                 seat.found_dead = true;
@@ -149,7 +147,8 @@ impl Containers {
             }
             let late = since.elapsed().saturating_sub(FREE);
             match (serve::serve(container, request, late, connection).await, &again) {
-                // Nor does one that ended before it heard of the call. A second one does so for a reason of its own.
+                // Likewise one that died before it received the call; but only once, as a second death has
+                // another cause.
                 (Err(RunError::NotRun(NotRun::Parted(_))), Some(again)) if warm && !lost => {
                     lost = true;
                     seat.found_dead = true;
@@ -189,7 +188,8 @@ impl Containers {
         ran.await.map_err(|error| error.of_image(request, &image))
     }
 
-    /// A seat in a container that is there, and whether it was there before; none if the call is taken back meanwhile.
+    /// Reserves a container and waits until it is created. Returns `true` with it if it existed before;
+    /// `None` if the call is cancelled meanwhile.
     async fn seated(
         &self,
         (wanted, request): (&Wanted, &Request),
@@ -207,7 +207,7 @@ impl Containers {
         Ok(Some((seat, warm)))
     }
 
-    /// The container of a seat, made if it is not there.
+    /// Returns the container of a reservation; creates it if necessary.
     async fn container<'a>(&self, seat: &'a Seat) -> Result<&'a Container, RunError> {
         let make = async {
             let key = seat.shelf.key(seat.number).ok_or(Error::Closing)?;
@@ -217,13 +217,13 @@ impl Containers {
         seat.slot.container.get_or_try_init(|| make).await
     }
 
-    /// Whether a container of this name is kept for a scope.
+    /// Returns `true` if the scope has a reused container of this name.
     pub(super) fn keeps(&self, scope: &Scope, name: &Name) -> bool {
         self.kept.find(scope, name).is_some()
     }
 
-    /// Ends a container that is kept for a scope, with the calls that run there; whether there was one of this name. The
-    /// next call is told.
+    /// Removes a reused container of a scope, and kills the calls that run there. Returns `false` if there is
+    /// none of this name. The next call's result carries a warning.
     pub(super) async fn end_kept(&self, scope: &Scope, name: &Name) -> bool {
         let slot = self.kept.find(scope, name);
         let container = slot.as_ref().and_then(|slot| slot.container.get());
@@ -233,7 +233,7 @@ impl Containers {
         container.is_some()
     }
 
-    /// The containers that are kept for a scope.
+    /// Lists the reused containers of a scope.
     pub(super) fn kept(&self, scope: &Scope) -> Vec<SandboxInfo> {
         self.kept.list(scope)
     }
@@ -280,7 +280,7 @@ impl Kept {
         }
     }
 
-    /// A seat in the container for such a call.
+    /// Reserves a container for a call with this key.
     fn seat(&self, key: Key) -> Result<Seat, RunError> {
         let mut state = self.shelf.state();
         if state.closed {
@@ -307,7 +307,7 @@ impl Kept {
         })
     }
 
-    /// Sees to it that idle containers go.
+    /// Starts the task that removes idle containers, if necessary.
     fn reap(&self) {
         let mut reaper = self.reaper.lock().unwrap_or_else(PoisonError::into_inner);
         if reaper.is_empty() {
@@ -316,7 +316,7 @@ impl Kept {
         }
     }
 
-    /// The container of this name, if it lives.
+    /// Returns the live container of this name.
     fn find(&self, scope: &Scope, name: &Name) -> Option<Arc<Slot>> {
         let is_it = |slot: &Slot| {
             let container = slot.container.get();
@@ -347,7 +347,7 @@ impl Kept {
         .collect()
     }
 
-    /// Ends all of them, and what runs there. They are gone once their managers have closed.
+    /// Ends all containers with what runs in them. Their managers' shutdown waits for the removal.
     pub(super) async fn close(&self) {
         let mut reaper = {
             let mut reaper = self.reaper.lock().unwrap_or_else(PoisonError::into_inner);
@@ -374,7 +374,7 @@ impl Shelf {
         self.state().book.key(number).cloned()
     }
 
-    /// Lets go of what is idle, whenever it is time. Never ends.
+    /// Removes idle containers when they are due. Never returns.
     async fn reap(&self) {
         loop {
             let due = self.state().book.next_due();
@@ -397,7 +397,7 @@ impl Drop for Seat {
         let condition = match self.slot.container.get() {
             None => Left::Unmade,
             Some(_) if self.found_dead => Left::Dead,
-            // One that died under its call is found by the next, which is told.
+            // A container that died during its call is found by the next one, which warns.
             Some(_) => Left::Well,
         };
         let gone = self
@@ -411,7 +411,7 @@ impl Drop for Seat {
 }
 
 impl Again {
-    /// If a second try is possible at all.
+    /// Prepares a retry, if one is possible.
     pub(super) fn of(connection: &Connection) -> Option<Self> {
         let Connection {
             stdin,
@@ -434,11 +434,11 @@ impl Again {
     }
 }
 
-/// What is said where a container had died in which the caller may have left things.
+/// Warning about a dead container, in which the caller may have left state.
 const LOST: &str = "the container that was kept for these calls had ended, and this one ran in a new one: only files of the \
                     workspace and of /output are still there";
 
-/// What is said of a call that was taken back while it waited for its container.
+/// Builds the result of a call that was cancelled while it waited for its container.
 fn taken_back_before_its_start(request: &Request, engine: Flavor) -> ExecutionResult {
     let nothing = || Capture::new(request.limits.max_output).finish();
     told(

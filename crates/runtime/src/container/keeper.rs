@@ -1,4 +1,4 @@
-//! The task that owns a sandbox: makes it, ends it in time, and leaves nothing of it.
+//! Supervises a sandbox: a task that creates it, ends it in time and removes all of it.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,29 +13,28 @@ use super::spec::{Spec, labels};
 use super::state::{Event, Failure, State};
 use super::{Attached, ContainerRuntime, Error, Flavor};
 
-/// How long an engine may take to make a container. Its own time begins when it runs.
+/// Timeout of a container's creation. Its own duration is counted from its start.
 const MAKING: Duration = Duration::from_secs(120);
-/// How long a container may take to end politely.
+/// Grace period between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
-/// How long an engine that has gone away may take to come back before its containers count as lost.
+/// Time for an engine to come back before its containers count as lost.
 const COME_BACK: Duration = Duration::from_secs(20);
-/// How often it is asked meanwhile.
+/// Interval of retries during that time.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// What is to be kept.
+/// Parameters of a sandbox to run.
 #[derive(Debug)]
 pub struct Order {
-    /// The container.
     pub spec: Spec,
-    /// How long it may run.
+    /// Limit of its running time.
     pub max_duration: Duration,
-    /// Whether its streams are wanted, from its first byte on.
+    /// Set to attach to its streams from the first byte on.
     pub attach: bool,
-    /// What is dropped once nothing is left of it, such as directories that it sees.
+    /// Resources to drop after its removal, such as directories that it mounts.
     pub belongings: Option<Box<dyn Any + Send + Sync>>,
 }
 
-/// What a keeper is told to do.
+/// A command to the supervising task.
 #[derive(Debug)]
 pub(super) enum Command {
     Pause(oneshot::Sender<Result<(), Error>>),
@@ -43,23 +42,22 @@ pub(super) enum Command {
     Stop,
 }
 
-/// What a sandbox is once it runs.
+/// The result of a successful start.
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) id: Id,
     pub(super) attached: Option<Attached>,
 }
 
-/// What is known of a sandbox.
+/// The observed status of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Life {
-    /// Where it is.
     pub state: State,
-    /// How its first process ended, if it ended by itself.
+    /// Exit status of its first process, if it ended by itself.
     pub exit_code: Option<i64>,
-    /// Whether the kernel killed a process of it for want of memory.
+    /// Set if the OOM killer killed one of its processes.
     pub oom_killed: bool,
-    /// What could not be removed; the next sweep tries again.
+    /// Failures of the removal; the next sweep retries.
     pub problems: Vec<String>,
 }
 
@@ -72,27 +70,28 @@ impl Life {
     };
 }
 
-/// Where a container's output goes.
+/// The destination of a container's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Streams {
-    /// To us, through the engine. When that goes away they are lost, and what the container does then is of no use.
+    /// Our attachment through the engine. If the engine goes away, output is lost, and the container's
+    /// further work is useless.
     Ours,
-    /// To a log, and to whoever asks.
+    /// A log, and readers of it.
     Kept,
 }
 
-/// A keeper at work.
+/// The supervising task.
 #[derive(Debug)]
 pub(super) struct Keeper {
     pub(super) engine: ContainerRuntime,
     pub(super) life: watch::Sender<Life>,
     pub(super) commands: mpsc::Receiver<Command>,
-    /// Told when nobody waits for its work any more, because the engine does not answer.
+    /// Signalled when the task is abandoned because the engine does not respond.
     pub(super) given_up: Arc<Notify>,
 }
 
 impl Keeper {
-    /// Keeps a sandbox from its first moment to its last.
+    /// Supervises a sandbox from its creation to its removal.
     pub(super) async fn keep(mut self, order: Order, told: oneshot::Sender<Result<Started, Error>>) {
         let remains = Remains::of(&order.spec);
         let made = tokio::time::timeout(MAKING, self.make(&order)).await;
@@ -105,7 +104,7 @@ impl Keeper {
                     true => Streams::Ours,
                     false => Streams::Kept,
                 };
-                // If nobody waits for it any more, nobody can send commands either.
+                // If the receiver is gone, no commands can arrive either.
                 let _ = told.send(Ok(started));
                 let event = self.attend(&id, deadline, streams).await;
                 self.happened(event);
@@ -114,7 +113,7 @@ impl Keeper {
             Err(error) => {
                 self.happened(Event::Failed(Failure::NotCreated));
                 match error {
-                    // What has the name is somebody else's.
+                    // The name belongs to another owner's container.
                     Error::NameTaken { .. } => {
                         self.happened(Event::Clean);
                         self.happened(Event::Removed);
@@ -149,7 +148,7 @@ impl Keeper {
         Ok(Started { id, attached })
     }
 
-    /// Does what it is told until the sandbox shall end, or has ended; what made it.
+    /// Executes commands until the sandbox ends or must end; returns the event that ended it.
     async fn attend(&mut self, id: &Id, deadline: Instant, streams: Streams) -> Event {
         let engine = self.engine.clone();
         let gone = gone(&engine, id, streams);
@@ -168,7 +167,7 @@ impl Keeper {
         }
     }
 
-    /// Pauses or resumes, if that makes sense.
+    /// Pauses or resumes, if the state permits it.
     async fn change(
         &self,
         event: Event,
@@ -186,7 +185,7 @@ impl Keeper {
         let _ = told.send(done);
     }
 
-    /// What it means that the container does not run any more.
+    /// Classifies the end of the container.
     fn judge(&self, end: Option<Inspected>) -> Event {
         let Some(end) = end else {
             return Event::Failed(Failure::Vanished);
@@ -203,7 +202,7 @@ impl Keeper {
     }
 
     async fn clear(&self, remains: &Remains) {
-        // Only one that was asked to end is given time for it.
+        // Only a sandbox that was asked to stop gets a grace period.
         let asked = self.life.borrow().state == State::Stopping && self.life.borrow().exit_code.is_none();
         self.happened(Event::Clean);
         let grace = if asked { GRACE } else { Duration::ZERO };
@@ -213,7 +212,7 @@ impl Keeper {
         self.happened(Event::Removed);
     }
 
-    /// Goes on to the next state. The keeper alone makes events, so an illegal one is a mistake in it.
+    /// Advances the state. Only this task generates events, so an illegal one is a bug here.
     fn happened(&self, event: Event) {
         self.life.send_modify(|life| match life.state.next(event) {
             Ok(next) => life.state = next,
@@ -222,23 +221,23 @@ impl Keeper {
     }
 }
 
-/// The status of a process that the kernel killed.
+/// Exit status after SIGKILL.
 const KILLED: i64 = 128 + 9;
 
-/// Ends when the container does not run any more; `None` if nothing is known of how it ended.
+/// Resolves when the container no longer runs; to `None` if its exit status is unknown.
 ///
-/// The engine answers the moment a container ends, is removed, or the engine itself goes away.
+/// The engine's wait call returns as soon as a container ends or is removed, or the engine itself goes away.
 async fn gone(engine: &ContainerRuntime, id: &Id, streams: Streams) -> Option<Inspected> {
     let mut lost_since = None;
     loop {
-        // What it answers is looked up anyway: an engine may go away, come back, and know no more than its files.
+        // The container is inspected in any case: after a restart, an engine knows only what is in its files.
         let waited = engine.wait(id).await;
         if waited.is_err() && streams == Streams::Ours {
             return None;
         }
         match engine.inspect(id).await {
             Ok(found) if found.status == Status::Exited => {
-                // Whoever waited was told the status itself; what is looked up may be older.
+                // The wait call returns the exit status itself; the inspected one may be stale.
                 let exit_code = waited.ok().or(found.exit_code);
                 let asks_why = exit_code == Some(KILLED) && engine.flavor() == Flavor::Docker;
                 let oom_killed = found.oom_killed || asks_why && engine.told_of_memory(id).await;
@@ -264,7 +263,7 @@ async fn gone(engine: &ContainerRuntime, id: &Id, streams: Streams) -> Option<In
     }
 }
 
-/// What it means that there is no container after so long.
+/// Returns the error for a creation that exceeded its timeout.
 pub(super) fn too_slow(patience: Duration) -> Error {
     Error::Deadline {
         doing: "make a container",

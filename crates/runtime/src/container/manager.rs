@@ -1,4 +1,4 @@
-//! The sandboxes of this process: each has a keeper, and all are gone when it closes.
+//! Manages the sandboxes of this process: each has a supervising task; closing removes all of them.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -20,26 +20,26 @@ use super::state::State;
 use super::{Attached, ContainerRuntime, Error, RunResult};
 use crate::owner::Owner;
 
-/// Commands to a keeper that wait for their turn.
+/// Capacity of a task's command queue.
 const QUEUE: usize = 8;
 
-/// What is remembered of what could not be removed. What is beyond that, the next process removes.
+/// Limit of failed removals that are remembered. Further ones are left to the next process's sweep.
 const MOST_OWED: usize = 1000;
 
-/// The sandboxes of this process, in one engine.
+/// The sandboxes of this process in one engine.
 #[derive(Debug)]
 pub struct Manager {
     engine: ContainerRuntime,
     owner: Owner,
     info: Info,
     keepers: Mutex<JoinSet<()>>,
-    /// What has a keeper, by name.
+    /// Names of the containers and volumes that have a supervising task.
     kept: Arc<Mutex<HashSet<String>>>,
-    /// What could not be removed, for the engine did not answer.
+    /// Removals that failed because the engine did not respond.
     owed: Arc<Mutex<Vec<Remains>>>,
 }
 
-/// A running sandbox. Dropping it ends it; [`Manager::close`] waits for that.
+/// A running sandbox. Dropping it ends it; [`Manager::close`] waits for its removal.
 #[derive(Debug)]
 pub struct Sandbox {
     name: Name,
@@ -51,7 +51,7 @@ pub struct Sandbox {
 }
 
 impl Manager {
-    /// A manager without sandboxes, in an engine that says this of itself.
+    /// Creates a manager without sandboxes, for an engine with these capabilities.
     pub fn new(engine: ContainerRuntime, owner: Owner, info: Info) -> Self {
         Self {
             engine,
@@ -63,33 +63,33 @@ impl Manager {
         }
     }
 
-    /// The engine that it uses.
     pub fn engine(&self) -> &ContainerRuntime {
         &self.engine
     }
 
-    /// What the engine said of itself.
+    /// Returns the engine's capabilities.
     pub fn info(&self) -> &Info {
         &self.info
     }
 
-    /// Whose its sandboxes are.
+    /// Returns the owner recorded on its sandboxes.
     pub fn owner(&self) -> &Owner {
         &self.owner
     }
 
-    /// What will make a container for which this was asked; [`OciRuntime::Default`] if it is none that we know.
+    /// Resolves the OCI runtime of a container; [`OciRuntime::Default`] if the engine's default is unknown to
+    /// us.
     ///
     /// # Errors
-    /// If the engine would make it with another one.
+    /// If the engine would use another OCI runtime than the one requested.
     pub fn oci_runtime(&self, wanted: OciRuntime) -> Result<OciRuntime, Error> {
         self.info.oci_runtime(self.engine.flavor(), wanted)
     }
 
-    /// Makes a sandbox and starts it; its streams, if they were ordered. If that fails, nothing is left of it.
+    /// Creates and starts a sandbox; returns its streams if requested. Removes everything on failure.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If the sandbox cannot be created.
     pub async fn sandbox(&self, mut order: Order) -> Result<(Sandbox, Option<Attached>), Error> {
         order.spec.oci_runtime = self.oci_runtime(order.spec.oci_runtime)?;
         order.spec.is_filtered()?;
@@ -120,8 +120,8 @@ impl Manager {
         Ok((sandbox, started.attached))
     }
 
-    /// Puts a volume of ours in the place of each that the image declares: the engine would make one on the host's disk,
-    /// without a bound.
+    /// Shadows each volume that the image declares with a bounded one: the engine would create it on the
+    /// host's disk, without a limit.
     async fn bound_volumes(&self, spec: &mut Spec) -> Result<(), Error> {
         let declared = self.engine.image_volumes(&spec.image).await?;
         let is_free = |place: &PathBuf| {
@@ -153,7 +153,7 @@ impl Manager {
     ) -> Result<(), Error> {
         let remains = Remains::of(&order.spec);
         let names: Vec<String> = order.spec.names().map(|name| name.as_str().to_owned()).collect();
-        // Before it exists, so that no sweep takes it for an orphan.
+        // Registered before creation, so that no sweep removes it as an orphan.
         let mut kept = lock(&self.kept);
         if let Some(name) = names.iter().find(|name| kept.contains(*name)) {
             return Err(Error::NameTaken { name: name.clone() });
@@ -178,7 +178,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Removes what could not be removed before, now that the engine answers.
+    /// Retries failed removals, now that the engine responds.
     fn remove_owed(&self) {
         if !lock(&self.owed).is_empty() {
             let (owed, kept) = (Arc::clone(&self.owed), Arc::clone(&self.kept));
@@ -186,17 +186,17 @@ impl Manager {
         }
     }
 
-    /// Has a task done that [`Self::close`] waits for.
+    /// Spawns a task that [`Self::close`] waits for.
     pub(super) fn spawn_task(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut keepers = lock(&self.keepers);
         while keepers.try_join_next().is_some() {}
         keepers.spawn(task);
     }
 
-    /// Removes what dead processes left in the engine, and what this one could not remove earlier.
+    /// Removes orphans of dead processes, and leftovers of this one.
     ///
     /// # Errors
-    /// If the engine does not answer.
+    /// If the engine does not respond.
     pub async fn sweep(&self) -> Result<Swept, Error> {
         let is_orphan = |name: &str, owner: &Owner| {
             if *owner == self.owner {
@@ -208,9 +208,9 @@ impl Manager {
         orphans::sweep(&self.engine, &is_orphan).await
     }
 
-    /// Ends every sandbox whose handle was dropped, and waits until nothing is left. The handles come first.
+    /// Waits for the removal of every sandbox. Handles must be dropped first.
     ///
-    /// An engine that does not answer any more is not waited for: what is left there is an orphan of this process.
+    /// If the engine stops responding, this does not wait: the remains are orphans of this process.
     pub async fn close(&self) {
         let mut keepers = std::mem::take(&mut *lock(&self.keepers));
         let all = async {
@@ -229,7 +229,7 @@ impl Manager {
     }
 }
 
-/// The place of a sandbox among those that have a keeper; dropping it gives it up.
+/// The registration of a supervised sandbox; dropping it removes the registration.
 struct Place {
     remains: Remains,
     names: Vec<String>,
@@ -251,7 +251,7 @@ impl Drop for Place {
     }
 }
 
-/// Removes what is owed, until something cannot be removed. Who has a name by now has a keeper, and owes nothing.
+/// Retries failed removals until one fails again. Skips names that are in use again.
 async fn remove(engine: ContainerRuntime, owed: Arc<Mutex<Vec<Remains>>>, kept: Arc<Mutex<HashSet<String>>>) {
     let all = lock(&owed).clone();
     for remains in all {
@@ -268,42 +268,41 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Sandbox {
-    /// Its name.
     pub fn name(&self) -> &Name {
         &self.name
     }
 
-    /// Its container.
+    /// Returns the id of its container.
     pub fn id(&self) -> &Id {
         &self.id
     }
 
-    /// What is known of it.
+    /// Returns its observed status.
     pub fn life(&self) -> Life {
         self.life.borrow().clone()
     }
 
-    /// Stops its processes where they are. Its time goes on.
+    /// Freezes its processes. Its running time continues to count.
     ///
     /// # Errors
-    /// If it does not run.
+    /// If the sandbox is not running.
     pub async fn pause(&self) -> Result<(), Error> {
         self.command(Command::Pause).await
     }
 
-    /// Lets its processes go on.
+    /// Resumes its processes.
     ///
     /// # Errors
-    /// If it is not paused.
+    /// If the sandbox is not paused.
     pub async fn resume(&self) -> Result<(), Error> {
         self.command(Command::Resume).await
     }
 
-    /// Runs a command in it. One that goes past its deadline takes the sandbox along: an engine ends the processes of a
-    /// container only together.
+    /// Runs a command in it. A timeout ends the whole sandbox: an engine cannot kill one process of a
+    /// container.
     ///
     /// # Errors
-    /// If it could not be run.
+    /// If the command could not be run.
     pub async fn run(&self, command: &[String], deadline: Instant, keep: Bytes) -> Result<RunResult, Error> {
         let mut result = self.engine.run(&self.id, command, deadline, keep).await?;
         result.sandbox_ended = result.status.is_none();
@@ -313,13 +312,14 @@ impl Sandbox {
         Ok(result)
     }
 
-    /// Ends it and waits until nothing is left.
+    /// Ends it and waits for its removal.
     pub async fn stop(&self) -> Life {
         let _ = self.commands.send(Command::Stop).await;
         self.ended().await
     }
 
-    /// Has its processes killed, if the engine does so in that time; otherwise their keeper ends them.
+    /// Kills its processes if the engine responds within `patience`; otherwise leaves that to the supervising
+    /// task.
     pub(super) async fn kill(&self, patience: Duration) {
         let killed = tokio::time::timeout(patience, self.engine.kill(&self.id)).await;
         if !matches!(killed, Ok(Ok(()))) {
@@ -327,15 +327,15 @@ impl Sandbox {
         }
     }
 
-    /// Waits until nothing is left of it.
+    /// Waits for its removal.
     pub async fn ended(&self) -> Life {
         let destroyed = |life: &Life| matches!(life.state, State::Destroyed(_));
-        // A keeper goes away only when its work is done.
+        // The task exits only after the removal.
         let _ = self.life.clone().wait_for(destroyed).await;
         self.life()
     }
 
-    /// Waits until nothing is left of it, or its engine does not answer any more. What is left then is an orphan.
+    /// Waits for its removal, or until the engine stops responding. The remains are orphans then.
     pub(super) async fn ended_or_lost(&self) -> Life {
         tokio::select! {
             life = self.ended() => life,
@@ -357,7 +357,7 @@ impl Sandbox {
     ) -> Result<(), Error> {
         let (told, answer) = oneshot::channel();
         let _ = self.commands.send(command(told)).await;
-        // Without an answer there is no sandbox any more.
+        // Without a reply, the sandbox no longer exists.
         answer.await.unwrap_or(Err(Error::Closing))
     }
 }

@@ -1,14 +1,18 @@
-//! Containers of Docker and Podman, over the API of their engine.
+//! Containers of Docker and Podman, through the HTTP API of their engines.
 //!
-//! - [`endpoint`]: where the API is; [`runtime`]: everything that an engine is asked to do.
-//! - [`spec`]: a container before it exists; [`check`]: what no request may ask for, looked at as it goes out.
-//! - [`state`]: the life of a sandbox; [`manager`]: the sandboxes of this process, and what dead ones left behind.
-//! - [`sandboxes`]: those that a person asked for.
-//! - [`keepalive`]: those that serve the calls of a scope; [`outputs`]: where these leave files.
-//! - [`exchange`]: how files come into a container and out of it.
-//! - [`image`]: what sandboxes are made of; [`pins`]: which images were set up here.
-//! - [`backend`]: Docker and Podman as places where requests run.
-//! - [`agent`]: our own first process in a container, and calls that it runs; [`warm`]: containers that have it.
+//! - [`endpoint`]: the socket of the API; [`runtime`]: every API call.
+//! - [`spec`]: the specification of a container; [`check`]: the denylist for create requests, applied before
+//!   they are sent.
+//! - [`state`]: the state machine of a sandbox; [`manager`]: the sandboxes of this process, and orphans of
+//!   dead processes.
+//! - [`sandboxes`]: named sandboxes that a person created.
+//! - [`keepalive`]: containers that are reused by the calls of a scope; [`outputs`]: the host directories for
+//!   their output files.
+//! - [`exchange`]: file transfer into and out of a container.
+//! - [`image`]: building the sandbox image; [`pins`]: digests of the images that were set up on this host.
+//! - [`backend`]: Docker and Podman as backends for requests.
+//! - [`agent`]: the host side of our init process in a container, and of the calls it runs; [`warm`]:
+//!   containers that run it.
 
 pub mod agent;
 mod answers;
@@ -56,23 +60,21 @@ pub use streams::{Attached, Event, Events, Happening, Input, Logs, RunResult, St
 use ringfence_policy::RuntimeKind;
 use serde::{Deserialize, Serialize};
 
-/// Which container engine: both speak Docker's API.
+/// The kind of a container engine. Both speak Docker's API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Flavor {
-    /// Docker.
     Docker,
-    /// Podman.
     Podman,
 }
 
 impl Flavor {
-    /// The name in configuration and results.
+    /// Returns the name used in configuration and results.
     pub const fn as_str(self) -> &'static str {
         self.runtime().as_str()
     }
 
-    /// The backend whose containers are its.
+    /// Returns the runtime of this engine.
     pub const fn runtime(self) -> RuntimeKind {
         match self {
             Self::Docker => RuntimeKind::Docker,
@@ -80,7 +82,7 @@ impl Flavor {
         }
     }
 
-    /// The container engine of a runtime, if it is one.
+    /// Returns the engine of a runtime; `None` if the runtime has no container engine.
     pub const fn of(runtime: RuntimeKind) -> Option<Self> {
         match runtime {
             RuntimeKind::Docker => Some(Self::Docker),

@@ -1,4 +1,4 @@
-//! One request in a container of its own, from its first moment to its removal.
+//! Runs one request in a container of its own, from creation to removal.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,16 +17,16 @@ use super::{Error, Life, RunError};
 use crate::local::{Chunk, Connection, Destination, Stream, taken_back, told};
 use crate::output::{self, Capture, Captured};
 
-/// How long an engine may take to make a container and to take it away, beside the program's own time.
+/// Time for creation and removal of a container, beside the program's timeout.
 const ROOM: Duration = Duration::from_secs(120);
-/// How long a caller may take to read the last of a program's output.
+/// Timeout for a slow reader of live output after the program has ended.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What a process that the kernel or an engine killed ends with.
+/// Exit status after SIGKILL.
 pub(super) const KILLED: i64 = 128 + 9;
-/// The status of a run of which nothing is known: that of a Ringfence that failed, and never a success.
+/// Exit code of a run with an unknown outcome: that of an internal failure of Ringfence, never success.
 const UNKNOWN_STATUS: i32 = 125;
 
-/// What ended a run from outside.
+/// The reason why a run was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Interruption {
     TimedOut,
@@ -34,16 +34,16 @@ enum Interruption {
     DiskFull,
 }
 
-/// What was heard of a program.
+/// Captured output of a program.
 #[derive(Debug)]
 struct Heard {
     stdout: Captured,
     stderr: Captured,
-    /// Why its streams ended before it did.
+    /// The reason why its streams broke off before its end.
     broken: Option<String>,
 }
 
-/// Runs a request in a fresh container, whose first process it is but for an init.
+/// Runs a request as the first process of a fresh container, below Docker's init.
 pub(super) async fn run(
     settings: &Settings,
     (manager, frame): (&Manager, &Frame),
@@ -94,7 +94,7 @@ pub(super) async fn run(
     Ok(result)
 }
 
-/// Listens to a container until it has ended, and ends it where it goes past its bounds.
+/// Reads output until the container ends; kills it on a limit or cancellation.
 async fn attend(
     sandbox: &Sandbox,
     attached: Attached,
@@ -110,7 +110,7 @@ async fn attend(
     let mut overfull = std::pin::pin!(places.overfull(most));
     let mut ended = std::pin::pin!(sandbox.ended());
     let (mut fed, mut over, mut heard) = (false, false, None);
-    // A program may close its streams long before it ends, and an engine that goes away cuts them off.
+    // A program may close its streams long before it ends, and a failing engine cuts them off.
     let interruption = loop {
         tokio::select! {
             all = &mut listening, if heard.is_none() => heard = Some(all),
@@ -125,7 +125,7 @@ async fn attend(
             partly => heard = partly,
         }
     };
-    // What it wrote before is still on its way. A broken engine, or a caller who has stopped reading, is not waited for.
+    // Drains output still in transit. A broken engine, or a reader that has stopped, is not waited for.
     let rest = async {
         match heard {
             Some(heard) => heard,
@@ -138,7 +138,7 @@ async fn attend(
     (heard, Some(interruption))
 }
 
-/// Takes both streams in, and passes them on to whoever watches.
+/// Captures both streams and forwards them to the reader of live output.
 async fn listen(mut output: Logs, limits: &Limits, mut watcher: Option<mpsc::Sender<Chunk>>) -> Heard {
     let (mut stdout, mut stderr) = (Capture::new(limits.max_output), Capture::new(limits.max_output));
     let broken = loop {
@@ -151,7 +151,7 @@ async fn listen(mut output: Logs, limits: &Limits, mut watcher: Option<mpsc::Sen
             Stream::Stdout => stdout.push(&chunk.bytes),
             Stream::Stderr => stderr.push(&chunk.bytes),
         }
-        // Streaming waits for the caller, and the program with it.
+        // A slow reader applies backpressure to the program.
         if let Some(sender) = &watcher
             && sender.send(chunk).await.is_err()
         {
@@ -175,7 +175,7 @@ impl Heard {
     }
 }
 
-/// Passes standard input on, to its end. A program that does not read is no error of ours.
+/// Forwards standard input until end of file. A program that does not read it is no error.
 async fn feed(mut input: Input, stdin: Option<mpsc::Receiver<Vec<u8>>>) {
     let Some(mut stdin) = stdin else { return };
     while let Some(bytes) = stdin.recv().await {
@@ -186,16 +186,16 @@ async fn feed(mut input: Input, stdin: Option<mpsc::Receiver<Vec<u8>>>) {
     let _ = input.writer().shutdown().await;
 }
 
-/// What came of a container that has ended.
+/// Classifies the end of a container.
 ///
-/// Its init tells of a program that a signal ended by 128 and the signal's number, as a shell does.
+/// Its init encodes a fatal signal as 128 plus its number, as a shell does.
 fn conclude(life: &Life, interruption: Option<Interruption>, broken: bool) -> (Outcome, i32) {
     let killed = life.exit_code.is_none_or(|code| code == KILLED);
     match (life.exit_code, interruption) {
         (_, Some(Interruption::TimedOut)) if killed => (Outcome::TimedOut, -1),
         (_, Some(Interruption::Cancelled)) if killed => (Outcome::Cancelled, -9),
         (None, _) => (Outcome::Unknown, UNKNOWN_STATUS),
-        // Its output is lost: what it printed must not be told as if it were all.
+        // Some output is lost: the rest must not be reported as complete.
         (Some(_), None) if broken => (Outcome::Unknown, UNKNOWN_STATUS),
         (Some(KILLED), _) if life.oom_killed => (Outcome::MemoryExceeded, -9),
         (Some(code @ 129..=192), _) => (Outcome::Signalled, (128 - code) as i32),
@@ -203,14 +203,14 @@ fn conclude(life: &Life, interruption: Option<Interruption>, broken: bool) -> (O
     }
 }
 
-/// The status of Docker's init where it does not find its program. Programs may end with it, too.
+/// Exit code of Docker's init for a missing program. Programs may exit with it, too.
 const NO_PROGRAM: i32 = 127;
 
 fn perhaps_missing(settings: &Settings, request: &Request, exit_code: i32) -> Option<String> {
     let program = match request.language {
         Language::Python => "python3",
         Language::Javascript => "node",
-        // It tells itself of what is missing, and with that status.
+        // Bash reports missing programs itself, with the same status.
         Language::Bash | Language::Command => return None,
     };
     let image = &settings.image;
@@ -219,7 +219,7 @@ fn perhaps_missing(settings: &Settings, request: &Request, exit_code: i32) -> Op
     })
 }
 
-/// The layers that the engine was told to put up, and that it accepted.
+/// Returns the isolation layers that were requested and that the engine accepted.
 pub(super) fn isolation(manager: &Manager, spec: &Spec) -> Isolation {
     let info = manager.info();
     let v2 = info.cgroup_version.as_deref() == Some("2");
@@ -231,7 +231,7 @@ pub(super) fn isolation(manager: &Manager, spec: &Spec) -> Isolation {
         net_ns: spec.network == Network::None,
         ipc_ns: true,
         uts_ns: true,
-        // Podman ignores the wish where control groups are of version 1.
+        // Podman ignores the option with control groups v1.
         cgroup_ns: v2 || manager.engine().flavor() == super::Flavor::Docker,
         time_ns: false,
         seccomp: filter(spec),
@@ -242,12 +242,13 @@ pub(super) fn isolation(manager: &Manager, spec: &Spec) -> Isolation {
     }
 }
 
-/// What looks at the system calls of the program. gVisor answers them itself, and passes the filter over.
+/// Returns the name of the filter of the program's system calls. gVisor implements them itself, and ignores
+/// ours.
 fn filter(spec: &Spec) -> Option<String> {
     match spec.oci_runtime {
         OciRuntime::Runc | OciRuntime::Crun => Some(spec.filter.name().to_owned()),
         OciRuntime::Runsc => Some("gvisor".to_owned()),
-        // What it makes of a filter is not known.
+        // An unknown runtime's handling of the filter is unknown.
         OciRuntime::Default => None,
     }
 }
@@ -284,7 +285,7 @@ mod tests {
         check(Some(137), false, Some(Cancelled), (Outcome::Cancelled, -9));
         check(Some(137), false, Some(DiskFull), (Outcome::Signalled, -9));
         check(None, false, None, (Outcome::Unknown, 125));
-        // One of several processes may have been killed for memory without the end of all.
+        // One of several processes may have been killed by the OOM killer while the program went on.
         check(Some(0), true, None, (Outcome::Exited, 0));
     }
 

@@ -1,4 +1,4 @@
-//! What dead processes left in an engine.
+//! Removes orphans: containers and volumes of dead processes.
 
 use std::collections::HashMap;
 
@@ -7,16 +7,16 @@ use super::spec::{Name, OWNER_LABEL};
 use super::{ContainerRuntime, Error};
 use crate::owner::Owner;
 
-/// What became of orphans.
+/// Result of an orphan removal.
 #[derive(Debug, Default)]
 pub struct Swept {
-    /// The names of what was removed.
+    /// Names of the removed containers and volumes.
     pub removed: Vec<String>,
-    /// What could not be removed, and why.
+    /// Names of those that could not be removed, with the error.
     pub failed: Vec<(String, Error)>,
 }
 
-/// Removes the containers and volumes that bear an owner's name and are orphans. What bears none is not ours.
+/// Removes orphaned containers and volumes that carry our owner label. Others are not ours.
 pub(super) async fn sweep(
     engine: &ContainerRuntime,
     is_orphan: &(dyn Fn(&str, &Owner) -> bool + Sync),
@@ -26,7 +26,7 @@ pub(super) async fn sweep(
         let removed = engine.remove(&Id::from(&name)).await;
         swept.note(name, removed);
     }
-    // A container that uses a volume goes first.
+    // After the containers that use them.
     for name in orphans(engine.list_volumes().await?, is_orphan) {
         let removed = engine.remove_volume(&name).await;
         swept.note(name, removed);

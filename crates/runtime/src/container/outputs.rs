@@ -1,7 +1,8 @@
-//! Where programs in kept containers leave files for whoever called them: a directory for each scope and conversation.
+//! Manages the host directories for output files of reused containers, one per scope and conversation.
 //!
-//! A directory outlives its containers, so that what a program names can be read afterwards. It goes after a week without a
-//! call, and earlier where there are too many: then the oldest of the scope that has the most. One in use stays.
+//! A directory outlives its containers, so that callers can read the files afterwards. It is removed a week
+//! after its last use; beyond a limit, the oldest of the scope that has the most is removed earlier. One in
+//! use stays.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,24 +18,24 @@ use ringfence_policy::{Bytes, Scope, SessionId};
 use crate::local::harvest::{self, Harvest};
 use crate::local::remove_tree;
 
-/// How long one is kept without a call.
+/// Retention time after the last use.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
-/// How far the times of files may lie behind the clock.
+/// Resolution of file times: they may lag behind the clock by this much.
 const COARSE: Duration = Duration::from_millis(20);
-/// How many there are at most, but for those in use.
+/// Limit of directories; those in use are never removed.
 const MOST: usize = 256;
-/// Where the locks of directories in use lie. No scope's name begins with a dot.
+/// Directory for the locks of directories in use. No scope's name begins with a dot.
 const LOCKS: &str = ".in-use";
 
-/// The directories of one user of this machine.
+/// The output directories of one user of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outputs {
     base: PathBuf,
-    /// Whose they are inside, if not ours.
+    /// Owner of the directories, if not our own user.
     owner: Option<u32>,
 }
 
-/// A directory that is not removed before this is dropped.
+/// An open directory, locked against removal.
 #[derive(Debug, Clone)]
 pub struct OpenOutput {
     path: PathBuf,
@@ -42,29 +43,30 @@ pub struct OpenOutput {
 }
 
 impl OpenOutput {
-    /// The directory, without links.
+    /// Returns the canonical path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
 impl Outputs {
-    /// Directories below `base`, which is private and made if need be; they are given to `owner`, if not to us.
+    /// Manages directories below `base`, which is private and created if necessary. They are owned by
+    /// `owner`, if given.
     pub fn new(base: PathBuf, owner: Option<u32>) -> Self {
         Self { base, owner }
     }
 
-    /// The directory of a scope's conversation, which need not exist.
+    /// Returns the path of a conversation's directory, which may not exist yet.
     pub fn path(&self, scope: &Scope, session: Option<&SessionId>) -> PathBuf {
         let scope = scope.as_str();
         self.base.join(match session {
-            // No scope's name holds a `+`.
+            // No scope's name contains a `+`.
             Some(session) => format!("{scope}+{}", session.as_str()),
             None => scope.to_owned(),
         })
     }
 
-    /// Whether a path is that of one of a scope's.
+    /// Returns `true` if the path is an output directory of the scope.
     pub(super) fn holds(&self, path: &Path, scope: &Scope) -> bool {
         let name = path.file_name().and_then(|name| name.to_str());
         let conversation = name.and_then(|name| name.strip_prefix(scope.as_str()));
@@ -73,10 +75,10 @@ impl Outputs {
             && base.is_ok_and(|base| path.parent() == Some(&base))
     }
 
-    /// Opens the directory of a scope's conversation, which is made if need be.
+    /// Opens a conversation's directory; creates it if necessary.
     ///
     /// # Errors
-    /// If it cannot be made, or the base is open to others.
+    /// If the directory cannot be created, or the base is open to others.
     pub fn open(&self, scope: &Scope, session: Option<&SessionId>) -> io::Result<OpenOutput> {
         private(&self.base)?;
         let path = self.path(scope, session);
@@ -89,7 +91,7 @@ impl Outputs {
                 self.sweep();
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                // Nobody but us makes names here.
+                // Only we create names here.
                 File::open(&path)?.set_modified(SystemTime::now())?;
             }
             Err(error) => return Err(error),
@@ -100,7 +102,7 @@ impl Outputs {
         })
     }
 
-    /// Takes a share of a directory's lock.
+    /// Takes a shared lock on a directory.
     fn lock(&self, path: &Path) -> io::Result<File> {
         let locks = self.base.join(LOCKS);
         DirBuilder::new().recursive(true).mode(0o700).create(&locks)?;
@@ -113,15 +115,15 @@ impl Outputs {
                 .mode(0o600)
                 .open(&place)?;
             file.lock_shared()?;
-            // Whoever removed the directory meanwhile has removed its lock with it.
+            // A concurrent removal of the directory has removed the lock file, too.
             if is_at(&file, &place) {
                 return Ok(file);
             }
         }
     }
 
-    /// Removes what has not been used for long, and of too many the oldest of whoever has the most. What cannot be removed
-    /// is tried again.
+    /// Removes expired directories; beyond the limit, the oldest of the scope that has the most. Failures are
+    /// retried next time.
     fn sweep(&self) {
         let found = fs::read_dir(&self.base).into_iter().flatten().flatten();
         let mut scopes: BTreeMap<String, Vec<(SystemTime, PathBuf)>> = BTreeMap::new();
@@ -136,12 +138,12 @@ impl Outputs {
         }
         let is_old = |time: &SystemTime| time.elapsed().is_ok_and(|age| age > KEPT);
         for own in scopes.values_mut() {
-            // The oldest last.
+            // Oldest last.
             own.sort_by(|one, other| other.cmp(one));
             own.retain(|(time, path)| !is_old(time) || !remove_unused(path));
         }
         let mut surplus = scopes.values().map(Vec::len).sum::<usize>().saturating_sub(MOST);
-        // Those in use count for their scope, and cannot be taken from it.
+        // Directories in use count for their scope, but cannot be removed.
         let mut left: Vec<(usize, Vec<(SystemTime, PathBuf)>)> =
             scopes.into_values().map(|own| (own.len(), own)).collect();
         while surplus > 0 {
@@ -158,13 +160,13 @@ impl Outputs {
     }
 }
 
-/// Where the lock of a directory lies.
+/// Returns the path of a directory's lock file.
 fn lock_of(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default();
     path.with_file_name(LOCKS).join(name)
 }
 
-/// Removes a directory, unless it is in use; whether it did.
+/// Removes a directory unless it is in use. Returns `false` if it is.
 fn remove_unused(path: &Path) -> bool {
     let place = lock_of(path);
     match File::open(&place) {
@@ -177,7 +179,7 @@ fn remove_unused(path: &Path) -> bool {
             unused
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // From before there were locks: nobody holds one.
+            // Created by a version without locks: no process holds one.
             remove_tree(path.to_path_buf());
             true
         }
@@ -185,7 +187,7 @@ fn remove_unused(path: &Path) -> bool {
     }
 }
 
-/// Whether an open file is the one at a path.
+/// Returns `true` if an open file is the one at a path.
 fn is_at(file: &File, path: &Path) -> bool {
     let same = |one: Metadata, other: Metadata| (one.dev(), one.ino()) == (other.dev(), other.ino());
     match (file.metadata(), fs::symlink_metadata(path)) {
@@ -194,7 +196,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// What programs have left in such a directory since.
+/// Lists the files that were written to such a directory since.
 pub(super) fn left(directory: &Path, since: SystemTime, limit: u64) -> Harvest {
     let mut left = harvest::collect_from(harvest::open_directory(directory), None, limit);
     left.files
@@ -202,13 +204,13 @@ pub(super) fn left(directory: &Path, since: SystemTime, limit: u64) -> Harvest {
     left
 }
 
-/// Whether a file was written since. A link tells of itself alone.
+/// Returns `true` if a file was written since. Does not follow symbolic links.
 fn is_new(path: &Path, since: SystemTime) -> bool {
     let modified = fs::symlink_metadata(path).and_then(|found| found.modified());
     modified.is_ok_and(|modified| modified + COARSE >= since)
 }
 
-/// What is said of a program that was killed because too much lies in such a directory.
+/// Formats the message for a program that was killed for exceeding the disk limit.
 pub(super) fn overfilled(directory: &Path, limit: Bytes) -> String {
     format!(
         "killed: more than {limit} lie in {} or in the workspace; delete what is not needed\n",
@@ -216,7 +218,7 @@ pub(super) fn overfilled(directory: &Path, limit: Bytes) -> String {
     )
 }
 
-/// Makes a directory that is ours alone.
+/// Creates a directory of mode 0700; rejects one that belongs to or is open to other users.
 fn private(base: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(base)?;
     let found = fs::symlink_metadata(base)?;
@@ -227,7 +229,7 @@ fn private(base: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
-/// `/proc/self` belongs to the user that we are.
+/// `/proc/self` belongs to our own user.
 fn is_ours(found: &Metadata) -> io::Result<bool> {
     let us = fs::metadata("/proc/self")?.uid();
     Ok(found.is_dir() && found.uid() == us && found.mode() & 0o077 == 0)
@@ -298,7 +300,7 @@ mod tests {
         assert!(used.exists());
     }
 
-    /// But for the locks.
+    /// Counts the entries without the lock directory.
     fn entries(outputs: &Outputs) -> usize {
         fs::read_dir(&outputs.base).unwrap().count() - 1
     }

@@ -1,5 +1,5 @@
-//! Which images were set up on this machine, by digest: a name can be given to another image by anybody who may use
-//! the engine.
+//! Stores the digests of images that were set up on this machine: anyone with access to the engine can point
+//! a name to another image.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,33 +9,31 @@ use std::path::{Path, PathBuf};
 use super::Flavor;
 use super::spec::Image;
 
-/// The digests, by engine and name.
+/// Image digests by engine and name.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Pins(BTreeMap<String, Image>);
 
-/// Why it is not known which images were set up here.
+/// The reason why the pinned images cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read or written.
     #[error("cannot use the list of images {}: {error}", path.display())]
     File {
-        /// Which.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// It does not hold what we write there. Without it any image of the same name would do.
+    /// The file is malformed. Ignoring it would accept any image of the same name.
     #[error("the list of images {} is damaged: {why}", path.display())]
     Damaged {
-        /// Which.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Defect of the file.
         why: String,
     },
 }
 
 impl Error {
-    /// What the reader can do about it.
+    /// Returns a hint for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::File { .. } => "make the state directory yours and writable (`ringfence doctor`)",
@@ -45,10 +43,10 @@ impl Error {
 }
 
 impl Pins {
-    /// Reads them; none where there is no such file.
+    /// Reads the pins; none if the file does not exist.
     ///
     /// # Errors
-    /// If there is one that is not ours to read, or not as we write it.
+    /// If the file is not readable or malformed.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let text = match fs::read(path) {
             Ok(text) => text,
@@ -75,7 +73,7 @@ impl Pins {
             .map(Self)
     }
 
-    /// Notes the digest of an image.
+    /// Records the digest of an image.
     ///
     /// # Errors
     /// If the file cannot be read or written.
@@ -96,12 +94,12 @@ impl Pins {
         write().map_err(|error| failed(path, error))
     }
 
-    /// Tells whether it is known which image is meant, whatever its name comes to mean.
+    /// Returns `true` if the image is fixed by a digest, regardless of later changes to its name.
     pub fn hold(&self, flavor: Flavor, image: &Image) -> bool {
         image.has_digest() || self.0.contains_key(&key(flavor, image))
     }
 
-    /// The image by its digest.
+    /// Returns the image by digest.
     pub fn get(&self, flavor: Flavor, image: &Image) -> Option<Image> {
         self.0.get(&key(flavor, image)).cloned()
     }

@@ -1,4 +1,4 @@
-//! What a request becomes in a container: its program, its directories, its environment.
+//! Maps a request to a container: its program, directories, mounts and environment.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::local::{Destination, NOBODY, Usage, Workdir, Workspace, harvest, over
 use crate::owner::Owner;
 use crate::trust;
 
-/// Where the program finds things.
+/// Environment of every program.
 const FIXED: &[(&str, &str)] = &[
     ("PATH", "/usr/local/bin:/usr/bin:/bin"),
     ("LANG", "C.UTF-8"),
@@ -29,34 +29,34 @@ const FIXED: &[(&str, &str)] = &[
     ("RINGFENCE_OUTPUT", "/output"),
 ];
 
-/// Where programs start.
+/// Working directory of programs.
 pub(super) const WORKSPACE: &str = "/workspace";
 
-/// Where the directories lie that a container may write.
+/// Storage of the writable directories of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Storage {
-    /// In memory, with a size. Our agent takes files from there.
+    /// Sized tmpfs. Our init copies files from there.
     Memory,
-    /// On the host, for a container without our agent. What it writes is measured.
+    /// Host directories, for a container without our init. Their size is monitored.
     Host,
 }
 
-/// The directories of one run on the host.
+/// The host directories of one run.
 #[derive(Debug)]
 pub(super) struct Places {
     workdir: Workdir,
-    /// Where its files stay, if they do.
+    /// Directory in which output files stay, if they are not collected.
     kept: Option<PathBuf>,
 }
 
-/// The most that the directories of a run may hold.
+/// Disk limits of the directories of a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Most {
     own: Usage,
     kept: Usage,
 }
 
-/// What is started in a container.
+/// A program to start in a container.
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) command: Vec<String>,
@@ -66,7 +66,7 @@ pub(super) struct Program {
 }
 
 impl Places {
-    /// Makes them, for the user that the program will be.
+    /// Creates the directories, owned by the program's user.
     pub(super) fn make(settings: &Settings, frame: &Frame) -> Result<Self, RunError> {
         let workdir = workdir(settings, frame.user).map_err(RunError::Directory)?;
         let kept = match &frame.output {
@@ -76,7 +76,7 @@ impl Places {
         Ok(Self { workdir, kept })
     }
 
-    /// The most that a run may leave in them.
+    /// Returns the disk limits of a run.
     pub(super) async fn most(&self, limit: Bytes) -> Most {
         let own = Usage::at_most(limit.0);
         Most {
@@ -88,7 +88,7 @@ impl Places {
         }
     }
 
-    /// Ends when they hold more than that.
+    /// Resolves when a directory exceeds its limit.
     pub(super) async fn overfull(&self, most: Most) {
         let kept = async {
             match &self.kept {
@@ -102,7 +102,7 @@ impl Places {
         }
     }
 
-    /// What is said where they did.
+    /// Formats the message for a program that exceeded its disk limit.
     pub(super) fn overfilled(&self, limit: Bytes) -> String {
         match &self.kept {
             Some(kept) => outputs::overfilled(kept, limit),
@@ -110,7 +110,7 @@ impl Places {
         }
     }
 
-    /// A request as a container starts it, its text in a file.
+    /// Writes the code to a file, and returns the program to start for a request.
     pub(super) fn program(&self, request: &Request, stdin: bool) -> Result<Program, RunError> {
         if let Some((name, _)) = script(request) {
             self.workdir
@@ -125,7 +125,7 @@ impl Places {
         })
     }
 
-    /// The container.
+    /// Returns the specification of the container.
     pub(super) fn spec(
         &self,
         (settings, frame): (&Settings, &Frame),
@@ -157,7 +157,8 @@ impl Places {
         })
     }
 
-    /// Where the program starts. An engine would make what is missing, as root.
+    /// Returns the program's working directory. A missing one is rejected: an engine would create it, owned
+    /// by root.
     pub(super) fn directory(&self, request: &Request) -> Result<String, RunError> {
         let below = request.working_directory.clone().unwrap_or_default();
         let workspace = request
@@ -170,7 +171,7 @@ impl Places {
         Ok(Path::new(WORKSPACE).join(below).display().to_string())
     }
 
-    /// What the program has left in its output directory since, taken to where it is wanted.
+    /// Lists the output files written since, after collecting them to their destination if there is one.
     pub(super) fn harvest(
         &self,
         since: SystemTime,
@@ -184,14 +185,14 @@ impl Places {
         harvest::collect_from(source, destination, limit)
     }
 
-    /// What keeps the container's `/output` and its directory on the host alike.
+    /// Returns the synchronization of the container's `/output` with its host directory.
     pub(super) fn exchange(&self, frame: &Frame) -> Exchange {
         let directory = self.kept.clone();
         let directory = directory.unwrap_or_else(|| self.workdir.path().join("output"));
         Exchange::of_output(directory, frame.resources.volume())
     }
 
-    /// Whether its files stay for other runs, which may have left some.
+    /// Returns `true` if output files stay for other runs, some of which may have left files already.
     pub(super) fn is_kept(&self) -> bool {
         self.kept.is_some()
     }
@@ -222,21 +223,22 @@ impl Places {
     }
 }
 
-/// A directory where files stay, as a container sees it. It lies among our own directories, and is made to be shown; by its
-/// own path as well, so what a program names can be found on the host.
+/// Binds an output directory, at `/output` and at its own path, so that paths printed by the program are
+/// valid on the host. Exempt from the denylist: it lies among our own directories, and is meant to be
+/// mounted.
 pub(super) fn kept(directory: &Path) -> Result<[Bind; 2], BindError> {
     let seen = |guest| Bind::at(directory, guest, Access::ReadWrite, &Hidden::default());
     Ok([seen(Path::new(OUTPUT))?, seen(directory)?])
 }
 
-/// Directories for what such a user does in a container.
+/// Creates the working directories of a run as this user.
 pub(super) fn workdir(settings: &Settings, user: User) -> io::Result<Workdir> {
-    // A rootless engine makes the user 0 inside out of ourselves.
+    // A rootless engine maps uid 0 of the container to our own user.
     let owner = (user != settings.user && user.uid != 0).then_some(user.uid);
     Workdir::create(&settings.scratch, owner)
 }
 
-/// A workspace and mounts as a container sees them, with what the host would execute, and what we rely on, read-only.
+/// Binds the workspace and mounts; paths that the host would execute, and trusted paths, are read-only.
 pub(super) fn shown(
     (workspace, mounts): (Option<&Path>, &[Mount]),
     trusted: &Trusted,
@@ -254,7 +256,7 @@ pub(super) fn shown(
         }
         binds.extend(kept_in((workspace, place), trusted, (&protected, hidden))?);
     }
-    // What is a copy is put there once the container runs.
+    // Mounts with copy access are copied once the container runs.
     for mount in mounts.iter().filter(|mount| mount.access != Access::Copy) {
         binds.push(Bind::new(mount, hidden)?);
         if mount.access == Access::ReadWrite {
@@ -264,7 +266,7 @@ pub(super) fn shown(
     Ok(binds)
 }
 
-/// What of a directory a program must leave as it is, and the directories above that, which stay where they are.
+/// Returns binds that protect the trusted paths in a directory, and pin the directories above them in place.
 fn kept_in(
     (host, guest): (&Path, &Path),
     trusted: &Trusted,
@@ -282,7 +284,7 @@ fn kept_in(
     Ok(binds)
 }
 
-/// What of a workspace a program may not change.
+/// Returns the paths of a workspace that programs must not change.
 fn protected(workspace: &Path, names: &[String]) -> Vec<PathBuf> {
     let workspace = Workspace {
         path: workspace.to_path_buf(),
@@ -291,7 +293,7 @@ fn protected(workspace: &Path, names: &[String]) -> Vec<PathBuf> {
     workspace.entries().protected
 }
 
-/// Who a program is. Never the host's root, and never another person: their files would be its own.
+/// Chooses the program's user: never the host's root, and never another person, whose files it could access.
 pub(super) fn user(containers: &Containers, manager: &Manager) -> User {
     let ours = containers.settings.user;
     if manager.info().rootless {
@@ -306,7 +308,8 @@ pub(super) fn user(containers: &Containers, manager: &Manager) -> User {
     }
 }
 
-/// What an image must have to run a language; none for a command, which names its program.
+/// Returns the interpreter that an image must have for a language; `None` for a command, which names its
+/// program.
 pub(super) fn interpreter(language: Language) -> Option<&'static str> {
     match language {
         Language::Python => Some("python3"),
@@ -316,7 +319,7 @@ pub(super) fn interpreter(language: Language) -> Option<&'static str> {
     }
 }
 
-/// The name of the program's file, and what runs it; none for a command.
+/// Returns the file name of the code and its interpreter; `None` for a command.
 fn script(request: &Request) -> Option<(String, &'static str)> {
     let program = interpreter(request.language)?;
     let extension = match request.language {
@@ -346,15 +349,15 @@ fn command(request: &Request) -> Result<Vec<String>, RunError> {
     Ok(words)
 }
 
-/// What every program finds in its environment. What programs keep in their home, such as caches, is no part of a
-/// workspace that belongs to somebody.
+/// Returns the base environment of programs. With a mounted workspace, the home directory is elsewhere, so
+/// that caches do not end up in the workspace.
 pub(super) fn fixed(has_workspace: bool) -> Vec<(EnvName, String)> {
     let home = ("HOME", if has_workspace { "/tmp" } else { "/workspace" });
     let pair = |(name, value): &(&str, &str)| Some((name.parse().ok()?, (*value).to_owned()));
     FIXED.iter().chain([&home]).filter_map(pair).collect()
 }
 
-/// An environment with these variables in it, before those of the same name.
+/// Adds these variables to an environment, replacing those of the same name.
 pub(super) fn with(mut all: Vec<(EnvName, String)>, more: &[(EnvName, String)]) -> Vec<(EnvName, String)> {
     for (name, value) in more {
         all.retain(|(known, _)| known != name);

@@ -1,7 +1,7 @@
-//! Containers that wait for requests: each was made and started beforehand, serves one request, and is gone after it.
+//! Pools idle containers: each is started in advance, serves one request and is then removed.
 //!
-//! A container waits for each of the last uses, with all that the request asked for: its image, its limits, its user, what it
-//! sees of the host. A request takes one that was made for its equal, or is served by a container that is made for it.
+//! The pool holds a container for each of the last uses, with an equal key: image, limits, user, mounts. A
+//! request checks out one with its key, or gets a new container.
 
 mod serve;
 mod waiting;
@@ -28,18 +28,18 @@ use crate::egress::NetworkSettings;
 pub(super) use serve::serve;
 use waiting::{Plan, Waiting};
 
-/// How long a container waits after the last use that it would have served.
+/// Idle time after the last use with the same key.
 const IDLE: Duration = Duration::from_secs(5 * 60);
-/// A request that is over sooner is not disturbed by the making of the next container.
+/// Delay before a refill, so that it does not slow down a short request.
 const SOON: Duration = Duration::from_millis(200);
-/// How long an engine may take to remove a container, beside the time that it waits and serves.
+/// Time for the removal of a container, beside its idle time and its use.
 const ROOM: Duration = Duration::from_secs(120);
-/// What the agent starts bash with is an argument, which the kernel bounds.
+/// Bash gets its script as an argument, whose length the kernel limits (MAX_ARG_STRLEN).
 const MAX_SCRIPT: usize = 100_000;
-/// What fits into the frame that begins a call, with room to spare.
+/// Limit of a call's texts: fits into the frame that starts a call, with a margin.
 const MAX_TEXT: usize = 7 << 20;
 
-/// The containers that wait, of both container engines.
+/// The idle containers of both engines.
 #[derive(Debug)]
 pub(super) struct Pool {
     size: usize,
@@ -54,26 +54,26 @@ struct Shelf {
     changed: Notify,
 }
 
-/// What a container is made for, and where.
+/// An engine's manager and a pool key.
 #[derive(Debug, Clone)]
 struct Key {
     manager: Arc<Manager>,
     frame: Frame,
 }
 
-/// A container that waits.
+/// An idle container.
 #[derive(Debug)]
 pub(super) struct Ready {
-    /// First, so that nothing runs there any more when its directories go.
+    /// First, so that it is dropped before its directories.
     warm: Warm,
     places: Arc<Places>,
     exchange: Exchange,
     isolation: Isolation,
-    /// What the image gives to every program, and what we do.
+    /// Environment of every program: the image's and ours.
     environment: Vec<(EnvName, String)>,
-    /// What its way out has in common with others, if it shall have one.
+    /// Egress settings of its outlet, if the request has a network.
     egress: NetworkSettings,
-    /// Whether it was made for its request.
+    /// Set if it was created for its request.
     fresh: bool,
 }
 
@@ -84,7 +84,7 @@ impl PartialEq for Key {
 }
 
 impl Pool {
-    /// A pool of at most so many containers; none are made before there is a use.
+    /// Creates a pool of at most `size` containers; it stays empty until the first use.
     pub(super) fn new(size: usize, settings: Settings) -> Self {
         Self {
             size,
@@ -97,7 +97,7 @@ impl Pool {
         }
     }
 
-    /// Notes a use, and gives the container that waits for it, if there is one.
+    /// Records a use, and checks out an idle container with its key, if any.
     pub(super) fn take(&self, manager: &Arc<Manager>, frame: &Frame, request: &Request) -> Option<Ready> {
         if !suits(request, frame) {
             return None;
@@ -109,7 +109,7 @@ impl Pool {
         self.shelf.waiting().take(&key, Instant::now(), Ready::is_alive)
     }
 
-    /// A container that is made for a request.
+    /// Creates a container for a request.
     pub(super) async fn fresh(
         &self,
         manager: &Arc<Manager>,
@@ -124,7 +124,7 @@ impl Pool {
         Ok(Ready { fresh: true, ..ready })
     }
 
-    /// Waits for a request that was served, and has the next container made.
+    /// Awaits a request, and starts the refill meanwhile.
     pub(super) async fn refilled<T>(&self, serving: impl Future<Output = T>) -> T {
         if self.size == 0 {
             return serving.await;
@@ -150,7 +150,7 @@ impl Pool {
         self.shelf.changed.notify_one();
     }
 
-    /// Lets go of all. They are gone once their managers have closed.
+    /// Drops all containers. Their managers' shutdown waits for the removal.
     pub(super) async fn close(&self) {
         let waiting = self.shelf.waiting().close();
         drop(waiting);
@@ -164,7 +164,7 @@ impl Shelf {
         lock(&self.waiting)
     }
 
-    /// Makes containers and removes them, as the uses want it. Never ends.
+    /// Creates and removes containers to match the recorded uses. Never returns.
     async fn keep(&self) {
         loop {
             let Plan { surplus, make, again } = self.waiting().plan(Instant::now(), Ready::is_alive);
@@ -173,7 +173,7 @@ impl Shelf {
                 let made = self.make(&key, Interpreter::Warm).await;
                 match made {
                     Ok(ready) => self.waiting().made(ready),
-                    // Whoever asks next is told what is wrong by the container that is made for them.
+                    // The next request gets the same error from its own new container.
                     Err(_) => self.waiting().failed(),
                 }
                 continue;
@@ -227,7 +227,7 @@ impl Ready {
     }
 }
 
-/// Whether a request is served by an agent as it would be by a container of its own.
+/// Returns `true` if the init can serve a request exactly as a container of its own would.
 fn suits(request: &Request, frame: &Frame) -> bool {
     let script = request.language == Language::Bash;
     let texts = request
@@ -235,7 +235,7 @@ fn suits(request: &Request, frame: &Frame) -> bool {
         .iter()
         .chain(request.env.iter().map(|(_, value)| value));
     let text = request.code.len() + texts.map(|text| text.len() + 64).sum::<usize>();
-    // A warm interpreter has started already, and heeds none of these any more.
+    // Python's variables are only read at its start, which a warm interpreter has behind it.
     let early = |name: &EnvName| request.language == Language::Python && name.as_str().starts_with("PYTHON");
     frame.filter.lets_fork()
         && request.language != Language::Javascript

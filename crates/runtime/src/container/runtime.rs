@@ -1,6 +1,7 @@
-//! Everything that a container engine is asked to do, each within a deadline.
+//! Calls the API of a container engine, with a timeout for each call.
 //!
-//! One type serves Docker and Podman: both speak the same API, and where their words differ [`super::Error`] knows.
+//! One type serves Docker and Podman: both speak the same API, and [`super::Error`] handles differences in
+//! their errors.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -22,30 +23,29 @@ use super::spec::{Image, Name, Spec, Volume};
 use super::wire::{API_VERSION, Wire};
 use super::{Error, Flavor};
 
-/// How long an engine may take to look something up.
+/// Timeout of queries.
 const QUICK: Duration = Duration::from_secs(15);
-/// How long one that is asked nothing but whether it is there may take; also how long after that it is asked again.
+/// Timeout of a ping, and interval between pings.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long it may take to make or remove something.
+/// Timeout of creation and removal.
 const SLOW: Duration = Duration::from_secs(60);
 
-/// The most volumes that an image may declare.
+/// Limit of the volumes that an image may declare.
 const MAX_IMAGE_VOLUMES: usize = 16;
 
-/// How often an engine is asked whether it is done.
+/// Polling interval.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// A container as its engine knows it: by an id or a name.
+/// The id or name of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Id(String);
 
 impl Id {
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// An id that an engine gave out; nothing that would change the meaning of a path.
+    /// Accepts an id from an engine if it cannot change the meaning of a URL path.
     pub(super) fn new(text: &str) -> Option<Self> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         let usable =
@@ -66,57 +66,46 @@ impl fmt::Display for Id {
     }
 }
 
-/// What a container is doing.
+/// The status of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// It was made and has not been started.
+    /// Created, not started.
     Created,
-    /// It runs.
     Running,
-    /// It is stopped for a while.
     Paused,
-    /// It has ended.
     Exited,
-    /// It is on its way out.
     Removing,
 }
 
-/// What an engine says of a container.
+/// The engine's description of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspected {
-    /// Its id.
     pub id: Id,
-    /// What it is doing.
     pub status: Status,
-    /// How its first process ended, if it has.
+    /// Exit status of its first process, if it has ended.
     pub exit_code: Option<i64>,
-    /// Whether the kernel killed a process of it for want of memory.
+    /// Set if the OOM killer killed one of its processes.
     pub oom_killed: bool,
 }
 
-/// An engine's version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
-    /// Of the engine.
     pub engine: String,
-    /// Of its API.
     pub api: String,
 }
 
-/// A thing in an engine, with the labels on it.
+/// A container or volume in an engine's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Its name.
     pub name: String,
-    /// Its labels.
     pub labels: HashMap<String, String>,
-    /// What it is doing, in the engine's words; empty for a volume.
+    /// Status in the engine's words; empty for a volume.
     pub state: String,
-    /// When it was made, in seconds since 1970; 0 where the engine does not say.
+    /// Creation time in seconds since 1970; 0 if unknown.
     pub created: i64,
 }
 
-/// A container engine.
+/// A connection to a container engine.
 #[derive(Debug, Clone)]
 pub struct ContainerRuntime {
     pub(super) docker: Docker,
@@ -127,17 +116,17 @@ pub struct ContainerRuntime {
 }
 
 impl ContainerRuntime {
-    /// Finds the engine and makes sure that it is one we can use.
+    /// Connects to the engine and checks its API version.
     ///
     /// # Errors
-    /// If it does not answer, or is too old.
+    /// If the engine does not respond, or is too old.
     pub async fn open(flavor: Flavor, surroundings: &Surroundings) -> Result<Self, Error> {
         let mut first = None;
         for address in endpoint::candidates(flavor, surroundings)? {
             match Self::at(flavor, address, surroundings).await {
                 Ok(runtime) => return Ok(runtime),
                 Err(error @ Error::TooOld { .. }) => return Err(error),
-                // A socket that is closed to us says more than one that does not exist.
+                // A socket without permission is a better explanation than one that does not exist.
                 Err(error @ Error::NotPermitted { .. }) => first = Some(error),
                 Err(error) => first = first.or(Some(error)),
             }
@@ -168,7 +157,7 @@ impl ContainerRuntime {
             let wire = wire.clone();
             move |request| wire.clone().request(request)
         };
-        // Deadlines are ours: the library's own end streams in mid-flow.
+        // Timeouts are ours: the library's own would cut off long streams.
         let docker = Docker::connect_with_custom_transport(
             transport,
             Some("http://engine"),
@@ -189,17 +178,15 @@ impl ContainerRuntime {
         })
     }
 
-    /// Which engine it is.
     pub fn flavor(&self) -> Flavor {
         self.flavor
     }
 
-    /// Where it is.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Whether it answers.
+    /// Checks that the engine responds.
     ///
     /// # Errors
     /// If it does not.
@@ -208,17 +195,17 @@ impl ContainerRuntime {
         within(QUICK, asked, self.docker.ping()).await.map(drop)
     }
 
-    /// Ends when it does not answer any more.
+    /// Resolves when the engine stops responding.
     pub(super) async fn silence(&self) {
         while let Ok(Ok(_)) = tokio::time::timeout(PATIENCE, self.docker.ping()).await {
             tokio::time::sleep(PATIENCE).await;
         }
     }
 
-    /// Its version.
+    /// Queries the engine's version.
     ///
     /// # Errors
-    /// If it does not answer.
+    /// If the engine does not respond.
     pub async fn version(&self) -> Result<Version, Error> {
         let asked = self.asked("ask for the engine's version", "engine");
         let version = within(QUICK, asked, self.docker.version()).await?;
@@ -228,20 +215,20 @@ impl ContainerRuntime {
         })
     }
 
-    /// What it says of itself.
+    /// Queries the engine's capabilities.
     ///
     /// # Errors
-    /// If it does not answer.
+    /// If the engine does not respond.
     pub async fn info(&self) -> Result<Info, Error> {
         let asked = self.asked("ask what the engine offers", "engine");
         let said = within(QUICK, asked, answers::said(&self.wire)).await?;
         Ok(info::understood(self.flavor, said))
     }
 
-    /// Makes a container.
+    /// Creates a container.
     ///
     /// # Errors
-    /// If the image is missing, the name taken, or the engine says no.
+    /// If the image is missing, the name is in use, or the engine rejects the request.
     pub async fn create(&self, spec: &Spec) -> Result<Id, Error> {
         let name = spec.name.as_str();
         let options = query::CreateContainerOptionsBuilder::new().name(name).build();
@@ -253,7 +240,7 @@ impl ContainerRuntime {
         let making = self.docker.create_container(Some(options), spec.body(&filter));
         let made = within(SLOW, asked, making).await;
         let made = made.map_err(|error| match error {
-            // Of the two names in the request it is the image's that can be missing.
+            // Of the two names in the request, only the image's can be missing.
             Error::ImageMissing { .. } => Error::ImageMissing {
                 image: spec.image.to_string(),
             },
@@ -262,7 +249,7 @@ impl ContainerRuntime {
         Id::new(&made.id).ok_or_else(|| asked.senseless())
     }
 
-    /// Starts it.
+    /// Starts a container.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -271,7 +258,7 @@ impl ContainerRuntime {
         within(SLOW, asked, self.docker.start_container(id.as_str(), None)).await
     }
 
-    /// Ends it: politely, and after `grace` by force. One that has ended already is no error.
+    /// Stops a container: SIGTERM, then SIGKILL after `grace`. Succeeds if it has ended already.
     ///
     /// # Errors
     /// If it does not exist.
@@ -287,7 +274,7 @@ impl ContainerRuntime {
         .await
     }
 
-    /// Ends it by force. One that has ended already is no error.
+    /// Kills a container. Succeeds if it has ended already.
     ///
     /// # Errors
     /// If it does not exist.
@@ -306,7 +293,8 @@ impl ContainerRuntime {
         Ok(matches!(status, Status::Running | Status::Paused))
     }
 
-    /// Removes it with everything in it, running or not, and waits until it is gone. One that does not exist is no error.
+    /// Removes a container with its anonymous volumes, running or not, and waits until it is gone. Succeeds
+    /// if it does not exist.
     ///
     /// # Errors
     /// If it cannot be removed.
@@ -319,13 +307,13 @@ impl ContainerRuntime {
         let removing = self.docker.remove_container(id.as_str(), Some(options));
         match within(SLOW, asked, removing).await {
             Err(Error::NotFound { .. }) => Ok(()),
-            // Somebody else is at it.
+            // A concurrent removal is in progress.
             Err(Error::Conflict { said, .. }) if said.contains("already in progress") => self.gone(id).await,
             other => other,
         }
     }
 
-    /// Waits until it does not exist.
+    /// Waits until the container does not exist.
     async fn gone(&self, id: &Id) -> Result<(), Error> {
         let deadline = tokio::time::Instant::now() + SLOW;
         loop {
@@ -343,7 +331,7 @@ impl ContainerRuntime {
         }
     }
 
-    /// What became of it.
+    /// Inspects a container.
     ///
     /// # Errors
     /// If it does not exist.
@@ -353,16 +341,16 @@ impl ContainerRuntime {
         found.ok_or_else(|| asked.senseless())
     }
 
-    /// Stops its processes where they are.
+    /// Freezes a container's processes.
     ///
     /// # Errors
-    /// If it does not run.
+    /// If it is not running.
     pub async fn pause(&self, id: &Id) -> Result<(), Error> {
         let asked = self.asked("pause the container", id.as_str());
         within(SLOW, asked, self.docker.pause_container(id.as_str())).await
     }
 
-    /// Lets its processes go on.
+    /// Resumes a container's processes.
     ///
     /// # Errors
     /// If it is not paused.
@@ -371,7 +359,7 @@ impl ContainerRuntime {
         within(SLOW, asked, self.docker.unpause_container(id.as_str())).await
     }
 
-    /// Waits until it has ended, however long that takes; its first process's status.
+    /// Waits for the end of a container, without a timeout; returns its exit status.
     ///
     /// # Errors
     /// If it does not exist, or the engine goes away meanwhile.
@@ -380,7 +368,7 @@ impl ContainerRuntime {
         let mut ends = Box::pin(self.docker.wait_container(id.as_str(), None));
         match ends.next().await {
             Some(Ok(end)) => Ok(end.status_code),
-            // The library makes an error of every status but 0.
+            // The library turns every status but 0 into an error.
             Some(Err(bollard::errors::Error::DockerContainerWaitError { code, error }))
                 if error.is_empty() =>
             {
@@ -391,10 +379,10 @@ impl ContainerRuntime {
         }
     }
 
-    /// Makes a volume in memory, with the labels that tell whose it is.
+    /// Creates a tmpfs volume with the owner's labels.
     ///
     /// # Errors
-    /// If there is one of that name with others, or the engine says no.
+    /// If a volume with the name but other labels exists, or the engine rejects the request.
     pub async fn create_volume(&self, volume: &Volume, labels: HashMap<String, String>) -> Result<(), Error> {
         let name = &volume.name;
         let asked = self.asked("make a volume", name.as_str());
@@ -406,7 +394,7 @@ impl ContainerRuntime {
             ..VolumeCreateRequest::default()
         };
         let made = within(SLOW, asked, self.docker.create_volume(body)).await?;
-        // An engine gives out the one that is there if the name is taken.
+        // An engine returns the existing volume if the name is in use.
         match labels
             .iter()
             .all(|(key, value)| made.labels.get(key) == Some(value))
@@ -418,7 +406,7 @@ impl ContainerRuntime {
         }
     }
 
-    /// Removes a volume. One that does not exist is no error.
+    /// Removes a volume. Succeeds if it does not exist.
     ///
     /// # Errors
     /// If a container uses it.
@@ -437,10 +425,10 @@ impl ContainerRuntime {
         }
     }
 
-    /// The containers whose names begin as ours do, whoever made them.
+    /// Lists the containers with our name prefix, of any owner.
     ///
     /// # Errors
-    /// If the engine does not answer.
+    /// If the engine does not respond.
     pub async fn list(&self) -> Result<Vec<Listed>, Error> {
         let asked = self.asked("list the containers", "engine");
         let mut found = within(QUICK, asked, answers::containers(&self.wire)).await?;
@@ -448,10 +436,10 @@ impl ContainerRuntime {
         Ok(found)
     }
 
-    /// The volumes whose names begin as ours do, whoever made them.
+    /// Lists the volumes with our name prefix, of any owner.
     ///
     /// # Errors
-    /// If the engine does not answer.
+    /// If the engine does not respond.
     pub async fn list_volumes(&self) -> Result<Vec<Listed>, Error> {
         let options = query::ListVolumesOptionsBuilder::new().filters(&ours()).build();
         let asked = self.asked("list the volumes", "engine");
@@ -471,10 +459,10 @@ impl ContainerRuntime {
             .collect())
     }
 
-    /// The digest of an image.
+    /// Returns an image by digest.
     ///
     /// # Errors
-    /// If it is not there.
+    /// If it is not present.
     pub async fn image(&self, image: &Image) -> Result<Image, Error> {
         let name = image.to_string();
         let asked = self.asked("look at the image", &name);
@@ -488,10 +476,10 @@ impl ContainerRuntime {
         digest.ok_or_else(|| asked.senseless())
     }
 
-    /// The environment that an image gives to its programs, as far as its names can be used.
+    /// Returns the environment of an image; skips variables with unsupported names.
     ///
     /// # Errors
-    /// If it is not there.
+    /// If the image is not present.
     pub(super) async fn image_environment(&self, image: &Image) -> Result<Vec<(EnvName, String)>, Error> {
         let name = image.to_string();
         let asked = self.asked("look at the image", &name);
@@ -504,10 +492,10 @@ impl ContainerRuntime {
         Ok(words.iter().filter_map(pair).collect())
     }
 
-    /// Returns the places at which an image wants volumes.
+    /// Returns the paths at which an image declares volumes.
     ///
     /// # Errors
-    /// If it is not there, or wants more than there may be, or at a place that is none.
+    /// If the image is not present, or declares too many volumes or one at an invalid path.
     pub(super) async fn image_volumes(&self, image: &Image) -> Result<Vec<PathBuf>, Error> {
         let name = image.to_string();
         let asked = self.asked("look at the image", &name);
@@ -522,7 +510,7 @@ impl ContainerRuntime {
         let place = |text: &String| {
             let path = Path::new(text);
             let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
-            // As the engine reads it: without a slash at its end.
+            // Normalized as the engine does: without a trailing slash.
             let usable = path.is_absolute() && path.parent().is_some() && path.components().all(plain);
             usable.then(|| path.components().collect())
         };
@@ -543,7 +531,7 @@ impl ContainerRuntime {
     }
 }
 
-/// Waits for an answer, and not for ever.
+/// Awaits a response with a timeout.
 pub(super) async fn within<T>(
     patience: Duration,
     asked: Asked<'_>,
@@ -558,7 +546,7 @@ pub(super) async fn within<T>(
     }
 }
 
-/// An engine's filter finds names by a part of them; what it finds is looked at again.
+/// The engine matches substrings of names; the results are filtered again.
 fn ours() -> HashMap<&'static str, Vec<&'static str>> {
     HashMap::from([("name", vec![super::check::PREFIX])])
 }

@@ -1,4 +1,4 @@
-//! The sandboxes that a person asked for, each in its scope until its time is up.
+//! Manages named sandboxes that a person created, each in its scope with a limited lifetime.
 
 mod journal;
 
@@ -30,61 +30,55 @@ use crate::local::Connection;
 use journal::Journal;
 pub use journal::{Printed, SandboxLog};
 
-/// How many a scope may have.
+/// Limit of sandboxes per scope.
 const MAX_SANDBOXES: usize = 64;
-/// How many commands may run at once in one that may reach some hosts.
+/// Limit of concurrent commands in a sandbox with allowed hosts.
 const COMMANDS: u32 = 32;
 
-/// What a sandbox is asked to be.
+/// A request to create a sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewSandbox {
-    /// Its name, without the common beginning. `None`: one that nobody has.
+    /// Name, without the common prefix; generated if `None`.
     pub name: Option<String>,
-    /// The container engine.
     pub engine: Flavor,
-    /// What it is made of.
     pub image: String,
-    /// The template that its limits are from.
+    /// Name of the template that its limits come from.
     pub template: String,
-    /// Memory.
     pub memory: Bytes,
-    /// Cores' worth of processor time.
+    /// Processor time, in cores.
     pub cpus: Cpus,
-    /// Processes and threads at once.
+    /// Limit of processes and threads.
     pub pids: Pids,
-    /// Bytes in `/tmp`, and in `/output`.
+    /// Size limit of `/tmp`, and of `/output`.
     pub disk: Bytes,
-    /// How long it may live.
+    /// Maximum lifetime in milliseconds.
     pub max_duration_ms: u64,
-    /// The filter of its system calls, by name.
+    /// Name of the seccomp filter.
     pub filter: String,
-    /// What makes the container.
     pub oci_runtime: OciRuntime,
-    /// The hosts that its commands may reach. None: it has no network.
+    /// Hosts that its commands may reach; without any, it has no network.
     pub allowed_hosts: Vec<String>,
-    /// Ranges of addresses that may be reached though they are not public.
+    /// Address ranges that are not public but may be reached.
     pub private_networks: Vec<String>,
 }
 
-/// What is told of a sandbox.
+/// The description of a sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SandboxInfo {
-    /// Its name.
     pub name: String,
-    /// The container engine.
     pub engine: Flavor,
-    /// The template that its limits are from.
+    /// Name of the template that its limits come from.
     pub template: String,
-    /// Where it is in its life.
+    /// Name of its state.
     pub state: String,
-    /// Seconds since it was made.
+    /// Seconds since its creation.
     pub age_seconds: f64,
-    /// Seconds until its time is up.
+    /// Seconds until its end.
     pub left_seconds: f64,
 }
 
-/// A sandbox with what is told of it.
+/// A sandbox with its metadata.
 #[derive(Debug)]
 struct Entry {
     sandbox: Arc<Sandbox>,
@@ -96,7 +90,7 @@ struct Entry {
     max_duration: Duration,
 }
 
-/// A sandbox as one asks for it.
+/// The result of a look-up.
 #[derive(Debug)]
 struct Found {
     sandbox: Arc<Sandbox>,
@@ -104,7 +98,7 @@ struct Found {
     journal: Arc<Journal>,
 }
 
-/// What runs commands in a sandbox that may reach some hosts, and leads them there.
+/// The command runner of a sandbox with allowed hosts.
 #[derive(Debug)]
 struct Reach {
     warm: Warm,
@@ -120,7 +114,6 @@ pub struct Sandboxes {
 }
 
 impl Sandboxes {
-    /// None so far.
     pub fn new(containers: Containers) -> Self {
         Self {
             containers,
@@ -128,23 +121,23 @@ impl Sandboxes {
         }
     }
 
-    /// Where their containers are made.
+    /// Returns the containers behind the sandboxes.
     pub fn containers(&self) -> &Containers {
         &self.containers
     }
 
-    /// Removes what dead processes left in the container engines that are here.
+    /// Removes orphans of dead processes from all available engines.
     pub async fn sweep(&self) {
         for engine in [Flavor::Docker, Flavor::Podman] {
-            // One that is not here has nothing of ours, and says so when it is asked for.
+            // An engine that is not available has nothing of ours; using it fails later.
             let _ = self.containers.manager(engine).await;
         }
     }
 
-    /// Makes one.
+    /// Creates a sandbox.
     ///
     /// # Errors
-    /// If it cannot be made, or there are too many.
+    /// If it cannot be created, or the limit is reached.
     pub async fn create(&self, scope: &Scope, new: NewSandbox) -> Result<SandboxInfo, RunError> {
         let manager = self.containers.manager(new.engine).await?;
         let name = match &new.name {
@@ -210,7 +203,7 @@ impl Sandboxes {
         Ok(info)
     }
 
-    /// Makes one whose commands may reach some hosts.
+    /// Creates a sandbox with allowed hosts.
     async fn reach(&self, manager: &Manager, order: Order, policy: EgressPolicy) -> Result<Reach, RunError> {
         let image = manager.engine().image_environment(&order.spec.image).await?;
         let environment = places::with(image, &order.spec.env);
@@ -237,7 +230,7 @@ impl Sandboxes {
         }
     }
 
-    /// Those of a scope, the oldest ones that have ended forgotten, and the containers that are kept for its calls.
+    /// Lists a scope's sandboxes, including recently ended ones, and its reused containers.
     pub fn list(&self, scope: &Scope) -> Vec<SandboxInfo> {
         let all = self.entries();
         let own = all.iter().filter(|((owner, _), _)| owner == scope);
@@ -246,30 +239,30 @@ impl Sandboxes {
         told
     }
 
-    /// Pauses one.
+    /// Pauses a sandbox.
     ///
     /// # Errors
-    /// If there is none, or it does not run.
+    /// If it does not exist, or is not running.
     pub async fn pause(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, RunError> {
         let sandbox = self.find(scope, name)?.sandbox;
         sandbox.pause().await?;
         self.info(scope, name)
     }
 
-    /// Lets one go on.
+    /// Resumes a sandbox.
     ///
     /// # Errors
-    /// If there is none, or it is not paused.
+    /// If it does not exist, or is not paused.
     pub async fn resume(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, RunError> {
         let sandbox = self.find(scope, name)?.sandbox;
         sandbox.resume().await?;
         self.info(scope, name)
     }
 
-    /// Runs a command in one, for at most `timeout`.
+    /// Runs a command in a sandbox, for at most `timeout`.
     ///
     /// # Errors
-    /// If there is none, or the command could not be run.
+    /// If the sandbox does not exist, or the command could not be run.
     pub async fn run(
         &self,
         (scope, name): (&Scope, &str),
@@ -292,11 +285,11 @@ impl Sandboxes {
         Ok(ran)
     }
 
-    /// What commands have printed in one, from the piece `after` on; if `patience` is given, what they print until then, where
-    /// there is nothing yet.
+    /// Returns the output of a sandbox's commands from chunk number `after` on. If there is none yet, waits
+    /// for at most `patience`.
     ///
     /// # Errors
-    /// If there is none.
+    /// If the sandbox does not exist.
     pub async fn printed(
         &self,
         (scope, name): (&Scope, &str),
@@ -310,16 +303,16 @@ impl Sandboxes {
             () = ended => {}
             () = tokio::time::sleep(patience) => {}
         }
-        // Looked up first: what is printed last is printed before the end.
+        // Read before the log: the last output precedes the end.
         let ended = !sandbox.life().state.is_alive();
         let (printed, next) = journal.after(after);
         Ok(SandboxLog { printed, next, ended })
     }
 
-    /// Ends one and waits until nothing is left of it.
+    /// Ends a sandbox and waits for its removal.
     ///
     /// # Errors
-    /// If there is none.
+    /// If it does not exist.
     pub async fn remove(&self, scope: &Scope, name: &str) -> Result<(), RunError> {
         let key = key(scope, name)?;
         let entry = self.entries().remove(&key);
@@ -331,13 +324,13 @@ impl Sandboxes {
         Ok(())
     }
 
-    /// Ends all, and waits until nothing is left.
+    /// Ends all sandboxes and waits for their removal.
     pub async fn close(self) {
         drop(self.all);
         self.containers.close().await;
     }
 
-    /// Those that have ended are forgotten before one that lives is refused.
+    /// Checks the limit of a scope. Drops ended entries before rejecting a new one.
     fn make_room(&self, scope: &Scope) -> Result<(), RunError> {
         let mut all = self.entries();
         let count =
@@ -372,7 +365,7 @@ impl Sandboxes {
             .ok_or_else(|| unknown(name))
     }
 
-    /// One that has been gone for a while is forgotten.
+    /// Locks the registry, after dropping entries that ended long ago.
     fn entries(&self) -> MutexGuard<'_, BTreeMap<(Scope, Name), Entry>> {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, entry| !entry.is_stale());
@@ -381,7 +374,7 @@ impl Sandboxes {
 }
 
 impl Reach {
-    /// Runs a command, which alone is ended at its deadline.
+    /// Runs a command; a timeout kills only the command.
     async fn run(
         &self,
         command: &[String],
@@ -409,9 +402,9 @@ impl Reach {
             .await?;
         let status = match finished.outcome {
             Outcome::TimedOut => None,
-            // Of a command that nothing is known of, there is no status to tell.
+            // A command with an unknown outcome has no status to report.
             Outcome::Unknown => return Err(RunError::Parted(Parted::Gone)),
-            // As shells tell of signals.
+            // A signal, encoded as a shell does.
             _ if finished.exit_code < 0 => Some(128 - i64::from(finished.exit_code)),
             _ => Some(finished.exit_code.into()),
         };
@@ -425,7 +418,7 @@ impl Reach {
     }
 }
 
-/// What commands may reach; nothing where no host is named.
+/// Returns the egress policy; `None` if no host is allowed.
 fn policy(new: &NewSandbox) -> Result<Option<EgressPolicy>, RunError> {
     fn parsed<T: FromStr<Err: std::error::Error>>(texts: &[String]) -> Result<Vec<T>, RunError> {
         let parse = |text: &String| {
@@ -443,7 +436,7 @@ fn policy(new: &NewSandbox) -> Result<Option<EgressPolicy>, RunError> {
     }))
 }
 
-/// How long one that has ended is still told of.
+/// Time for which an ended sandbox stays listed.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
 impl Entry {

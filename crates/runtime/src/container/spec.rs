@@ -1,7 +1,7 @@
-//! A container before it exists: types in which privilege cannot be written down.
+//! Specifies a container with types that cannot express privilege.
 //!
-//! There is no field for capabilities, devices, namespaces of the host, an unconfined filter or a socket of an
-//! engine, so no configuration, however read, leads to a container that has one.
+//! There is no field for capabilities, devices, host namespaces, an unconfined filter or an engine's socket,
+//! so no configuration, however it is parsed, leads to a container that has one.
 
 mod bind;
 mod image;
@@ -25,50 +25,46 @@ pub use volume::Volume;
 use crate::filter::{UnknownFilter, filter_document};
 use crate::owner::Owner;
 
-/// A container before it exists.
+/// The specification of a container.
 #[derive(Debug, Clone)]
 pub struct Spec {
-    /// Its name.
     pub name: Name,
-    /// What it is made of.
     pub image: Image,
-    /// The program and its arguments, started without a shell.
+    /// Program and arguments, started without a shell.
     pub command: Vec<String>,
-    /// Its environment, beside the image's.
+    /// Environment, beside the image's.
     pub env: Vec<(EnvName, String)>,
-    /// Where the program starts; absolute.
+    /// Absolute working directory.
     pub directory: String,
-    /// Who the program is, inside and on the host's files.
+    /// User of the program, in the container and for the host's files.
     pub user: User,
-    /// What it may use.
+    /// Resource limits.
     pub resources: Resources,
-    /// What it may reach.
+    /// Network mode.
     pub network: Network,
-    /// The system calls it may make.
+    /// Seccomp filter.
     pub filter: Filter,
-    /// The directories of the host that it sees.
+    /// Bind mounts of host paths.
     pub binds: Binds,
-    /// The file systems in memory that it sees, which are made and removed with it.
+    /// Tmpfs volumes, created and removed with the container.
     pub volumes: Vec<Volume>,
-    /// What runs it.
     pub oci_runtime: OciRuntime,
-    /// What its first process is.
+    /// The first process.
     pub init: Init,
-    /// Whether it has a standard input.
     pub stdin: Stdin,
-    /// What its output is kept in.
+    /// Log of its output.
     pub log: Log,
-    /// Whose it is: scopes share no container.
+    /// Scope of its requests: scopes share no container.
     pub scope: String,
-    /// The process that removes it.
+    /// The process responsible for its removal.
     pub owner: Owner,
 }
 
 impl Spec {
-    /// That nothing else of the container lies where a volume shall be.
+    /// Checks that no volume overlaps another mount.
     ///
     /// # Errors
-    /// If something does.
+    /// If one does.
     pub(super) fn has_places(&self) -> Result<(), BindError> {
         let mut taken: Vec<&Path> = self.binds.iter().map(Bind::guest).collect();
         for place in self.volumes.iter().flat_map(|volume| &volume.places) {
@@ -80,15 +76,15 @@ impl Spec {
         Ok(())
     }
 
-    /// The names of all that is made in the engine for it.
+    /// Returns the names of the container and its volumes.
     pub(super) fn names(&self) -> impl Iterator<Item = &Name> {
         std::iter::once(&self.name).chain(self.volumes.iter().map(|volume| &volume.name))
     }
 
-    /// That what makes the container holds the program as the filter would.
+    /// Checks that the OCI runtime enforces the filter, or is equally strict.
     ///
     /// # Errors
-    /// If it does not apply the filter, and its own kernel allows what the filter is to refuse.
+    /// If it ignores the filter, and its own kernel permits calls that the filter would deny.
     pub(super) fn is_filtered(&self) -> Result<(), super::Error> {
         match self.oci_runtime == OciRuntime::Runsc && !self.filter.lets_fork() {
             true => Err(super::Error::Unfiltered {
@@ -99,98 +95,95 @@ impl Spec {
     }
 }
 
-/// A user and a group by number.
+/// A numeric user and group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct User {
-    /// The user.
     pub uid: u32,
-    /// The group.
     pub gid: u32,
 }
 
-/// What a container may use.
+/// Resource limits of a container.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Resources {
-    /// Memory of all its processes together; there is no swap beyond it.
+    /// Limit of the memory of all processes together, without additional swap.
     pub memory: Bytes,
-    /// Processor time per wall time.
+    /// Processor time per wall-clock time.
     pub cpus: Cpus,
-    /// Processes and threads at once.
+    /// Limit of processes and threads.
     pub pids: Pids,
-    /// Bytes in each directory that it may write: `/tmp`, and its volumes.
+    /// Size limit of each writable directory: `/tmp`, and its volumes.
     pub disk: Bytes,
 }
 
 impl Resources {
-    /// The size of a volume. Its pages are the container's memory, of which programs always have half.
+    /// Returns the size of a volume. Its pages count as the container's memory, half of which is left for
+    /// programs.
     pub fn volume(&self) -> Bytes {
         self.disk.min(Bytes(self.memory.0 / 2))
     }
 }
 
-/// What a container may reach over a network.
+/// The network mode of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Network {
-    /// Nothing but itself.
+    /// Loopback only.
     None,
-    /// What the engine's bridge leads to, this machine's own services among it: only where the person allowed it.
+    /// The engine's bridge, which leads to this machine's own services, too: only where the user allowed it.
     Bridge,
 }
 
-/// The OCI runtime that makes the container.
+/// The OCI runtime that runs a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OciRuntime {
-    /// The engine's own choice.
+    /// The engine's default.
     Default,
-    /// runc.
     Runc,
-    /// crun.
     Crun,
-    /// gVisor: a kernel of its own between the program and the host's.
+    /// gVisor: a user-space kernel between the program and the host's.
     Runsc,
 }
 
-/// What the first process of a container is.
+/// The first process of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Init {
-    /// The engine's own: it passes signals on, and reaps what nobody waits for.
+    /// The engine's init: forwards signals and reaps orphaned processes.
     Engine,
-    /// The program itself, which sees to both.
+    /// The program itself, which does both.
     Program,
 }
 
-/// Whether a container has a standard input.
+/// The standard input of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stdin {
-    /// It is at its end at once.
+    /// End of file at once.
     Empty,
-    /// It is that of whoever attaches first, and ends with them.
+    /// Standard input of the first attached client; closed with its connection.
     Attached,
 }
 
-/// What a container's output is kept in, beside whoever listens.
+/// The log of a container's output, beside attached clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Log {
-    /// Nothing: it is listened to from its start.
+    /// None: a client is attached from the start.
     None,
-    /// A file of the engine, of bounded size.
+    /// A file of the engine, of limited size.
     File,
 }
 
-/// A filter of system calls that came with this program.
+/// A built-in seccomp filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
     name: String,
     document: Arc<str>,
 }
 
-/// Those that were asked for before: to write one down takes longer than a call.
+/// Cache: serializing a filter takes longer than a call.
 static FILTERS: Mutex<BTreeMap<String, Filter>> = Mutex::new(BTreeMap::new());
 
 impl Filter {
-    /// The filter of that name, for this machine.
+    /// Returns the built-in filter of this name, for this machine's architecture.
     ///
     /// # Errors
     /// If there is none.
@@ -207,25 +200,24 @@ impl Filter {
         Ok(filter)
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it lets a program have children. Otherwise nothing needs an init to reap them, and no init could start
-    /// the program.
+    /// Returns `true` if the filter permits child processes. Otherwise there is nothing to reap, and an init
+    /// could not start the program.
     pub(crate) fn lets_fork(&self) -> bool {
         self.name != "strict"
     }
 
-    /// The filter as engines read it.
+    /// Returns the filter in the engines' JSON format.
     pub(crate) fn document(&self) -> &str {
         &self.document
     }
 }
 
 impl OciRuntime {
-    /// The name that engines know; none for their own choice.
+    /// Returns the name that engines use; `None` for their default.
     pub const fn name(self) -> Option<&'static str> {
         match self {
             Self::Default => None,
@@ -235,7 +227,7 @@ impl OciRuntime {
         }
     }
 
-    /// The one of that name; the engine's own choice if it is none that we know.
+    /// Returns the OCI runtime of this name; the engine's default if it is unknown.
     pub(crate) fn named(name: &str) -> Self {
         let known = [Self::Runc, Self::Crun, Self::Runsc];
         let found = known.into_iter().find(|known| known.name() == Some(name));

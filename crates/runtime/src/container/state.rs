@@ -1,79 +1,70 @@
-//! The life of a sandbox: every state, every event, and what follows from each pair.
+//! Defines the state machine of a sandbox: states, events and transitions.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// Where a sandbox is in its life.
+/// The state of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", content = "reason", rename_all = "snake_case")]
 pub enum State {
-    /// It is being made.
     Creating,
-    /// It runs.
     Running,
-    /// It is stopped for a while.
     Paused,
-    /// It is being ended, as it should.
+    /// It is being ended regularly.
     Stopping,
-    /// It ended as it should not, or was never made.
+    /// It ended irregularly, or could not be created.
     Failed(Failure),
-    /// What is left of it is being removed. Why it failed, if it did.
+    /// Its remains are being removed.
     Cleanup(Option<Failure>),
-    /// Nothing is left of it. Why it failed, if it did.
+    /// Nothing is left of it.
     Destroyed(Option<Failure>),
 }
 
-/// Why a sandbox failed.
+/// The reason why a sandbox failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Failure {
-    /// It could not be made.
+    /// It could not be created.
     NotCreated,
-    /// Its time was up.
+    /// Its maximum lifetime was reached.
     TimedOut,
-    /// It used more memory than it may.
+    /// It exceeded its memory limit.
     OutOfMemory,
     /// Its first process ended by itself.
     Crashed,
-    /// Somebody else removed it, or the engine went away.
+    /// It was removed by somebody else, or the engine went away.
     Vanished,
 }
 
-/// What happens to a sandbox.
+/// An event in the life of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// It was made, and runs.
     Started,
-    /// It was stopped for a while.
     Paused,
-    /// It goes on.
     Resumed,
-    /// It shall end.
+    /// A regular end was requested, or its program succeeded.
     Stop,
-    /// Something went wrong.
     Failed(Failure),
-    /// Its processes are gone; the rest is to be removed.
+    /// Its end is complete; the removal begins.
     Clean,
-    /// Nothing is left.
+    /// The removal is complete.
     Removed,
 }
 
-/// An event that cannot happen in a state.
+/// An event that is illegal in a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a sandbox that is {from} cannot be {event}")]
 pub struct Illegal {
-    /// Where it was.
     pub from: State,
-    /// What was to happen.
     pub event: Event,
 }
 
 impl State {
-    /// The state after an event.
+    /// Returns the state after an event.
     ///
     /// # Errors
-    /// If the event cannot happen in this state.
+    /// If the event is illegal in this state.
     pub fn next(self, event: Event) -> Result<Self, Illegal> {
         use Event as E;
         let illegal = Err(Illegal { from: self, event });
@@ -86,7 +77,7 @@ impl State {
             (Self::Stopping, E::Clean) => Ok(Self::Cleanup(None)),
             (Self::Failed(why), E::Clean) => Ok(Self::Cleanup(Some(why))),
             (Self::Cleanup(why), E::Removed) => Ok(Self::Destroyed(why)),
-            // A second end changes nothing: the first is under way, or done.
+            // A second end changes nothing: the first is in progress or complete.
             (
                 Self::Stopping | Self::Failed(_) | Self::Cleanup(_) | Self::Destroyed(_),
                 E::Stop | E::Failed(_),
@@ -100,7 +91,7 @@ impl State {
         }
     }
 
-    /// Whether there is something to be ended.
+    /// Returns `true` until the end of the sandbox has begun.
     pub const fn is_alive(self) -> bool {
         match self {
             Self::Creating | Self::Running | Self::Paused => true,
@@ -108,7 +99,6 @@ impl State {
         }
     }
 
-    /// Why it failed, if it did.
     pub const fn failure(self) -> Option<Failure> {
         match self {
             Self::Failed(why) => Some(why),
@@ -185,7 +175,7 @@ mod tests {
         events
     }
 
-    /// The whole machine, said in another way: which states a state may lead to.
+    /// Returns `true` for permitted transitions: the state machine, written in another way.
     fn may_lead(from: State, to: State) -> bool {
         match from {
             State::Creating => matches!(to, State::Running | State::Failed(NotCreated)),

@@ -1,4 +1,4 @@
-//! What flows from a container, and into it.
+//! Streams data from and to a container: output, input, statistics and events.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,15 +23,15 @@ use super::{Error, Flavor};
 use crate::local::{Chunk, Stream as Side};
 use crate::output::{Capture, Captured};
 
-/// How long an engine may take to begin.
+/// Timeout for the start of a stream.
 const BEGIN: Duration = Duration::from_secs(30);
 
-/// How much later than of a container's end an engine may hear why.
+/// Delay with which an engine may receive the OOM event after a container's end.
 const LATE: Duration = Duration::from_millis(100);
 
 type Items<T> = Pin<Box<dyn Stream<Item = Result<T, bollard::errors::Error>> + Send>>;
 
-/// What is needed to say what went wrong in a stream.
+/// Context of a stream, for the conversion of its errors.
 #[derive(Debug, Clone)]
 struct Origin {
     flavor: Flavor,
@@ -51,24 +51,24 @@ impl Origin {
     }
 }
 
-/// What a container, or a command in it, writes.
+/// The output of a container, or of a command in it.
 pub struct Logs {
     items: Items<LogOutput>,
     origin: Origin,
 }
 
 impl Logs {
-    /// The next piece; `None` at the end.
+    /// Returns the next chunk; `None` at the end.
     ///
     /// # Errors
-    /// If the connection breaks. What a program prints is never mistaken for that.
+    /// If the connection breaks. Output is never mistaken for an error.
     pub async fn next(&mut self) -> Result<Option<Chunk>, Error> {
         let (stream, message) = match self.items.next().await {
             None => return Ok(None),
             Some(Err(error)) => return Err(self.origin.asked().failed(error)),
             Some(Ok(LogOutput::StdOut { message })) => (Side::Stdout, message),
             Some(Ok(LogOutput::StdErr { message })) => (Side::Stderr, message),
-            // Without a terminal every piece has a header that names its stream. One without is half a piece.
+            // Without a terminal, every chunk has a header that names its stream. One without is truncated.
             Some(Ok(LogOutput::StdIn { .. } | LogOutput::Console { .. })) => {
                 return Err(self.origin.asked().senseless());
             }
@@ -80,11 +80,10 @@ impl Logs {
     }
 }
 
-/// What a container reads. Shutting it down ends its standard input.
+/// The standard input of a container. Shutting it down sends end of file.
 pub struct Input(Pin<Box<dyn AsyncWrite + Send>>);
 
 impl Input {
-    /// The writing end.
     pub fn writer(&mut self) -> Pin<&mut (dyn AsyncWrite + Send)> {
         self.0.as_mut()
     }
@@ -93,15 +92,12 @@ impl Input {
 /// A container's standard streams.
 #[derive(Debug)]
 pub struct Attached {
-    /// What it writes.
     pub output: Logs,
-    /// What it reads.
     pub input: Input,
 }
 
 impl Attached {
-    /// What it writes to its standard output, and where its standard input is written to, as bytes. What it writes to
-    /// its standard error is passed over.
+    /// Converts to a reader of standard output and a writer of standard input. Standard error is discarded.
     pub fn into_bytes(self) -> (impl AsyncRead + Send + Unpin, impl AsyncWrite + Send + Unpin) {
         let stdout = Stdout {
             items: self.output.items,
@@ -112,7 +108,7 @@ impl Attached {
     }
 }
 
-/// The standard output of a container, as bytes.
+/// Standard output of a container as a byte stream.
 struct Stdout {
     items: Items<LogOutput>,
     piece: Vec<u8>,
@@ -133,7 +129,7 @@ impl AsyncRead for Stdout {
                     (self.piece, self.read) = (message.into(), 0);
                 }
                 Some(Ok(LogOutput::StdErr { .. })) => {}
-                // Without a terminal every piece has a header that names its stream.
+                // Without a terminal, every chunk has a header that names its stream.
                 Some(Ok(LogOutput::StdIn { .. } | LogOutput::Console { .. })) => {
                     return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
                 }
@@ -147,18 +143,18 @@ impl AsyncRead for Stdout {
     }
 }
 
-/// What a container uses, time and again.
+/// A stream of resource statistics of a container.
 pub struct Stats {
     items: Items<ContainerStatsResponse>,
     origin: Origin,
 }
 
-/// What a container uses.
+/// Resource usage of a container.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Use {
     /// Memory in use.
     pub memory_bytes: Option<u64>,
-    /// The most memory in use at once.
+    /// Peak memory usage.
     pub memory_peak_bytes: Option<u64>,
     /// Processor time since its start.
     pub cpu_seconds: Option<f64>,
@@ -167,7 +163,7 @@ pub struct Use {
 }
 
 impl Stats {
-    /// The next figures; `None` once the container has ended.
+    /// Returns the next statistics; `None` once the container has ended.
     ///
     /// # Errors
     /// If the connection breaks.
@@ -193,40 +189,35 @@ fn used(stats: &ContainerStatsResponse) -> Use {
     }
 }
 
-/// What happens to containers of ours.
+/// A stream of events of our containers.
 pub struct Events {
     items: Items<EventMessage>,
     origin: Origin,
 }
 
-/// Something that happened to a container.
+/// An event of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Which, by its full id.
+    /// Full id of the container.
     pub container: Id,
-    /// What.
     pub what: Happening,
 }
 
-/// What can happen to a container.
+/// The kind of a container event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Happening {
-    /// It runs.
     Started,
-    /// Its first process has ended.
+    /// Its first process ended.
     Died,
-    /// The kernel killed a process of it for want of memory.
+    /// The OOM killer killed one of its processes.
     OutOfMemory,
-    /// It is no more.
     Removed,
-    /// It was stopped for a while.
     Paused,
-    /// It goes on.
     Resumed,
 }
 
 impl Events {
-    /// The next one; `None` when the engine ends.
+    /// Returns the next event; `None` when the engine exits.
     ///
     /// # Errors
     /// If the connection breaks.
@@ -259,23 +250,21 @@ fn event(message: EventMessage) -> Option<Event> {
     Some(Event { container, what })
 }
 
-/// What came of a command in a container.
+/// The result of a command in a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunResult {
-    /// Its status; `None` if it still ran at its deadline.
+    /// Exit status; `None` if it was still running at its deadline.
     pub status: Option<i64>,
-    /// What it wrote to standard output.
     pub stdout: Captured,
-    /// What it wrote to standard error.
     pub stderr: Captured,
-    /// What it tried to reach, where it could.
+    /// Egress attempts, if it had allowed hosts.
     pub egress: Option<EgressFacts>,
-    /// Whether its sandbox was ended with it.
+    /// Set if its sandbox was ended with it.
     pub sandbox_ended: bool,
 }
 
 impl ContainerRuntime {
-    /// The standard streams of a container, from before it is started.
+    /// Attaches to a container's standard streams, before its start.
     ///
     /// # Errors
     /// If it does not exist.
@@ -285,7 +274,7 @@ impl ContainerRuntime {
             .stdout(true)
             .stderr(true)
             .stream(true)
-            // No keys: Podman would otherwise detach a program from its input when it reads them there.
+            // No detach keys: Podman would otherwise detach when it reads them in the program's input.
             .detach_keys("")
             .build();
         let origin = self.origin("attach to the container", id);
@@ -304,7 +293,7 @@ impl ContainerRuntime {
         })
     }
 
-    /// What a container has written, and what it goes on to write if `follow`.
+    /// Streams the log of a container, and its further output if `follow`.
     pub fn logs(&self, id: &Id, follow: bool) -> Logs {
         let options = query::LogsOptionsBuilder::new()
             .stdout(true)
@@ -317,7 +306,7 @@ impl ContainerRuntime {
         }
     }
 
-    /// What a container uses, about once a second.
+    /// Streams a container's resource usage, about once a second.
     pub fn stats(&self, id: &Id) -> Stats {
         let options = query::StatsOptionsBuilder::new().stream(true).build();
         Stats {
@@ -326,10 +315,10 @@ impl ContainerRuntime {
         }
     }
 
-    /// What happens from this moment to containers that bear this label.
+    /// Streams future events of containers with this label.
     pub fn events(&self, label: &str) -> Events {
         let filters = HashMap::from([("type", vec!["container"]), ("label", vec![label])]);
-        // The request goes out when the first event is asked for; the engine remembers what happened meanwhile.
+        // The request is sent on the first poll; `since` makes the engine replay events from before.
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default()
@@ -349,8 +338,8 @@ impl ContainerRuntime {
         }
     }
 
-    /// Whether the engine has told, or tells at once, that the kernel killed a process of the container for want of
-    /// memory. Docker notes it of a container only where it hears of it before it hears of the end.
+    /// Returns `true` if the engine reports, now or within [`LATE`], an OOM kill in the container. Docker
+    /// records it in the container's state only if its event arrives before that of the container's end.
     pub(super) async fn told_of_memory(&self, id: &Id) -> bool {
         let until = SystemTime::now() + LATE;
         let until = until.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -365,11 +354,11 @@ impl ContainerRuntime {
         matches!(first, Ok(Some(Ok(_))))
     }
 
-    /// Runs a command in a running container, without input, to its end or its deadline. A command that still runs at
-    /// its deadline goes on: an engine ends the processes of a container only together.
+    /// Runs a command in a running container, without input, until its end or its deadline. At the deadline,
+    /// the command keeps running: an engine cannot kill one process of a container.
     ///
     /// # Errors
-    /// If it could not be run. How it ended is no error.
+    /// If the command could not be run. A failed command is no error.
     pub async fn run(
         &self,
         id: &Id,
@@ -419,7 +408,7 @@ impl ContainerRuntime {
     async fn exec_status(&self, exec: &str, asked: Asked<'_>) -> Result<Option<i64>, Error> {
         let found = within(BEGIN, asked, self.docker.inspect_exec(exec)).await?;
         match (found.running, found.exit_code) {
-            // Its streams have ended before it: it closed them itself.
+            // Its streams ended before it: it closed them itself.
             (Some(true), _) => Ok(None),
             (_, Some(code)) => Ok(Some(code)),
             (_, None) => Err(asked.senseless()),
@@ -436,11 +425,11 @@ impl ContainerRuntime {
     }
 }
 
-/// The status of a command that is not there, as shells have it.
+/// Exit status of a missing command, as in shells.
 const NOT_FOUND: i64 = 127;
 
 impl RunResult {
-    /// Replaces an engine's own words about a program that is not there: it prints them as if the program had.
+    /// Replaces an engine's message about a missing program, which it prints as the program's own output.
     fn or_not_found(mut self, command: &[String]) -> Self {
         let engine_failed = matches!(self.status, Some(126 | NOT_FOUND));
         let is_missing = |text: &str| {
@@ -466,7 +455,7 @@ fn captured(text: String) -> Captured {
     }
 }
 
-/// Where nothing runs, no command is begun.
+/// Converts errors about a container that is not running.
 fn not_begun(error: Error) -> Error {
     let ended = match &error {
         Error::NotFound { .. } => true,
@@ -487,7 +476,7 @@ async fn listen(logs: &mut Logs, stdout: &mut Capture, stderr: &mut Capture) -> 
 }
 
 impl Asked<'_> {
-    /// What came makes no sense.
+    /// Returns the error for an invalid response.
     pub(super) fn senseless(self) -> Error {
         Error::Broken {
             doing: self.doing,

@@ -1,4 +1,4 @@
-//! What the tests of containers share: real engines, and a container to make in them.
+//! Provides real engines and test containers.
 
 use std::io::Write;
 use std::path::Path;
@@ -11,10 +11,10 @@ use super::spec::{
 use super::{ContainerRuntime, Flavor, Surroundings};
 use crate::owner::Owner;
 
-/// The image that `cargo xtask setup` makes.
+/// The image that `cargo xtask setup` builds.
 pub(super) const IMAGE: &str = "ringfence-sandbox:latest";
 
-/// A container that runs a command and sees nothing of the host.
+/// Specifies a container that runs a command, without mounts of host paths.
 pub(super) fn spec(command: &[&str]) -> Spec {
     Spec {
         name: Name::unused(),
@@ -42,7 +42,7 @@ pub(super) fn spec(command: &[&str]) -> Spec {
     }
 }
 
-/// A volume at `/output` that nobody has.
+/// Specifies a new volume at `/output`.
 pub(super) fn volume() -> Volume {
     Volume {
         name: Name::unused(),
@@ -51,14 +51,14 @@ pub(super) fn volume() -> Volume {
     }
 }
 
-/// An owner that is like no other, so that tests do not sweep each other's things.
+/// Returns a unique owner, so that tests do not sweep each other's containers.
 pub(super) fn owned() -> Owner {
     Owner::new().unwrap()
 }
 
 const FILTER: &str = "standard";
 
-/// The engines that are here. In CI both must be.
+/// Returns the available engines. In CI, both are required.
 pub(super) async fn engines() -> Vec<ContainerRuntime> {
     let mut engines = Vec::new();
     let surroundings = Surroundings {
@@ -74,18 +74,18 @@ pub(super) async fn engines() -> Vec<ContainerRuntime> {
     engines
 }
 
-/// Tells why a test proves nothing here. In CI that is a failure.
+/// Reports a skipped test; in CI, fails it.
 fn skip(why: &str) {
     assert_eq!(std::env::var_os("CI"), None, "skipped: {why}");
     writeln!(std::io::stderr(), "SKIPPED: {why}").unwrap();
 }
 
-/// A name in the engine that is of no use to anybody after the test: it is removed, come what may.
+/// Removes a container after a test.
 pub(super) async fn removed(engine: &ContainerRuntime, name: &Name) {
     engine.remove(&name.into()).await.unwrap();
 }
 
-/// A directory that the user of [`spec`] may write.
+/// Creates a directory that the user of [`spec`] may write to.
 pub(super) fn writable() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     open_to_all(dir.path());

@@ -1,7 +1,7 @@
-//! Containers whose first process is our agent.
+//! Runs containers whose first process is our init.
 //!
-//! [`agented`] makes a specification into one of a container with the agent, and [`start`] makes that container. What comes
-//! of it, a [`Warm`], runs calls at the same time until it is dropped, or its container ends.
+//! [`agented`] adds the init to a specification, and [`start`] creates the container. The resulting [`Warm`]
+//! runs concurrent calls until it is dropped or its container ends.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,16 +17,17 @@ use super::spec::{Bind, BindError, Binds, Init, Log, Spec, Stdin};
 use super::{Error, RunError};
 use crate::exposure::Hidden;
 
-/// The processes of a warm interpreter with its guests in wait.
+/// Processes of a warm interpreter with its idle guests.
 const WARM_PROCESSES: u64 = 5;
 
-/// The processes of a program of ours that runs beside calls.
+/// Processes of an internal program that runs beside calls.
 const BESIDE: u64 = 2;
 
-/// How long it may take to find out why a container has ended.
+/// Timeout for finding the reason of a container's end.
 const FIND_OUT: Duration = Duration::from_secs(2);
 
-/// A container whose first process is our agent. Dropping it ends it; closing its manager waits for that.
+/// A container whose first process is our init. Dropping it ends the container; closing its manager waits for
+/// that.
 #[derive(Debug)]
 pub struct Warm {
     agent: Agent,
@@ -34,17 +35,15 @@ pub struct Warm {
 }
 
 impl Warm {
-    /// What runs calls in it.
     pub fn agent(&self) -> &Agent {
         &self.agent
     }
 
-    /// The container.
     pub fn sandbox(&self) -> &Sandbox {
         &self.sandbox
     }
 
-    /// The same, for whoever keeps it.
+    /// Returns a shared handle of the container.
     pub(super) fn shared(&self) -> Arc<Sandbox> {
         Arc::clone(&self.sandbox)
     }
@@ -56,17 +55,17 @@ impl Drop for Warm {
     }
 }
 
-/// The same container with `program`, the agent, as its first process, with room for so many calls at once, and for the
-/// interpreter if there is one.
+/// Makes `program`, our init, the first process of a container, and raises the process limit for concurrent
+/// calls and the interpreter.
 ///
 /// # Errors
-/// If the program cannot be shown there.
+/// If the program cannot be mounted there.
 pub fn agented(
     spec: Spec,
     program: &Path,
     (calls, interpreter): (u32, Interpreter),
 ) -> Result<Spec, BindError> {
-    // It lies in a directory of ours that no program may see otherwise.
+    // Exempt from the denylist: it lies in one of our own directories, which no program may see otherwise.
     let ours = Bind::at(program, Path::new(INSIDE), Access::ReadOnly, &Hidden::default())?;
     let binds = spec.binds.iter().cloned().chain([ours]).collect();
     let ours = match interpreter {
@@ -86,10 +85,10 @@ pub fn agented(
     Ok(spec)
 }
 
-/// Makes a container that [`agented`] has specified, and greets the agent in it. If that fails, nothing is left of it.
+/// Creates a container specified by [`agented`], and connects to its init. Removes everything on failure.
 ///
 /// # Errors
-/// If it cannot be made, or the agent does not answer.
+/// If the container cannot be created, or the init does not answer.
 pub async fn start(manager: &Manager, order: Order, interpreter: Interpreter) -> Result<Warm, RunError> {
     let order = Order {
         attach: true,
@@ -108,7 +107,7 @@ pub async fn start(manager: &Manager, order: Order, interpreter: Interpreter) ->
     let carried = Arc::clone(&sandbox);
     manager.spawn_task(async move {
         if carrier.carry().await == Parted::Gone {
-            // Whoever watches the container finds out why, if it has ended.
+            // The supervising task finds the reason, if the container has ended.
             let _ = timeout(FIND_OUT, carried.ended()).await;
         }
         carried.stop().await;
@@ -131,7 +130,7 @@ mod tests {
     use crate::container::testing::{engines, owned, spec};
     use crate::local::Connection;
 
-    /// Tells when it is dropped.
+    /// Sends a message on drop.
     struct Told(mpsc::UnboundedSender<()>);
 
     impl Drop for Told {

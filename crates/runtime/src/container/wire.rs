@@ -1,4 +1,4 @@
-//! Connections to the engine's API: one for each request, and each request looked at before it goes out.
+//! Connects to the engine's API: one connection per request, each checked before it is sent.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,10 +18,10 @@ use tokio::task::JoinSet;
 use super::check;
 use super::endpoint::Address;
 
-/// The version that is spoken, to engines that still do: what Docker 20.10 and Podman 4 offer.
+/// The API version that we speak if the engine still does: that of Docker 20.10 and Podman 4.
 pub(super) const API_VERSION: (u32, u32) = (1, 41);
 
-/// The connections that are open, each driven by a task that ends with this.
+/// A client with tasks that drive its open connections and end with it.
 #[derive(Debug, Clone)]
 pub(super) struct Wire {
     address: Address,
@@ -38,19 +38,19 @@ impl Wire {
         }
     }
 
-    /// The same, in another version of the API.
+    /// Sets the API version.
     pub(super) fn speaking(mut self, version: (u32, u32)) -> Self {
         self.version = version;
         self
     }
 
-    /// Asks in no version of the API: an engine would refuse one that it does not speak.
+    /// Sends a request without an API version: an engine would reject one that it does not speak.
     pub(super) async fn ask(&self, path: &'static str) -> Result<Response<Incoming>, Error> {
         let request = Request::get(path).header(HOST, HeaderValue::from_static("engine"));
         self.send(request.body(Either::Left(Full::default()))?).await
     }
 
-    /// That somebody listens.
+    /// Checks that the engine's socket accepts connections.
     pub(super) async fn probe(&self) -> io::Result<()> {
         match &self.address {
             Address::Unix(path) => UnixStream::connect(path).await.map(drop),
@@ -58,7 +58,7 @@ impl Wire {
         }
     }
 
-    /// Sends a request on a connection of its own.
+    /// Checks a request, and sends it on a connection of its own.
     pub(super) async fn request(self, request: BollardRequest) -> Result<Response<Incoming>, Error> {
         let request = looked_at(request, self.version).await?;
         self.send(request).await
@@ -77,7 +77,7 @@ impl Wire {
     {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         self.drive(async {
-            // How it ended is told to whoever reads the answer.
+            // The reader of the response sees the error, too.
             let _ = connection.with_upgrades().await;
         });
         Ok(sender.send_request(request).await?)
@@ -90,7 +90,7 @@ impl Wire {
     }
 }
 
-/// The request as it goes out, if it may.
+/// Returns the request to send, if it is permitted.
 async fn looked_at(request: BollardRequest, version: (u32, u32)) -> Result<BollardRequest, Error> {
     let (mut parts, body) = request.into_parts();
     parts.uri =
@@ -100,7 +100,7 @@ async fn looked_at(request: BollardRequest, version: (u32, u32)) -> Result<Bolla
         Either::Left(whole) => match whole.collect().await {
             Ok(whole) => whole.to_bytes(),
         },
-        // Files are streamed: archives of images. None of them says how a container is made.
+        // Streams are archives of images, which cannot specify a container.
         stream @ Either::Right(_) => {
             check::streamed(&parts.method, parts.uri.path()).map_err(refused)?;
             return Ok(Request::from_parts(parts, stream));
@@ -113,7 +113,7 @@ async fn looked_at(request: BollardRequest, version: (u32, u32)) -> Result<Bolla
     ))
 }
 
-/// Path and query alone, with the version: what an engine makes of a path without one depends on the engine.
+/// Adds the version to path and query: the meaning of a path without one depends on the engine.
 fn versioned(uri: &Uri, (major, minor): (u32, u32)) -> Option<Uri> {
     format!("/v{major}.{minor}{}", uri.path_and_query()?).parse().ok()
 }

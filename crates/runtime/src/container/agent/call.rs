@@ -1,4 +1,4 @@
-//! One call from its start to its end, however it ends.
+//! Runs one call in a container, from start to end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,69 +18,63 @@ use crate::egress::outlet::{Outlet, address_variables, node_variable};
 use crate::local::{Chunk, Connection, Stream, taken_back};
 use crate::output::{Capture, Captured};
 
-/// How long after its deadline a call may end, before its agent is given up.
+/// Time past its deadline that a call may take to end, before the connection to its init is closed.
 const GRACE: Duration = Duration::from_secs(6);
-/// How long a caller may take to read the last of a program's output.
+/// Timeout for a slow reader of live output after the call has ended.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The connections of a call, and its bridge.
+/// Upper bound for the connections of a call, its bridge included.
 const MAX_SERVED: usize = MAX_CONNECTIONS_OF_CALL + 1;
-/// Permission denied.
 const EACCES: i32 = rustix::io::Errno::ACCESS.raw_os_error();
-/// The status of a call of which nothing is known: that of a Ringfence that failed, and never a success.
+/// Exit code of a call with an unknown outcome: that of an internal failure of Ringfence, never success.
 const UNKNOWN_STATUS: i32 = 125;
 
-/// What came of a call.
+/// Outcome, captured output and resource usage of a finished call.
 #[derive(Debug)]
 pub struct Finished {
-    /// How it ended.
     pub outcome: Outcome,
-    /// Its status as results tell it.
+    /// Exit code, as reported in results.
     pub exit_code: i32,
-    /// What it wrote to standard output.
     pub stdout: Captured,
-    /// What it wrote to standard error.
     pub stderr: Captured,
-    /// The largest resident set of its processes.
+    /// Largest resident set of its processes.
     pub peak_memory_bytes: Option<u64>,
-    /// What it used of the processor.
     pub cpu_seconds: Option<f64>,
-    /// Whether it came from a warm interpreter.
+    /// Set if the guest was forked from a warm interpreter.
     pub warm: bool,
-    /// Why nothing is known of its end.
+    /// Warning about an unknown outcome.
     pub warning: Option<String>,
-    /// The state of `/output` at its end, if it is known.
+    /// Fingerprint of `/output` at the end of the call, if known.
     pub output: Option<u64>,
 }
 
-/// Why a call was not run.
+/// The reason why a call was not run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotRun {
-    /// It does not fit into a frame.
+    /// The call does not fit into a frame.
     #[error("the code, its arguments and its environment are too long together")]
     TooLong,
-    /// As many calls ran as there may be, until its time was up.
+    /// The concurrency limit was reached, and no call ended before the deadline.
     #[error("the container runs as many calls as it may, and none of them ended in time")]
     Busy,
-    /// It could not be started in the container.
+    /// The program could not be started in the container.
     #[error("cannot {step} in the container: {}", std::io::Error::from_raw_os_error(*errno))]
     NotStarted {
-        /// What was being done.
+        /// The step that failed.
         step: String,
-        /// The system's error number.
         errno: i32,
     },
-    /// There is no agent any more.
+    /// The connection to the init is closed.
     #[error("the program was not started: {0}")]
     Parted(Parted),
 }
 
 impl NotRun {
-    /// Whether there is no such program in the container.
+    /// Returns `true` if the container has no such program.
     pub(in crate::container) fn is_missing(&self) -> bool {
         matches!(self, Self::NotStarted { step, .. } if step.starts_with("find "))
     }
 
-    /// What to do about it.
+    /// Returns a hint for the user.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Busy => "wait until some have ended",
@@ -97,18 +91,19 @@ impl NotRun {
 }
 
 impl Agent {
-    /// Runs a call to its end, its deadline, or until the caller takes it back. Keeps `keep` bytes of each stream.
+    /// Runs a call until it ends, reaches its deadline or is cancelled. Captures at most `keep` bytes of each
+    /// output stream.
     ///
     /// # Errors
-    /// If it was not run.
+    /// If the call was not run.
     pub async fn run(&self, start: Start, keep: Bytes, connection: Connection) -> Result<Finished, NotRun> {
         self.run_through(start, keep, connection, None).await
     }
 
-    /// The same, with a network that leads through `outlet` alone.
+    /// Like [`Self::run`], with a network that leads only through `outlet`.
     ///
     /// # Errors
-    /// If it was not run.
+    /// If the call was not run.
     pub async fn run_through(
         &self,
         start: Start,
@@ -120,7 +115,7 @@ impl Agent {
             .await
     }
 
-    /// Runs a program of ours, which has its turn however many callers' run.
+    /// Runs an internal program, which has its own quota beside the calls of callers.
     pub(in crate::container) async fn run_beside(
         &self,
         start: Start,
@@ -171,7 +166,7 @@ impl Agent {
     }
 }
 
-/// Has a call told where its connections are taken in. What its caller has set holds.
+/// Sets the proxy variables of a call. Variables that its caller set take precedence.
 fn tell_of_proxy(start: &mut Start) {
     let given = &start.environment;
     let is_set = |name: &str| given.iter().any(|(given, _)| given == name);
@@ -181,22 +176,23 @@ fn tell_of_proxy(start: &mut Start) {
     start.environment.extend(node);
 }
 
-/// Takes in what a call prints, and passes it on to whoever watches.
+/// Receives the output of a call: captures it and forwards it to the reader of live output.
 struct Listener {
     stdout: Capture,
     stderr: Capture,
     watcher: Option<mpsc::Sender<Chunk>>,
-    /// Taken in, and not yet passed on. Bounded by the credit that is not given for it, and by pipes once the call is over.
+    /// Received and not yet forwarded. Bounded by the withheld credit, and by the pipes' capacity once the
+    /// call is over.
     pending: VecDeque<Chunk>,
-    /// Whether the call shall end: then it does not wait for whoever watches.
+    /// Set when the call must end: a slow reader of live output then no longer applies backpressure.
     ending: bool,
-    /// Whose its streams are.
+    /// The connection to the call's init.
     line: Arc<Line>,
-    /// Where its connections lead to, if it has a network.
+    /// The egress outlet of its connections, if the call has a network.
     outlet: Option<Outlet>,
-    /// Where its bridge leads to, until it is there.
+    /// The host end of its bridge, until the guest's end is connected.
     bridge: Option<Duct>,
-    /// Its connections, and its bridge.
+    /// Tasks that serve its connections and its bridge.
     serving: JoinSet<()>,
 }
 
@@ -253,7 +249,7 @@ impl Listener {
         }
     }
 
-    /// From here on, the call is not held up any more.
+    /// Lifts backpressure: from here on, credit no longer depends on the reader of live output.
     fn stop_waiting(&mut self, slot: &Slot<'_>) {
         self.ending = true;
         let held_up = self.pending.iter().map(|chunk| chunk.bytes.len()).sum();
@@ -281,7 +277,7 @@ impl Listener {
         arrived.end.map(Ok).or_else(|| arrived.parted.map(Err))
     }
 
-    /// Lets connections through. Those for which there is no room are given up.
+    /// Serves new connections through the outlet. Drops those beyond the limit.
     fn serve(&mut self, connected: &[u32]) {
         let Some(outlet) = &self.outlet else {
             return;
@@ -294,19 +290,19 @@ impl Listener {
         }
     }
 
-    /// Passes on what whoever watches has not had yet.
+    /// Forwards the remaining live output.
     async fn last_words(&mut self) {
         let rest = async {
             while !self.pending.is_empty() {
                 pass_on(&mut self.watcher, &mut self.pending).await;
             }
         };
-        // One that has stopped reading is not waited for.
+        // A reader that has stopped reading is not waited for.
         let _ = tokio::time::timeout(PATIENCE, rest).await;
     }
 }
 
-/// Passes one chunk on, once there is one and somebody takes it; says how long it was. Loses nothing if it is dropped.
+/// Forwards one chunk once there is one and the reader has capacity; returns its length. Cancel safe.
 async fn pass_on(watcher: &mut Option<mpsc::Sender<Chunk>>, pending: &mut VecDeque<Chunk>) -> usize {
     let Some(first) = pending.front() else {
         return std::future::pending().await;
@@ -324,7 +320,7 @@ async fn pass_on(watcher: &mut Option<mpsc::Sender<Chunk>>, pending: &mut VecDeq
     pending.drain(..).map(|chunk| chunk.bytes.len()).sum()
 }
 
-/// Passes standard input on, to its end.
+/// Forwards standard input until end of file.
 async fn feed(slot: &Slot<'_>, stdin: Option<mpsc::Receiver<Vec<u8>>>) {
     let Some(mut stdin) = stdin else { return };
     while let Some(bytes) = stdin.recv().await {
@@ -351,7 +347,7 @@ impl Finished {
         }
     }
 
-    /// Of one that was taken back while it waited for its turn.
+    /// Builds the result of a call that was cancelled while it was queued.
     fn not_begun(keep: Bytes) -> Self {
         let nothing = || Capture::new(keep).finish();
         Self {

@@ -1,4 +1,4 @@
-//! The engine's end of a guest's connection, a stream like any other.
+//! Implements the host side of a guest's connection as an asynchronous stream.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::Parted;
 use super::line::Line;
 
-/// How many are known at once: those that are open, and those that somebody here still reads the last of.
+/// Limit of known connections: open ones, and closed ones whose last bytes are not read yet.
 const MAX_KNOWN: usize = 2 * MAX_STREAMS;
 
 /// The connections of a container.
@@ -22,29 +22,29 @@ pub(super) struct Connections {
     newest: u32,
 }
 
-/// What goes to and fro on a connection.
+/// Flow control and buffers of one connection.
 #[derive(Debug)]
 pub(super) struct Flow {
     call: u32,
-    /// What the guest has said and nobody has read.
+    /// Bytes received from the guest and not read yet.
     inbound: VecDeque<u8>,
-    /// Whether the guest has said all.
+    /// Set once the guest has closed its sending direction.
     heard_all: bool,
-    /// Whether we have.
+    /// Set once we have closed ours.
     said_all: bool,
-    /// Whether there is nobody at the other end.
+    /// Set once the guest's end is closed altogether.
     gone: bool,
-    /// What the agent may still send.
+    /// Bytes that the init may still send.
     credit: u32,
-    /// What was read since the agent was given credit.
+    /// Bytes read since credit was last granted.
     taken: u32,
-    /// What may still be sent.
+    /// Bytes that we may still send.
     room: u32,
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
 
-/// A connection of a guest. Dropping it gives it up.
+/// A connection of a guest. Dropping it closes the connection.
 #[derive(Debug)]
 pub(super) struct GuestStream {
     line: Arc<Line>,
@@ -52,7 +52,8 @@ pub(super) struct GuestStream {
 }
 
 impl Connections {
-    /// A guest has connected, or was given its bridge. `false`: there are too many that somebody here has not finished with.
+    /// Registers a connection or bridge of a guest. Returns `false` if too many are still in use on this
+    /// side.
     pub(super) fn connected(&mut self, id: u32, call: u32) -> Result<bool, Parted> {
         let open = self.known.values().filter(|flow| !flow.is_over());
         if id <= self.newest || open.count() >= MAX_STREAMS {
@@ -68,23 +69,24 @@ impl Connections {
         Ok(has_room)
     }
 
-    /// One that somebody here still has; what is said of others crossed their end on its way.
+    /// Returns a connection that is still in use here. Reports about any other crossed its closing in
+    /// transit.
     pub(super) fn get(&mut self, id: u32) -> Option<&mut Flow> {
         self.known.get_mut(&id)
     }
 
-    /// Nobody here has it any more.
+    /// Removes a connection that is no longer in use here.
     pub(super) fn forget(&mut self, id: u32) -> Option<Flow> {
         self.known.remove(&id)
     }
 
-    /// With a call, its connections have ended.
+    /// Closes the connections of a call that has ended.
     pub(super) fn call_ended(&mut self, call: u32) {
         let of_call = self.known.values_mut().filter(|flow| flow.call == call);
         of_call.for_each(Flow::dropped);
     }
 
-    /// Everything has ended.
+    /// Closes all connections.
     pub(super) fn all_ended(&mut self) {
         self.known.values_mut().for_each(Flow::dropped);
     }
@@ -106,12 +108,12 @@ impl Flow {
         }
     }
 
-    /// Whether nothing more is said of it, by either side.
+    /// Returns `true` if neither side sends anything more.
     pub(super) fn is_over(&self) -> bool {
         self.gone || self.heard_all && self.said_all
     }
 
-    /// Takes in what the guest says; nothing: that was all.
+    /// Buffers bytes from the guest; none mean end of file.
     pub(super) fn received(&mut self, bytes: &[u8]) -> Result<(), Parted> {
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let credit = self.credit.checked_sub(length).filter(|_| !self.heard_all);
@@ -127,7 +129,7 @@ impl Flow {
         Ok(())
     }
 
-    /// The guest has taken so much.
+    /// Returns send window that the guest has consumed.
     pub(super) fn delivered(&mut self, bytes: u32) -> Result<(), Parted> {
         self.room = self.room.saturating_add(bytes);
         if self.room > CONNECTION_WINDOW {
@@ -137,7 +139,7 @@ impl Flow {
         Ok(())
     }
 
-    /// There is nobody at the other end any more.
+    /// Marks the guest's end as closed.
     pub(super) fn dropped(&mut self) {
         self.gone = true;
         wake(&mut self.reader);
@@ -150,7 +152,7 @@ impl Flow {
         buffer.put_slice(&first[..count]);
         self.inbound.drain(..count);
         self.taken += count as u32;
-        // Less is not worth a frame; whoever waits for credit has used all of the window.
+        // Less is not worth a frame; a peer that waits for credit has used up the whole window.
         if self.taken >= CONNECTION_WINDOW / 2 && !self.is_over() {
             let bytes = std::mem::take(&mut self.taken);
             self.credit += bytes;
@@ -171,7 +173,7 @@ fn wake(waker: &mut Option<Waker>) {
 }
 
 impl GuestStream {
-    /// The connection of this number, which has just come.
+    /// Wraps the connection with this number, which must be registered.
     pub(super) fn new(line: Arc<Line>, id: u32) -> Self {
         Self { line, id }
     }
@@ -207,7 +209,7 @@ impl AsyncWrite for GuestStream {
                 flow.writer = Some(context.waker().clone());
                 return Poll::Pending;
             }
-            // Nothing would mean the end.
+            // An empty frame would mean end of file.
             if count > 0 {
                 flow.room -= count as u32;
                 let (connection, bytes) = (self.id, bytes[..count].to_vec());

@@ -1,4 +1,4 @@
-//! The agent's program as a file that a container can mount.
+//! Writes the init program to a file that containers can mount.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -8,22 +8,22 @@ use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest as _, Sha256};
 
-/// The program. It needs nothing of an image.
+/// The init program, a static binary: it needs nothing of an image.
 const PROGRAM: &[u8] = include_bytes!(env!("RINGFENCE_AGENT"));
 
-/// Where it is seen in a container.
+/// Path of the program in a container.
 pub const INSIDE: &str = "/.ringfence/agent";
 
 static WRITING: Mutex<()> = Mutex::new(());
 
-/// The program as a file in this private directory, which is made if need be.
+/// Returns the path of the program in this private directory; creates both if necessary.
 ///
 /// # Errors
-/// If it cannot be written, or the directory is somebody else's.
+/// If the file cannot be written, or the directory belongs to another user or is open to others.
 pub fn file(directory: &Path) -> io::Result<PathBuf> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let metadata = fs::symlink_metadata(directory)?;
-    // `/proc/self` belongs to the user that we are.
+    // `/proc/self` belongs to our own user.
     let ours = fs::metadata("/proc/self")?.uid() == metadata.uid();
     if !metadata.is_dir() || !ours || metadata.mode() & 0o077 != 0 {
         return Err(io::Error::new(
@@ -34,7 +34,7 @@ pub fn file(directory: &Path) -> io::Result<PathBuf> {
     let digest = Sha256::digest(PROGRAM);
     let name: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     let path = directory.join(format!("agent-{name}"));
-    // Two of us at once would take each other's half for their own.
+    // Two threads writing at once would take each other's partial file for a stale one of their own.
     let _alone = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     if !is_whole(&path) {
         write(&path)?;
@@ -42,17 +42,17 @@ pub fn file(directory: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Whether the file is there, is ours byte by byte, and can be written by nobody.
+/// Returns `true` if the file is equal to ours byte by byte and not writable.
 fn is_whole(path: &Path) -> bool {
     let kind = fs::symlink_metadata(path);
     kind.is_ok_and(|metadata| metadata.is_file() && metadata.mode() & 0o7777 == 0o555)
         && fs::read(path).is_ok_and(|bytes| bytes == PROGRAM)
 }
 
-/// Writes it beside its place and moves it there, so that nobody sees half of it.
+/// Writes the file atomically: to a temporary path, then renamed.
 fn write(path: &Path) -> io::Result<()> {
     let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
-    // Left by a process that had our id.
+    // A stale file of a process that had our process id.
     drop(fs::remove_file(&temporary));
     let written = OpenOptions::new()
         .write(true)

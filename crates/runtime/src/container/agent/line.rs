@@ -1,4 +1,4 @@
-//! What lies between calls and the connection to their agent: what is to be sent, and what has come for whom.
+//! Multiplexes calls over one connection to a container's init: an outbox, and an inbox for each call.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -15,40 +15,41 @@ use super::connection::{Connections, Flow};
 use super::{NotRun, Parted};
 use crate::local::{Chunk, Stream};
 
-/// Calls at once. Those that were just given up still count for the agent.
+/// Limit of concurrent calls. The init still counts those that were just cancelled, hence half of its own
+/// limit.
 pub const AT_ONCE: usize = MAX_CALLS / 2;
 
-/// Our own programs at once, beside these.
+/// Limit of concurrent internal programs, beside these.
 const BESIDE: usize = 2;
 
-/// How much credit is given at once. Far less than the window, so that nobody waits for it.
+/// Credit granted per frame. Far below the window, so that the sender never stalls.
 const WORTH_A_FRAME: u32 = OUTPUT_WINDOW / 4;
 
-/// One connection.
+/// A multiplexed connection.
 #[derive(Debug)]
 pub(super) struct Line {
     state: Mutex<State>,
     to_send: Notify,
     parted: Notify,
     room: Semaphore,
-    /// Room for what is not asked for by a caller, and must not wait for what is.
+    /// Permits of internal programs, which must not queue behind callers' calls.
     beside: Semaphore,
 }
 
-/// Whose a call is.
+/// The quota that a call counts against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// A caller's.
+    /// A call of a caller.
     Call,
-    /// Our own, before or after a caller's.
+    /// An internal program, before or after a caller's call.
     Beside,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Bounded by what calls may send before they are answered.
+    /// Bounded by the amount that calls may send before they are answered.
     outbox: Vec<u8>,
-    /// How many bytes have left the outbox.
+    /// Total of bytes that have left the outbox.
     handed_out: u64,
     calls: HashMap<u32, Inbox>,
     connections: Connections,
@@ -56,25 +57,25 @@ struct State {
     parted: Option<Parted>,
 }
 
-/// What has come for a call.
+/// Received data and flow control of one call.
 #[derive(Debug)]
 struct Inbox {
-    /// Where what asks for it begins, among all bytes to be sent.
+    /// Position of its start frame in the stream of all bytes sent.
     begins: u64,
     chunks: VecDeque<Chunk>,
-    /// What the agent may still send of its output.
+    /// Output bytes that the init may still send.
     credit: u32,
-    /// What was taken in of its output, and not allowed anew yet.
+    /// Output bytes received for which no credit was granted yet.
     owed: u32,
-    /// What may be sent of its input.
+    /// Input bytes that we may still send.
     room: u32,
     end: Option<End>,
     ended: bool,
-    /// Whether it has a network.
+    /// Set if the call has a network.
     has_network: bool,
-    /// Whether it shall have a bridge that is not there yet.
+    /// Set if the call has requested a bridge that is not connected yet.
     awaits_bridge: bool,
-    /// Connections that nobody has taken yet.
+    /// Connections that no task serves yet.
     connected: Vec<u32>,
     /// Its bridge, likewise.
     bridged: Option<u32>,
@@ -82,7 +83,7 @@ struct Inbox {
     widened: Arc<Notify>,
 }
 
-/// What has come for a call since it was last asked for.
+/// Data received for a call since the last poll.
 #[derive(Debug)]
 pub(super) struct Arrived {
     pub(super) chunks: VecDeque<Chunk>,
@@ -92,7 +93,7 @@ pub(super) struct Arrived {
     pub(super) parted: Option<Parted>,
 }
 
-/// A call that was asked for. When this is dropped before the call has ended, it is killed.
+/// A call that was requested. Dropping it before the call has ended kills the call.
 #[derive(Debug)]
 pub(super) struct Slot<'a> {
     line: &'a Line,
@@ -121,7 +122,8 @@ impl Line {
         self.state().calls.len()
     }
 
-    /// Asks for a call, as soon as there is room for one more; it has what is left then of its time.
+    /// Requests a call as soon as the concurrency limit permits; its timeout is the time left until
+    /// `deadline`.
     pub(super) async fn begin(
         &self,
         turn: Turn,
@@ -185,7 +187,7 @@ impl Line {
         self.to_send.notify_one();
     }
 
-    /// What is to be sent, as soon as there is something.
+    /// Resolves to the bytes to send, once there are any.
     pub(super) async fn outgoing(&self) -> Vec<u8> {
         loop {
             if let Some(bytes) = self.state().hand_out() {
@@ -195,7 +197,7 @@ impl Line {
         }
     }
 
-    /// Sorts what has come. What is said of a call that nobody waits for any more is passed over.
+    /// Dispatches a report. Reports about calls that are no longer awaited are ignored.
     pub(super) fn receive(&self, report: Report) -> Result<(), Parted> {
         let senseless = |what: &str| Err(Parted::Senseless(what.to_owned()));
         let mut state = self.state();
@@ -238,7 +240,7 @@ impl Line {
         }
     }
 
-    /// Acts on a connection that somebody has, and sends what comes of it.
+    /// Acts on a connection in use, and schedules the frames that result.
     pub(super) fn on_connection<T>(
         &self,
         id: u32,
@@ -259,7 +261,7 @@ impl Line {
         result
     }
 
-    /// Nobody has these connections any more.
+    /// Removes connections that are no longer in use, and closes those that are still open.
     pub(super) fn forget(&self, connections: &[u32]) {
         let mut state = self.state();
         for connection in connections {
@@ -272,7 +274,7 @@ impl Line {
         }
     }
 
-    /// Ends everything, for the first reason that there is.
+    /// Closes the connection. The first reason given is kept.
     pub(super) fn close(&self, parted: Parted) {
         let mut state = self.state();
         state.parted.get_or_insert(parted);
@@ -283,12 +285,12 @@ impl Line {
         self.parted.notify_one();
     }
 
-    /// Whether there is an agent at the other end, as far as is known.
+    /// Returns `true` unless the connection is known to be closed.
     pub(super) fn is_open(&self) -> bool {
         self.state().parted.is_none()
     }
 
-    /// Why everything ended, once it has.
+    /// Resolves to the reason once the connection has closed.
     pub(super) async fn closed(&self) -> Parted {
         loop {
             if let Some(parted) = self.state().parted.clone() {
@@ -300,7 +302,7 @@ impl Line {
 }
 
 impl State {
-    /// What is to be sent, if there is something, and somebody to send it to.
+    /// Takes the outbox; `None` if it is empty or the connection is closed.
     fn hand_out(&mut self) -> Option<Vec<u8>> {
         if self.parted.is_some() || self.outbox.is_empty() {
             return None;
@@ -370,7 +372,7 @@ impl Inbox {
             frames::Stream::Stdout => Stream::Stdout,
             frames::Stream::Stderr => Stream::Stderr,
         };
-        // Many small pieces take no more memory than one.
+        // Merged into the last chunk, so that many small chunks take no more memory than one.
         match self.chunks.back_mut().filter(|last| last.stream == stream) {
             Some(last) => last.bytes.extend(bytes),
             None => self.chunks.push_back(Chunk { stream, bytes }),
@@ -390,7 +392,7 @@ impl Inbox {
 }
 
 impl Slot<'_> {
-    /// Waits for something to come.
+    /// Resolves to the data received since the last poll, once there is any.
     pub(super) async fn arrived(&self) -> Arrived {
         loop {
             let notified = self.arrived.notified();
@@ -418,7 +420,7 @@ impl Slot<'_> {
         (!nothing).then_some(arrived)
     }
 
-    /// Allows as much output as was taken in, once that is worth a frame. Most calls print less.
+    /// Grants credit for output that was consumed, once it is worth a frame. Most calls print less.
     pub(super) fn credit(&self, bytes: usize) {
         let mut state = self.line.state();
         let Some(inbox) = state.calls.get_mut(&self.id) else {
@@ -436,7 +438,7 @@ impl Slot<'_> {
         self.line.send(&Order::Credit { call: self.id, bytes });
     }
 
-    /// Sends input, as fast as it is taken.
+    /// Sends input as fast as flow control permits.
     pub(super) async fn input(&self, mut bytes: Vec<u8>) {
         while !bytes.is_empty() {
             let widened = self.widened.notified();
@@ -454,7 +456,7 @@ impl Slot<'_> {
         }
     }
 
-    /// Takes room for input, as much as there is, up to `wanted`.
+    /// Reserves send window for input: as much as there is, up to `wanted`.
     fn reserve(&self, wanted: usize) -> usize {
         let mut state = self.line.state();
         let Some(inbox) = state.calls.get_mut(&self.id) else {
@@ -465,7 +467,8 @@ impl Slot<'_> {
         count as usize
     }
 
-    /// Whether the agent cannot have heard of it, and never will.
+    /// Returns `true` if the connection closed before any byte of this call was sent: it certainly did not
+    /// run.
     pub(super) fn was_never_sent(&self) -> bool {
         let state = self.line.state();
         let begins = state.calls.get(&self.id).map(|inbox| inbox.begins);
@@ -480,7 +483,7 @@ impl Slot<'_> {
         self.line.send(&Order::Kill { call: self.id });
     }
 
-    /// The agent has failed in its duty: the container is to go.
+    /// Closes the connection because the init did not end the call in time: the container must be removed.
     pub(super) fn give_up(&self) {
         self.line.close(Parted::Silent);
     }
@@ -495,7 +498,7 @@ impl Drop for Slot<'_> {
         }
         if inbox.is_some_and(|inbox| !inbox.ended) {
             self.kill();
-            // What it has printed is passed over, and is nothing to wait for.
+            // Output that was already sent is discarded and must not stall the init.
             self.line.send(&Order::Credit {
                 call: self.id,
                 bytes: u32::MAX,

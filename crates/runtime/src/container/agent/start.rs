@@ -1,17 +1,18 @@
-//! From a request to what an agent is asked to start.
+//! Converts a request to the start frame of a call.
 
 use ringfence_jail::agent::frames::{Program, Start};
 use ringfence_policy::{Language, Request};
 
-/// A request that no agent can serve.
+/// Rejection of a request in a language that the init cannot start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{} cannot be run by the agent of a container", .0.as_str())]
 pub struct NotForAgents(pub Language);
 
-/// What a request asks for, to be started in `directory`; `input` says whether it will be sent some.
+/// Converts a request to a start frame with the working directory `directory`; `input` is set if standard
+/// input will be sent.
 ///
 /// # Errors
-/// If it is in a language that agents do not know.
+/// If the init does not support the request's language.
 pub fn start(request: &Request, directory: &str, input: bool) -> Result<Start, NotForAgents> {
     let (name, code) = (request.name.clone(), request.code.clone());
     let mut arguments = request.args.clone();
@@ -41,7 +42,7 @@ pub fn start(request: &Request, directory: &str, input: bool) -> Result<Start, N
     })
 }
 
-/// As file names are that a script may be kept under.
+/// Returns `true` if a script may be stored under this file name.
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && !name.contains(['/', '<', '>', '\0']) && !name.starts_with('.')
 }

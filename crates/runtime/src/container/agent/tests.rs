@@ -1,4 +1,5 @@
-//! The agent behind the engine's end of it, as the first process of a namespace, with the Python of this machine.
+//! Tests the init against the host side of its protocol, as the first process of a pid namespace, with this
+//! machine's Python.
 
 mod engines;
 mod network;
@@ -19,7 +20,7 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::local::{Chunk, Connection, Stream};
 
-/// An agent in a container without a container engine.
+/// An init in a pid namespace, without a container engine.
 struct Container {
     agent: Agent,
     process: Child,
@@ -83,7 +84,7 @@ impl Container {
         self.agent.run(start, keep, connection).await.unwrap()
     }
 
-    /// A Python that comes from the warm interpreter, once there is one.
+    /// Waits until Python guests are forked from the warm interpreter.
     async fn warm(&self) {
         while !self.run(&python("pass")).await.warm {}
     }
@@ -186,7 +187,7 @@ async fn a_program_finds_its_arguments_its_directory_and_only_its_environment() 
     let finished = container.run_with(&request, connection).await;
     let expected = "['main.py', 'a b'] /tmp /tmp __main__ main.py\n['HOME', 'K', 'LANG', 'PATH'] v\n['0', '1', '2', '3'] 18 line\n";
     ended(&finished, 0, expected);
-    // Nothing stays from call to call.
+    // No state leaks from call to call.
     ended(
         &container
             .run(&python(
@@ -223,7 +224,7 @@ async fn what_a_program_leaves_behind_ends_with_it_and_is_reaped() {
         ))
         .await;
     assert!(!states.stdout.text.contains("zombie"), "{}", states.stdout.text);
-    // The agent, the warm interpreter, at most four in wait, a supervisor, bash and its child.
+    // The init, the warm interpreter, at most four idle guests, a supervisor, bash and its child.
     let processes = states
         .stdout
         .text
@@ -270,7 +271,7 @@ async fn what_a_program_prints_is_no_frame() {
     ended(&container.run(&python("print(2)")).await, 0, "2\n");
 }
 
-/// Bytes as Python writes them.
+/// Bytes, formatted as a Python literal.
 struct Forged<'a>(&'a [u8]);
 
 impl std::fmt::Debug for Forged<'_> {
@@ -283,7 +284,7 @@ impl std::fmt::Debug for Forged<'_> {
 async fn sixteen_calls_run_at_once() {
     let container = Container::new().await;
     container.warm().await;
-    // Each of them waits for a line that comes only when all of them run.
+    // Each of them waits for a line that arrives only when all of them run.
     let mut senders = Vec::new();
     let mut running = JoinSet::new();
     for number in 0..16 {
@@ -397,7 +398,8 @@ async fn who_watches_and_does_not_read_holds_up_its_own_call_only() {
     let other = bash("echo other");
     let (flooded, other) = tokio::join!(container.run_with(&flood, connection), async {
         let other = container.run(&other).await;
-        // It is let go on once the other has ended: nobody has to wait for its patience.
+        // The reader is dropped once the other call has ended, so that the flooding call need not run into
+        // its timeout.
         drop(heard);
         other
     });
@@ -443,7 +445,7 @@ async fn an_agent_that_is_let_go_ends() {
     assert!(container.process.wait().unwrap().success());
 }
 
-/// The other end of a connection, for agents that do not behave.
+/// The other end of a connection, for tests of a misbehaving init.
 struct Impostor {
     agent: Result<Agent, Parted>,
     stream: DuplexStream,
@@ -518,7 +520,7 @@ async fn an_agent_that_sends_nonsense_is_believed_nothing_more() {
         let agent = impostor.agent.unwrap();
         let call = start(&timed(bash(""), 60_000), "/", false).unwrap();
         let lying = async {
-            // Until it has heard of the call, it would be nobody's.
+            // Before it has received the call, its reports would belong to no call.
             impostor.stream.read_u8().await.unwrap();
             let mut bytes = Vec::new();
             for report in &reports {
@@ -547,7 +549,7 @@ async fn an_agent_that_does_not_end_a_call_in_time_is_given_up() {
     assert_eq!(finished.outcome, Outcome::Unknown);
     let parted = impostor.carriers.join_next().await.unwrap().unwrap();
     assert_eq!(parted, Parted::Silent);
-    // Its input ends, so that it ends too if it can.
+    // Its input ends, which would end an honest init.
     let mut rest = Vec::new();
     impostor.stream.read_to_end(&mut rest).await.unwrap();
 }
@@ -558,7 +560,7 @@ async fn a_call_that_no_byte_was_sent_of_was_not_run() {
     let agent = impostor.agent.unwrap();
     let call = |code| start(&bash(code), "/", false).unwrap();
     let run = |code| agent.run(call(code), Bytes::kib(1), Connection::none());
-    // What carries bytes is given up before it runs for the first time.
+    // The carrier is aborted before it runs for the first time.
     let (never, ()) = tokio::join!(run("never"), async {
         impostor.carriers.abort_all();
         while impostor.carriers.join_next().await.is_some() {}

@@ -1,4 +1,4 @@
-//! Tests of the last look at a request.
+//! Tests the check of outgoing requests.
 
 use serde_json::json;
 
@@ -13,13 +13,13 @@ fn create(body: &Value) -> Result<(), Refusal> {
     )
 }
 
-/// What a specification becomes.
+/// Returns the create request of a default specification.
 fn good() -> Value {
     let spec = spec(&["true"]);
     serde_json::to_value(spec.body(spec.filter.document())).unwrap()
 }
 
-/// That the request is refused once `change` was made to it, with a word on what.
+/// Asserts that the request is rejected after `change`, with a message that contains `what`.
 fn refused(what: &str, change: impl FnOnce(&mut Value)) {
     let mut body = good();
     change(&mut body);
@@ -243,7 +243,7 @@ fn other_requests_are_looked_at_too() {
     check("/v1.41/plugins/pull", json!([]), false);
 }
 
-/// One that has no bound has the host's disk.
+/// Rejects volumes without a size limit: they could fill the host's disk.
 #[test]
 fn volumes_lie_in_memory_and_have_a_size() {
     let check = |name: &str, driver: &str, options: Value, allowed: bool| {

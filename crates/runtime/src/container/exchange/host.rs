@@ -1,4 +1,4 @@
-//! A directory of the host that files of a container go to, entered without following a link.
+//! Reads and writes a host directory of transferred files without following symbolic links.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -15,21 +15,20 @@ use ringfence_jail::agent::files::{
 
 use crate::local::{O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, below, handle};
 
-/// How the names of files begin that are not whole yet.
+/// Name prefix of incomplete files.
 const UNFINISHED: &str = ".ringfence-";
 
-/// An open directory.
 #[derive(Debug)]
 pub(super) struct HostDirectory(File);
 
-/// What lies in a directory.
+/// The content of a directory.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) files: BTreeMap<FilePath, Seen>,
     pub(super) directories: BTreeSet<FilePath>,
 }
 
-/// A file as it was found.
+/// A file's identity, size and time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) identity: u64,
@@ -42,7 +41,7 @@ impl Seen {
         Self {
             identity: identity(found),
             size: found.len(),
-            // The kernel always has one.
+            // Linux always has one.
             modified: found.modified().unwrap_or(UNIX_EPOCH),
         }
     }
@@ -53,21 +52,21 @@ impl HostDirectory {
         open_directory(path).map(Self)
     }
 
-    /// The same, once nobody else changes what lies there. May wait.
+    /// Like [`Self::open`], with an exclusive lock on the directory. May block.
     pub(super) fn locked(path: &Path) -> io::Result<Self> {
         let directory = open_directory(path)?;
         directory.lock()?;
         Ok(Self(directory))
     }
 
-    /// The regular files and directories, as far as their paths can be taken along.
+    /// Lists the regular files and directories whose paths can be transferred.
     pub(super) fn scan(&self) -> io::Result<Found> {
         let (mut found, mut left) = (Found::default(), MAX_ENTRIES);
         scan(&self.0, Path::new(""), &mut found, &mut left)?;
         Ok(found)
     }
 
-    /// Writes a file with its content; what it is, or why it cannot be read.
+    /// Sends a file with its content. Returns its metadata, or the inner error if it cannot be read.
     pub(super) fn send(&self, path: &FilePath, out: &mut dyn Write) -> io::Result<io::Result<Seen>> {
         let opened = self.parent(path).and_then(|(parent, name)| {
             let flags = O_NOFOLLOW | O_NONBLOCK;
@@ -93,12 +92,13 @@ impl HostDirectory {
         };
         record.write(out)?;
         let mut out = out;
-        // A file that was cut meanwhile differs from this identity, and is sent again before the next call.
+        // A file that was truncated meanwhile differs from this identity, and is sent again before the next
+        // call.
         copy_content(found.len(), file, &mut out)?;
         Ok(Ok(Seen::of(&found)))
     }
 
-    /// Makes a directory; a file in its place makes way.
+    /// Creates a directory, replacing a file.
     pub(super) fn make_directory(&self, path: &FilePath) -> io::Result<()> {
         let (parent, name) = self.parent(path)?;
         let place = below(&parent, name);
@@ -114,7 +114,7 @@ impl HostDirectory {
         }
     }
 
-    /// Puts a file in its place, whole or not at all; what it is there.
+    /// Writes a file atomically and returns its metadata.
     pub(super) fn put(
         &self,
         path: &FilePath,
@@ -126,7 +126,7 @@ impl HostDirectory {
             &parent,
             OsStr::new(&format!("{UNFINISHED}{}", std::process::id())),
         );
-        // Left by a process that had our id.
+        // A stale file of a process that had our process id.
         let _ = fs::remove_file(&unfinished);
         let put = || {
             let mut file = OpenOptions::new()
@@ -148,14 +148,14 @@ impl HostDirectory {
         put().inspect_err(|_| drop(fs::remove_file(&unfinished)))
     }
 
-    /// Removes a file, if it is there.
+    /// Removes a file, if it exists.
     pub(super) fn remove(&self, path: &FilePath) {
         if let Ok((parent, name)) = self.parent(path) {
             let _ = fs::remove_file(below(&parent, name));
         }
     }
 
-    /// The same, if it is the one that is meant.
+    /// Removes a file if it still has this identity.
     pub(super) fn remove_if(&self, path: &FilePath, wanted: u64) {
         let is_it = self
             .parent(path)
@@ -165,14 +165,14 @@ impl HostDirectory {
         }
     }
 
-    /// Removes a directory in which nothing lies.
+    /// Removes a directory if it is empty.
     pub(super) fn remove_empty(&self, path: &FilePath) {
         if let Ok((parent, name)) = self.parent(path) {
             let _ = fs::remove_dir(below(&parent, name));
         }
     }
 
-    /// The directory that a path lies in, and its name there.
+    /// Opens the parent directory of a path; also returns its file name.
     fn parent<'a>(&self, path: &'a FilePath) -> io::Result<(File, &'a OsStr)> {
         let path = path.as_path();
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
@@ -194,7 +194,7 @@ fn scan(directory: &File, prefix: &Path, found: &mut Found, left: &mut usize) ->
         *left = left
             .checked_sub(1)
             .ok_or_else(|| io::Error::other("there are too many"))?;
-        // It may have gone since.
+        // The entry may be gone by now.
         let Ok(metadata) = entry.metadata() else { continue };
         let unfinished = name.as_bytes().starts_with(UNFINISHED.as_bytes());
         let path: PathBuf = prefix.join(&name);

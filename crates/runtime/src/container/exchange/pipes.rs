@@ -1,4 +1,4 @@
-//! A program in a container that is spoken to by blocking code.
+//! Connects blocking code to a program in a container.
 
 use std::io::{self, BufWriter, Read, Write};
 
@@ -10,11 +10,11 @@ use tokio::task::spawn_blocking;
 use crate::container::agent::Agent;
 use crate::local::{Chunk, Connection, Stream};
 
-/// How many pieces are on their way at once.
+/// Capacity of each channel, in chunks.
 const PIECES: usize = 4;
 
-/// Runs a program, with `send` at its standard input and `receive` at its standard output; what they make of it. Why not,
-/// if the program or either of them fails.
+/// Runs a program with `send` at its standard input and `receive` at its standard output; returns the results
+/// of both, or the reason if the program or either of them fails.
 pub(super) async fn run<S: Send + 'static, R: Send + 'static>(
     agent: &Agent,
     start: Start,
@@ -35,7 +35,7 @@ pub(super) async fn run<S: Send + 'static, R: Send + 'static>(
             read: 0,
         };
         let received = receive(&mut source)?;
-        // What nobody reads would hold the program up.
+        // Unread output would block the program.
         io::copy(&mut source, &mut io::sink()).map(|_| received)
     });
     let connection = Connection {
@@ -62,7 +62,7 @@ pub(super) async fn run<S: Send + 'static, R: Send + 'static>(
     ))
 }
 
-/// The standard input of a program.
+/// Standard input of a program.
 struct Input(mpsc::Sender<Vec<u8>>);
 
 impl Write for Input {
@@ -78,7 +78,7 @@ impl Write for Input {
     }
 }
 
-/// The standard output of a program.
+/// Standard output of a program.
 struct Output {
     printed: mpsc::Receiver<Chunk>,
     rest: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Tests of files on their way, from containers that lie and from real ones.
+//! Tests file transfers with lying and real containers.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -37,7 +37,7 @@ fn said(record: Record) -> (Record, Vec<u8>) {
     (record, Vec::new())
 }
 
-/// What comes of records that a container sends, on a host where this is known.
+/// Transfers these records of a container to a host directory whose known content is given.
 fn taken(
     outside: &Path,
     (limit, known): (u64, Known),
@@ -62,7 +62,7 @@ fn what_a_container_sends_lies_on_the_host_and_nowhere_else() {
     fs::create_dir_all(&outside).unwrap();
     fs::create_dir(&precious).unwrap();
     fs::write(precious.join("a"), "precious").unwrap();
-    // Left by a program of former days, when programs wrote here themselves.
+    // Left by an older version, when programs wrote to this directory themselves.
     symlink(&precious, outside.join("planted")).unwrap();
     symlink(precious.join("a"), outside.join("link")).unwrap();
     let (known, told, certain) = taken(
@@ -112,7 +112,7 @@ fn a_container_that_lies_is_not_believed() {
         *size = 1 << 40;
     }
     refused(&[(cut, content)]);
-    // A file is there as a whole, or not at all.
+    // Files are written completely or not at all.
     assert!(!dir.path().join("cut").exists());
     assert!(dir.path().join("kept").exists());
     let deep: Vec<_> = (0..20_000)
@@ -148,7 +148,7 @@ fn the_host_holds_no_more_than_the_limit() {
     );
     assert!(certain && !dir.path().join("b").exists());
     assert_eq!(known.files.len(), 2);
-    // One that is replaced makes room for itself.
+    // A replaced file frees its own space.
     let (_, told, _) = taken(
         dir.path(),
         (100, known),
@@ -184,7 +184,7 @@ fn what_is_gone_inside_goes_outside_unless_it_is_another_by_now() {
     assert!(known.files.is_empty() && known.directories.is_empty());
 }
 
-/// A container of a test's own, and a directory of the host.
+/// A container of the test's own, and a host directory.
 struct Place {
     manager: Manager,
     warm: Warm,
@@ -224,7 +224,7 @@ impl Place {
         places
     }
 
-    /// What a script prints, once its files were exchanged; and what is said of these.
+    /// Runs a script with file transfers; returns its output, and the warnings of the transfers.
     async fn bash(&self, script: &str) -> (String, Vec<String>) {
         let (agent, since) = (self.warm.agent(), SystemTime::now());
         let mut told = self.exchange.give(agent).await;
@@ -264,7 +264,7 @@ async fn files_of_a_container_and_of_the_host_are_the_same() {
         assert_eq!(place.bash("mkdir d; echo one > a; echo two > d/b").await.1, none);
         assert_eq!(fs::read_to_string(place.path("a")).unwrap(), "one\n");
         assert_eq!(fs::read_to_string(place.path("d/b")).unwrap(), "two\n");
-        // Both ways, and in place of each other.
+        // Changes on both sides, some to the same path.
         fs::remove_file(place.path("a")).unwrap();
         fs::write(place.path("c"), "three\n").unwrap();
         let (printed, told) = place.bash("ls -A . d; cat c; rm -r d; echo four > c").await;
@@ -274,7 +274,7 @@ async fn files_of_a_container_and_of_the_host_are_the_same() {
         );
         assert_eq!(fs::read_to_string(place.path("c")).unwrap(), "four\n");
         assert_eq!(fs::read_dir(place.host.path()).unwrap().count(), 1);
-        // A file that is written and set back in time is another one.
+        // A file that is rewritten with its old time has a new identity.
         let script = "touch -r c /tmp/time; echo five > c; touch -r /tmp/time c";
         assert_eq!(place.bash(script).await.1, none);
         assert_eq!(fs::read_to_string(place.path("c")).unwrap(), "five\n");
@@ -294,7 +294,7 @@ async fn what_fills_a_container_fails_there_and_can_be_deleted() {
         assert!(told.is_empty(), "{told:?}");
         assert!(!place.path("big").exists());
         assert_eq!(fs::read_to_string(place.path("last")).unwrap(), "y\n");
-        // What only seems to be there does not reach the host, and is told of.
+        // Sparse files, links and excess data do not reach the host, and cause warnings.
         let (_, told) = place
             .bash("truncate -s 1G sparse; head -c 3M /dev/zero > a; ln a b; ln -s /etc/passwd l")
             .await;
@@ -304,7 +304,7 @@ async fn what_fills_a_container_fails_there_and_can_be_deleted() {
         }
         assert_eq!(fs::metadata(place.path("a")).unwrap().len(), 3 << 20);
         assert!(!place.path("sparse").exists() && fs::symlink_metadata(place.path("l")).is_err());
-        // What does not fit there is told of, and stays here.
+        // Files that do not fit there cause a warning, and stay on the host.
         fs::write(place.path("huge"), vec![1; 5 << 20]).unwrap();
         let (_, told) = place.bash("rm sparse b l last more").await;
         assert!(told.join("\n").contains("huge does not fit"), "{told:?}");
@@ -342,7 +342,7 @@ async fn what_is_in_motion_while_it_is_taken_holds_nobody_up() {
         };
         let (busy, ()) = tokio::join!(busy, taking);
         assert_eq!(busy.unwrap().outcome, Outcome::Cancelled);
-        // The last process of the program may still be ending, and make one more directory.
+        // The program's last process may still be exiting, and create one more directory.
         let names = || -> Vec<_> {
             let entries = fs::read_dir(place.host.path()).unwrap();
             entries.map(|entry| entry.unwrap().file_name()).collect()

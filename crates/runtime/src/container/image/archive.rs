@@ -1,4 +1,4 @@
-//! Writing archives as `tar` does (POSIX.1-2001, pax), all owned by root.
+//! Writes tar archives (POSIX.1-2001, pax), all members owned by root.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -6,17 +6,17 @@ use std::path::Path;
 
 const BLOCK: usize = 512;
 
-/// What a member is.
+/// The type of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     File,
     Link,
     Directory,
-    /// Names too long for the header of the next member.
+    /// A pax header with names too long for the header of the next member.
     Extended,
 }
 
-/// Writes members one after the other.
+/// A writer of tar archives.
 #[derive(Debug)]
 pub(super) struct Writer<W: Write>(W);
 
@@ -34,7 +34,6 @@ impl<W: Write> Writer<W> {
         Self(writer)
     }
 
-    /// A directory.
     pub(super) fn directory(&mut self, path: &str, mode: u32) -> io::Result<()> {
         self.header(&Header {
             path,
@@ -46,7 +45,6 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// A symbolic link.
     pub(super) fn link(&mut self, path: &str, target: &str) -> io::Result<()> {
         self.header(&Header {
             path,
@@ -58,7 +56,7 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// A file of these bytes, which all may read.
+    /// Adds a world-readable file of these bytes.
     pub(super) fn bytes(&mut self, path: &str, bytes: &[u8]) -> io::Result<()> {
         self.header(&Header {
             path,
@@ -72,7 +70,7 @@ impl<W: Write> Writer<W> {
         self.pad(bytes.len() as u64)
     }
 
-    /// A copy of a file, under another path. Its times are kept: Python looks at them.
+    /// Adds a copy of a file under another path. Keeps its modification time, which Python compares.
     pub(super) fn file(&mut self, path: &str, source: &Path, mode: u32) -> io::Result<()> {
         let file = File::open(source)?;
         let meta = file.metadata()?;
@@ -85,13 +83,13 @@ impl<W: Write> Writer<W> {
             size: meta.len(),
             modified: modified.unwrap_or_default().as_secs(),
         })?;
-        // As many bytes as the header says, whatever becomes of the file meanwhile.
+        // Exactly as many bytes as the header says, even if the file changes meanwhile.
         let copied = io::copy(&mut Read::take(&file, meta.len()), &mut self.0)?;
         io::copy(&mut io::repeat(0).take(meta.len() - copied), &mut self.0)?;
         self.pad(meta.len())
     }
 
-    /// Two empty blocks are the end.
+    /// Ends the archive with two empty blocks.
     pub(super) fn finish(mut self) -> io::Result<W> {
         self.0.write_all(&[0; 2 * BLOCK])?;
         self.0.flush()?;
@@ -130,7 +128,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// `LENGTH KEY=VALUE\n`, where the length counts its own figures.
+/// Formats `LENGTH KEY=VALUE\n`, where the length includes its own digits.
 fn record(key: &str, value: &str) -> String {
     let rest = format!(" {key}={value}\n");
     let mut length = rest.len();
@@ -202,7 +200,7 @@ mod tests {
         assert!(whole.contains(&format!("linkpath={}\n", "t".repeat(150))));
         assert!(whole.contains(&format!("path={}\n", "p/".repeat(80))));
         assert!(whole.contains("hello"));
-        // The sum is over the header with blanks in the place of the sum (POSIX, pax, ustar).
+        // The checksum is over the header with blanks in the checksum field (POSIX, pax, ustar).
         let mut header = archive[..BLOCK].to_vec();
         let told = std::str::from_utf8(&header[148..154]).unwrap().to_owned();
         header[148..156].fill(b' ');

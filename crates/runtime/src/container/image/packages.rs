@@ -1,4 +1,5 @@
-//! Which files of this machine make an image: those of a few Debian packages, and of all that they depend on.
+//! Selects the files of an image assembled on this machine: those of some Debian packages and their
+//! dependencies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::GatherError;
 use super::archive::Writer;
 
-/// What an image holds, as far as it is installed here.
+/// Packages of the image, as far as they are installed here.
 const WANTED: &[&str] = &[
     "bash",
     "ca-certificates",
@@ -26,10 +27,10 @@ const WANTED: &[&str] = &[
     "tar",
 ];
 
-/// Without these it is of no use.
+/// Packages without which the image is useless.
 const NEEDED: &[&str] = &["bash", "python3"];
 
-/// Documentation, and translations that nobody reads.
+/// Excluded: documentation, translations, and files of services.
 const LEFT_OUT: &[&str] = &[
     "usr/share/doc/",
     "usr/share/man/",
@@ -41,10 +42,10 @@ const LEFT_OUT: &[&str] = &[
     "etc/cron",
 ];
 
-/// What no package owns: made at its installation, of its own files.
+/// Files that no package owns, as its installation generates them.
 const MADE: &[&str] = &["etc/ssl/certs/ca-certificates.crt"];
 
-/// Directories that programs expect, with who may write there.
+/// Directories that programs expect, with their modes.
 const DIRECTORIES: &[(&str, u32)] = &[
     ("dev", 0o755),
     ("etc", 0o755),
@@ -59,7 +60,7 @@ const DIRECTORIES: &[(&str, u32)] = &[
     ("workspace", 0o1777),
 ];
 
-/// Nobody of this machine is known inside.
+/// Generated files; no user of this machine is listed in them.
 const WRITTEN: &[(&str, &str)] = &[
     (
         "etc/passwd",
@@ -78,13 +79,13 @@ const WRITTEN: &[(&str, &str)] = &[
 pub(super) struct Files {
     root: PathBuf,
     pub(super) packages: BTreeSet<String>,
-    /// Paths below the root, without links on the way.
+    /// Paths relative to the root, with symbolic links resolved.
     pub(super) members: BTreeSet<String>,
-    /// Links at the top, such as `bin` to `usr/bin`.
+    /// Symbolic links in the root directory, such as `bin` to `usr/bin`.
     links: BTreeMap<String, String>,
 }
 
-/// Finds the files.
+/// Selects the files of the image.
 pub(super) fn files(root: &Path) -> Result<Files, GatherError> {
     let path = root.join("var/lib/dpkg/status");
     let status = fs::read_to_string(&path).map_err(|error| GatherError::NoPackages { path, error })?;
@@ -113,7 +114,7 @@ pub(super) fn files(root: &Path) -> Result<Files, GatherError> {
 }
 
 impl Files {
-    /// Writes the archive. What vanished meanwhile, or is closed to others, is left out.
+    /// Writes the archive. Skips files that vanished meanwhile or are not world-readable.
     pub(super) fn write(self, writer: impl Write) -> io::Result<()> {
         let mut writer = Writer::new(writer);
         for (path, mode) in DIRECTORIES {
@@ -157,7 +158,7 @@ impl Files {
     }
 }
 
-/// What each installed package depends on: for each need, what would meet it.
+/// Parses the dependencies of each installed package: for each dependency, its alternatives.
 fn installed(status: &str) -> BTreeMap<String, Vec<Vec<String>>> {
     let mut packages = BTreeMap::new();
     let mut provided: Vec<(String, String)> = Vec::new();
@@ -186,7 +187,7 @@ fn installed(status: &str) -> BTreeMap<String, Vec<Vec<String>>> {
     packages
 }
 
-/// `a (>= 1) | b, c:any` as `[[a, b], [c]]`.
+/// Parses `a (>= 1) | b, c:any` to `[[a, b], [c]]`.
 fn needs(text: &str) -> Vec<Vec<String>> {
     let name = |text: &str| {
         let end = text.find([' ', '(', ':', '[']).unwrap_or(text.len());
@@ -201,7 +202,7 @@ fn needs_flat(text: &str) -> Vec<String> {
     needs(text).into_iter().flatten().collect()
 }
 
-/// The wanted packages, and everything that they need.
+/// Returns the wanted packages and their transitive dependencies.
 fn closure(installed: &BTreeMap<String, Vec<Vec<String>>>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut open: Vec<String> = WANTED.iter().map(|&name| name.to_owned()).collect();
@@ -219,7 +220,7 @@ fn closure(installed: &BTreeMap<String, Vec<Vec<String>>>) -> BTreeSet<String> {
     found
 }
 
-/// The list of a package's files; of a virtual package there is none.
+/// Returns the file list of a package; empty for a virtual package.
 fn listed(root: &Path, package: &str) -> Result<String, GatherError> {
     let lists = root.join("var/lib/dpkg/info");
     let prefix = format!("{package}:");
@@ -239,14 +240,14 @@ fn listed(root: &Path, package: &str) -> Result<String, GatherError> {
     Ok(String::new())
 }
 
-/// The links at the top, where Debian has merged directories into `/usr`.
+/// Returns the symbolic links in the root directory, where Debian has merged directories into `/usr`.
 fn top_links(root: &Path) -> io::Result<BTreeMap<String, String>> {
     let mut links = BTreeMap::new();
     for name in ["bin", "sbin", "lib", "lib32", "lib64", "libx32"] {
         match fs::read_link(root.join(name)) {
             Ok(target) => drop(links.insert(name.to_owned(), target.to_string_lossy().into_owned())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            // A directory of its own.
+            // A real directory.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
             Err(error) => return Err(error),
         }
@@ -254,7 +255,7 @@ fn top_links(root: &Path) -> io::Result<BTreeMap<String, String>> {
     Ok(links)
 }
 
-/// A path of a list as a path in the archive.
+/// Converts a path of a file list to a path in the archive.
 fn member(path: &str, links: &BTreeMap<String, String>) -> Option<String> {
     let path = path.strip_prefix('/')?;
     if path.is_empty() || path == "." || links.contains_key(path) {
@@ -270,7 +271,8 @@ fn member(path: &str, links: &BTreeMap<String, String>) -> Option<String> {
     (!LEFT_OUT.iter().any(|left| path.starts_with(left))).then_some(path)
 }
 
-/// What Python has compiled of its library: an image that cannot be written would do it at every start.
+/// Returns Python's bytecode caches of the library: with a read-only image, Python would compile at every
+/// start.
 fn compiled(root: &Path, members: &BTreeSet<String>) -> Vec<String> {
     let folders: BTreeSet<&str> = members
         .iter()

@@ -1,4 +1,4 @@
-//! What an engine says while it builds: every line of the steps, and of each layer that it pulls a line now and then.
+//! Condenses the progress of a build: every line of its steps, and a line per quarter of each pulled layer.
 
 use std::collections::HashMap;
 
@@ -6,17 +6,17 @@ use bollard::models::{BuildInfo, ProgressDetail};
 
 use super::super::error::words;
 
-/// What was told last of each layer.
+/// The last reported line of each layer.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     told: HashMap<String, String>,
 }
 
-/// Layers are few; what an engine says of more is not kept track of.
+/// Limit of tracked layers; an image has few.
 const MAX_LAYERS: usize = 1_000;
 
 impl Progress {
-    /// The line to be told, if this is news.
+    /// Returns the line to report, if it is new.
     pub(super) fn line(&mut self, info: &BuildInfo) -> Option<String> {
         if let Some(line) = info.stream.as_deref().map(words).filter(|line| !line.is_empty()) {
             return Some(line);
@@ -38,7 +38,7 @@ impl Progress {
     }
 }
 
-/// How much of a layer is there, in steps of 25 percent; nothing before the first.
+/// Returns the progress of a layer in steps of 25 percent; `None` before the first.
 fn quarters(detail: &ProgressDetail) -> Option<u64> {
     let (current, total) = (
         u64::try_from(detail.current?).ok()?,

@@ -1,38 +1,37 @@
-//! Which container serves a call, and which are to go: decided without a clock or an engine of its own.
+//! Assigns calls to containers, and selects those to remove. Pure: no clock, no engine.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a container is kept.
+/// Lifetime limits of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rule {
-    /// After so many calls it takes no more; at least one.
+    /// Number of calls after which it takes no more; at least one.
     pub(super) max_calls: u32,
-    /// After so long without a call it goes.
+    /// Idle timeout.
     pub(super) idle: Duration,
 }
 
-/// A container of the book, as long as a call runs in it.
+/// Identifier of a container in the registry, valid while a call runs in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Number(u64);
 
-/// In what condition a call leaves a container.
+/// Condition of a container after a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Left {
-    /// It can serve more.
+    /// It can serve further calls.
     Well,
-    /// It has ended.
     Dead,
-    /// It was never made.
+    /// It was never created.
     Unmade,
 }
 
-/// Every container runs calls already, and there may be no more of them.
+/// The limit is reached and every container is busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Full;
 
-/// The containers that are kept: whose they are, and what runs in them.
+/// The registry of reused containers.
 #[derive(Debug)]
 pub(super) struct Book<K, T> {
     entries: Vec<Entry<K, T>>,
@@ -48,13 +47,13 @@ struct Entry<K, T> {
     rule: Rule,
     begun: u32,
     running: u32,
-    /// Since when nothing runs in it.
+    /// Time of the end of its last call.
     idle_since: Instant,
-    /// It takes no more calls, and goes with its last one.
+    /// Set if it takes no more calls, and is removed after its last one.
     retired: bool,
 }
 
-/// A container for a call, with the one that had to go for it.
+/// A container for a call, and the one that was evicted for it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Taken<T> {
     pub(super) number: Number,
@@ -63,7 +62,7 @@ pub(super) struct Taken<T> {
 }
 
 impl<K: PartialEq, T: Clone> Book<K, T> {
-    /// A book of at most so many containers.
+    /// Creates a registry of at most `most` containers.
     pub(super) fn new(most: usize) -> Self {
         Self {
             entries: Vec::new(),
@@ -72,8 +71,8 @@ impl<K: PartialEq, T: Clone> Book<K, T> {
         }
     }
 
-    /// The container for a call that begins: one that is there, or a new one. Every call that is given a container must
-    /// be [`Self::left`].
+    /// Returns the container for a new call: an existing one, or a new one. Every call must be ended with
+    /// [`Self::left`].
     pub(super) fn take(
         &mut self,
         key: K,
@@ -103,7 +102,7 @@ impl<K: PartialEq, T: Clone> Book<K, T> {
         Ok(taken)
     }
 
-    /// Room for one more: the one that has been idle for longest goes, and never one that a call runs in.
+    /// Evicts the container that was idle longest if the limit is reached; never a busy one.
     fn make_room(&mut self) -> Result<Option<T>, Full> {
         if self.entries.len() < self.most {
             return Ok(None);
@@ -114,7 +113,7 @@ impl<K: PartialEq, T: Clone> Book<K, T> {
         Ok(self.remove(number))
     }
 
-    /// A call has ended. The container, if it is to go now.
+    /// Records the end of a call. Returns the container if it must be removed now.
     pub(super) fn left(&mut self, number: Number, condition: Left, now: Instant) -> Option<T> {
         let entry = self.entries.iter_mut().find(|entry| entry.number == number)?;
         entry.running -= 1;
@@ -125,7 +124,7 @@ impl<K: PartialEq, T: Clone> Book<K, T> {
         goes.then(|| self.remove(number)).flatten()
     }
 
-    /// Those that have been idle for too long.
+    /// Removes the containers past their idle timeout.
     pub(super) fn overdue(&mut self, now: Instant) -> Vec<T> {
         let (gone, kept) = std::mem::take(&mut self.entries)
             .into_iter()
@@ -134,24 +133,23 @@ impl<K: PartialEq, T: Clone> Book<K, T> {
         gone.into_iter().map(|entry: Entry<K, T>| entry.what).collect()
     }
 
-    /// When the next one will have been idle for too long.
+    /// Returns the time at which the next idle timeout expires.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.entries.iter().filter_map(Entry::due).min()
     }
 
-    /// All of them; the book is empty afterwards.
+    /// Removes all containers.
     pub(super) fn clear(&mut self) -> Vec<T> {
         self.entries.drain(..).map(|entry| entry.what).collect()
     }
 
-    /// Each of them: whose it is, what it is, how many calls have begun, and when it goes if nothing is asked of it.
+    /// Iterates over key, container, number of calls so far, and expiry if idle.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &T, u32, Option<Instant>)> {
         self.entries
             .iter()
             .map(|entry| (&entry.key, &entry.what, entry.begun, entry.due()))
     }
 
-    /// Whose a container is.
     pub(super) fn key(&self, number: Number) -> Option<&K> {
         let entry = self.entries.iter().find(|entry| entry.number == number);
         entry.map(|entry| &entry.key)
@@ -175,7 +173,7 @@ impl<K, T: Clone> Entry<K, T> {
         }
     }
 
-    /// When it goes, if nothing runs in it.
+    /// Returns the expiry of its idle timeout; `None` if it is busy.
     fn due(&self) -> Option<Instant> {
         (self.running == 0).then(|| self.idle_since + self.rule.idle)
     }
@@ -191,7 +189,7 @@ mod tests {
         idle: Duration::from_secs(600),
     };
 
-    /// A book, a clock that is moved by hand, and containers that are numbers.
+    /// A registry with a manual clock; its containers are numbers.
     struct Library {
         book: Book<&'static str, u32>,
         now: Instant,
@@ -241,7 +239,7 @@ mod tests {
         assert_eq!(library.left(first, Left::Well), None);
         let [second, third] = [library.take("ann"), library.take("ann")].map(|taken| taken.number);
         assert_eq!(library.take("ann").what, 2);
-        // However long they run.
+        // However long their calls run.
         assert_eq!(library.pass(60 * MINUTE), Vec::<u32>::new());
         assert_eq!(library.left(third, Left::Well), None);
         assert_eq!(library.left(second, Left::Well), Some(1));
@@ -257,7 +255,7 @@ mod tests {
         library.left(ann, Left::Well);
         assert_eq!(library.book.next_due(), Some(library.now + 10 * MINUTE));
         assert_eq!(library.pass(9 * MINUTE), Vec::<u32>::new());
-        // Each call begins its time anew.
+        // Each call restarts the idle timeout.
         let again = library.take("ann");
         assert_eq!(again.what, 1);
         library.left(again.number, Left::Well);

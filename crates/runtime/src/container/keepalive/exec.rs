@@ -1,4 +1,4 @@
-//! One call in a container that has no agent: the container engine starts its program.
+//! Runs one call through the engine's exec API, in a container without our init.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::container::manager::Sandbox;
 use crate::local::{Connection, taken_back};
 use crate::output::{Capture, Captured};
 
-/// Runs a request. One that goes past its time, or is taken back, takes the container along: an engine ends the processes
-/// of a container only together. Input, and output before the end, there are none.
+/// Runs a request. Timeout and cancellation remove the whole container: an engine cannot kill one process of
+/// it. There is no standard input and no live output.
 pub(super) async fn run(
     sandbox: &Sandbox,
     request: &Request,
@@ -35,7 +35,7 @@ pub(super) async fn run(
             sandbox.stop().await;
             (Outcome::TimedOut, -1)
         }
-        // As a shell tells of a signal.
+        // A signal, encoded as a shell does.
         Some(status @ 129..=192) => (Outcome::Signalled, (128 - status) as i32),
         Some(status) => (Outcome::Exited, i32::try_from(status).unwrap_or(i32::MAX)),
     };

@@ -1,4 +1,4 @@
-//! How a kept container is made: what it sees, and what runs calls in it.
+//! Creates a reused container: its mounts, and the mechanism that runs its calls.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,41 +19,40 @@ use crate::container::{Containers, Flavor, RunError, frame, oneshot, places};
 use crate::egress::NetworkSettings;
 use crate::local::Workdir;
 
-/// Longer than anybody keeps one: it goes when its calls have ended.
+/// Longer than the lifetime of any reused container, which ends with its calls.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// A container for calls.
+/// A reused container.
 #[derive(Debug)]
 pub(super) struct Container {
     pub(super) runs: Runs,
     pub(super) engine: Flavor,
     pub(super) image: String,
-    /// The layers that the engine was told to put up.
+    /// Isolation layers requested from the engine.
     pub(super) isolation: Isolation,
-    /// What the engine says of itself.
+    /// Capabilities of the engine.
     pub(super) info: Info,
-    /// Where programs leave files for their caller, on the host.
+    /// Host directory for output files.
     pub(super) output: OpenOutput,
-    /// What the image gives to every program, and what we do.
+    /// Environment of every program: the image's and ours.
     pub(super) environment: Vec<(EnvName, String)>,
-    /// What the ways out of its calls have in common, if they have some.
+    /// Egress settings shared by the outlets of its calls.
     pub(super) egress: NetworkSettings,
-    /// What keeps its `/output` and that directory alike, where the container has that in memory.
+    /// Synchronizes its `/output` with that directory, if `/output` is a tmpfs.
     pub(super) exchange: Exchange,
-    /// The directory of the container's own on the host, where nobody has given it a workspace, nor one in memory.
+    /// Host directory mounted as its workspace, if it has neither a workspace nor one on tmpfs.
     pub(super) own: Option<PathBuf>,
 }
 
-/// What runs calls in a container.
+/// The mechanism that runs calls in a container.
 #[derive(Debug)]
 pub(super) enum Runs {
-    /// Our agent.
     Agent(Warm),
-    /// The container engine; why the agent does not.
+    /// The engine's exec API, and the reason why our init does not run.
     Exec(Box<Sandbox>, String),
 }
 
-/// What is needed to make a container.
+/// Parameters of a container to create.
 struct Maker<'a> {
     containers: &'a Containers,
     manager: &'a Manager,
@@ -63,7 +62,7 @@ struct Maker<'a> {
     environment: Vec<(EnvName, String)>,
 }
 
-/// Makes a container for calls. Where the agent cannot run in it, the container engine runs them.
+/// Creates a reused container. Falls back to the engine's exec API if our init cannot run in it.
 pub(super) async fn make(
     containers: &Containers,
     manager: &Manager,
@@ -73,7 +72,7 @@ pub(super) async fn make(
     make_with(containers, manager, key, &program).await
 }
 
-/// The same, with this program for an agent.
+/// Like [`make`], with this program as the init.
 pub(super) async fn make_with(
     containers: &Containers,
     manager: &Manager,
@@ -121,13 +120,13 @@ impl Maker<'_> {
         Ok(facts(Runs::Exec(Box::new(sandbox), why)))
     }
 
-    /// How many calls may run in it at once.
+    /// Returns the limit of concurrent calls.
     fn calls(&self) -> u32 {
         let most = u32::try_from(AT_ONCE).unwrap_or(u32::MAX);
         self.key.wanted.max_calls.min(most)
     }
 
-    /// What is known of the container once something runs calls in it.
+    /// Returns a constructor of the container, to be completed with its mechanism.
     fn facts(&self, spec: &Spec, own: Option<&Workdir>) -> impl FnOnce(Runs) -> Container + use<> {
         let (engine, image) = (self.key.wanted.engine, self.key.wanted.image.clone());
         let isolation = oneshot::isolation(self.manager, spec);
@@ -150,7 +149,8 @@ impl Maker<'_> {
         }
     }
 
-    /// The container, as it is without the agent, and its own directory if it needs one.
+    /// Returns the specification without the init, and the container's own workspace directory if it needs
+    /// one.
     fn specify(&self, storage: Storage) -> Result<(Spec, Option<Workdir>), RunError> {
         let Self {
             containers,
@@ -216,7 +216,7 @@ impl Maker<'_> {
     }
 }
 
-/// The filter of system calls for what a container may reach.
+/// Returns the name of the seccomp filter for a network mode.
 pub(super) fn filter(network: Network) -> &'static str {
     match network {
         Network::None => "standard",
@@ -241,7 +241,7 @@ impl Container {
         }
     }
 
-    /// Whether it can serve calls.
+    /// Returns `true` if it can serve calls.
     pub(super) fn is_alive(&self) -> bool {
         let agent = match &self.runs {
             Runs::Agent(warm) => warm.agent().is_connected(),
@@ -250,7 +250,7 @@ impl Container {
         agent && self.sandbox().life().state.is_alive()
     }
 
-    /// Ends it with what runs in it, and waits until nothing is left.
+    /// Ends the container with what runs in it, and waits for its removal.
     pub(super) async fn end(&self) {
         if let Runs::Agent(warm) = &self.runs {
             warm.agent().release();

@@ -1,4 +1,4 @@
-//! One call in a kept container, from its start to its result.
+//! Runs one call in a reused container, up to its result.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -16,12 +16,12 @@ use crate::egress::Outlet;
 use crate::local::{Connection, Usage, overfull, soon, taken_back, told};
 use crate::output;
 
-/// The least time that a call has, however late it is.
+/// Lower bound for a call's remaining time, however late it is.
 const LEAST: Duration = Duration::from_millis(1);
-/// The agent starts bash with its script as an argument, which the kernel bounds.
+/// Bash gets its script as an argument, whose length the kernel limits (MAX_ARG_STRLEN).
 const MAX_SCRIPT: usize = 128 * 1024 - 1;
 
-/// Runs a request in a container. `late` is what is gone of its time already.
+/// Runs a request in a container. `late` is subtracted from its timeout.
 pub(super) async fn serve(
     container: &Container,
     request: &Request,
@@ -48,7 +48,7 @@ pub(super) async fn serve(
         warnings.push(exchange::LOST.to_owned());
     }
     let end = match (finished.outcome, full) {
-        // It was not the caller who wanted that.
+        // The caller did not cancel; the disk limit did.
         (Outcome::Cancelled, true) => (Outcome::Signalled, finished.exit_code),
         end => (end.0, finished.exit_code),
     };
@@ -79,7 +79,8 @@ pub(super) async fn serve(
     Ok(result)
 }
 
-/// Lets a call run to its end, and ends it where it fills its directories on the host; whether it did.
+/// Runs a call to completion, and kills it if it exceeds its disk limit on the host. Returns `true` in that
+/// case.
 async fn attend(
     container: &Container,
     (request, timeout, outlet): (&Request, Duration, Option<&Outlet>),
@@ -122,7 +123,7 @@ async fn attend(
     }
 }
 
-/// Ends when a directory of a container on the host holds more than a call may write, and more than before it.
+/// Resolves when a host directory exceeds the call's disk limit.
 async fn fill(directory: Option<(PathBuf, Usage)>) {
     match directory {
         Some((directory, most)) => overfull(directory, most, soon).await,
@@ -130,14 +131,14 @@ async fn fill(directory: Option<(PathBuf, Usage)>) {
     }
 }
 
-/// A directory, and the most that it may hold after a call.
+/// Pairs a directory with its limit; content present before the call is allowed.
 async fn bounded(directory: Option<&Path>, limit: Bytes) -> Option<(PathBuf, Usage)> {
     let directory = directory?;
     Some((directory.to_path_buf(), Usage::growing(directory, limit.0).await))
 }
 
 impl Container {
-    /// Has what others have left on the host since lie in its `/output`.
+    /// Copies new files of the host into the container's `/output`.
     async fn give(&self) -> Vec<String> {
         match &self.runs {
             Runs::Agent(warm) => self.exchange.give(warm.agent()).await,
@@ -145,8 +146,8 @@ impl Container {
         }
     }
 
-    /// Has what its programs have left lie on the host, where its `/output` has this state; what was written since, and what
-    /// the caller should know.
+    /// Copies new files of `/output`, which has this fingerprint, to the host. Returns the files written
+    /// since, and warnings for the caller.
     async fn take(
         &self,
         (state, since): (Option<u64>, SystemTime),

@@ -1,4 +1,4 @@
-//! Kept containers of real engines.
+//! Tests reused containers of real engines.
 
 use ringfence_policy::Language;
 use tokio::sync::{mpsc, watch};
@@ -16,7 +16,7 @@ use crate::egress::{NetworkSettings, Resolver};
 use crate::exposure::Hidden;
 use crate::local::NOBODY;
 
-/// Containers of this test's own, and the directory that they work in.
+/// Returns containers of the test's own, and their working directory.
 fn containers() -> (tempfile::TempDir, Containers) {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().canonicalize().unwrap();
@@ -192,7 +192,7 @@ async fn where_the_agent_cannot_run_the_container_engine_starts_programs_and_tha
             (Outcome::TimedOut, -1),
             "{late:?}"
         );
-        // An engine ends the processes of a container only together.
+        // An engine can only kill all processes of a container at once.
         assert!(!alive);
         containers.close().await;
     }

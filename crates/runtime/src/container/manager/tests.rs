@@ -1,4 +1,4 @@
-//! Tests of lives of sandboxes, in real engines.
+//! Tests the life cycle of sandboxes in real engines.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::container::{Flavor, Surroundings};
 
 const LONG: Duration = Duration::from_secs(300);
 
-/// An owner of this test's own, so that tests beside it do not sweep its things, nor it theirs.
+/// Returns a manager with an owner of the test's own, so that parallel tests do not sweep each other's
+/// sandboxes.
 async fn manager(engine: &ContainerRuntime) -> Manager {
     Manager::new(engine.clone(), owned(), engine.info().await.unwrap())
 }
@@ -32,12 +33,12 @@ fn order(manager: &Manager, command: &[&str], max_duration: Duration) -> Order {
     }
 }
 
-/// A sandbox that nobody is attached to.
+/// Starts a sandbox without attaching to it.
 async fn sandbox(manager: &Manager, order: Order) -> Result<Sandbox, Error> {
     manager.sandbox(order).await.map(|(sandbox, _)| sandbox)
 }
 
-/// The names of this manager's things that are in the engine.
+/// Lists the names of this manager's containers and volumes in the engine.
 async fn left(engine: &ContainerRuntime, manager: &Manager) -> Vec<String> {
     let owner = manager.owner().to_string();
     let mut all = engine.list().await.unwrap();
@@ -100,7 +101,7 @@ async fn every_other_end_is_told_apart() {
     let crashed = Some(Failure::Crashed);
     for engine in engines().await {
         let manager = manager(&engine).await;
-        // Podman's monitor does not see it where both versions of control groups are mounted.
+        // Podman's monitor misses OOM kills on hosts with both versions of control groups mounted.
         let out_of_memory = match engine.flavor() {
             Flavor::Docker => Some(Failure::OutOfMemory),
             Flavor::Podman => crashed,
@@ -182,12 +183,12 @@ async fn orphans_are_removed_and_nobody_elses() {
         let kept = sandbox(&living, order(&living, &["sleep", "600"], LONG))
             .await
             .unwrap();
-        // One of a process that is no more, and one that nobody owns.
+        // One of a dead process, and one without an owner.
         let dead = dead_of(living.owner());
         let mut orphan = spec(&["sleep", "600"]);
         orphan.owner = dead.clone();
         engine.create(&orphan).await.unwrap();
-        // Any run beside this test may remove it first.
+        // Any process beside this test may sweep it first.
         let _ = engine.start(&Id::from(&orphan.name)).await;
         let theirs = volume();
         engine
@@ -225,7 +226,7 @@ async fn orphans_are_removed_and_nobody_elses() {
     }
 }
 
-/// An owner that has gone: this process's id, of another start.
+/// Returns a dead owner: this process's id with another start time.
 fn dead_of(owner: &Owner) -> Owner {
     let text = owner.to_string();
     let (rest, part) = text.rsplit_once('.').unwrap();
@@ -235,7 +236,7 @@ fn dead_of(owner: &Owner) -> Owner {
         .unwrap()
 }
 
-/// A way to an engine that can be shut.
+/// A proxy to an engine that can be disconnected.
 struct Way {
     place: tempfile::TempDir,
     engine: ContainerRuntime,
@@ -317,7 +318,7 @@ async fn what_could_not_be_removed_is_removed_once_the_engine_answers() {
         assert_eq!(left(&engine, &manager).await, Vec::<String>::new());
     }
 }
-/// A name that is taken is refused, and who has it is left alone.
+/// Rejects a name in use, and leaves its owner's container alone.
 #[tokio::test]
 async fn a_name_is_had_once() {
     for engine in engines().await {
@@ -352,7 +353,7 @@ async fn a_name_is_had_once() {
     }
 }
 
-/// Two hundred, half of them in each engine.
+/// Two hundred sandboxes, half of them in each engine.
 #[tokio::test]
 async fn sandboxes_leave_nothing_however_many_there_were() {
     for engine in engines().await {
@@ -363,7 +364,7 @@ async fn sandboxes_leave_nothing_however_many_there_were() {
             for sandbox in futures_util::future::join_all(four).await {
                 let sandbox = sandbox.unwrap();
                 ids.push(sandbox.id().as_str().to_owned());
-                // What nobody holds any more is ended behind our back.
+                // A dropped sandbox is removed in the background.
                 drop(sandbox);
             }
         }
@@ -373,7 +374,7 @@ async fn sandboxes_leave_nothing_however_many_there_were() {
         let groups = groups(std::path::Path::new("/sys/fs/cgroup"), 3);
         let groups: Vec<_> = groups.into_iter().filter(|name| named(name)).collect();
         assert_eq!(groups, Vec::<String>::new());
-        // Monitors end by themselves a moment after their containers.
+        // Monitors exit shortly after their containers.
         let deadline = Instant::now() + LONG;
         while commands().iter().any(|line| named(line)) {
             assert!(Instant::now() < deadline);
@@ -382,7 +383,7 @@ async fn sandboxes_leave_nothing_however_many_there_were() {
     }
 }
 
-/// The control groups of this machine, to some depth.
+/// Lists the control groups of this machine, up to a depth.
 fn groups(place: &std::path::Path, depth: u32) -> Vec<String> {
     let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
     let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -396,7 +397,7 @@ fn groups(place: &std::path::Path, depth: u32) -> Vec<String> {
     found
 }
 
-/// The command lines of this machine's processes.
+/// Lists the command lines of this machine's processes.
 fn commands() -> Vec<String> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());

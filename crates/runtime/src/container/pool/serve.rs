@@ -1,4 +1,4 @@
-//! One request in a container that waited for it.
+//! Runs one request in an idle container.
 
 use std::time::SystemTime;
 
@@ -14,7 +14,7 @@ use crate::container::{Life, RunError, exchange, oneshot};
 use crate::egress::Outlet;
 use crate::local::{Connection, Destination, told};
 
-/// Runs a request there. The container ends with it, and one that waited is removed behind its back.
+/// Runs a request, then ends the container. The removal of a pooled one is not awaited.
 pub(in crate::container) async fn serve(
     ready: Ready,
     manager: &Manager,
@@ -34,7 +34,7 @@ pub(in crate::container) async fn serve(
         Some(state) => Some(ready.exchange.take(ready.warm.agent(), state, since).await),
         None => None,
     };
-    // Nothing of the call is left in the container, which does nothing but wait for its end.
+    // No process of the call is left: the container only waits for its own end.
     ready.warm.agent().release();
     let is_late = since.elapsed().unwrap_or_default() >= request.limits.timeout.as_duration();
     let is_known = matches!(&ran, Ok(finished) if finished.outcome != Outcome::Unknown);
@@ -86,19 +86,19 @@ pub(in crate::container) async fn serve(
     Ok(result)
 }
 
-/// How a program ended whose agent went along with it, if that can be told.
+/// Classifies the end of a program together with its init, if possible.
 fn together(life: Option<&Life>, is_late: bool) -> Option<(Outcome, i32)> {
     let killed = life.is_some_and(|life| life.exit_code == Some(oneshot::KILLED));
     match life.and_then(|life| life.state.failure()) {
         Some(Failure::OutOfMemory) => Some((Outcome::MemoryExceeded, -9)),
-        // The engine does not answer any more, or not in time.
+        // The engine stopped responding, or was too slow.
         _ if is_late => Some((Outcome::TimedOut, -1)),
         _ if killed => Some((Outcome::Signalled, -9)),
         _ => None,
     }
 }
 
-/// Runs a call to its end.
+/// Runs a call to completion.
 async fn run(
     ready: &Ready,
     request: &Request,
@@ -113,7 +113,7 @@ async fn run(
 }
 
 impl Ready {
-    /// Puts into the container what came along with a request, and what other runs have left for it.
+    /// Copies the request's copy mounts, and files left by earlier runs, into the container.
     async fn supply(&self, request: &Request) -> Vec<String> {
         let agent = self.warm.agent();
         let mut warnings = Vec::new();
@@ -127,8 +127,9 @@ impl Ready {
     }
 }
 
-/// What the agent starts. In a container that was made for the request that is what the container would have started by
-/// itself, the program's text in a file; but a program has its bridge from the agent's own Python.
+/// Returns the start frame of a call. In a container created for the request, that is the command the
+/// container would run without our init, with the code in a file; but a bridge requires the init's own
+/// Python.
 fn call(ready: &Ready, request: &Request, connection: &Connection) -> Result<Start, RunError> {
     let stdin = connection.stdin.is_some();
     let environment = words(with(ready.environment.clone(), &request.env));

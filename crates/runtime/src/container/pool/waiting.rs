@@ -1,38 +1,37 @@
-//! Which containers wait, and for whom: one for each of the last uses, until these are too long ago.
+//! Plans a pool: one idle instance for each of the last uses, until they expire.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Things of type `T` that wait, each for a use with its key `K`.
+/// A pool of idle instances `T`, each for a use with its key `K`.
 #[derive(Debug)]
 pub(super) struct Waiting<K, T> {
-    /// How many there may be while uses are rare; none at all if 0.
+    /// Capacity under low load; 0 disables the pool.
     least: usize,
-    /// How many there may be now, those included that are being made. Uses that come faster than things are made raise it.
+    /// Current capacity, including the instance being created. Grows when uses are faster than creation.
     most: usize,
-    /// How long ago a use may be for something to wait for the next one.
+    /// Age at which a use expires.
     idle: Duration,
-    /// The last ones, oldest first; never more than may wait.
+    /// The last uses, oldest first; never more than the capacity.
     uses: VecDeque<(K, Instant)>,
-    /// Oldest first.
     ready: VecDeque<(K, T)>,
     making: Option<K>,
 }
 
-/// What is to be done.
+/// The next steps for the pool's owner.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan<K, T> {
-    /// What nobody is expected to use.
+    /// Instances to remove.
     pub(super) surplus: Vec<T>,
-    /// What to make; [`Waiting::made`] or [`Waiting::failed`] tells what came of it.
+    /// Key of an instance to create; the owner reports with [`Waiting::made`] or [`Waiting::failed`].
     pub(super) make: Option<K>,
-    /// When to ask again, if nothing happens before.
+    /// Time of the next planning, if nothing happens before.
     pub(super) again: Option<Instant>,
 }
 
-/// The bound of [`Waiting::most`], as a multiple of [`Waiting::least`].
+/// Limit of [`Waiting::most`], as a multiple of [`Waiting::least`].
 const GROWTH: usize = 4;
 
 impl<K: Clone + PartialEq, T> Waiting<K, T> {
@@ -47,7 +46,7 @@ impl<K: Clone + PartialEq, T> Waiting<K, T> {
         }
     }
 
-    /// Notes a use, and gives what waits for it, if it is usable. What is not usable is surplus.
+    /// Records a use, and checks out a usable instance with its key, if any. Unusable ones become surplus.
     pub(super) fn take(&mut self, key: &K, now: Instant, usable: impl Fn(&T) -> bool) -> Option<T> {
         if self.most == 0 {
             return None;
@@ -56,7 +55,7 @@ impl<K: Clone + PartialEq, T> Waiting<K, T> {
             .ready
             .iter()
             .position(|(of, thing)| of == key && usable(thing));
-        // Who was expected and found nothing came too soon after others.
+        // A miss with a recorded key: uses came faster than creation.
         let missed = found.is_none() && self.uses.iter().any(|(of, _)| of == key);
         if self.uses.len() == self.most {
             if missed && self.most < GROWTH * self.least {
@@ -71,7 +70,7 @@ impl<K: Clone + PartialEq, T> Waiting<K, T> {
             .map(|(_, thing)| thing)
     }
 
-    /// What is to be done, where `usable` tells what still is of use.
+    /// Computes the next steps; `usable` filters instances that have died.
     pub(super) fn plan(&mut self, now: Instant, usable: impl Fn(&T) -> bool) -> Plan<K, T> {
         let idle = self.idle;
         self.uses.retain(|(_, used)| now < *used + idle);
@@ -91,7 +90,7 @@ impl<K: Clone + PartialEq, T> Waiting<K, T> {
             }
         }
         if self.making.is_none() && self.ready.len() < self.most {
-            // The newest use first.
+            // Newest use first.
             self.making = wanted.pop();
             return self.planned(surplus, self.making.clone());
         }
@@ -106,21 +105,21 @@ impl<K: Clone + PartialEq, T> Waiting<K, T> {
         }
     }
 
-    /// What was to be made is there.
+    /// Adds the created instance.
     pub(super) fn made(&mut self, thing: T) {
         if let Some(key) = self.making.take() {
             self.ready.push_back((key, thing));
         }
     }
 
-    /// What was to be made could not be; it is not tried again before somebody asks for it.
+    /// Records that the creation failed; it is not retried before the next use.
     pub(super) fn failed(&mut self) {
         if let Some(key) = self.making.take() {
             self.uses.retain(|(of, _)| *of != key);
         }
     }
 
-    /// Gives everything away; nothing waits from here on.
+    /// Drains the pool, and disables it.
     pub(super) fn close(&mut self) -> Vec<T> {
         (self.least, self.most) = (0, 0);
         self.uses.clear();
@@ -138,7 +137,7 @@ mod tests {
 
     const IDLE: Duration = Duration::from_secs(300);
 
-    /// Things are numbers, and the clock is a number of seconds.
+    /// A pool of numbers, with a clock in seconds.
     struct Pool {
         waiting: Waiting<&'static str, u32>,
         begin: Instant,
@@ -163,7 +162,8 @@ mod tests {
             self.waiting.take(&key, now, |_| true)
         }
 
-        /// Does what is planned, until there is nothing more to do: the keys that things were made for, and what was surplus.
+        /// Executes the plan until nothing is left to do; returns the keys of created instances, and the
+        /// removed ones.
         fn work(&mut self, second: u64) -> (Vec<&'static str>, Vec<u32>) {
             let (mut made, mut removed) = (Vec::new(), Vec::new());
             loop {
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn uses_that_come_too_fast_have_more_wait_until_they_are_rare_again() {
         let mut pool = Pool::new(2);
-        // Two wait, and five come at once.
+        // A capacity of two, and five uses at once.
         for second in [0, 0] {
             pool.take("a", second);
         }
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(burst(&mut pool, 1), 2);
         assert_eq!(pool.work(1).0, ["a"; 5]);
         assert_eq!(burst(&mut pool, 2), 5);
-        // There is an end to it.
+        // Growth is limited.
         for second in 3..20 {
             burst(&mut pool, second);
             burst(&mut pool, second);

@@ -1,4 +1,4 @@
-//! Tests of what an engine is asked to do, on real ones.
+//! Tests the API calls on real engines.
 
 use std::time::Duration;
 
@@ -21,14 +21,14 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
 
-/// Makes and starts a container; its name is the id.
+/// Creates and starts a container.
 async fn started(engine: &ContainerRuntime, spec: &Spec) -> Id {
     let id = engine.create(spec).await.unwrap();
     engine.start(&id).await.unwrap();
     id
 }
 
-/// What a command in a fresh container printed and how it ended, by its log.
+/// Returns the log and exit status of a command in a fresh container.
 async fn output(engine: &ContainerRuntime, spec: &Spec) -> (String, i64) {
     let id = started(engine, spec).await;
     let status = engine.wait(&id).await.unwrap();
@@ -145,7 +145,7 @@ async fn an_attached_container_reads_and_writes() {
         let id = engine.create(&spec).await.unwrap();
         let mut attached = engine.attach(&id).await.unwrap();
         engine.start(&id).await.unwrap();
-        // The keys at which a terminal's client would detach, and what looks like the header of a piece.
+        // A terminal client's detach keys, and bytes that look like the header of a chunk.
         let sent = b"a\x10\x11b\x01\0\0\0\0\0\0\x05\n\xff\0".repeat(1000);
         let mut writer = attached.input.writer();
         writer.write_all(&sent).await.unwrap();
@@ -218,7 +218,7 @@ async fn volumes_come_and_go() {
     }
 }
 
-/// Files, and names of files.
+/// Limits both bytes and inodes.
 #[tokio::test]
 async fn a_volume_holds_no_more_than_its_size() {
     for engine in engines().await {
@@ -262,7 +262,7 @@ async fn what_is_missing_or_taken_is_told() {
 #[tokio::test]
 async fn a_container_has_nothing_to_spare() {
     for engine in engines().await {
-        // Outside, the first is a capability and the second can be written.
+        // On the host, the first would be a capability, and the second writable.
         let look = "cat /proc/self/status; touch /x; echo $?; id -u; \
                     ls /sys/class/net; cat /proc/sys/kernel/pid_max > /dev/null; echo a > /proc/sys/kernel/pid_max; \
                     echo $?; uname -n; ulimit -n -i -q; touch /tmp/y; echo writes $?";
@@ -335,7 +335,7 @@ async fn memory_beyond_the_limit_ends_a_container() {
         let spec = plenty(Bytes::mib(64));
         let id = started(&engine, &spec).await;
         assert_eq!(engine.wait(&id).await.unwrap(), 137);
-        // Podman's monitor does not see it where both versions of control groups are mounted.
+        // Podman's monitor misses OOM kills on hosts with both versions of control groups mounted.
         let oom_killed = engine.inspect(&id).await.unwrap().oom_killed;
         assert!(oom_killed || engine.flavor() == Flavor::Podman);
         removed(&engine, &spec.name).await;

@@ -1,4 +1,4 @@
-//! What the commands of a sandbox have printed, for whoever asks later: the last of it.
+//! Keeps the last output of a sandbox's commands for later readers.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,34 +6,33 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-/// How many bytes are kept.
+/// Size limit in bytes.
 const MOST: usize = 256 * 1024;
 
-/// A piece of what commands have printed.
+/// A chunk of output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Printed {
-    /// Whether it went to standard error.
+    /// Set for standard error.
     pub is_error: bool,
-    /// The text.
     pub text: String,
 }
 
-/// What is told of what commands have printed.
+/// A part of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxLog {
-    /// Piece by piece.
+    /// The chunks, in order.
     pub printed: Vec<Printed>,
-    /// The number of the piece after these.
+    /// Number of the chunk after these.
     pub next: u64,
-    /// Whether there will be no more.
+    /// Set if no more will follow.
     pub ended: bool,
 }
 
-/// What the commands of one sandbox have printed.
+/// The log of one sandbox.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     pages: Mutex<Pages>,
-    /// The number of the piece to come.
+    /// Number of the next chunk.
     next: watch::Sender<u64>,
 }
 
@@ -45,7 +44,7 @@ struct Pages {
 }
 
 impl Journal {
-    /// Notes what a command has printed.
+    /// Appends the output of a command.
     pub(super) fn add(&self, stdout: &str, stderr: &str) {
         let mut pages = self.pages();
         pages.add(false, stdout);
@@ -55,7 +54,7 @@ impl Journal {
         self.next.send_replace(next);
     }
 
-    /// What is still there of the pieces from this one on, and the number of the piece to come.
+    /// Returns the retained chunks from this number on, and the number of the next chunk.
     pub(super) fn after(&self, number: u64) -> (Vec<Printed>, u64) {
         let pages = self.pages();
         let first = pages.next - pages.pieces.len() as u64;
@@ -63,9 +62,9 @@ impl Journal {
         (pages.pieces.iter().skip(known).cloned().collect(), pages.next)
     }
 
-    /// Waits until there is a piece of this number.
+    /// Waits until the chunk of this number exists.
     pub(super) async fn longer_than(&self, number: u64) {
-        // The sender is ours: it lives as long as this.
+        // We own the sender, so it cannot be closed.
         let _ = self.next.subscribe().wait_for(|next| *next > number).await;
     }
 

@@ -1,4 +1,4 @@
-//! Directories of the host that a container sees.
+//! Specifies the bind mounts of a container.
 
 use std::path::{Path, PathBuf};
 
@@ -7,53 +7,51 @@ use ringfence_policy::{Access, Mount};
 use crate::container::binds;
 use crate::exposure::Hidden;
 
-/// A directory or file of the host, and where a container sees it.
+/// A host path and its mount point in a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bind {
     host: PathBuf,
     guest: PathBuf,
     access: Access,
-    /// A part of a writable directory in its own place: it keeps the part, or a directory above one, from being moved.
+    /// Set for a bind of a part of a writable directory onto itself, which pins the part, or a directory
+    /// above one, in place.
     in_place: bool,
 }
 
-/// Why something cannot be shown.
+/// The reason why a path cannot be mounted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
-    /// It does not exist, or cannot be entered.
+    /// The path does not exist or is not accessible.
     #[error("cannot show {} in a container: {why}", path.display())]
     Unusable {
-        /// Which.
+        /// Host path.
         path: PathBuf,
-        /// What is wrong with it.
         why: String,
     },
-    /// It would give away what must stay hidden.
+    /// The mount would expose a denied path.
     #[error("refusing to show {} in a container: {why}", path.display())]
     Exposing {
-        /// Which.
+        /// Host path.
         path: PathBuf,
-        /// What it gives away.
         why: String,
     },
-    /// A program that may write in the one could lead the other elsewhere.
+    /// A program that can write to the outer path could replace the inner one with a symbolic link.
     #[error(
         "refusing to show {} in a container: it lies in {}, which the program may change",
         inner.display(), outer.display()
     )]
     Nested {
-        /// Below.
+        /// Host path below `outer`.
         inner: PathBuf,
-        /// Above.
         outer: PathBuf,
     },
-    /// Two at one place.
+    /// Two mounts have the same mount point.
     #[error("two mounts at {} of a container", .0.display())]
     Twice(PathBuf),
 }
 
 impl BindError {
-    /// What the reader can do about it.
+    /// Returns a hint for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Unusable { .. } => "name a directory that exists",
@@ -65,16 +63,16 @@ impl BindError {
 }
 
 impl Bind {
-    /// Shows what `mount` names, by the path that it has without links.
+    /// Binds the path of `mount`, with symbolic links resolved.
     ///
     /// # Errors
-    /// If it does not exist, or showing it gives away what must stay hidden.
+    /// If the path does not exist, or would expose a denied path.
     pub fn new(mount: &Mount, hidden: &Hidden) -> Result<Self, BindError> {
         let guest = mount.guest();
         Self::at(&mount.host, guest, mount.access, hidden)
     }
 
-    /// Shows `host` at any path of the container's own.
+    /// Binds `host` to any path of the container.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -102,7 +100,7 @@ impl Bind {
         })
     }
 
-    /// The same, as a part of a directory that is shown around it.
+    /// Marks this as a bind of a part of another mount onto itself.
     pub(crate) fn in_place(self) -> Self {
         Self {
             in_place: true,
@@ -110,34 +108,33 @@ impl Bind {
         }
     }
 
-    /// On the host, without links.
+    /// Returns the canonical host path.
     pub fn host(&self) -> &Path {
         &self.host
     }
 
-    /// Inside.
+    /// Returns the mount point in the container.
     pub fn guest(&self) -> &Path {
         &self.guest
     }
 
-    /// What the program may do with it.
     pub fn access(&self) -> Access {
         self.access
     }
 }
 
-/// Directories that one container sees together.
+/// The bind mounts of one container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Binds(Vec<Bind>);
 
 impl Binds {
-    /// Shows these together.
+    /// Combines binds.
     ///
-    /// The engine follows links when it starts a container. Where one directory lies in another that a program may
-    /// write, a program could put a link in its place in time for the next start.
+    /// The engine follows symbolic links when it starts a container. If one path lies in another that is
+    /// writable for a program, the program could replace it with a link in time for the next start.
     ///
     /// # Errors
-    /// If one lies in another that is writable, or two have one place.
+    /// If a path lies in another that is writable, or two have the same mount point.
     pub fn new(all: Vec<Bind>) -> Result<Self, BindError> {
         for (number, bind) in all.iter().enumerate() {
             let writable = all.iter().filter(|other| other.access == Access::ReadWrite);
@@ -157,16 +154,16 @@ impl Binds {
         Ok(Self(all))
     }
 
-    /// Each of them.
     pub fn iter(&self) -> impl Iterator<Item = &Bind> {
         self.0.iter()
     }
 }
 
-/// A bind only makes a part of the other one read-only, or immovable, in its own place.
+/// Returns `true` if the bind only makes a part of the other one read-only, or pins it, at its own place.
 ///
-/// While it is shown so, no program can move it: it is a mount. One that programs made later can be replaced by a link
-/// between this look and the start of the next container, which then sees what the link leads to.
+/// While mounted, it cannot be moved, as it is a mount point. A path that programs created later can be
+/// replaced by a link between this check and the start of the next container, which then sees the link's
+/// target.
 fn keeps(bind: &Bind, other: &Bind) -> bool {
     let below = |path: &Path, above: &Path| path.strip_prefix(above).map(Path::to_path_buf).ok();
     let place = below(&bind.host, &other.host);

@@ -1,30 +1,30 @@
-//! References to images, as registries write them.
+//! Parses image references.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A reference to an image: `[HOST[:PORT]/]PATH[:TAG][@sha256:DIGEST]`.
+/// An image reference: `[HOST[:PORT]/]PATH[:TAG][@sha256:DIGEST]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image(String);
 
-/// Why a text is no such reference.
+/// Rejection of a text that is no image reference.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no image; write it like `ringfence-sandbox:latest`")]
 pub struct ParseImageError(String);
 
 impl Image {
-    /// Whether it says which of the images of its name is meant.
+    /// Returns `true` if the reference has a tag or digest.
     pub(crate) fn is_one(&self) -> bool {
         let last = self.0.rsplit('/').next().unwrap_or_default();
         last.contains([':', '@'])
     }
 
-    /// Whether it names one image for good: what a digest stands for cannot be changed.
+    /// Returns `true` if the reference is a plain digest, which can never point to another image.
     pub(crate) fn is_id(&self) -> bool {
         is_digest(&self.0)
     }
 
-    /// Tells whether it has a digest, by itself or behind a name.
+    /// Returns `true` if the reference is or ends with a digest.
     pub(crate) fn has_digest(&self) -> bool {
         is_digest(self.0.rsplit('@').next().unwrap_or_default())
     }
@@ -54,14 +54,14 @@ fn is_reference(text: &str) -> bool {
         Some((rest, digest)) => (rest, Some(digest)),
         None => (text, None),
     };
-    // A colon before the last slash belongs to a port.
+    // A colon before the last slash separates a port.
     let after_slash = rest.rfind('/').map_or(0, |slash| slash + 1);
     let (path, tag) = match rest[after_slash..].split_once(':') {
         Some((last, tag)) => (&rest[..after_slash + last.len()], Some(tag)),
         None => (rest, None),
     };
     let mut parts = path.split('/').peekable();
-    // The first part may be a host; then another follows.
+    // The first part may be a registry, if another follows.
     let _ = parts.next_if(|first| path.contains('/') && is_registry(first));
     let named = parts.peek().is_some() && parts.all(is_part);
     named && tag.is_none_or(is_tag) && digest.is_none_or(is_digest)

@@ -1,4 +1,4 @@
-//! From a specification to the request that makes the container.
+//! Converts a specification to a create request.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -12,26 +12,27 @@ use ringfence_policy::Access;
 use super::{Bind, Init, Log, Name, Network, OciRuntime, Spec, Stdin};
 use crate::owner::Owner;
 
-/// Whose a thing is: the process that removes it.
+/// Label with the owner: the process responsible for the removal.
 pub(crate) const OWNER_LABEL: &str = "ringfence.owner";
-/// Whose requests it serves.
+/// Label with the scope of the requests.
 const SCOPE_LABEL: &str = "ringfence.scope";
 
-/// Open files at once, for each process.
+/// Limit of open files per process.
 const MAX_FILES: i64 = 512;
-/// Processes of the same user, in all containers together: far more than the limit of any one, which its control group
-/// holds. Podman would otherwise set one that it may have no right to.
+/// Limit of processes of the same user in all containers together (RLIMIT_NPROC): far above the limit of a
+/// single container, which its control group enforces. Without it, Podman sets one for which it may lack the
+/// permission.
 const MAX_PROCESSES: i64 = 4096;
-/// Queued signals and POSIX timers of the same user, in all containers together.
+/// Limit of queued signals and POSIX timers of the same user in all containers together.
 const MAX_PENDING_SIGNALS: i64 = 256;
-/// Locked memory of each process, in bytes.
+/// Limit of locked memory per process, in bytes.
 const MAX_LOCKED: i64 = 64 * 1024;
-/// What is kept of a container's output.
+/// Size limit of a container's log.
 const MAX_LOG: &str = "1m";
-/// The kernel shall kill a guest before it kills anything else.
+/// OOM score adjustment: the kernel kills guests first.
 const OOM_SCORE: i64 = 500;
 
-/// The labels of everything that `owner` makes.
+/// Returns the labels of containers and volumes of `owner`.
 pub(crate) fn labels(owner: &Owner, scope: &str) -> HashMap<String, String> {
     HashMap::from([
         (OWNER_LABEL.to_owned(), owner.to_string()),
@@ -40,12 +41,12 @@ pub(crate) fn labels(owner: &Owner, scope: &str) -> HashMap<String, String> {
 }
 
 impl Spec {
-    /// The request, to an engine that finds the filter under that name.
+    /// Returns the create request; `filter` is the engine's reference to the seccomp filter.
     pub(crate) fn body(&self, filter: &str) -> ContainerCreateBody {
         let attached = self.stdin == Stdin::Attached;
         ContainerCreateBody {
             image: Some(self.image.to_string()),
-            // What the image would start by itself is replaced, not given arguments.
+            // The image's entrypoint is replaced, not given arguments.
             entrypoint: Some(self.command.iter().take(1).cloned().collect()),
             cmd: Some(self.command.iter().skip(1).cloned().collect()),
             env: Some(
@@ -94,8 +95,8 @@ impl Spec {
         }
     }
 
-    /// Threads of the host for the processes that the program may have. gVisor has some of its own, and about six for
-    /// each process; where it gets none it ends with all that is in it.
+    /// Returns the number of host threads for the permitted processes. gVisor has some of its own, and about
+    /// six for each process; if it gets none, it crashes with everything in it.
     fn host_threads(&self) -> i64 {
         let processes = i64::from(self.resources.pids.get());
         match self.oci_runtime {
@@ -111,7 +112,7 @@ impl Spec {
         }
     }
 
-    /// Programs may make and run programs there, as in any `/tmp`.
+    /// `exec`: programs may create and run executables in `/tmp`, as usual.
     fn tmp_options(&self) -> String {
         format!("rw,exec,nosuid,nodev,mode=1777,size={}", self.resources.disk.0)
     }
@@ -140,7 +141,7 @@ impl Spec {
     }
 }
 
-/// A read-only mount is not read-only below another mount in it, so nothing that is mounted below is taken along.
+/// Non-recursive: a read-only bind mount would leave mounts below it writable.
 fn bind(bind: &Bind) -> Mount {
     Mount {
         typ: Some(MountType::BIND),
@@ -156,7 +157,7 @@ fn bind(bind: &Bind) -> Mount {
     }
 }
 
-/// Nothing of the image is copied there: the engine would do so before it bounds it.
+/// `no_copy`: the engine would copy the image's files there before it limits the size.
 fn mount(volume: &Name, place: &Path) -> Mount {
     Mount {
         typ: Some(MountType::VOLUME),
@@ -171,7 +172,7 @@ fn mount(volume: &Name, place: &Path) -> Mount {
     }
 }
 
-/// An image's own would be run beside the program, again and again, by the engine.
+/// Disables the image's health check, which the engine would run repeatedly beside the program.
 fn no_healthcheck() -> HealthConfig {
     HealthConfig {
         test: Some(vec!["NONE".to_owned()]),
@@ -197,7 +198,7 @@ fn ulimits() -> Vec<ResourcesUlimits> {
         .into()
 }
 
-/// Sizes beyond what the wire can say are refused by the engine.
+/// The engine rejects sizes beyond the range of the wire format.
 fn number(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }

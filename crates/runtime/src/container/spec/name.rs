@@ -1,4 +1,4 @@
-//! The names of containers and volumes, all of which begin alike.
+//! Names containers and volumes, with a common prefix.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -10,13 +10,13 @@ use crate::container::check::PREFIX;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(String);
 
-/// Why a text is no such name.
+/// Rejection of a text that is no such name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` cannot name a sandbox; use 1 to 40 of `a-z`, `0-9` and `-`, as in `fw-sandbox-build-1`")]
 pub struct ParseNameError(String);
 
 impl Name {
-    /// A name that nobody has taken: the standard library's hash keys are random.
+    /// Generates a unique name; the standard library's hash keys are random.
     pub fn unused() -> Self {
         Self(format!(
             "{PREFIX}{:016x}",
@@ -24,12 +24,12 @@ impl Name {
         ))
     }
 
-    /// The name of a part of what has this name, which must be one that nobody chose.
+    /// Returns the name of a part of this container or volume. Only for generated names, so that it cannot
+    /// collide with a chosen one.
     pub(in crate::container) fn part(&self, part: &str) -> Self {
         Self(format!("{}-{part}", self.0))
     }
 
-    /// The name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -38,7 +38,7 @@ impl Name {
 impl FromStr for Name {
     type Err = ParseNameError;
 
-    /// With the common beginning or without it.
+    /// Accepts names with and without the common prefix.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let rest = text.strip_prefix(PREFIX).unwrap_or(text);
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';

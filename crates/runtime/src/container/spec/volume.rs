@@ -1,4 +1,4 @@
-//! File systems in memory, of a size.
+//! Specifies tmpfs volumes of a limited size.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -7,31 +7,31 @@ use ringfence_policy::Bytes;
 
 use super::Name;
 
-/// Bytes of room for each file, as in the cells of the local runtime.
+/// Bytes per inode, as in the cells of the local runtime.
 const BYTES_FOR_A_FILE: u64 = 4096;
 
-/// A file system in memory, of a size: what is too much for it fails as it is written.
+/// A tmpfs of a limited size: excess data fails at the write.
 ///
-/// The engine mounts it, and takes it away with the last container that sees it. A `tmpfs` of the container's own would
-/// be simpler, but Podman lets nobody bound its number of files, gVisor heeds no such bound, and it lies at one place only.
+/// The engine mounts it, and unmounts it with the last container that uses it. A `tmpfs` mount of the
+/// container would be simpler, but Podman offers no limit on its inodes, gVisor ignores such a limit, and it
+/// has one mount point only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volume {
-    /// Its name.
     pub name: Name,
-    /// Where the container sees it.
+    /// Mount points in the container.
     pub places: Vec<PathBuf>,
-    /// How much it holds.
     pub size: Bytes,
 }
 
 impl Volume {
-    /// What the engine is told of it.
+    /// Returns the driver options of the volume.
     pub(in crate::container) fn options(&self) -> HashMap<String, String> {
         let page = rustix::param::page_size() as u64;
-        // None at all would mean that there is no bound. Podman takes `size` for a quota of the disk's, which it lacks.
+        // Zero would mean unlimited. Podman takes `size` for a disk quota, which it does not support here.
         let blocks = self.size.0.div_ceil(page).max(1);
         let files = (self.size.0 / BYTES_FOR_A_FILE).clamp(64, 65_536);
-        // Whoever the program is, nobody else is there. Where nobody owns it, Podman gives it to whom the image would.
+        // World-writable, as the container has a single user. Without an owner, Podman would chown it to the
+        // image's.
         let options = format!("nosuid,nodev,uid=0,gid=0,mode=1777,nr_blocks={blocks},nr_inodes={files}");
         let pairs = [("type", "tmpfs"), ("device", "tmpfs"), ("o", &options)];
         pairs

@@ -1,4 +1,5 @@
-//! The agent in containers of real engines: no network, a read-only root, no capabilities, our filter of system calls.
+//! Tests the init in containers of real engines: no network, a read-only root, no capabilities, our seccomp
+//! filter.
 
 use std::path::Path;
 
@@ -11,7 +12,7 @@ use crate::container::testing::{engines, removed, spec};
 use crate::container::{ContainerRuntime, Flavor};
 use crate::exposure::Hidden;
 
-/// A container whose first process is the agent.
+/// A container whose first process is our init.
 struct Agented {
     agent: Agent,
     id: Id,
@@ -32,7 +33,7 @@ impl Agented {
         let mut spec = spec(&[INSIDE]);
         spec.filter = Filter::named(filter).unwrap();
         spec.oci_runtime = oci_runtime;
-        // gVisor keeps what it knows of processes within the container's memory.
+        // gVisor keeps its own process state within the container's memory limit.
         if oci_runtime == OciRuntime::Runsc {
             spec.resources.memory = Bytes::mib(512);
         }
@@ -70,7 +71,7 @@ async fn calls_run_in_a_container_and_end_with_it() {
     }
 }
 
-/// Podman has one for all containers.
+/// Docker only: Podman uses one OCI runtime for all containers.
 #[tokio::test]
 async fn calls_run_whatever_makes_the_container() {
     for engine in engines().await {
@@ -83,7 +84,7 @@ async fn calls_run_whatever_makes_the_container() {
     }
 }
 
-/// The filter of the local fence refuses the call by which supervisors adopt.
+/// The seccomp filter of the local fence denies the system call that makes supervisors subreapers.
 #[tokio::test]
 async fn calls_run_and_end_where_supervisors_cannot_adopt() {
     for engine in engines().await {
@@ -96,7 +97,7 @@ async fn calls_run(engine: &ContainerRuntime, oci_runtime: OciRuntime, filter: &
     while !container.run(&python("pass")).await.warm {}
     ended(&container.run(&python("print('hello')")).await, 0, "hello\n");
     let who = "echo $$ > /tmp/x; id -u; echo > /x; grep -E 'NoNewPrivs|CapEff|Seccomp:' /proc/self/status";
-    // gVisor passes the filter over, grants no new privileges anyway, and does not tell of them.
+    // gVisor ignores the filter, always sets no_new_privs, and does not report it.
     let told = match oci_runtime {
         OciRuntime::Runsc => "1000\nSeccomp:\t0\n",
         _ => "1000\nNoNewPrivs:\t1\nSeccomp:\t2\n",
@@ -104,7 +105,7 @@ async fn calls_run(engine: &ContainerRuntime, oci_runtime: OciRuntime, filter: &
     let found = container.run(&bash(who)).await;
     let without_capabilities = found.stdout.text.replace("CapEff:\t0000000000000000\n", "");
     assert_eq!(without_capabilities, told, "{found:?}");
-    // gVisor looks at the directory's mode first.
+    // gVisor checks the directory's mode first.
     let refusal = match oci_runtime {
         OciRuntime::Runsc => "Permission denied",
         _ => "Read-only file system",
@@ -114,7 +115,7 @@ async fn calls_run(engine: &ContainerRuntime, oci_runtime: OciRuntime, filter: &
         "import subprocess\nsubprocess.Popen(['sleep', '1000'], start_new_session=True)\nwhile True: pass";
     let late = container.run(&timed(python(code), 500)).await;
     assert_eq!(late.outcome, Outcome::TimedOut);
-    // A process that was left by one of its own, in the session of the first and in another.
+    // A grandchild that was orphaned, in the session of the first process and in another.
     let leaves = "import subprocess\nfor new in False, True:\n    code = f'import subprocess\\nsubprocess.Popen([\"sleep\", \"1000\"], start_new_session={new})'\n    \
                       subprocess.run(['python3', '-c', code], stdout=subprocess.DEVNULL)\nprint('end')";
     ended(&container.run(&python(leaves)).await, 0, "end\n");

@@ -1,4 +1,4 @@
-//! Guests with a network: what they reach, and what is told of it.
+//! Tests guests with a network: reachable hosts, and recorded attempts.
 
 use ringfence_policy::{EgressFacts, EgressPolicy};
 
@@ -7,7 +7,7 @@ use crate::egress::{NetworkSettings, Outlet, Resolver};
 use crate::fetch::Trust;
 use crate::fetch::tests::server::{Reply, Server};
 
-/// A way out to this port of this machine alone.
+/// Builds an outlet that leads only to this port of this machine.
 fn outlet(port: u16) -> Outlet {
     let policy = EgressPolicy {
         allowed: vec![format!("127.0.0.1:{port}").parse().unwrap()],
@@ -57,7 +57,7 @@ async fn each_call_reaches_what_is_allowed_and_its_own_attempts_are_told() {
     assert!(curl.stdout.text.ends_with(" 403\n"), "{curl:?}");
     assert_eq!(told(&first.facts()), [format!("127.0.0.1:{port} connected")]);
     assert_eq!(second.facts().attempts[0].verdict, "refused");
-    // Without a network there is nobody to ask, with or without a proxy's address.
+    // Without a network nothing listens, with or without a proxy variable.
     let look = "import socket, os\nprint([n for n in os.environ if 'PROXY' in n.upper()])\n\
                 try: socket.create_connection(('127.0.0.1', 3128))\nexcept OSError as e: print(type(e).__name__)";
     ended(
@@ -93,7 +93,7 @@ async fn a_call_that_ends_takes_its_connections_along_and_others_go_on() {
     let server = Server::start(|_| Reply::text("200 OK", "hello")).await;
     let container = Container::new().await;
     let outlet = outlet(server.port);
-    // More than may be open, none of which says anything, and then an end of all.
+    // More idle connections than may be open, and then all are closed at once.
     let many = "import os, socket\nfrom urllib.parse import urlsplit\np = urlsplit(os.environ['RINGFENCE_PROXY'])\n\
                 all = []\nfor _ in range(100):\n s = socket.socket(); s.setblocking(False)\n \
                 s.connect_ex((p.hostname, p.port)); all.append(s)\nprint(len(all))";

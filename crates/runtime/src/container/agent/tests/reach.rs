@@ -1,4 +1,4 @@
-//! What programs in real containers reach, where names lie and hosts mislead.
+//! Tests egress from real containers, with lying names and hostile hosts.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Mutex;
@@ -23,7 +23,7 @@ const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const METADATA: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254));
 const PRIVATE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
-/// A container of an engine, whose agent leads to the proxy.
+/// A container of a real engine, whose init leads to the proxy.
 struct Reaching {
     warm: Warm,
     manager: Manager,
@@ -56,7 +56,7 @@ impl Reaching {
         }
     }
 
-    /// What a Python program prints, and what was tried.
+    /// Runs a Python program; returns its standard output and the recorded egress attempts.
     async fn python(&self, outlet: &Outlet, code: &str, args: &[&str]) -> (String, EgressFacts) {
         let request = Request {
             args: args.iter().map(|&arg| arg.to_owned()).collect(),
@@ -76,12 +76,12 @@ impl Reaching {
     }
 }
 
-/// A container in every engine here, by every runtime that it has.
+/// Starts a container in every available engine, with every OCI runtime it has.
 async fn containers() -> Vec<Reaching> {
     let mut all = Vec::new();
     for engine in engines().await {
         all.push(Reaching::new(&engine, OciRuntime::Default).await);
-        // Podman passes over what a request says of it.
+        // Podman ignores the OCI runtime of a request.
         let runtimes = engine.info().await.unwrap().runtimes;
         if engine.flavor() == Flavor::Docker && runtimes.iter().any(|name| name == "runsc") {
             all.push(Reaching::new(&engine, OciRuntime::Runsc).await);
@@ -90,7 +90,8 @@ async fn containers() -> Vec<Reaching> {
     all
 }
 
-/// `*.ok.test` and 127.0.0.1 may be reached at this port, if they are at 127.0.0.1.
+/// Builds an outlet that allows `*.ok.test` and 127.0.0.1 at this port, both only if they resolve to
+/// 127.0.0.1.
 fn outlet(port: u16, resolver: Resolver, trust: Trust, injections: Vec<Injection>) -> Outlet {
     let allowed = [format!("*.ok.test:{port}"), format!("127.0.0.1:{port}")];
     let policy = EgressPolicy {
@@ -105,7 +106,7 @@ fn outlet(port: u16, resolver: Resolver, trust: Trust, injections: Vec<Injection
     Outlet::new(&policy, &settings)
 }
 
-/// Asks for each address by way of the proxy, and prints the status.
+/// A program that requests each address through the proxy and prints the status.
 const ASK: &str = r#"
 import sys, urllib.request as r, urllib.error as e
 for url in sys.argv[1:]:
@@ -136,7 +137,7 @@ async fn a_name_leads_to_no_closed_address_now_or_later() {
         ];
         let urls = names.map(|name| format!("http://{name}.ok.test:{}/", server.port));
         let mut urls: Vec<&str> = urls.iter().map(String::as_str).collect();
-        // What no pattern allows is not even looked up: a name carries what its asker puts into it.
+        // Hosts that no pattern allows are not even resolved: a DNS query would exfiltrate data in the name.
         urls.extend([
             "http://secret.evil.test/",
             "http://ok.test.evil.test/",
@@ -178,7 +179,7 @@ async fn a_redirect_leads_to_no_closed_place() {
     }
 }
 
-/// Asks with a credential of its own, and prints all that could hold another.
+/// A program that sends a credential of its own and prints every place that could hold the injected one.
 const LOOK: &str = r#"
 import glob, os, re, sys, urllib.request as r
 request = r.Request(sys.argv[1], headers={"Authorization": "mine"})

@@ -1,4 +1,4 @@
-//! What makes calls short: guests that wait, and have rehearsed.
+//! Tests call latency: idle guests, with a rehearsed start.
 
 use super::*;
 
