@@ -1,7 +1,8 @@
-//! What asks a model how risky a command is.
+//! Asks a model to score the risk of a command.
 //!
-//! The command travels as data, and the answer counts only if it is one integer. Whatever goes wrong means that there is
-//! no score, and that a person is asked. A model never lowers a risk below the floor: that is the caller's business.
+//! The command is sent as data, and the reply counts only if it is one integer. Any failure means that there
+//! is no score, and that a person is asked. The caller ensures that a score never lowers a risk below the
+//! floor.
 
 mod answer;
 mod base;
@@ -33,24 +34,23 @@ use crate::egress::{AttemptLog, Guard, Resolver};
 use crate::fetch::Trust;
 use conduit::Conduit;
 
-/// Whom to ask, and how.
+/// Settings of an assessor.
 #[derive(Debug)]
 pub struct Settings {
-    /// The model.
     pub model: Model,
-    /// Its server; nothing for the provider's own.
+    /// The model's server; `None` for the provider's own.
     pub base: Option<BaseUrl>,
-    /// What the server wants to see.
+    /// API key of the server.
     pub key: Key,
-    /// How long a score may take, from the look-up of the server's name to the last byte.
+    /// Timeout of a score, from the name resolution to the last byte.
     pub timeout: Timeout,
-    /// Whose certificates are believed.
+    /// Trusted certificate authorities.
     pub trust: Trust,
-    /// Where a directory for one question is made.
+    /// Parent of the temporary directory of a request.
     pub scratch: PathBuf,
 }
 
-/// Asks a model how risky a command is.
+/// A client that asks a model for risk scores.
 #[derive(Debug)]
 pub struct Assessor {
     settings: Settings,
@@ -58,15 +58,15 @@ pub struct Assessor {
     guard: Guard,
 }
 
-/// A digit or two; some servers count a space and an end among the tokens.
+/// One or two digits; some servers count a space and an end marker as tokens, too.
 const MAX_TOKENS: u32 = 16;
 
 impl Assessor {
-    /// An assessor with these settings. Nothing is connected to yet.
+    /// Creates an assessor, without connecting.
     pub fn new(settings: Settings) -> Self {
         let base = settings.base.clone();
         let base = base.unwrap_or_else(|| settings.model.provider.base());
-        // The one server, and nothing else. Where its owner says that it is in a private network, it may be.
+        // Allows the one server only. If the user configured it, it may be in a private network.
         let policy = EgressPolicy {
             allowed: base.pattern().into_iter().collect(),
             private_networks: base.networks(settings.base.is_some()),
@@ -79,20 +79,20 @@ impl Assessor {
         }
     }
 
-    /// The model, as it is configured.
+    /// Returns the configured model.
     pub fn model(&self) -> &Model {
         &self.settings.model
     }
 
-    /// Where the key comes from.
+    /// Returns the source of the key.
     pub fn key(&self) -> &Key {
         &self.settings.key
     }
 
-    /// The model's score of a line, 0 to 10, and in `log` the ways that were tried to its server.
+    /// Returns the model's score of a command line, 0 to 10. Records the connection attempts in `log`.
     ///
     /// # Errors
-    /// If there is none, for whatever reason: then a person has to say.
+    /// If there is no score, for whatever reason: a person must decide then.
     pub async fn score(&self, line: &str, decision: &Decision, log: &AttemptLog) -> Result<u8, NoScore> {
         let timeout = self.settings.timeout;
         let deadline = Instant::now() + timeout.as_duration();

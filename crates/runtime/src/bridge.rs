@@ -1,7 +1,7 @@
-//! What goes between a program and the host's functions: messages as lines of JSON, on a channel of their own.
+//! Transports calls of host functions from a program: messages as lines of JSON, on a channel of their own.
 //!
-//! The protocol is written down in `docs/protocol/bridge.md`. A backend only carries the bytes, both ways, for as long as
-//! the program runs; what they mean is known to whoever holds the other [`Line`] end.
+//! `docs/protocol/bridge.md` specifies the protocol. A backend relays the bytes in both directions while the
+//! program runs; the owner of the other end, a [`Line`], interprets them.
 
 mod lines;
 mod message;
@@ -18,22 +18,22 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
-/// Pieces under way at once, each way.
+/// Capacity in chunks, per direction.
 const IN_FLIGHT: usize = 16;
 
-/// How much is read at once.
+/// Size of one read, in bytes.
 const READ_SIZE: usize = 64 * 1024;
 
-/// The end of a bridge that a backend connects to the program.
+/// The byte channel end of a bridge, which a backend connects to the program.
 #[derive(Debug)]
 pub struct Duct {
-    /// Where the program's bytes go.
+    /// Bytes from the program.
     pub(crate) out: mpsc::Sender<Vec<u8>>,
-    /// Where those for the program come from.
+    /// Bytes to the program.
     pub(crate) back: mpsc::Receiver<Vec<u8>>,
 }
 
-/// The end of a bridge where messages are understood.
+/// The message end of a bridge.
 #[derive(Debug)]
 pub struct Line {
     lines: Lines,
@@ -41,11 +41,11 @@ pub struct Line {
     speaker: Speaker,
 }
 
-/// What says something on a bridge.
+/// A sender of messages on a bridge.
 #[derive(Debug, Clone)]
 pub struct Speaker(mpsc::Sender<Vec<u8>>);
 
-/// Two ends of which each says what the other hears: for who carries a bridge on.
+/// Returns a connected pair of byte channels, for relays.
 fn passage() -> (Duct, Duct) {
     let (there, arrived) = mpsc::channel(IN_FLIGHT);
     let (returned, back) = mpsc::channel(IN_FLIGHT);
@@ -57,7 +57,7 @@ fn passage() -> (Duct, Duct) {
     (near, far)
 }
 
-/// Both ends of a bridge.
+/// Returns both ends of a bridge.
 pub fn bridge() -> (Line, Duct) {
     let (out, incoming) = mpsc::channel(IN_FLIGHT);
     let (speaker, back) = mpsc::channel(IN_FLIGHT);
@@ -70,10 +70,10 @@ pub fn bridge() -> (Line, Duct) {
 }
 
 impl Line {
-    /// The next message; `None` once the program has no bridge any more. Dropping a call loses nothing.
+    /// Returns the next message; `None` once the program has closed its end. Cancel safe.
     ///
     /// # Errors
-    /// If it sent what is no message. Nothing that follows can be understood.
+    /// If the program sent an invalid message. The stream is unusable then.
     pub async fn next(&mut self) -> Result<Option<Message>, Malformed> {
         loop {
             if let Some(message) = self.lines.take()? {
@@ -86,56 +86,56 @@ impl Line {
         }
     }
 
-    /// What speaks on this line.
+    /// Returns a sender of messages.
     pub fn speaker(&self) -> Speaker {
         self.speaker.clone()
     }
 }
 
 impl Speaker {
-    /// Says something, once there is room. A program that has no bridge any more hears nothing.
+    /// Sends a message; waits for capacity. Ignores a program that has closed its end.
     pub async fn say(&self, message: &Message) {
         let _ = self.0.send(message.line()).await;
     }
 }
 
 impl Duct {
-    /// Carries bytes over a socket of the program's, and then ends it in both directions: a program that writes on must not
-    /// wait for a reader. The socket is to be kept until the program has ended: closed with something unread in it, it would
-    /// look to the program like a fault, in place of an end.
+    /// Relays bytes over a socket to the program, and then shuts it down in both directions: a program that
+    /// continues to write must not block. Keep the socket until the program has ended: closed with unread
+    /// data, it would give the program a connection reset instead of end of file.
     pub(crate) async fn carry_over(self, socket: &mut UnixStream) {
         self.carry(&mut *socket).await;
-        // What cannot be ended so ends with the program.
+        // A socket that cannot be shut down closes with the program.
         if let Ok(socket) = socket.as_fd().try_clone_to_owned() {
             let _ = std::os::unix::net::UnixStream::from(socket).shutdown(Shutdown::Both);
         }
     }
 
-    /// Carries bytes both ways, until one side has closed its end.
+    /// Relays bytes in both directions until one side closes.
     pub(crate) async fn carry(self, stream: impl AsyncRead + AsyncWrite) {
         let Self { out, mut back } = self;
         let (mut reader, mut writer) = tokio::io::split(stream);
         let outwards = async {
             let mut buffer = vec![0; READ_SIZE];
-            // A program's bytes are taken in only when there is room for them.
+            // Backpressure: the program's bytes are read only when there is capacity.
             while let Ok(room) = out.reserve().await {
                 match reader.read(&mut buffer).await {
                     Ok(length @ 1..) => room.send(buffer[..length].to_vec()),
                     Ok(0) | Err(_) => return,
                 }
             }
-            // What is left to be said to the program comes first.
+            // First deliver the remaining bytes to the program.
             std::future::pending().await
         };
         let backwards = async {
             while let Some(bytes) = back.recv().await {
                 if writer.write_all(&bytes).await.is_err() {
                     back.close();
-                    // Who hears no more may have said something before, which is still to be read.
+                    // A program that no longer reads may have written before, which is still to be read.
                     return out.closed().await;
                 }
             }
-            // The other side sees the end of it.
+            // Signals end of file to the other side.
             let _ = writer.shutdown().await;
         };
         tokio::select! {

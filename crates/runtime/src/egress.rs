@@ -1,7 +1,6 @@
-//! The guard of every way out: which hosts may be reached, and at which addresses.
+//! Enforces the egress policy: which hosts may be reached, and at which addresses.
 //!
-//! It hands out connected streams and knows nothing of what is spoken on them: fetching a page and tunnelling for a
-//! guest go through the same door.
+//! The guard returns connected streams, and knows no protocol: page fetches and guests' tunnels share it.
 
 mod attempts;
 pub(crate) mod outlet;
@@ -23,35 +22,35 @@ use ringfence_policy::{EgressPolicy, Host, Refusal};
 use tokio::net::TcpStream;
 use tokio::time::{timeout, timeout_at};
 
-/// How many addresses of one host are tried. All of them are checked.
+/// Limit of addresses per host that are tried. All of them are checked.
 const MAX_TRIED: usize = 4;
 
-/// Opens connections to hosts and addresses that a policy allows.
+/// A connector for hosts and addresses that a policy allows.
 #[derive(Debug)]
 pub struct Guard {
     policy: EgressPolicy,
     resolver: Resolver,
 }
 
-/// Why there is no connection.
+/// The reason why a connection was not made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    /// The policy does not allow it.
+    /// The policy denies it.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The name has no address.
+    /// The name resolves to no address.
     #[error("{0} does not resolve to an address")]
     NotFound(Host),
-    /// No address answered.
+    /// No address accepted the connection.
     #[error("{0} cannot be reached at port {1}")]
     Unreachable(Host, u16),
-    /// The deadline came first.
+    /// The deadline was reached.
     #[error("{0} did not answer in time")]
     TimedOut(Host),
 }
 
 impl ConnectError {
-    /// What the reader can do about it.
+    /// Returns a hint for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Refused(refusal) => refusal.hint(),
@@ -72,18 +71,19 @@ impl ConnectError {
 }
 
 impl Guard {
-    /// A guard that allows what `policy` allows.
+    /// Creates a guard for `policy`.
     pub fn new(policy: EgressPolicy, resolver: Resolver) -> Self {
         Self { policy, resolver }
     }
 
-    /// A connection to `host` at `port`, and a line in the log for whatever was tried.
+    /// Connects to `host` at `port`, and records every attempt in the log.
     ///
-    /// The name is looked up once, and only the addresses that were checked are connected to: a second look-up could
-    /// answer differently.
+    /// The name is resolved once, and only checked addresses are connected to: a second resolution could give
+    /// another answer (DNS rebinding).
     ///
     /// # Errors
-    /// If the policy refuses the host or one of its addresses, or if no address can be reached by the deadline.
+    /// If the policy denies the host or one of its addresses, or if no address can be reached by the
+    /// deadline.
     pub async fn connect(
         &self,
         host: &Host,
@@ -116,8 +116,8 @@ impl Guard {
         Ok(found)
     }
 
-    /// One bad address refuses the host: an honest answer does not mix public and private addresses, and one that
-    /// does waits for us to try them in turn.
+    /// Denies the host for a single denied address: an honest response does not mix public and private
+    /// addresses, and a hostile one relies on us trying them in turn.
     fn check(
         &self,
         host: &Host,
@@ -143,7 +143,7 @@ impl Guard {
     }
 }
 
-/// Tries the addresses in turn; each gets an equal share of the time that is left.
+/// Tries the addresses in turn; each gets an equal share of the remaining time.
 async fn dial(
     host: &Host,
     port: u16,

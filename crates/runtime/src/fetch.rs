@@ -1,7 +1,7 @@
-//! Fetches one page through the guard.
+//! Fetches a page through the guard.
 //!
-//! HTTP/1.1 on a connection of its own, with redirects checked like the first request. No proxy of the environment is
-//! used: it would connect where the guard cannot look.
+//! HTTP/1.1, one connection per request; redirects are checked like the first request. Proxies of the
+//! environment are ignored: they would connect where the guard cannot check.
 
 mod body;
 mod error;
@@ -31,49 +31,48 @@ use tokio::time::timeout_at;
 use crate::egress::{Attempt, AttemptLog, Guard};
 use exchange::{Answer, Page, exchange};
 
-/// Fetches pages that a guard lets through.
+/// A fetcher of pages that a guard allows.
 #[derive(Debug)]
 pub struct Fetcher {
     guard: Arc<Guard>,
     trust: Trust,
 }
 
-/// How long and how much.
+/// Limits of a fetch.
 #[derive(Debug, Clone)]
 pub struct FetchLimits {
-    /// When all must be done, redirects and look-ups included.
+    /// Deadline, including redirects and name resolution.
     pub deadline: Instant,
-    /// How much of a body is read.
+    /// Size limit of the body; the rest is not read.
     pub max_body: usize,
-    /// How many redirects are followed.
+    /// Limit of redirects.
     pub max_redirects: usize,
-    /// How many headers an answer may have.
+    /// Limit of response headers.
     pub max_headers: usize,
-    /// How long the head of an answer may be, in bytes.
+    /// Size limit of the response head, in bytes.
     pub max_header_bytes: usize,
 }
 
-/// What came of a fetch.
+/// The response to a fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchResponse {
-    /// The status that the last server gave.
+    /// Status of the final response.
     pub status: u16,
-    /// The headers, as name and value, in the order of their first appearance.
+    /// Names and values of headers, in the order of their first appearance.
     pub headers: Vec<(String, String)>,
-    /// The body.
     pub body: Body,
-    /// Whether the body was cut at the limit.
+    /// Set if the body was truncated at the limit.
     pub truncated: bool,
-    /// Where the answer came from.
+    /// URL of the final response.
     pub final_url: Url,
-    /// The URLs that redirected, in their order.
+    /// URLs that redirected, in order.
     pub redirects: Vec<Url>,
-    /// What was tried on the way out.
+    /// Egress attempts.
     pub attempts: Vec<Attempt>,
 }
 
 impl FetchLimits {
-    /// The usual limits: one MiB, five redirects, a hundred headers of 32 KiB.
+    /// Returns the default limits: 1 MiB, five redirects, a hundred headers of 32 KiB.
     pub fn until(deadline: Instant) -> Self {
         Self {
             deadline,
@@ -86,15 +85,15 @@ impl FetchLimits {
 }
 
 impl Fetcher {
-    /// A fetcher that goes out through `guard` and believes `trust`.
+    /// Creates a fetcher that connects through `guard` and verifies certificates with `trust`.
     pub fn new(guard: Arc<Guard>, trust: Trust) -> Self {
         Self { guard, trust }
     }
 
-    /// Sends the request and follows where the answers lead.
+    /// Sends a request and follows redirects.
     ///
     /// # Errors
-    /// If a host is refused or cannot be reached, or answers with something that is no page, by the deadline.
+    /// If a host is denied or unreachable, or sends no valid response by the deadline.
     pub async fn fetch(
         &self,
         request: FetchRequest,
@@ -142,7 +141,7 @@ impl Fetcher {
     }
 }
 
-/// The way to a page.
+/// The redirects to a page.
 struct Journey {
     redirects: Vec<Url>,
     last: Url,

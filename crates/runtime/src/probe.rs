@@ -1,4 +1,4 @@
-//! Finds out which layers of the fence this machine has, by trying them, and what would supply the others.
+//! Detects the available isolation layers by trying them, and suggests fixes for the missing ones.
 
 mod engines;
 mod fixes;
@@ -16,63 +16,60 @@ use crate::container::spec::Image;
 use crate::local::Settings;
 use machine::Machine;
 
-/// What a machine offers.
+/// The capabilities of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// How strong a default run is fenced here.
+    /// Strength of the isolation of a default run.
     pub situation: Situation,
-    /// What a default run gets, in one sentence.
+    /// Summary for a default run, in one sentence.
     pub verdict: String,
-    /// Layer by layer.
     pub layers: Vec<Layer>,
 }
 
-/// How strong a default run is fenced.
+/// The strength of the isolation of a default run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Situation {
-    /// By namespaces made as root of the host, with a range of user ids of their own.
+    /// Namespaces created as root of the host, with a subordinate range of user ids.
     Root,
-    /// By namespaces made as an ordinary user.
+    /// Namespaces created as an ordinary user.
     UserNamespace,
-    /// By Landlock, the system-call filter and resource limits: namespaces are forbidden.
+    /// Landlock, seccomp filter and resource limits, as namespaces are forbidden.
     Flat,
-    /// Not at all: it is refused.
+    /// None: runs are rejected.
     None,
 }
 
-/// One thing that runs need, or may use.
+/// An isolation layer, program or engine that runs require or can use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Layer {
-    /// What it is called.
     pub name: &'static str,
-    /// Whether it works.
     pub status: Status,
-    /// What was found.
+    /// Finding, in words.
     pub detail: String,
-    /// What would make it work.
+    /// Suggested fix.
     pub fix: Option<String>,
 }
 
-/// Whether a layer works.
+/// The status of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// It was tried, and works.
+    /// A test succeeded.
     Ok,
-    /// It was tried, and does not work.
+    /// A test failed.
     Missing,
-    /// Runs do not depend on it.
+    /// Optional: runs do not depend on it.
     Info,
 }
 
 impl Layer {
-    /// A layer that works.
+    /// Creates a layer that works.
     pub fn ok(name: &'static str, detail: impl Into<String>) -> Self {
         Self::new(name, Status::Ok, detail)
     }
 
-    /// A layer that does not, and what would help.
+    /// Creates a layer that does not work, with a fix.
     pub fn missing(name: &'static str, detail: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
             fix: Some(fix.into()),
@@ -80,7 +77,7 @@ impl Layer {
         }
     }
 
-    /// Something worth knowing.
+    /// Creates an informational entry.
     pub fn info(name: &'static str, detail: impl Into<String>) -> Self {
         Self::new(name, Status::Info, detail)
     }
@@ -95,12 +92,14 @@ impl Layer {
     }
 }
 
-/// Tries everything that runs with these settings would use, and asks the container engines, which have such an image or not.
+/// Tries every layer that runs with these settings would use, and queries the container engines, also for
+/// this image.
 ///
-/// Nothing is confined but children, and nothing is left behind.
+/// Confines only child processes, and cleans up completely.
 pub async fn examine(settings: &Settings, surroundings: &Surroundings, image: (&Image, &Pins)) -> Report {
     let machine = Machine::read();
-    // First: where version 2 lets a process delegate only while it is alone in its group, children would spoil it.
+    // First: cgroup v2 permits a process to delegate its group only while it is alone in it, so children
+    // would interfere.
     let groups = groups::layer(&machine);
     let runs = runs::try_all(settings).await;
     let mut layers = kernel::layers(&machine);

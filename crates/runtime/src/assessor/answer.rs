@@ -1,11 +1,11 @@
-//! What a model answered, where it is a score.
+//! Extracts the score from a model's response.
 
 use genai::chat::{ChatResponse, ContentPart, StopReason};
 use serde_json::Value;
 
 use super::NoScore;
 
-/// The score in an answer that is finished and holds one integer from 0 to 10 and nothing else.
+/// Returns the score of a complete response that consists of one integer from 0 to 10 and nothing else.
 pub(super) fn score(answer: &ChatResponse) -> Result<u8, NoScore> {
     let raw = answer.captured_raw_body.as_ref().unwrap_or(&Value::Null);
     match &answer.stop_reason {
@@ -28,7 +28,8 @@ pub(super) fn score(answer: &ChatResponse) -> Result<u8, NoScore> {
     }
 }
 
-/// Of OpenAI's format the library reads the first choice, joins the parts of a text, and passes over refusals.
+/// Checks what the library ignores: in OpenAI's format, it reads the first choice only, joins the parts of a
+/// text, and skips refusals.
 fn one_plain_choice(choices: &Value) -> Result<(), NoScore> {
     let [choice] = choices.as_array().map_or(&[][..], Vec::as_slice) else {
         return Err(NoScore::NoInteger);
@@ -43,7 +44,7 @@ fn one_plain_choice(choices: &Value) -> Result<(), NoScore> {
     Ok(())
 }
 
-/// One spelling for each number: no sign, no leading zero, no point.
+/// Parses the canonical notation only: no sign, no leading zero, no point.
 fn integer(text: &str) -> Option<u8> {
     match text.as_bytes() {
         [digit @ b'0'..=b'9'] => Some(digit - b'0'),

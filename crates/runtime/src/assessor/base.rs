@@ -1,4 +1,4 @@
-//! Where a model's server is.
+//! Parses the base URL of a model's server.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -8,26 +8,26 @@ use ringfence_policy::{Cidr, Host, HostPattern};
 
 use crate::fetch::{ParseUrlError, Scheme, Url};
 
-/// The address below which a server has its paths, such as `https://models.example.com/v1/`.
+/// The base URL of a server's API, such as `https://models.example.com/v1/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaseUrl(Url);
 
-/// Why a text is no such address. It is not repeated: it may hold a password.
+/// The reason why a base URL is rejected. Omits the URL, which may contain a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseBaseUrlError {
-    /// No URL, or one with a user.
+    /// It is not a URL, or contains a user.
     #[error(transparent)]
     Url(#[from] ParseUrlError),
-    /// Something behind the path.
+    /// It has a query or fragment.
     #[error("the url has a query or a fragment")]
     Query,
-    /// Without encryption, to another machine: whoever listens on the way would have the key, and could answer.
+    /// It is plain `http` to another machine: an eavesdropper would get the key, and could forge responses.
     #[error("plain http is for servers on this machine alone")]
     Plain,
 }
 
 impl ParseBaseUrlError {
-    /// What the reader can do about it.
+    /// Returns a hint for the user.
     pub const fn hint(&self) -> &'static str {
         "write it like `https://models.example.com/v1`, or `http://127.0.0.1:11434/v1` for a server on this machine"
     }
@@ -37,7 +37,7 @@ const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 const EVERYWHERE: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
 impl BaseUrl {
-    /// The host to connect to, and its port. `localhost` is an address, whatever a name server thinks.
+    /// Returns host and port of the server. `localhost` is mapped to an address, without name resolution.
     pub(super) fn server(&self) -> (Host, u16) {
         let host = match &self.0.host {
             Host::Name(name) if name.as_str() == "localhost" => Host::Address(Ipv4Addr::LOCALHOST.into()),
@@ -46,13 +46,14 @@ impl BaseUrl {
         (host, self.0.port)
     }
 
-    /// The pattern of this server alone; none where it cannot be written, and then nothing is reached.
+    /// Returns the pattern that matches this server only; `None`, so that nothing is reachable, if it cannot
+    /// be expressed.
     pub(super) fn pattern(&self) -> Option<HostPattern> {
         let (host, port) = self.server();
         format!("{host}:{port}").parse().ok()
     }
 
-    /// The private networks that it may be in: this machine for plain http, none for a provider's own.
+    /// Returns the permitted private networks: loopback for plain `http`, none for a provider's own server.
     pub(super) fn networks(&self, is_configured: bool) -> Vec<Cidr> {
         let ranges = match (self.0.scheme, is_configured) {
             (Scheme::Http, _) => &LOOPBACK[..],

@@ -1,7 +1,7 @@
-//! The way to a model's server, on which no more than a limit comes back.
+//! Limits the size of a server's response by a relay.
 //!
-//! The client library holds the whole of an answer, however long it is. So it does not connect itself: it is given a
-//! socket in a directory that only we can enter, and what the server sends passes through here, encrypted as it is.
+//! The client library buffers a whole response of any size. So it does not connect to the server itself, but
+//! to a Unix socket in a private directory, and the server's TLS stream is relayed through it.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,8 @@ use tokio::net::{TcpStream, UnixListener};
 use super::NoScore;
 use crate::local::PrivateDirectory;
 
-/// How much may come back, certificates and headers included. A score is a few hundred bytes.
+/// Size limit of the relayed bytes from the server, including certificates and headers. A score takes a few
+/// hundred bytes.
 pub(super) const MAX_ANSWER: u64 = 256 * 1024;
 
 pub(super) struct Conduit {
@@ -24,7 +25,7 @@ pub(super) struct Conduit {
 }
 
 impl Conduit {
-    /// Makes one in a directory below `scratch`.
+    /// Creates the socket in a private directory below `scratch`.
     pub(super) fn open(scratch: &Path) -> io::Result<Self> {
         let place = PrivateDirectory::closed(scratch)?;
         let directory = File::open(place.path())?;
@@ -36,12 +37,12 @@ impl Conduit {
         })
     }
 
-    /// Where the library connects to.
+    /// Returns the path of the socket for the library.
     pub(super) fn path(&self) -> PathBuf {
         path(&self.directory)
     }
 
-    /// Carries what both sides send, until the server has sent too much. It does not end otherwise.
+    /// Relays in both directions. Resolves only if the server exceeds the limit, or the socket fails.
     pub(super) async fn carry(&self, server: TcpStream) -> NoScore {
         let Ok((library, _)) = self.listener.accept().await else {
             return NoScore::Conduit;
@@ -57,7 +58,7 @@ impl Conduit {
             if carried.is_ok_and(|bytes| bytes == MAX_ANSWER) {
                 return NoScore::TooLong;
             }
-            // The library sees that the server hung up, and says what that means.
+            // The library detects the end of the connection, and interprets it.
             let _ = told.shutdown().await;
             std::future::pending().await
         };
@@ -68,7 +69,8 @@ impl Conduit {
     }
 }
 
-/// By the open directory: a socket's path must be short, and that of a directory for temporary files need not be.
+/// Returns a path through the file descriptor: socket paths have a length limit, which the temporary
+/// directory may exceed.
 fn path(directory: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/model", directory.as_raw_fd()))
 }

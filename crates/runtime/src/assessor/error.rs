@@ -1,4 +1,4 @@
-//! Why there is no score.
+//! Defines the reasons for a missing score.
 
 use std::error::Error;
 use std::io;
@@ -12,46 +12,46 @@ use super::{KeyError, conduit};
 use crate::egress::ConnectError;
 use crate::fetch::{TlsFault, TrustError};
 
-/// Why there is no score. Nothing that a server said is repeated: it could speak to whoever reads this.
+/// The reason for a missing score. Omits everything sent by the server, which could address the reader.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoScore {
-    /// There is no key to show.
+    /// The key is not available.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// Nobody's certificates are believed.
+    /// The certificate authorities are not available.
     #[error(transparent)]
     Trust(#[from] TrustError),
-    /// There was no connection.
+    /// The connection was not made.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The server could not prove who it is.
+    /// The TLS handshake failed.
     #[error("{0}")]
     Tls(TlsFault),
-    /// The way to the server could not be laid on this machine.
+    /// The relay on this machine could not be set up.
     #[error("the connection could not be prepared")]
     Conduit,
-    /// The connection ended before the answer did.
+    /// The connection closed before the response was complete.
     #[error("the connection broke off")]
     Broken,
-    /// The time was over.
+    /// The timeout was reached.
     #[error("it did not answer within {0}")]
     TimedOut(Timeout),
-    /// Another status than success. Redirects are not followed.
+    /// The status is not a success. Redirects are not followed.
     #[error("its server answered with status {0}")]
     Status(u16),
-    /// More than any score needs.
+    /// The response exceeds the size limit.
     #[error("its server sent more than {} KiB", conduit::MAX_ANSWER / 1024)]
     TooLong,
-    /// Nothing of the format that its provider has.
+    /// The response is not in the provider's format.
     #[error("its server's answer is not in the format of the provider")]
     Format,
-    /// It would not say.
+    /// The model refused to answer.
     #[error("it refused to answer")]
     Refused,
-    /// It was cut off, called a tool, or stopped for another reason than that it was done.
+    /// The response is truncated, calls a tool, or stopped irregularly.
     #[error("it did not finish its answer")]
     Unfinished,
-    /// Anything but one integer between 0 and 10.
+    /// The response is not one integer from 0 to 10.
     #[error("it did not answer with one integer from 0 to 10")]
     NoInteger,
 }
@@ -77,7 +77,7 @@ fn tls_fault(error: &reqwest::Error) -> Option<TlsFault> {
     causes.find_map(|cause| cause.downcast_ref::<rustls::Error>().map(TlsFault::from))
 }
 
-/// What is behind an error. One of the system's hides what it wraps from `source`, and gives only what is behind that.
+/// Returns the source of an error. `io::Error` skips the error it wraps in its `source`.
 fn cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         Some(wrapped) => Some(wrapped),

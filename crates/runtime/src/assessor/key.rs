@@ -1,4 +1,4 @@
-//! The key that a model's server wants to see.
+//! Reads the API key of a model's server.
 
 use std::fmt;
 use std::fs::File;
@@ -8,24 +8,24 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// Where the key comes from.
+/// The source of a key.
 #[derive(Debug, Clone)]
 pub enum Key {
-    /// From the environment.
+    /// The environment.
     Known(Secret),
-    /// From a file, which is read for each question: keys are changed.
+    /// A file, read for each request, as keys are rotated.
     File(PathBuf),
-    /// The server wants none.
+    /// None: the server needs no key.
     Needless,
-    /// This variable is not set.
+    /// An environment variable that is not set.
     Missing(String),
 }
 
-/// A text that is shown to nobody but the server it is for.
+/// A secret that is redacted in debug output.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
-/// Why there is no key. What was read is not repeated.
+/// The reason why a key is not available. Omits everything that was read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The variable is not set.
@@ -34,16 +34,16 @@ pub enum KeyError {
     /// The file cannot be read.
     #[error("the file of its key cannot be read: {0}")]
     Unreadable(io::ErrorKind),
-    /// Others than its owner have rights to the file.
+    /// Other users have permissions on the file.
     #[error("the file of its key is open to others (mode {0:03o})")]
     Open(u32),
-    /// What was found is none.
+    /// The content is no valid key.
     #[error("its key is empty, too long, or holds characters that no key has")]
     Malformed,
 }
 
 impl KeyError {
-    /// What the reader can do about it.
+    /// Returns a hint for the user.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Missing(_) => {
@@ -62,17 +62,17 @@ impl KeyError {
     }
 }
 
-/// No provider's key comes near it.
+/// Length limit, far above any provider's keys.
 const MAX_KEY: usize = 1024;
 
-/// What is shown to a server that wants none: the formats have no place without one.
+/// The key for servers that need none: the formats require one.
 const NONE: &str = "none";
 
 impl Key {
-    /// The key as it is at this moment.
+    /// Returns the current key.
     ///
     /// # Errors
-    /// If there is none.
+    /// If it is not available.
     pub async fn read(&self) -> Result<Secret, KeyError> {
         match self {
             Self::Known(secret) => Ok(secret.clone()),
@@ -89,23 +89,23 @@ impl Key {
 }
 
 impl Secret {
-    /// A key from a text, without the space around it.
+    /// Creates a secret from a text, without surrounding white space.
     ///
     /// # Errors
-    /// If it cannot be one.
+    /// If the text is no valid key.
     pub fn new(text: &str) -> Result<Self, KeyError> {
         let key = text.trim();
         let fits = (1..=MAX_KEY).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
         fits.then(|| Self(key.to_owned())).ok_or(KeyError::Malformed)
     }
 
-    /// The key in a file that nobody but its owner may use.
+    /// Reads the key from a file that only its owner may access.
     ///
     /// # Errors
-    /// If there is none.
+    /// If the file is unreadable, open to others, or contains no valid key.
     pub fn of_file(path: &Path) -> Result<Self, KeyError> {
         let unreadable = |error: io::Error| KeyError::Unreadable(error.kind());
-        // Whatever is there instead of a file must not keep us waiting.
+        // Opening a FIFO or terminal in place of a file must not block.
         let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
         let mut options = File::options();
         let file = options

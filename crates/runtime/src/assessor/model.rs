@@ -1,4 +1,4 @@
-//! Which model is asked, and in which format.
+//! Parses the name of a model and its provider.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,31 +10,30 @@ use super::BaseUrl;
 /// A model, written `provider/model`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Model {
-    /// Whose format it is asked in.
     pub provider: Provider,
-    /// What its server calls it.
+    /// The server's name of the model.
     pub name: String,
 }
 
-/// The format that a server speaks.
+/// The API format of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provider {
-    /// Anthropic's Messages.
+    /// Anthropic's Messages API.
     Anthropic,
-    /// OpenAI's chat completions, which many servers speak.
+    /// OpenAI's chat completions API, which many servers implement.
     OpenAi,
 }
 
-/// Why a text names no model.
+/// The reason why a model is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseModelError {
-    /// Nothing before a slash, or nothing behind it.
+    /// The part before or after the slash is empty.
     #[error("a model is written `provider/model`")]
     Form,
-    /// A format that we do not speak.
+    /// The provider is unknown.
     #[error("the provider is neither `anthropic` nor `openai`")]
     Provider,
-    /// A name that no server has given.
+    /// The name is too long, or contains invalid characters.
     #[error(
         "the model's name is longer than 80 characters, or holds others than letters, digits and `._:/@+-`"
     )]
@@ -42,13 +41,13 @@ pub enum ParseModelError {
 }
 
 impl ParseModelError {
-    /// What the reader can do about it.
+    /// Returns a hint for the user.
     pub const fn hint(self) -> &'static str {
         "write `anthropic/MODEL` or `openai/MODEL`; any server that speaks OpenAI's chat format is `openai/MODEL` with a `baseUrl`"
     }
 }
 
-/// A name stands in records and questions, beside other things.
+/// Length limit: the name is shown in records and approval requests.
 const MAX_NAME: usize = 80;
 
 impl FromStr for Model {
@@ -65,7 +64,7 @@ impl FromStr for Model {
             return Err(ParseModelError::Form);
         }
         let plain = |c: char| c.is_ascii_alphanumeric() || "._:/@+-".contains(c);
-        // The library takes what stands before `::` for a name of its own.
+        // The library interprets a prefix before `::` as a namespace of its own.
         if name.len() > MAX_NAME || !name.chars().all(plain) || name.contains("::") {
             return Err(ParseModelError::Name);
         }
@@ -87,7 +86,7 @@ impl fmt::Display for Model {
 }
 
 impl Provider {
-    /// The variable that usually holds the key.
+    /// Returns the conventional environment variable for the key.
     pub const fn key_variable(self) -> &'static str {
         match self {
             Self::Anthropic => "ANTHROPIC_API_KEY",
@@ -95,7 +94,7 @@ impl Provider {
         }
     }
 
-    /// The provider's own server.
+    /// Returns the base URL of the provider's own server.
     #[expect(clippy::expect_used, reason = "the tests read both")]
     pub(super) fn base(self) -> BaseUrl {
         let base = match self {

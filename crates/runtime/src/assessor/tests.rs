@@ -1,4 +1,4 @@
-//! Asking servers on this machine, good and bad.
+//! Tests well-behaved and misbehaving servers on this machine.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -104,7 +104,7 @@ async fn nothing_endless_is_read_to_its_end() {
             Err(NoScore::TooLong)
         );
     }
-    // Heads have limits of their own in the library, which may come first.
+    // The library limits heads, too, and may reject them first.
     for (head, then) in [
         ("HTTP/1.1 200 OK\r\n", "a: b\r\n"),
         ("", "HTTP/1.1 102 P\r\n\r\n"),
@@ -165,7 +165,7 @@ async fn nothing_is_left_behind() {
 
 #[tokio::test]
 async fn a_provider_of_the_world_is_not_looked_for_at_home() {
-    // Its name leads to this machine, as a hosts file or a name server could have it.
+    // Its name resolves to this machine, as a hosts file or name server could make it.
     let server = Server::start(|_| json_reply(&answered("0"))).await;
     let mut assessor = Assessor::new(Settings {
         base: None,

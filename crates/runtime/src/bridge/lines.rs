@@ -1,20 +1,20 @@
-//! Takes lines out of a stream of bytes that somebody else writes.
+//! Splits an untrusted byte stream into messages.
 
 use super::{MAX_LINE, Malformed, Message};
 
-/// Bytes that have come, up to the end of the last message. They are bounded by whoever pushes: after a push that ends a
-/// line, or makes it too long, [`Lines::take`] comes first.
+/// A buffer of received bytes. The caller bounds it: after a push that completes a line, or makes it too
+/// long, [`Lines::take`] must be called first.
 #[derive(Debug, Default)]
 pub struct Lines {
     buffer: Vec<u8>,
-    /// Where the next line begins.
+    /// Offset of the next line.
     start: usize,
-    /// Up to here there is no end of it.
+    /// Offset up to which no line end was found.
     searched: usize,
 }
 
 impl Lines {
-    /// Takes bytes in.
+    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.start);
         self.searched -= self.start;
@@ -22,10 +22,10 @@ impl Lines {
         self.buffer.extend(bytes);
     }
 
-    /// The next message, if it has come in full.
+    /// Returns the next message; `None` if it is incomplete.
     ///
     /// # Errors
-    /// If what has come is none, and cannot become one.
+    /// If the line is invalid, or already too long.
     pub fn take(&mut self) -> Result<Option<Message>, Malformed> {
         let rest = self.buffer.get(self.searched..).unwrap_or_default();
         let Some(length) = rest.iter().position(|&byte| byte == b'\n') else {

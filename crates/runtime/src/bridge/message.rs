@@ -1,82 +1,82 @@
-//! One message of a bridge.
+//! Parses and serializes the messages of a bridge.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// The longest line, its end included.
+/// Length limit of a line in bytes, including its end.
 pub const MAX_LINE: usize = 1024 * 1024;
 
-/// How deep values of a line may be nested, the message's own objects included.
+/// Limit of nesting in a line, including the message's own objects.
 pub const MAX_DEPTH: usize = 64;
 
-/// How many values a line may hold, and a few of the message's own: each takes far more memory than its two bytes.
+/// Limit of values in a line, with a margin for the message's own: each value takes far more memory than its
+/// two bytes.
 const MAX_VALUES: usize = 100_100;
 
-/// The longest id.
+/// Length limit of an id in bytes.
 const MAX_ID: usize = 64;
 
-/// What tells calls apart. Whoever makes a call chooses it.
+/// Identifier of a call, chosen by the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Id(String);
 
-/// A message.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
-    /// To a program: begin with this.
+    /// To a program: starts it with this data.
     Execute(Id, Value),
-    /// From a program: have a function of the host called. To a process of skills: call one.
+    /// From a program: requests a call of a host function. To a skill's process: calls a function.
     Call(Id, Call),
-    /// What a call gave.
+    /// The result of a call.
     Result(Id, Value),
-    /// Why a call gave nothing, or, from the side that made it, that nobody waits for it any more.
+    /// The error of a call; from its caller, the cancellation.
     Error(Id, Fault),
-    /// From a program: this came of the beginning.
+    /// From a program: the result of its execution.
     Complete(Id, Value),
 }
 
-/// What is to be called.
+/// A function with its arguments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Call {
     /// Skill and function, such as `Notes.add`.
     pub path: String,
-    /// By position.
+    /// Positional arguments.
     #[serde(default)]
     pub args: Vec<Value>,
-    /// By name.
+    /// Keyword arguments.
     #[serde(default)]
     pub kwargs: Map<String, Value>,
 }
 
-/// Why there is no result.
+/// The error of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// What kind of reason.
+    /// Error code.
     pub kind: String,
-    /// What was wrong.
+    /// Error message.
     #[serde(rename = "error")]
     pub message: String,
 }
 
-/// Why bytes are no message.
+/// The reason why bytes are rejected as a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Too much without the end of a line.
+    /// The line is too long.
     #[error("a line is longer than {MAX_LINE} bytes")]
     TooLong,
-    /// Too deep.
+    /// The nesting is too deep.
     #[error("a line holds values that are nested deeper than {MAX_DEPTH}")]
     TooDeep,
-    /// Too much in small pieces.
+    /// The values are too many.
     #[error("a line holds more than 100000 values")]
     TooMany,
-    /// Not one of the messages.
+    /// The line is no valid message.
     #[error("a line is no message: {0}")]
     Senseless(String),
 }
 
-/// A line as it is written.
+/// The JSON object of a line.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -103,19 +103,18 @@ struct Given {
 }
 
 impl Id {
-    /// An id of ours.
+    /// Creates an id from a number.
     pub fn of(number: u64) -> Self {
         Self(number.to_string())
     }
 
-    /// That of messages about the bridge as a whole.
+    /// Returns the empty id, for messages about the bridge as a whole.
     pub const fn whole() -> Self {
         Self(String::new())
     }
 }
 
 impl Fault {
-    /// A reason.
     pub fn new(kind: &str, message: impl Into<String>) -> Self {
         Self {
             kind: kind.to_owned(),
@@ -125,10 +124,10 @@ impl Fault {
 }
 
 impl Message {
-    /// The message on a line.
+    /// Parses a line.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the line is no valid message.
     pub fn parse(line: &[u8]) -> Result<Self, Malformed> {
         check_shape(line)?;
         let Written { kind, id, data } = serde_json::from_slice(line).map_err(senseless)?;
@@ -147,7 +146,7 @@ impl Message {
         })
     }
 
-    /// The message with the end of its line. A result that is too long for a line becomes an error that says so.
+    /// Serializes the message with a line end. A result that exceeds the limit becomes an error.
     pub fn line(&self) -> Vec<u8> {
         let (kind, id, data) = match self {
             Self::Execute(id, data) => (Kind::Execute, id, data.clone()),
@@ -157,7 +156,7 @@ impl Message {
             Self::Complete(id, data) => (Kind::Complete, id, data.clone()),
         };
         let id = id.clone();
-        // Of texts, numbers and lists of them alone: that can always be written.
+        // Strings, numbers and lists of them can always be serialized.
         let mut line = serde_json::to_vec(&Written { kind, id, data }).unwrap_or_default();
         if line.len() >= MAX_LINE
             && let Self::Result(id, _) = self
@@ -177,7 +176,7 @@ fn senseless(error: serde_json::Error) -> Malformed {
     Malformed::Senseless(error.to_string().chars().take(200).collect())
 }
 
-/// That JSON on a line takes no more than it may to be read.
+/// Checks that parsing a line takes bounded memory and stack.
 pub(crate) fn check_shape(line: &[u8]) -> Result<(), Malformed> {
     let Shape { depth, values } = shape(line);
     match (depth > MAX_DEPTH, values > MAX_VALUES) {
@@ -187,13 +186,14 @@ pub(crate) fn check_shape(line: &[u8]) -> Result<(), Malformed> {
     }
 }
 
-/// What a line will take to be read.
+/// Nesting and number of values of a line.
 struct Shape {
     depth: usize,
     values: usize,
 }
 
-/// How deep the values of a line are nested, and how many there are at least, whether it is JSON or not.
+/// Measures the nesting of a line, and a lower bound for the number of its values, without requiring valid
+/// JSON.
 fn shape(line: &[u8]) -> Shape {
     let (mut deepest, mut values) = (0, 0);
     let (mut depth, mut in_text, mut escaped) = (0_usize, false, false);

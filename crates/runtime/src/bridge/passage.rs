@@ -1,4 +1,4 @@
-//! A bridge between two processes: one of them hands the other a socket for it.
+//! Passes a bridge between processes by sending a socket (SCM_RIGHTS).
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,11 +10,11 @@ use tokio::net::UnixStream;
 use super::{Duct, passage};
 
 impl Duct {
-    /// Hands a socket for the program's end to whoever listens on `channel`, beside one byte. What comes back carries the
-    /// bridge and keeps the socket for as long as it is awaited; it does not end by itself.
+    /// Sends a socket for the program's end over `channel`, with one byte. The returned future relays the
+    /// bridge and keeps the socket open while it is polled; it never resolves.
     ///
     /// # Errors
-    /// If that cannot be done.
+    /// If the socket cannot be created or sent.
     pub async fn hand_over(self, channel: &UnixStream) -> io::Result<impl Future<Output = ()> + use<>> {
         let (mut ours, theirs) = UnixStream::pair()?;
         let hand_over = || ringfence_jail::hand_over(channel.as_fd(), theirs.as_fd());
@@ -25,11 +25,11 @@ impl Duct {
         })
     }
 
-    /// Takes over what comes by [`Self::hand_over`]: an end for a program, and what carries the bridge for as long as it is
-    /// awaited.
+    /// Receives a socket sent by [`Self::hand_over`]. Returns the byte channel for the program, and a future
+    /// that relays the bridge while it is polled.
     ///
     /// # Errors
-    /// If nothing of that kind comes.
+    /// If no socket is received.
     pub async fn take_over(channel: &UnixStream) -> io::Result<(Self, impl Future<Output = ()> + use<>)> {
         let take_over = || ringfence_jail::take_over(channel.as_fd());
         let socket = StdStream::from(channel.async_io(Interest::READABLE, take_over).await?);

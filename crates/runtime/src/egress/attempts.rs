@@ -1,4 +1,4 @@
-//! What was tried on the way out.
+//! Records egress attempts.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,43 +6,42 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ringfence_policy::{EgressAttempt, EgressFacts, Host, Refusal};
 
-/// How many attempts are kept of one call or run; the rest is only counted.
+/// Limit of recorded attempts per call or run; further ones are only counted.
 const MAX_KEPT: usize = 200;
 
-/// How much is kept of a target that cannot be read.
+/// Length limit of a malformed target in the log.
 const MAX_SHOWN: usize = 100;
 
-/// One attempt to reach a host.
+/// An attempt to reach a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
-    /// The host and the port that were asked for; what cannot be read as such, as far as it can be shown.
+    /// The requested host and port; a malformed target is escaped and truncated.
     pub target: String,
-    /// The address that was refused or connected to, if it came to that. For the audit, and not for the guest.
+    /// The address that was denied or connected to, if any. For the audit log, not for the guest.
     pub address: Option<IpAddr>,
-    /// What came of it.
     pub verdict: Verdict,
 }
 
-/// What came of an attempt.
+/// The result of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// There was a connection.
+    /// The connection was made.
     Connected,
-    /// The policy did not allow it, and nothing was sent.
+    /// The policy denied it, and nothing was sent.
     Refused(Refusal),
-    /// The name has no address.
+    /// The name resolves to no address.
     NotFound,
-    /// The address did not take the connection.
+    /// The address did not accept the connection.
     Unreachable,
-    /// The time was over.
+    /// The deadline was reached.
     TimedOut,
-    /// There was a connection, and nothing was sent: what the guest began to say was not for this host.
+    /// The connection was made, and nothing was sent: the guest's first bytes were not for this host.
     Closed(String),
-    /// The request could not be read as one for a host.
+    /// The request names no valid host.
     Malformed(String),
 }
 
-/// The attempts of one call or run, in their order.
+/// The attempts of one call or run, in order.
 #[derive(Debug, Default)]
 pub struct AttemptLog {
     entries: Mutex<Entries>,
@@ -55,17 +54,17 @@ struct Entries {
 }
 
 impl AttemptLog {
-    /// The attempts that were kept: the first two hundred.
+    /// Returns the recorded attempts: the first two hundred.
     pub fn attempts(&self) -> Vec<Attempt> {
         self.entries().kept.clone()
     }
 
-    /// How many more there were.
+    /// Returns the number of further attempts.
     pub fn left_off(&self) -> usize {
         self.entries().left_off
     }
 
-    /// All of it as a result tells it, without addresses.
+    /// Returns the attempts as reported in results, without addresses.
     pub fn facts(&self) -> EgressFacts {
         let entries = self.entries();
         EgressFacts {
@@ -82,7 +81,7 @@ impl AttemptLog {
         });
     }
 
-    /// Notes a target that is none, and why.
+    /// Records a malformed target with the reason.
     pub(super) fn malformed(&self, target: &str, why: &dyn fmt::Display) {
         self.push(|| Attempt {
             target: target
@@ -127,7 +126,7 @@ impl Attempt {
         }
     }
 
-    /// The attempt with the address that it came to, for the audit log.
+    /// Formats the attempt with its address, for the audit log.
     pub fn with_address(&self) -> String {
         match self.address {
             Some(address) => format!("{self} ({address})"),

@@ -1,4 +1,4 @@
-//! One guest's way out, wherever that guest is.
+//! Provides a guest's egress outlet: a proxy and its log, independent of the runtime.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use super::proxy::{Injection, Proxy};
 use super::{AttemptLog, Guard, Resolver};
 use crate::fetch::Trust;
 
-/// What programs look up to learn of a proxy; some know only one of the two spellings. The last one is ours alone: a
-/// caller may set all others to something else.
+/// Environment variables for the proxy's address; some programs know only one of the two spellings. The last
+/// one is our own: a caller may override all others.
 const ADDRESS_VARIABLES: &[&str] = &[
     "HTTP_PROXY",
     "http_proxy",
@@ -23,21 +23,20 @@ const ADDRESS_VARIABLES: &[&str] = &[
     "RINGFENCE_PROXY",
 ];
 
-/// Node looks at these variables only where it is told to.
+/// Node.js honours the proxy variables only if this one is set.
 const NODE: (&str, &str) = ("NODE_USE_ENV_PROXY", "1");
 
-/// What the ways out of all guests have in common.
+/// Egress settings shared by all guests.
 #[derive(Clone)]
 pub struct NetworkSettings {
-    /// How names become addresses.
     pub resolver: Resolver,
-    /// Whose certificates are believed where a credential is added.
+    /// Trusted certificate authorities for requests with injected credentials.
     pub trust: Arc<Trust>,
-    /// Credentials that guests use and never see.
+    /// Credentials that guests can use but never see.
     pub injections: Vec<Injection>,
 }
 
-/// The same for the same settings, in any process and at any time.
+/// Equal for equal settings, in any process and at any time: fingerprints rely on it.
 impl fmt::Debug for NetworkSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -52,7 +51,7 @@ impl fmt::Debug for NetworkSettings {
     }
 }
 
-/// One guest's way out: a proxy, and what was tried on it.
+/// A guest's egress outlet: a proxy, and the log of its attempts.
 #[derive(Debug, Clone)]
 pub struct Outlet {
     proxy: Arc<Proxy>,
@@ -60,7 +59,7 @@ pub struct Outlet {
 }
 
 impl Outlet {
-    /// One that leads to what `policy` allows.
+    /// Creates an outlet for `policy`.
     pub fn new(policy: &EgressPolicy, settings: &NetworkSettings) -> Self {
         let guard = Guard::new(policy.clone(), settings.resolver.clone());
         let proxy = Proxy::new(guard, Arc::clone(&settings.trust), settings.injections.clone());
@@ -70,12 +69,12 @@ impl Outlet {
         }
     }
 
-    /// Serves whoever connects, until it is dropped.
+    /// Accepts and serves connections until dropped.
     pub async fn listen(self, listener: TcpListener) {
         self.proxy.listen(listener, self.log).await;
     }
 
-    /// Serves one connection of the guest to its end.
+    /// Serves one connection of the guest until it ends.
     pub async fn serve<S>(self, stream: S)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -83,20 +82,20 @@ impl Outlet {
         self.proxy.serve(stream, &self.log).await;
     }
 
-    /// What was tried.
+    /// Returns the recorded attempts.
     pub fn facts(&self) -> EgressFacts {
         self.log.facts()
     }
 }
 
-/// The variables that tell a program where the proxy is, but for those that its caller has set.
+/// Returns the names of the proxy variables to set: all that the caller has not set.
 pub(crate) fn address_variables(is_set: impl Fn(&str) -> bool) -> Vec<EnvName> {
     let (last, usual) = ADDRESS_VARIABLES.split_last().unwrap_or((&"", &[]));
     let free = usual.iter().filter(|name| !is_set(name)).chain([last]);
     free.filter_map(|name| name.parse().ok()).collect()
 }
 
-/// A variable that is set beside these, unless the caller has set it.
+/// Returns the variable that enables them in Node.js, unless the caller has set it.
 pub(crate) fn node_variable(is_set: impl Fn(&str) -> bool) -> Option<(EnvName, String)> {
     let (name, value) = NODE;
     let name = name.parse().ok().filter(|_| !is_set(name))?;

@@ -1,14 +1,14 @@
-//! Whether an address is one of this machine's.
+//! Detects addresses of this machine.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-/// Any port will do: nothing is sent.
+/// Arbitrary: nothing is sent.
 const PORT: u16 = 9;
 
-/// Asks the kernel which address it would send from. To an address of its own it sends from that same address.
+/// Returns `true` if the kernel would use the address itself as the source, as it does for its own addresses.
 pub(super) fn is_own(address: IpAddr) -> bool {
-    // Where there is no way to the address, there is none to a service on it either.
+    // Without a route to the address, no service on it is reachable either.
     source_for(address.to_canonical()).is_ok_and(|source| source == address.to_canonical())
 }
 

@@ -1,7 +1,8 @@
-//! The proxy through which a guest reaches the hosts that its policy names, and nothing else.
+//! Implements the HTTP proxy of a guest: the only way to the hosts that its policy allows.
 //!
-//! It speaks HTTP/1.1 on any stream: requests in absolute form, and CONNECT for TLS that it does not look into. What
-//! goes on is written anew from what was parsed, so that two readings of one message cannot differ.
+//! It speaks HTTP/1.1 on any stream: requests in absolute form, and CONNECT for TLS, which is not decrypted.
+//! Forwarded messages are serialized anew from the parsed ones, so that two parsers cannot disagree (request
+//! smuggling).
 
 mod answer;
 mod echo;
@@ -35,28 +36,28 @@ use answer::{Fault, Payload};
 use idle::{Activity, Watched};
 use tunnel::Tunnel;
 
-/// How many connections of one guest are served at once. More wait.
+/// Limit of concurrent connections per guest. Further ones queue.
 const MAX_CONNECTIONS: usize = 64;
 
-/// The largest head of a request or an answer.
+/// Size limit of the head of a request or response, in bytes.
 const MAX_HEAD: usize = 64 * 1024;
 
-/// The most headers of a request or an answer.
+/// Limit of headers per request or response.
 const MAX_HEADERS: usize = 128;
 
-/// How long the proxy waits.
+/// Timeouts of the proxy.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// For a connection to a host, its look-up included, and its handshake.
+    /// Connection to a host, including name resolution and handshake.
     pub connect: Duration,
-    /// For the first bytes in a tunnel.
+    /// First bytes in a tunnel.
     pub hello: Duration,
-    /// For the next byte, in either direction.
+    /// Next byte in either direction.
     pub idle: Duration,
 }
 
 impl Patience {
-    /// The usual one: half a minute to connect, ten seconds to begin, two minutes of silence.
+    /// Defaults: half a minute to connect, ten seconds for the first bytes, two minutes idle.
     pub const USUAL: Self = Self {
         connect: Duration::from_secs(30),
         hello: Duration::from_secs(10),
@@ -64,7 +65,7 @@ impl Patience {
     };
 }
 
-/// A proxy for one guest.
+/// The proxy of one guest.
 #[derive(Debug)]
 pub struct Proxy {
     guard: Guard,
@@ -74,7 +75,8 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy that goes out through `guard`, and adds credentials where hosts that `trust` believes are asked.
+    /// Creates a proxy that connects through `guard`, and adds credentials to requests over TLS, verified
+    /// with `trust`.
     pub fn new(guard: Guard, trust: Arc<Trust>, injections: Vec<Injection>) -> Self {
         Self {
             guard,
@@ -84,13 +86,13 @@ impl Proxy {
         }
     }
 
-    /// The same with other patience.
+    /// Sets the timeouts.
     #[must_use]
     pub fn with_patience(self, patience: Patience) -> Self {
         Self { patience, ..self }
     }
 
-    /// Serves whoever connects, until it is dropped.
+    /// Accepts and serves connections until dropped.
     pub async fn listen(self: Arc<Self>, listener: TcpListener, log: Arc<AttemptLog>) {
         let mut connections = JoinSet::new();
         loop {
@@ -100,7 +102,7 @@ impl Proxy {
             tokio::select! {
                 Some(_) = connections.join_next() => {}
                 accepted = listener.accept() => {
-                    // A guest that hung up already, or a process out of descriptors: the pause keeps this from spinning.
+                    // The guest hung up already, or file descriptors ran out: the pause prevents a busy loop.
                     let Ok((stream, _)) = accepted else {
                         tokio::time::sleep(Duration::from_millis(10)).await;
                         continue;
@@ -112,7 +114,7 @@ impl Proxy {
         }
     }
 
-    /// Serves one connection of a guest to its end, with a line in the log for whatever was tried.
+    /// Serves one connection of a guest until it ends, and records every attempt in the log.
     pub async fn serve<S>(&self, stream: S, log: &AttemptLog)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -136,7 +138,7 @@ impl Proxy {
             .max_headers(MAX_HEADERS)
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
-        // A guest that speaks badly has been told so, as far as it would listen.
+        // A guest that violated the protocol has got an error response if it reads.
         let _ = connection.await;
         let tunnel: Option<Tunnel> = tunnel.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some(tunnel) = tunnel {

@@ -1,4 +1,4 @@
-//! How names become addresses.
+//! Resolves host names.
 
 use std::fmt;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -8,11 +8,12 @@ use ringfence_policy::HostName;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-/// How many names are looked up at once. Each look-up holds a thread until the system gives up on it, however soon its
-/// caller does; whoever answers for a name can make that long. Files and measuring need threads too, where there are eight.
+/// Limit of concurrent look-ups. Each blocks a thread until the system's timeout, even if its caller has
+/// timed out earlier, and whoever runs the name server can cause that. Files and disk monitoring need some of
+/// the eight threads, too.
 const MAX_LOOKUPS: usize = 4;
 
-/// Looks names up. Clones share the bound on look-ups.
+/// A resolver of host names. Clones share the limit of look-ups.
 #[derive(Clone)]
 pub struct Resolver(Way);
 
@@ -25,17 +26,17 @@ enum Way {
 }
 
 impl Resolver {
-    /// As the system does it, with its hosts file and its search domains.
+    /// Uses the system's resolver, with its hosts file and search domains.
     pub fn system() -> Self {
         Self(Way::System(Arc::new(Semaphore::new(MAX_LOOKUPS))))
     }
 
-    /// By a function that has the answer at hand.
+    /// Uses a function.
     pub fn fixed(answer: impl Fn(&HostName) -> Vec<IpAddr> + Send + Sync + 'static) -> Self {
         Self(Way::Fixed(Arc::new(answer)))
     }
 
-    /// All addresses of the name; none if it has none or the look-up fails.
+    /// Returns all addresses of the name; none if it does not exist or the look-up fails.
     pub(crate) async fn resolve(&self, name: &HostName) -> Vec<IpAddr> {
         let lookups = match &self.0 {
             Way::System(lookups) => Arc::clone(lookups),

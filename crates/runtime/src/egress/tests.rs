@@ -1,4 +1,4 @@
-//! What the guard lets through, and that nothing is sent where it does not.
+//! Tests the guard: allowed connections, and silence towards denied hosts.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -46,8 +46,8 @@ async fn listener() -> (TcpListener, u16) {
     (listener, port)
 }
 
-/// Whether a connection waits at the listener. Connecting on loopback is done before `connect` returns, so that what
-/// was sent has arrived.
+/// Returns `true` if a connection is pending at the listener. On loopback, it is pending before `connect`
+/// returns.
 fn visited(listener: TcpListener) -> bool {
     let listener = listener.into_std().unwrap();
     listener.accept().is_ok()
@@ -74,7 +74,7 @@ async fn reaches_a_private_address_only_if_its_range_is_open() {
         assert_eq!(stream.peer_addr().unwrap().ip(), LOCAL);
         assert_eq!(log.attempts()[1].verdict, Verdict::Connected);
 
-        // The one connection is ours; there was none before it.
+        // The only connection is ours; there was none before it.
         let (_, from) = listener.accept().await.unwrap();
         assert_eq!(from, stream.local_addr().unwrap());
         assert!(!visited(listener), "{text}");
@@ -130,7 +130,7 @@ async fn one_bad_address_among_good_ones_refuses_the_host() {
     assert!(!visited(listener));
 }
 
-/// The classic: a public address for the check, a private one for the connection.
+/// DNS rebinding: a public address for the check, a private one for the connection.
 #[tokio::test]
 async fn a_name_that_changes_its_address_is_connected_to_where_it_was_checked() {
     let (listener, port) = listener().await;
@@ -172,7 +172,7 @@ async fn metadata_is_refused_by_every_name() {
 
 #[tokio::test]
 async fn tells_what_kept_it_from_connecting() {
-    // Bound, so that nobody else listens there, and not listening.
+    // Bound, so that no other process listens there, but not listening.
     let closed = TcpSocket::new_v4().unwrap();
     closed.bind(SocketAddr::new(LOCAL, 0)).unwrap();
     let port = closed.local_addr().unwrap().port();
@@ -200,7 +200,7 @@ async fn tells_what_kept_it_from_connecting() {
 #[tokio::test]
 async fn goes_on_to_the_next_address() {
     let (listener, port) = listener().await;
-    // Bound, and not listening.
+    // Bound, but not listening.
     let closed = TcpSocket::new_v4().unwrap();
     closed.bind(SocketAddr::from(([127, 0, 0, 2], port))).unwrap();
     let names = table(&[("a.test", &["127.0.0.2", "127.0.0.1"])]);

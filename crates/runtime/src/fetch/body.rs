@@ -1,22 +1,22 @@
-//! What came back: text, or a report of what is not.
+//! Classifies response bodies as text or binary.
 
 use hyper::header::{self, HeaderMap};
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
-    /// Text, with what is no UTF-8 replaced.
+    /// Text; invalid UTF-8 is replaced.
     Text(String),
-    /// Something else, which is not shown.
+    /// Binary data, not included.
     Binary {
-        /// What the server calls it.
+        /// The server's `Content-Type`.
         content_type: Option<String>,
-        /// How much of it came; all of it, if it was not cut.
+        /// Size; that of the received part if the body was truncated.
         bytes: usize,
     },
 }
 
-/// Types that are text though their names do not begin with it.
+/// Subtypes that are text, although the type is not `text`.
 const TEXT_TYPES: &[&str] = &[
     "json",
     "xml",
@@ -28,7 +28,8 @@ const TEXT_TYPES: &[&str] = &[
 ];
 
 impl Body {
-    /// The body as its bytes say, or else as the server says. A packed body is binary: what was asked for is not packed.
+    /// Classifies a body by its bytes, or else by its declared type. A compressed body is binary: the request
+    /// ruled out compression.
     pub(super) fn read(headers: &HeaderMap, bytes: Vec<u8>) -> Self {
         let content_type = headers.get(header::CONTENT_TYPE);
         let content_type = content_type.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
@@ -66,7 +67,7 @@ fn is_text_type(content_type: &str) -> bool {
             .any(|text| sub.split('+').next_back() == Some(text))
 }
 
-/// A body that was cut may end within a character.
+/// Returns `true` for UTF-8, possibly truncated within a character.
 fn is_utf8_but_for_its_end(bytes: &[u8]) -> bool {
     match std::str::from_utf8(bytes) {
         Ok(_) => true,

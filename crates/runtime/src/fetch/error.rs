@@ -1,4 +1,4 @@
-//! Why a fetch came to nothing.
+//! Defines the errors of a fetch.
 
 use tokio_rustls::rustls;
 
@@ -6,88 +6,87 @@ use super::trust::TrustError;
 use super::url::ParseUrlError;
 use crate::egress::{Attempt, ConnectError};
 
-/// A fetch that came to nothing, and what was tried.
+/// A failed fetch, with its egress attempts.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{fault}")]
 pub struct FetchError {
-    /// What went wrong.
     pub fault: Fault,
-    /// What was tried on the way out.
+    /// Egress attempts.
     pub attempts: Vec<Attempt>,
 }
 
-/// What went wrong.
+/// The cause of a failed fetch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// There was no connection.
+    /// The connection was not made.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// A redirect leads to something that cannot be fetched.
+    /// The target of a redirect is not a valid URL.
     #[error("the server redirects to something that cannot be fetched: {0}")]
     Redirect(ParseUrlError),
-    /// A redirect from `https` to `http`.
+    /// A redirect leads from `https` to `http`.
     #[error("the server redirects from https to http")]
     Downgrade,
-    /// One redirect too many.
+    /// The limit of redirects was exceeded.
     #[error("the server redirects more than {0} times")]
     TooManyRedirects(usize),
-    /// No authorities to check a certificate with.
+    /// The certificate authorities cannot be loaded.
     #[error(transparent)]
     Trust(#[from] TrustError),
-    /// The server could not prove who it is.
+    /// The TLS handshake failed.
     #[error("{0}")]
     Tls(TlsFault),
-    /// What came was not HTTP, ended too soon, or has a head beyond the limits.
+    /// The response is not HTTP/1.1, is truncated, or its head exceeds the limits.
     #[error("the answer is no complete http/1.1 message with headers of a sensible size")]
     Protocol,
-    /// The deadline came first.
+    /// The deadline was reached.
     #[error("the server did not answer in time")]
     TimedOut,
 }
 
-/// Why a secure connection could not be made.
+/// The cause of a failed TLS handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TlsFault {
-    /// Issued for somebody else.
+    /// The certificate is for another host.
     #[error("the server's certificate is for another host")]
     OtherHost,
-    /// Issued by somebody who is not believed.
+    /// The issuer is not trusted.
     #[error("the server's certificate was issued by an unknown authority")]
     UnknownIssuer,
-    /// Too old or too new.
+    /// The certificate is expired or not yet valid.
     #[error("the server's certificate is not valid today")]
     Expired,
-    /// Any other fault of the certificate.
+    /// Another defect of the certificate.
     #[error("the server's certificate cannot be used")]
     Certificate,
-    /// No agreement on how to talk.
+    /// No common protocol version or cipher suite, or another failure of the handshake.
     #[error("the server speaks no tls that can be used")]
     Handshake,
 }
 
-/// What went wrong, as a program tells it apart.
+/// The category of a failed fetch, for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FetchErrorKind {
-    /// The URL, or that of a redirect, cannot be fetched.
+    /// The URL, or that of a redirect, is invalid.
     InvalidUrl,
-    /// The policy does not allow it.
+    /// The policy denies it.
     Denied,
     /// The name does not resolve.
     NotFound,
-    /// No connection could be made.
+    /// The connection was not made.
     Unreachable,
-    /// No secure connection could be made.
+    /// The TLS handshake failed.
     Tls,
-    /// The time was over.
+    /// The deadline was reached.
     Timeout,
-    /// One redirect too many.
+    /// The limit of redirects was exceeded.
     TooManyRedirects,
-    /// The answer was not HTTP, or beyond the limits.
+    /// The response is not HTTP, or exceeds the limits.
     Protocol,
 }
 
 impl FetchError {
-    /// What went wrong, as a program tells it apart.
+    /// Returns the category.
     pub fn kind(&self) -> FetchErrorKind {
         match &self.fault {
             Fault::Connect(ConnectError::Refused(_)) | Fault::Downgrade => FetchErrorKind::Denied,
@@ -101,7 +100,7 @@ impl FetchError {
         }
     }
 
-    /// What the reader can do about it.
+    /// Returns a hint for the user.
     pub fn hint(&self) -> &'static str {
         match &self.fault {
             Fault::Connect(error) => error.hint(),

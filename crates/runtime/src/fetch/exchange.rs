@@ -1,4 +1,4 @@
-//! One request and one answer, on a connection of their own.
+//! Sends one request and reads the response, on a connection of their own.
 
 use std::future::Future;
 use std::io;
@@ -27,32 +27,31 @@ use super::url::{Scheme, Url};
 
 const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("ringfence/", env!("CARGO_PKG_VERSION")));
 
-/// How much is read at once. A flood of interim answers is parsed without a pause, and the deadline waits meanwhile.
+/// Buffer size. A flood of interim responses is parsed without yielding, which delays the deadline.
 const MAX_BUFFER: usize = 64 * 1024;
 
-/// What a server answered.
+/// A server's response.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// Look elsewhere. What else came with it is not read.
+    /// A redirect. Its body is not read.
     Redirect {
         status: StatusCode,
         location: HeaderValue,
     },
-    /// The end.
     Page(Page),
 }
 
-/// An answer that is none of the redirects.
+/// A response that is not a redirect.
 #[derive(Debug)]
 pub(super) struct Page {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Vec<u8>,
-    /// Whether there was more of the body.
+    /// Set if the body was truncated.
     pub(super) truncated: bool,
 }
 
-/// Sends the request on this connection and reads the answer. The connection ends with it.
+/// Sends a request on this connection, and reads the response; then closes the connection.
 pub(super) async fn exchange(
     stream: TcpStream,
     request: &FetchRequest,
@@ -65,7 +64,7 @@ pub(super) async fn exchange(
     }
 }
 
-/// Speaks TLS to the host of the address.
+/// Performs the TLS handshake with the host of the URL.
 pub(crate) async fn secure(
     stream: TcpStream,
     url: &Url,
@@ -109,18 +108,18 @@ where
     beside(connection, answer).await
 }
 
-/// Runs the connection for as long as the answer needs it. No task is started that could outlive the call.
+/// Drives the connection while the response is read, without a task that could outlive the call.
 async fn beside<T>(connection: impl Future, answer: impl Future<Output = T>) -> T {
     let mut answer = pin!(answer);
     tokio::select! {
         done = &mut answer => done,
-        // The server may hang up behind the last byte; what was received is still there to be read.
+        // The server may close the connection after the last byte; received data is still readable.
         _ = connection => answer.await,
     }
 }
 
 fn message(request: &FetchRequest) -> Result<Request<Full<Bytes>>, Fault> {
-    // By the letter of a strict parser; that of `http` takes it, too.
+    // Already strictly parsed; the parser of the `http` crate accepts it, too.
     let target = PathAndQuery::try_from(request.url.target.as_str()).map_err(|_| Fault::Protocol)?;
     let host = HeaderValue::try_from(request.url.authority()).map_err(|_| Fault::Protocol)?;
     let mut message = Request::new(Full::new(request.body.clone()));
@@ -169,7 +168,7 @@ fn location(status: StatusCode, headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(header::LOCATION).filter(|_| moved).cloned()
 }
 
-/// The first bytes of the body, and whether there were more. The rest is not read.
+/// Reads the body up to the limit; returns `true` with it if there was more.
 async fn collect(mut body: Incoming, limit: usize) -> Result<(Vec<u8>, bool), Fault> {
     let mut kept = Vec::new();
     while let Some(frame) = body.frame().await {

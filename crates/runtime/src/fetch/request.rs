@@ -1,4 +1,4 @@
-//! What is asked of a server.
+//! Validates requests, and adapts them to redirects.
 
 use hyper::body::Bytes;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -7,7 +7,7 @@ use hyper::{Method, StatusCode};
 use super::error::Fault;
 use super::url::{ParseUrlError, Scheme, Url};
 
-/// The largest body that is sent.
+/// Size limit of a request body.
 const MAX_BODY: usize = 1024 * 1024;
 const MAX_HEADERS: usize = 64;
 const MAX_HEADER_BYTES: usize = 16 * 1024;
@@ -22,8 +22,7 @@ const METHODS: &[Method] = &[
     Method::OPTIONS,
 ];
 
-/// Headers that say where a message ends, to whom it goes, or how it is packed: a second opinion on these is how
-/// requests are smuggled.
+/// Headers for framing, routing and encoding: contradicting values enable request smuggling.
 const OURS: &[&str] = &[
     "host",
     "content-length",
@@ -38,8 +37,8 @@ const OURS: &[&str] = &[
     "accept-encoding",
 ];
 
-/// The headers that another server may see, too. An `X-Api-Key` is as secret as an `Authorization`, and nobody knows
-/// the names of all of them.
+/// Headers that may be sent to another origin after a redirect. An allowlist: an `X-Api-Key` is as secret as
+/// an `Authorization`, and the names of secret headers are endless.
 const HARMLESS: &[&str] = &[
     "accept",
     "accept-language",
@@ -49,7 +48,7 @@ const HARMLESS: &[&str] = &[
     "user-agent",
 ];
 
-/// A request that can be sent as it is.
+/// A valid request.
 #[derive(Debug, Clone)]
 pub struct FetchRequest {
     pub(super) url: Url,
@@ -58,34 +57,34 @@ pub struct FetchRequest {
     pub(super) body: Bytes,
 }
 
-/// Why a request cannot be sent.
+/// The reason why a request is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The URL is none.
+    /// The URL is invalid.
     #[error(transparent)]
     Url(#[from] ParseUrlError),
-    /// A method that is not offered.
+    /// The method is not supported.
     #[error("the method is none of GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")]
     Method,
-    /// A header with a name or a value that cannot be one.
+    /// The name or value of the header is invalid.
     #[error("the header `{0}` has a name or a value that no header has")]
     Header(String),
-    /// A header that is ours to set.
+    /// The header is set by Ringfence.
     #[error("the header `{0}` is set by Ringfence")]
     OurHeader(HeaderName),
-    /// Too many or too long.
+    /// The headers are too many or too long.
     #[error("there are more than 64 headers, or more than 16 KiB of them")]
     TooManyHeaders,
-    /// A body where none can be.
+    /// The method permits no body.
     #[error("a {0} request has no body")]
     BodyNotAllowed(Method),
-    /// A body beyond the limit.
+    /// The body exceeds the size limit.
     #[error("the body is larger than 1 MiB")]
     BodyTooLarge,
 }
 
 impl RequestError {
-    /// What the reader can do about it.
+    /// Returns a hint for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Url(error) => error.hint(),
@@ -102,10 +101,10 @@ impl RequestError {
 }
 
 impl FetchRequest {
-    /// A request with these headers, given as name and value, and this body.
+    /// Creates a request with these headers, as pairs of name and value, and this body.
     ///
     /// # Errors
-    /// If one of them cannot be sent, or must not.
+    /// If one of the parts is invalid or not permitted.
     pub fn new(
         url: &str,
         method: &str,
@@ -129,7 +128,7 @@ impl FetchRequest {
         })
     }
 
-    /// The request that a redirect asks for (RFC 9110, section 15.4).
+    /// Returns the request after a redirect (RFC 9110, section 15.4).
     pub(super) fn redirected(&self, status: StatusCode, location: &[u8]) -> Result<Self, Fault> {
         let location =
             std::str::from_utf8(location).map_err(|_| Fault::Redirect(ParseUrlError::Malformed))?;
@@ -151,7 +150,7 @@ impl FetchRequest {
     }
 }
 
-/// 303 means "look over there"; for 301 and 302 everybody treats a POST in the same way.
+/// Always for 303; for a POST also after 301 and 302, as all clients do.
 fn becomes_get(status: StatusCode, method: &Method) -> bool {
     match status {
         StatusCode::SEE_OTHER => *method != Method::HEAD,

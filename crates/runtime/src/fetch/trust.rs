@@ -1,4 +1,4 @@
-//! Whose certificates are believed.
+//! Loads the trusted certificate authorities.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,29 +11,29 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, Error, RootCertStore};
 
-/// The authorities of the system, and those of a file if one is named. They are read when first needed.
+/// The system's certificate authorities, and optionally those of a file. Loaded on first use.
 #[derive(Debug, Default)]
 pub struct Trust {
     own: Option<PathBuf>,
     config: OnceCell<Arc<ClientConfig>>,
 }
 
-/// Why there is nobody to believe.
+/// The reason why no certificate authority is available.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TrustError {
     /// The system has none.
     #[error("this machine has no certificate authorities")]
     Nobody,
-    /// The file cannot be read, or holds none. Its path is the reader's own affair, and not a model's.
+    /// The file is unreadable, or contains none. Its path is for the user, not for a model, and omitted.
     #[error("no certificate authority can be read from the configured file")]
     File,
-    /// The library refused what it was given.
+    /// The TLS library rejected the configuration.
     #[error("tls cannot be set up")]
     Setup,
 }
 
 impl TrustError {
-    /// What the reader can do about it.
+    /// Returns a hint for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Nobody => "install the package ca-certificates, or name a file with an authority",
@@ -44,7 +44,7 @@ impl TrustError {
 }
 
 impl Trust {
-    /// The system's authorities, and those in the PEM file `own` as well.
+    /// Trusts the system's authorities, and those in the PEM file `own`.
     pub fn new(own: Option<PathBuf>) -> Self {
         Self {
             own,
@@ -52,10 +52,10 @@ impl Trust {
         }
     }
 
-    /// Reads the file beside the system's, if one is named, for those who want to know early.
+    /// Reads the additional file, if configured, to report errors early.
     ///
     /// # Errors
-    /// If it cannot be read, or holds no certificate.
+    /// If it is unreadable, or contains no certificate.
     pub fn check_own(&self) -> Result<(), TrustError> {
         let own = self.own.as_deref();
         own.map_or(Ok(()), |file| {
@@ -63,12 +63,12 @@ impl Trust {
         })
     }
 
-    /// The file beside the system's.
+    /// Returns the path of the additional file.
     pub(crate) fn own(&self) -> Option<&Path> {
         self.own.as_deref()
     }
 
-    /// The settings of a connection.
+    /// Returns the client configuration; loads it on first use.
     pub(crate) async fn config(&self) -> Result<Arc<ClientConfig>, TrustError> {
         let load = async || {
             let own = self.own.clone();
@@ -92,7 +92,7 @@ fn load(own: Option<&Path>) -> Result<Arc<ClientConfig>, TrustError> {
     Ok(Arc::new(config))
 }
 
-/// Adds every certificate of the file; none at all, or a broken one, is a failure.
+/// Adds the certificates of the file; `None` if there is none, or one is malformed.
 fn add_file(roots: &mut RootCertStore, file: &Path) -> Option<()> {
     let before = roots.len();
     for certificate in CertificateDer::pem_file_iter(file).ok()? {
@@ -107,7 +107,7 @@ fn configure(roots: RootCertStore) -> Result<ClientConfig, Error> {
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    // A ticket would tell a server which callers share this engine.
+    // A session ticket would tell a server which callers share this process.
     config.resumption = Resumption::disabled();
     Ok(config)
 }

@@ -1,4 +1,4 @@
-//! An address of a page.
+//! Parses URLs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,10 +6,9 @@ use std::str::FromStr;
 use fluent_uri::{Uri, UriRef};
 use ringfence_policy::{Host, ParseHostError};
 
-/// The longest URL; browsers and servers differ beyond it.
+/// Length limit of a URL in bytes; browsers and servers differ beyond it.
 const MAX_URL: usize = 8 * 1024;
 
-/// How a page is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scheme {
     Http,
@@ -32,9 +31,10 @@ impl Scheme {
     }
 }
 
-/// An `http` or `https` URL by the letter of RFC 3986, without user or fragment.
+/// An `http` or `https` URL, strictly by RFC 3986, without user or fragment.
 ///
-/// Lenient parsers read the same text differently, and whoever checks with one and connects with another is deceived.
+/// Lenient parsers disagree about a URL's meaning: a check with one parser would be bypassed by a connection
+/// with another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
     pub(crate) scheme: Scheme,
@@ -44,31 +44,30 @@ pub struct Url {
     pub(crate) target: String,
 }
 
-/// Why a URL could not be read. The URL is not repeated: it may hold a password.
+/// The reason why a URL is rejected. Omits the URL, which may contain a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseUrlError {
-    /// More than 8 KiB.
     #[error("the url is longer than 8 KiB")]
     TooLong,
-    /// Not by RFC 3986.
+    /// It violates RFC 3986.
     #[error("the url is malformed")]
     Malformed,
-    /// Neither `http` nor `https`.
+    /// The scheme is neither `http` nor `https`.
     #[error("the url's scheme is neither http nor https")]
     Scheme,
-    /// A user or password in front of the host.
+    /// It contains a user or password.
     #[error("the url holds a user or a password")]
     User,
-    /// The host is none.
+    /// The host is invalid.
     #[error("the url's host cannot be used: {0}")]
     Host(#[from] ParseHostError),
-    /// No port of this number.
+    /// The port is out of range.
     #[error("the url's port is not between 1 and 65535")]
     Port,
 }
 
 impl ParseUrlError {
-    /// What the reader can do about it.
+    /// Returns a hint for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::TooLong => "send long data in the body of a POST",
@@ -83,10 +82,10 @@ impl ParseUrlError {
 }
 
 impl Url {
-    /// The URL that `reference` means on this page.
+    /// Resolves a reference relative to this URL.
     ///
     /// # Errors
-    /// If it means none that can be fetched.
+    /// If the result is not a valid URL.
     pub(super) fn join(&self, reference: &str) -> Result<Self, ParseUrlError> {
         if reference.len() > MAX_URL {
             return Err(ParseUrlError::TooLong);
@@ -100,12 +99,12 @@ impl Url {
         whole.as_str().parse()
     }
 
-    /// Scheme, host and port: what a credential is for.
+    /// Compares scheme, host and port: the scope of a credential.
     pub(super) fn same_origin(&self, other: &Self) -> bool {
         self.scheme == other.scheme && self.host == other.host && self.port == other.port
     }
 
-    /// Host and port as the `Host` header has them.
+    /// Returns host and port, in the form of the `Host` header.
     pub(crate) fn authority(&self) -> String {
         if self.port == self.scheme.port() {
             self.host.to_string()

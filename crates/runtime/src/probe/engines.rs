@@ -1,4 +1,4 @@
-//! The container engines, each found and asked as runs in containers do it.
+//! Queries the container engines, located as for runs in containers.
 
 use super::Layer;
 use crate::container::info::Info;
@@ -6,14 +6,14 @@ use crate::container::pins::Pins;
 use crate::container::spec::Image;
 use crate::container::{ContainerRuntime, Error, Flavor, Surroundings};
 
-/// What was found of an engine.
+/// An available engine with its properties.
 struct Found {
     engine: ContainerRuntime,
     version: String,
     info: Info,
 }
 
-/// The engines, and gVisor. Runs here need none of them.
+/// Returns the entries of the engines and gVisor, all of them optional.
 pub(super) async fn layers(surroundings: &Surroundings, image: (&Image, &Pins)) -> Vec<Layer> {
     let (docker, podman) = (
         find(Flavor::Docker, surroundings).await,
@@ -86,7 +86,7 @@ impl Found {
         )
     }
 
-    /// Whether containers can be made with an OCI runtime.
+    /// Returns `true` if the engine can use an OCI runtime.
     fn knows(&self, name: &str) -> bool {
         match self.engine.flavor() {
             Flavor::Docker => self.info.runtimes.iter().any(|known| known == name),

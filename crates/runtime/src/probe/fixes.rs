@@ -1,4 +1,4 @@
-//! For each thing that does not work, the commands that make it work.
+//! Suggests commands that enable missing layers.
 
 use super::machine::Machine;
 
@@ -8,11 +8,11 @@ const ENOSYS: i32 = 38;
 const EUSERS: i32 = 87;
 const EOPNOTSUPP: i32 = 95;
 
-/// What the fence calls beyond Docker's default filter.
+/// System calls of the fence that Docker's default filter denies.
 const CALLS: &str = "clone, clone3, unshare, setns, mount, umount2, pivot_root, open_tree, move_mount, fsopen, fsconfig, \
                      fsmount, mount_setattr and sethostname";
 
-/// For a namespace, or a mount in one, that was refused.
+/// Returns the fix for a denied namespace, or a denied mount in one.
 pub(super) fn namespaces(machine: &Machine, errno: i32) -> String {
     if machine.filtered || machine.container {
         return container(machine);
@@ -41,7 +41,8 @@ pub(super) fn namespaces(machine: &Machine, errno: i32) -> String {
     }
 }
 
-/// Ubuntu lets ordinary users make namespaces and takes all rights in them away.
+/// Returns the fix for Ubuntu's AppArmor restriction: ordinary users can create user namespaces, but have no
+/// capabilities in them.
 fn apparmor(machine: &Machine) -> String {
     let program = machine.executable.display();
     format!(
@@ -58,9 +59,11 @@ fn apparmor(machine: &Machine) -> String {
     )
 }
 
-/// Docker's default filter refuses namespaces, and its masks over /proc refuse a new /proc.
+/// Returns the fix for containers: Docker's default filter denies namespaces, and its masks over /proc
+/// prevent a new mount of /proc.
 ///
-/// Root of a container lacks the right to mount, so namespaces are made there as an ordinary user makes them.
+/// Root of a container lacks the capability to mount, so namespaces are created there as an ordinary user
+/// would.
 fn container(machine: &Machine) -> String {
     let apparmor = match machine.apparmor_profile {
         Some(_) => " --security-opt apparmor=unconfined",
@@ -79,7 +82,7 @@ fn container(machine: &Machine) -> String {
     )
 }
 
-/// For Landlock.
+/// Returns the fix for Landlock.
 pub(super) fn landlock(machine: &Machine, errno: i32) -> String {
     match errno {
         ENOSYS => format!(
@@ -101,7 +104,7 @@ pub(super) fn landlock(machine: &Machine, errno: i32) -> String {
     }
 }
 
-/// For control groups.
+/// Returns the fix for control groups.
 pub(super) fn groups(machine: &Machine) -> String {
     if machine.container {
         return "limit the container itself: docker run --memory 1g --pids-limit 512 --cpus 2 …; without that, each process of a \
@@ -124,7 +127,7 @@ pub(super) fn groups(machine: &Machine) -> String {
     }
 }
 
-/// For Python.
+/// Fix for Python.
 pub(super) const PYTHON: &str = "sudo apt install python3  (or name one: `ringfence run --python PATH`, or `sandbox.python` in the configuration)";
 
 #[cfg(test)]

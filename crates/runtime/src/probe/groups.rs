@@ -1,4 +1,4 @@
-//! Whether control groups can hold a run's memory, processes and processor time.
+//! Detects if control groups can limit memory, processes and processor time of a run.
 
 use ringfence_jail::cgroup::{Detection, GroupLimits, Hierarchy, Version};
 
@@ -8,7 +8,7 @@ use super::machine::Machine;
 
 const NAME: &str = "control groups";
 
-/// Looks for a place to make groups, and makes one with limits there.
+/// Looks for a writable hierarchy, and tries to create a group with limits there.
 pub(super) fn layer(machine: &Machine) -> Layer {
     let Detection { hierarchy, reasons } = Hierarchy::detect_verbose();
     let Some(hierarchy) = hierarchy else {
@@ -36,7 +36,8 @@ pub(super) fn layer(machine: &Machine) -> Layer {
 }
 
 fn try_group(hierarchy: &Hierarchy) -> Result<(), ringfence_jail::cgroup::Error> {
-    // No process started at 0, so whoever sweeps takes this for a dead engine's, should we be killed now.
+    // No process has the start time 0, so a sweep treats this as a dead server's group, should we be killed
+    // now.
     let name = format!("ringfence-{}-0", std::process::id());
     let limits = GroupLimits {
         memory_bytes: 64 << 20,

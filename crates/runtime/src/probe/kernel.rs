@@ -1,4 +1,4 @@
-//! What the kernel lets us build a fence from.
+//! Tries the isolation layers of the Linux kernel.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,7 +9,7 @@ use super::Layer;
 use super::fixes;
 use super::machine::Machine;
 
-/// Names, in the order in which they are shown.
+/// Display names, in display order.
 const NAMES: &[(Tried, &str)] = &[
     (Tried::UserNamespace, "user namespace"),
     (Tried::PidNamespace, "pid namespace"),
@@ -28,7 +28,7 @@ const NAMES: &[(Tried, &str)] = &[
     (Tried::Pidfd, "pidfd"),
 ];
 
-/// The layers of the kernel, each tried in a child.
+/// Tries each layer in a child process.
 pub(super) fn layers(machine: &Machine) -> Vec<Layer> {
     let mut layers = match probe::try_layers() {
         Ok(trials) => tried(machine, &trials),
@@ -109,7 +109,7 @@ fn works(tried: Tried) -> String {
     }
 }
 
-/// What each ABI brought (landlock(7)).
+/// Lists the features of a Landlock ABI (landlock(7)).
 fn landlock_features(abi: u32) -> String {
     let features = [
         (1, "files"),

@@ -1,27 +1,27 @@
-//! What the machine says about itself: which of its settings could be in the way.
+//! Reads system settings that may prevent isolation.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Facts that decide which fix is the right one.
+/// Facts that determine the right fix.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Machine {
     pub(super) uid: u32,
-    /// Whether our ids are the host's own, so that root is root.
+    /// Set if our user ids are the host's, so that root is the host's root.
     pub(super) host_ids: bool,
-    /// Whether this is the inside of a container.
+    /// Set inside a container.
     pub(super) container: bool,
-    /// Whether a system-call filter holds this very process.
+    /// Set if a seccomp filter applies to this process.
     pub(super) filtered: bool,
-    /// The AppArmor profile that holds this process.
+    /// The AppArmor profile of this process.
     pub(super) apparmor_profile: Option<String>,
-    /// `kernel.apparmor_restrict_unprivileged_userns`, an invention of Ubuntu.
+    /// `kernel.apparmor_restrict_unprivileged_userns`, specific to Ubuntu.
     pub(super) apparmor_restricts: Option<u64>,
-    /// `kernel.unprivileged_userns_clone`, an invention of Debian.
+    /// `kernel.unprivileged_userns_clone`, specific to Debian.
     pub(super) unprivileged_clone: Option<u64>,
     pub(super) max_user_namespaces: Option<u64>,
-    /// The active security modules.
+    /// Active Linux security modules.
     pub(super) security_modules: Option<String>,
     pub(super) kernel: String,
     pub(super) memfd_noexec: Option<u64>,
@@ -29,13 +29,13 @@ pub(super) struct Machine {
     pub(super) executable: PathBuf,
 }
 
-/// The host's own namespaces: numbers that the kernel has fixed (`enum init_ns_ino` in `linux/nsfs.h`).
+/// The host's initial namespaces: inode numbers fixed by the kernel (`enum init_ns_ino` in `linux/nsfs.h`).
 const HOST_NAMESPACES: [(&str, &str); 2] = [
     ("/proc/self/ns/pid", "pid:[4026531836]"),
     ("/proc/self/ns/uts", "uts:[4026531838]"),
 ];
 
-/// The files alone prove little: virtual machines are made from container images too.
+/// The marker files alone prove little: virtual machines are built from container images, too.
 fn in_container() -> bool {
     let marked = ["/.dockerenv", "/run/.containerenv"]
         .iter()

@@ -1,4 +1,4 @@
-//! The interpreters that runs would use.
+//! Detects the interpreters that runs would use.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,10 +12,10 @@ use super::{Layer, fixes};
 use crate::interpreter::{self, Python, find_bash, find_javascript};
 use crate::local::{Settings, find_python};
 
-/// Others of its name are listed up to this many.
+/// Limit of listed alternatives.
 const MAX_PASSED_OVER: usize = 8;
 
-/// The languages, each proved by a run.
+/// Returns an entry per language, verified by a run.
 pub(super) fn languages(settings: &Settings, runs: &Runs) -> Vec<Layer> {
     vec![python(settings, runs), bash(runs), javascript(settings, runs)]
 }
@@ -26,7 +26,7 @@ fn python(settings: &Settings, runs: &Runs) -> Layer {
         Ok(python) => format!("{} {}", describe(python), origin(settings)),
         Err(error) => explain(error),
     };
-    // With one named, no other is looked at.
+    // A configured interpreter is the only candidate.
     if settings.python.is_none() {
         for (path, why) in passed_over(settings, found.as_ref().ok()) {
             detail.push_str(&format!("; passed over {}: {why}", path.display()));
@@ -59,7 +59,7 @@ fn origin(settings: &Settings) -> &'static str {
     }
 }
 
-/// Other programs called python3 that come with a reason why they are not used.
+/// Lists other programs called python3, with the reason why each is not used.
 fn passed_over(settings: &Settings, found: Option<&Python>) -> Vec<(PathBuf, String)> {
     let others = on_path("python3", settings.path.as_deref())
         .into_iter()

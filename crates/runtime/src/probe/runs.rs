@@ -1,4 +1,4 @@
-//! Small programs, run the way every program is run.
+//! Runs small test programs through the regular path.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,12 +9,12 @@ use super::machine::Machine;
 use super::{Layer, Situation, fixes};
 use crate::local::{Connection, Error, Fence, Local, Settings};
 
-/// What came of the runs.
+/// The results of the test runs.
 #[derive(Debug)]
 pub(super) struct Runs {
-    /// With the fence that is the default, one a language.
+    /// Runs with the default fence, one per language.
     by_language: HashMap<Language, Result<ExecutionResult, Error>>,
-    /// With every layer required.
+    /// A run with every layer required.
     required: Result<ExecutionResult, Error>,
 }
 
@@ -24,13 +24,13 @@ pub(super) async fn try_all(settings: &Settings) -> Runs {
     for language in [Language::Python, Language::Bash, Language::Javascript] {
         by_language.insert(language, run(&local, language, Fence::Default).await);
     }
-    // Whichever language there is: what is asked is whether the fence can be put up.
+    // Any language that works: this tests the fence only.
     let language = [Language::Python, Language::Bash, Language::Javascript]
         .into_iter()
         .find(|language| by_language.get(language).is_some_and(Result::is_ok))
         .unwrap_or(Language::Bash);
     let required = run(&local, language, Fence::Required).await;
-    // What it could not clear away is removed at the next start, which looks for it.
+    // Failed clean-up is left to the next start's sweep.
     let _ = local.close().await;
     Runs {
         by_language,
@@ -63,7 +63,7 @@ async fn run(local: &Local, language: Language, fence: Fence) -> Result<Executio
 }
 
 impl Runs {
-    /// Whether a language ran, and what went wrong if not.
+    /// Returns the successful run of a language, or the problem with a hint.
     pub(super) fn language(&self, language: Language) -> Result<&ExecutionResult, (String, &'static str)> {
         match self.by_language.get(&language) {
             Some(Ok(result)) if worked(result) => Ok(result),
@@ -84,7 +84,7 @@ impl Runs {
         self.language(Language::Python)
     }
 
-    /// A run that worked, of whichever language.
+    /// Returns a successful run of any language.
     fn any(&self) -> Option<&ExecutionResult> {
         let order = [Language::Python, Language::Bash, Language::Javascript];
         order
@@ -92,7 +92,7 @@ impl Runs {
             .find_map(|language| self.language(language).ok())
     }
 
-    /// The whole fence, put up around a program.
+    /// Returns the entry of the run with every layer required.
     pub(super) fn fence(&self, machine: &Machine) -> Layer {
         const NAME: &str = "whole fence";
         match &self.required {
@@ -144,7 +144,7 @@ impl Runs {
         format!("{what}: a default run gets {got}")
     }
 
-    /// A default run is one of Python; others may work where it does not.
+    /// Describes why a default run, which is one of Python, is rejected; names other languages that work.
     fn refusal(&self) -> String {
         let why = self.default_run().err().map_or(String::new(), |(why, _)| why);
         let others: Vec<&str> = [Language::Bash, Language::Javascript]
@@ -179,7 +179,7 @@ fn outcome(outcome: Outcome) -> &'static str {
     }
 }
 
-/// What held a run, in words.
+/// Lists the layers of a run, in words.
 fn layers_of(isolation: &Isolation) -> String {
     let namespaces: Vec<&str> = [
         (isolation.user_ns, "user"),

@@ -1,7 +1,7 @@
-//! Programs that embed the library, and forget its hook: this very binary under other names.
+//! Tests programs that embed the library and omit its hook: this test binary under other names.
 //!
-//! Each leaves a line in `starts` whenever it begins. A launcher is told nothing but `__jail`, so the name of the file says
-//! which program it is.
+//! Each program appends a line to `starts` when it begins. A launcher gets no argument but `__jail`, so the
+//! name of the executable selects the program.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -16,7 +16,7 @@ mod program;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// A test by its name.
+/// A test with its name.
 type Test = (&'static str, fn());
 
 const TESTS: &[Test] = &[
@@ -75,7 +75,7 @@ fn main() {
     }
 }
 
-/// Runs the program `name` to its end; its output, and how often it began.
+/// Runs the program `name`; returns its output and the number of its starts.
 fn run(name: &str) -> (Output, usize) {
     let place = tempfile::tempdir().unwrap();
     let binary = place.path().join(name);
@@ -90,7 +90,7 @@ fn run(name: &str) -> (Output, usize) {
     (output, starts.lines().count())
 }
 
-/// Another name for the same file, or where that cannot be had, the same bytes.
+/// Creates a hard link, or a copy if that is impossible.
 fn copy(from: &Path, to: &Path) {
     if std::fs::hard_link(from, to).is_err() {
         std::fs::copy(from, to).unwrap();
@@ -109,7 +109,7 @@ fn check((output, starts): (Output, usize), expected: &str, most_starts: usize) 
 }
 
 fn a_program_with_the_hook_runs_code() {
-    // Launchers are no beginnings: they never come to the line.
+    // Launchers do not count: they never reach the line that records a start.
     check(run("always"), "ran: hello", 1);
 }
 
@@ -122,7 +122,7 @@ fn one_without_it_is_refused_and_starts_nothing() {
 }
 
 fn one_that_calls_it_on_some_paths_ends() {
-    // The second one is refused in its turn, and ends.
+    // The second process is rejected, too, and exits.
     check(run("sometimes"), "whatever the arguments are", 2);
 }
 

@@ -1,4 +1,4 @@
-//! The programs, each as somebody might write it.
+//! Provides the embedding programs, written as users might do it.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -12,10 +12,10 @@ use ringfence_runtime::local::{
     self, Connection, Fence, Found, Local, Log, SessionSettings, Settings, Warmth,
 };
 
-/// More beginnings than any of these programs may have. A broken guard must fail a test, not take the machine.
+/// Limit of starts. A broken guard must fail a test, and not fork without end.
 const TOO_MANY: usize = 20;
 
-/// The program that this binary's name stands for.
+/// Selects the program by the name of this executable.
 pub(crate) fn by_name() -> Option<fn()> {
     let executable = std::env::current_exe().unwrap();
     Some(match executable.file_name()?.to_str()? {
@@ -40,7 +40,7 @@ fn never() {
     run_code();
 }
 
-/// Takes any argument for a name of a file that it does not know, say.
+/// Calls the hook only without arguments, as a program might that treats every argument as a file name.
 fn sometimes() {
     if std::env::args().count() == 1 {
         local::init();
@@ -65,7 +65,8 @@ fn threaded() {
     let _ = other.join().unwrap();
 }
 
-/// A server, say, that its child becomes once more. It leaves its standard input, as daemons do, and never ends.
+/// A server whose child, meant as a launcher, starts as the same server again. It detaches standard input, as
+/// daemons do, and never exits.
 fn waiting() {
     begin();
     if std::env::args().count() == 1 {
@@ -78,7 +79,7 @@ fn waiting() {
     panic!("{error}");
 }
 
-/// Notes in the working directory that the program begins.
+/// Records the start in the working directory.
 fn begin() {
     let mut options = std::fs::OpenOptions::new();
     let mut starts = options.create(true).append(true).open("starts").unwrap();
@@ -87,7 +88,7 @@ fn begin() {
     assert!(count < TOO_MANY, "began {count} times");
 }
 
-/// Runs a line of bash, and says what came of it.
+/// Runs a line of bash, and prints the result.
 fn run_code() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,4 +1,4 @@
-//! Sessions that answer the launcher by themselves, with lies.
+//! Tests sessions that forge replies to the launcher.
 
 use ringfence_jail::protocol::Guest as Origin;
 
@@ -48,7 +48,7 @@ fn forger(lane: &mut Lane) -> Guest {
     session
 }
 
-/// Asks for a fork of a session that does `code` about it.
+/// Requests a fork of a session that runs `code` in response.
 fn forge(lane: &mut Lane, session: &mut Guest, code: &str) -> Result<Guest, Failure> {
     session.send(&format!("fds = take()\n{code}\nresult = 'done'"));
     let begun = lane.begin(&Wish::new(Origin::ForkOf { of: session.id }));
@@ -82,7 +82,7 @@ fn lies_end_the_session_and_nobody_else() {
     check("report(fds, b'x')", "fork a session", EPROTO);
     check("report(fds, b'\\xff' * 8)", "fork a session", EPROTO);
     check("report(fds, bytes(4096))", "fork a session", EPROTO);
-    // A process of its own, of which the launcher knows already.
+    // A process of the session's own, which the launcher knows already.
     check("report(fds)", "find the fork in its cell", EEXIST);
     let child = "if os.fork() == 0:\n    report(fds)\n    os._exit(time.sleep(60))";
     check(child, "find the fork among the launcher's children", EPERM);
@@ -125,14 +125,15 @@ fn a_session_that_never_answers_can_be_given_up() {
         lane.finish(begun).err().unwrap(),
         ("fork a session".to_owned(), ECANCELED)
     );
-    // Too late: nobody hears it, and the cell that it was for has gone.
+    // Too late: the launcher no longer listens, and the fork's cell is gone.
     assert_eq!(session.evaluate("result = attempt(lambda: report(fds))"), "EPIPE");
     session.evaluate("close(fds)");
     let fork = lane.fork(&mut session).unwrap();
     lane.end(fork.id);
 }
 
-/// A process in the fork's cell that keeps the launcher waiting is not the session's, and outlives it.
+/// Cancels a pending fork when its session is killed. The silent process in the fork's cell is not one of the
+/// session's, and outlives it.
 fn a_fork_that_never_answers_ends_with_the_session() {
     let mut lane = Lane::open();
     let mut session = forger(&mut lane);
@@ -158,14 +159,14 @@ fn words_that_nobody_asked_for_are_not_heard() {
     assert_eq!(session.evaluate(full), "EAGAIN");
     let mut fork = lane.fork(&mut session).unwrap();
     assert_eq!(fork.evaluate("result = 1"), "1");
-    // One that closes its end cannot be forked, and is otherwise unharmed.
+    // A session that closes its end cannot be forked, but still works.
     assert_eq!(fork.evaluate("os.close(5)\nresult = fork()"), "-9");
     let failure = lane.begin_and_fail(&Wish::new(Origin::ForkOf { of: fork.id }));
     assert_eq!(failure.0, "ask the session for a fork");
     assert_eq!(fork.evaluate("result = 1"), "1");
 }
 
-/// Whoever may make children of the launcher may also end them at a bad moment.
+/// Tolerates children of the launcher that a session creates and that exit at any moment.
 fn children_of_the_launcher_confuse_nobody() {
     let mut lane = Lane::open();
     let mut session = forger(&mut lane);
@@ -182,7 +183,8 @@ fn children_of_the_launcher_confuse_nobody() {
     lane.end(session.id);
 }
 
-/// The process between a session and its fork has every capability, over the fork's cell alone and behind the filter.
+/// Confines the process between a session and its fork: it has every capability, but only over the fork's
+/// cell and under the seccomp filter.
 fn rights_over_a_forks_cell_open_nothing_else() {
     let mut lane = Lane::open();
     let mut session = forger(&mut lane);
@@ -207,7 +209,7 @@ fn rights_over_a_forks_cell_open_nothing_else() {
     let begun = lane.begin(&Wish::new(Origin::ForkOf { of: session.id }));
     assert_eq!(session.receive(), ["EPERM"; 10].join(" "));
     assert_eq!(lane.finish(begun).err().unwrap().1, ECHILD);
-    // What the session's own namespaces are, it cannot leave or change as before.
+    // It still cannot leave or change the session's own namespaces.
     assert_eq!(
         session
             .evaluate("fd = os.open('/proc/self/ns/net', 0)\nresult = attempt(lambda: call('setns', fd, 0))"),

@@ -1,4 +1,4 @@
-//! A launcher with a bare Python session, driven as the engine does it.
+//! Drives a launcher with a bare Python session, as the server does.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -24,11 +24,11 @@ const PYTHON: &str = "/usr/bin/python3";
 pub(crate) struct Lane {
     pub(crate) launcher: Launcher,
     next: u64,
-    /// Events that nobody has asked for.
+    /// Events received but not awaited yet.
     events: VecDeque<(Event, Vec<OwnedFd>)>,
 }
 
-/// A guest's ends of its pipes that are ours.
+/// A guest, with our ends of its pipes.
 pub(crate) struct Guest {
     pub(crate) id: u64,
     pub(crate) control: UnixStream,
@@ -39,15 +39,15 @@ pub(crate) struct Guest {
     stderr: OwnedFd,
 }
 
-/// A step that failed, with its error number.
+/// A failed step with its error number.
 pub(crate) type Failure = (String, i32);
 
-/// What a spawned guest is to be.
+/// Parameters of a guest to spawn.
 pub(crate) struct Wish<'a> {
     pub(crate) origin: Origin,
     pub(crate) group: Option<&'a Group>,
     pub(crate) disk_bytes: u64,
-    /// Whether the filter lets it move.
+    /// Set if the seccomp filter permits `setns`.
     pub(crate) movable: bool,
 }
 
@@ -85,7 +85,7 @@ impl Lane {
         lane
     }
 
-    /// A launcher without a zygote.
+    /// Starts a launcher without a zygote.
     pub(crate) fn start(spec: &LauncherSpec) -> Self {
         let mut lane = Self {
             launcher: Launcher::start(spec).unwrap(),
@@ -101,7 +101,7 @@ impl Lane {
         self.launcher.receive(&mut Vec::new()).unwrap().unwrap()
     }
 
-    /// The first event that fits, now or when it comes.
+    /// Returns the first matching event; waits for it if necessary.
     pub(crate) fn await_event(&mut self, fits: impl Fn(&Event) -> bool) -> (Event, Vec<OwnedFd>) {
         if let Some(index) = self.events.iter().position(|(event, _)| fits(event)) {
             return self.events.remove(index).unwrap();
@@ -115,23 +115,23 @@ impl Lane {
         }
     }
 
-    /// Whether an event has come before another.
+    /// Returns `true` if a matching event was received while waiting for another one.
     pub(crate) fn has_come(&self, fits: impl Fn(&Event) -> bool) -> bool {
         self.events.iter().any(|(event, _)| fits(event))
     }
 
-    /// Starts a guest and waits until it runs.
+    /// Spawns a guest and waits until it runs.
     pub(crate) fn spawn(&mut self, wish: &Wish<'_>) -> Result<Guest, Failure> {
         let begun = self.begin(wish);
         self.finish(begun)
     }
 
-    /// A new session.
+    /// Spawns a session.
     pub(crate) fn session(&mut self) -> Guest {
         self.spawn(&Wish::new(Origin::Session)).unwrap()
     }
 
-    /// Has a session call `fork()` and starts its fork.
+    /// Makes a session call `fork()`, and spawns the fork.
     pub(crate) fn fork(&mut self, session: &mut Guest) -> Result<Guest, Failure> {
         self.fork_as(session, &Wish::new(Origin::ForkOf { of: session.id }))
     }
@@ -169,7 +169,7 @@ impl Lane {
             .unwrap();
         let control = UnixStream::from(control);
         control.set_nonblocking(false).unwrap();
-        // Only for a test that would otherwise hang.
+        // Timeout for tests that would hang otherwise.
         control.set_read_timeout(Some(PATIENCE)).unwrap();
         Begun {
             id,
@@ -200,7 +200,7 @@ impl Lane {
         }
     }
 
-    /// Why a guest cannot be had.
+    /// Returns the failure of a spawn.
     pub(crate) fn begin_and_fail(&mut self, wish: &Wish<'_>) -> Failure {
         let begun = self.begin(wish);
         self.finish(begun).err().unwrap()
@@ -210,7 +210,7 @@ impl Lane {
         self.launcher.send(&Command::Kill { id }, &[]).unwrap();
     }
 
-    /// The status with which a guest ends.
+    /// Returns the exit status of a guest.
     pub(crate) fn await_exit(&mut self, about: u64) -> i32 {
         match self.await_event(|event| matches!(event, Event::Exited { id, .. } if *id == about)) {
             (Event::Exited { status, .. }, _) => status,
@@ -222,14 +222,15 @@ impl Lane {
         self.await_event(|event| matches!(event, Event::Gone { id } if *id == about));
     }
 
-    /// Kills a guest and waits until nothing is left of it.
+    /// Kills a guest and waits for its clean-up.
     pub(crate) fn end(&mut self, id: u64) {
         self.kill(id);
         self.await_exit(id);
         self.await_gone(id);
     }
 
-    /// Waits until so many processes are below the launcher: a parent reaps its orphans when it is scheduled.
+    /// Waits until the launcher has this number of descendants: orphans are reaped when their parent is
+    /// scheduled.
     #[track_caller]
     pub(crate) fn await_processes(&self, count: usize) {
         let deadline = Instant::now() + PATIENCE;
@@ -239,7 +240,7 @@ impl Lane {
         }
     }
 
-    /// The processes below the launcher, as the host numbers them.
+    /// Lists the descendants of the launcher, by their process ids on the host.
     pub(crate) fn processes(&self) -> Vec<u32> {
         let mut found = vec![self.launcher.id()];
         let mut next = 0;
@@ -253,10 +254,10 @@ impl Lane {
     }
 }
 
-/// The longest wait for something that happens soon on an idle machine.
+/// Timeout for events that happen soon on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A guest that was asked for.
+/// A guest whose spawn command was sent.
 pub(crate) struct Begun {
     pub(crate) id: u64,
     pub(crate) control: UnixStream,
@@ -274,13 +275,13 @@ impl Guest {
         receive(&mut self.control)
     }
 
-    /// What `result` is after some code.
+    /// Runs some code, and returns the value of `result`.
     pub(crate) fn evaluate(&mut self, code: &str) -> String {
         self.send(code);
         self.receive()
     }
 
-    /// Everything that it prints until it ends.
+    /// Returns everything that it prints until its end.
     pub(crate) fn printed(self) -> (String, String) {
         drop((self.stdin, self.control));
         let read = |pipe: OwnedFd| {

@@ -1,4 +1,4 @@
-//! How forks live and end, and what they may use.
+//! Tests the life cycle and limits of forks.
 
 use std::io::Read;
 
@@ -42,7 +42,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
 ];
 
-/// Control groups need a place that an ordinary user rarely has.
+/// Tests that need root: control groups require a hierarchy that ordinary users rarely have.
 pub(crate) const AS_ROOT: &[Test] = &[
     (
         "life::limits_hold_for_the_fork_alone",
@@ -87,7 +87,7 @@ fn killing_a_fork_kills_its_own_cell_only() {
     lane.kill(forks[0].id);
     assert_eq!(lane.await_exit(forks[0].id), -9);
     lane.await_gone(forks[0].id);
-    // The fork, its child and its cell's first process, which the session's reaps.
+    // The fork, its child and its cell's init are reaped by the session's init.
     assert_eq!(forks[1].evaluate("result = 1 + 1"), "2");
     assert_eq!(session.evaluate("result = 1 + 1"), "2");
     let next = lane.fork(&mut session).unwrap();
@@ -95,7 +95,7 @@ fn killing_a_fork_kills_its_own_cell_only() {
     lane.end(next.id);
 }
 
-/// It is above them in the tree of pid namespaces, which nothing can change.
+/// Lets a session kill its forks: it is in an ancestor pid namespace, which cannot be changed.
 fn the_session_can_end_its_forks() {
     let mut lane = Lane::open();
     let mut session = lane.session();
@@ -114,7 +114,7 @@ fn forks_outlive_their_session() {
     session.send("os._exit(5)");
     assert_eq!(lane.await_exit(id), 5);
     assert_eq!(forks[0].evaluate("result = 'on'"), "on");
-    // Its own forks need nothing of the session.
+    // Its own forks do not depend on the session.
     let mut grandchild = lane.fork(&mut forks[0]).unwrap();
     assert_eq!(
         lane.begin_and_fail(&Wish::new(Origin::ForkOf { of: id })),
@@ -134,7 +134,7 @@ fn forks_outlive_their_session() {
     lane.await_gone(id);
 }
 
-/// Its other processes end with it, also those that it made in secret; its forks do not.
+/// Kills the other processes of a killed session, hidden ones included, but not its forks.
 fn a_killed_session_is_cleared() {
     let mut lane = Lane::open();
     let mut session = lane.session();
@@ -147,7 +147,7 @@ fn a_killed_session_is_cleared() {
     assert!(lane.processes().len() >= few + 20);
     lane.kill(session.id);
     assert_eq!(lane.await_exit(session.id), -9);
-    // The fork's end is told after the cell has been cleared: its first process does one thing after the other.
+    // The init is sequential: it reports the fork's end after clearing the cell.
     let mut inner = lane.fork(&mut fork).unwrap();
     assert_eq!(inner.evaluate("result = 1"), "1");
     lane.end(inner.id);
@@ -174,13 +174,13 @@ fn what_cannot_be_forked_is_refused() {
     let first = lane.begin(&of(session.id));
     let second = lane.begin_and_fail(&of(session.id));
     assert_eq!(second, ("fork a session that is being forked".to_owned(), EBUSY));
-    // One word for each command: the second call finds the first fork waiting, or the other way round.
+    // One reply per command: of two concurrent calls, one finds the other's fork pending.
     let told = [session.receive(), session.evaluate("result = fork()")];
     assert!(told.contains(&format!("-{ECANCELED}")), "{told:?}");
     assert!(told.contains(&"0".to_owned()), "{told:?}");
     let fork = lane.finish(first).unwrap();
     lane.end(fork.id);
-    // Without namespaces there are no cells.
+    // Without namespaces, there are no cells.
     let mut flat = Lane::start(&LauncherSpec::Flat);
     for origin in [Origin::Session, Origin::ForkOf { of: 1 }] {
         assert_eq!(flat.begin_and_fail(&Wish::new(origin)).1, ENOTSUP);
@@ -262,7 +262,7 @@ fn a_hundred_forks_leave_nothing() {
             lane.await_gone(fork.id);
         }
     }
-    // The session's first process reaps what is left of a cell before it makes the next one.
+    // The session's init reaps the remains of a cell before it creates the next one.
     let last = lane.fork(&mut session).unwrap();
     lane.end(last.id);
     assert_eq!(session.evaluate(look), looked);
@@ -275,14 +275,14 @@ fn a_hundred_forks_leave_nothing() {
     assert!(left.iter().all(|pid| is_ending(*pid)), "{left:?}");
 }
 
-/// Whether a process has ended, or waits only for its parent to hear of it.
+/// Returns `true` if a process has ended, or is a zombie.
 fn is_ending(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
 }
 
-/// How many descriptors the launcher has open.
+/// Returns the number of open file descriptors of the launcher.
 fn descriptors(lane: &mut Lane) -> Option<usize> {
-    // Once it answers this, it has done with everything before.
+    // Commands are sequential: after this reply, all earlier ones are complete.
     lane.begin_and_fail(&Wish::new(Origin::ForkOf { of: 0 }));
     let launcher = lane.processes()[0];
     Some(std::fs::read_dir(format!("/proc/{launcher}/fd")).ok()?.count())
@@ -296,7 +296,7 @@ fn nothing_outlives_the_launcher() {
     let processes = lane.processes();
     assert!(processes.len() >= 8, "{processes:?}");
     lane.launcher.close().unwrap();
-    // Every process held its end of these, which is how one knows that it has gone.
+    // Every process held an end of these, so end of file proves that all are gone.
     let mut rest = String::new();
     assert_eq!(fork.control.read_to_string(&mut rest).unwrap_or(0), 0);
     assert!(processes.iter().all(|pid| is_ending(*pid)), "{processes:?}");
@@ -344,7 +344,7 @@ fn limits_hold_for_the_fork_alone() {
     hierarchy.sweep(&|owner| owner == format!("test-forks-{}", std::process::id()));
 }
 
-/// All the other tests, by a user without any privilege.
+/// Runs all other tests as an unprivileged user.
 fn an_ordinary_user_can_do_the_same() {
     use std::os::unix::process::CommandExt;
     const USER: u32 = 1234;

@@ -1,4 +1,4 @@
-//! Forks of a live session, each in a cell of its own, through a launcher that is this very binary.
+//! Tests forks of a live session, each in a cell of its own; this binary is also the launcher.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -13,10 +13,10 @@ mod lane;
 mod life;
 mod walls;
 
-/// A test by its name.
+/// A test with its name.
 type Test = (&'static str, fn());
 
-/// Tests in which a user without any privilege does the same.
+/// Tests that are repeated as an unprivileged user.
 const BY_ANYBODY: &[&[Test]] = &[walls::TESTS, life::TESTS, forged::TESTS];
 
 fn main() {

@@ -1,4 +1,4 @@
-//! What stands between a fork and everybody else. Each act is shown to work where nothing stands in between.
+//! Tests the isolation of forks. Each act is shown to succeed without the isolation.
 
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -58,7 +58,7 @@ fn a_fork_goes_on_where_the_session_was() {
     let signs = "fields = dict(line.split(':\\t') for line in open('/proc/self/status').read().splitlines())\n\
         result = [int(fields[name], 16) for name in 'CapInh CapPrm CapEff CapBnd CapAmb NoNewPrivs Seccomp'.split()]";
     assert_eq!(fork.evaluate(signs), "[0, 0, 0, 0, 0, 1, 2]");
-    // A fork's programs run, and leave nothing.
+    // A fork's child processes run, and are cleaned up.
     let program =
         "import subprocess\nresult = subprocess.run(['/bin/echo', 'hi'], capture_output=True).stdout";
     assert_eq!(fork.evaluate(program), "b'hi\\n'");
@@ -81,7 +81,7 @@ fn every_namespace_is_its_own() {
     }
 }
 
-/// The numbers under which a session can signal its forks, which it cannot see otherwise.
+/// Returns the process ids that a session can signal: its forks', which it cannot see otherwise.
 fn numbers(session: &mut Guest) -> Vec<String> {
     let code = "found = [pid for pid in range(3, 300) if attempt(lambda: os.kill(pid, 0)) == 'allowed']\n\
         result = ' '.join(str(pid) for pid in found), [name for name in os.listdir('/proc') if name.isdigit()]";
@@ -126,7 +126,7 @@ fn forks_cannot_read_each_other() {
     assert_eq!(session.evaluate(neighbour), "allowed");
     let mut forks = [0, 1].map(|_| lane.fork(&mut session).unwrap());
     for number in numbers(&mut session) {
-        // The session is above its forks and may signal them, but not look into them.
+        // The session's pid namespace is an ancestor of its forks': it may signal them, but not inspect them.
         for file in ["mem", "ns/mnt", "fd"] {
             let code = format!("result = attempt(lambda: os.open('/proc/{number}/{file}', 0))");
             assert_eq!(
@@ -152,7 +152,7 @@ fn forks_cannot_read_each_other() {
     }
 }
 
-/// Names that the kernel keeps: abstract sockets and System V memory.
+/// Separates kernel objects: abstract sockets and System V shared memory.
 fn forks_cannot_reach_each_others_objects() {
     let mut lane = Lane::open();
     let mut session = lane.session();
@@ -176,7 +176,7 @@ fn open_files_stay_with_the_session() {
     let mut fork = lane.fork(&mut session).unwrap();
     let write = "result = attempt(lambda: os.write(file.fileno(), b'new')), attempt(lambda: ours.send(b'x'))";
     assert_eq!(session.evaluate(write), "('allowed', 'allowed')");
-    // The number stays taken by something that can neither be read nor written.
+    // The descriptor number stays occupied by a descriptor that can be neither read nor written.
     assert_eq!(fork.evaluate(write), "('EBADF', 'EBADF')");
     assert_eq!(
         fork.evaluate("another = open('/workspace/g', 'w')\nresult = another.fileno() == file.fileno()"),
@@ -206,14 +206,14 @@ fn shared_memory_is_refused() {
     lane.end(fork.id);
 }
 
-/// The few error numbers that tests name.
+/// Error numbers.
 mod libc_errno {
     pub(super) const EPERM: i32 = 1;
     pub(super) const ENOSPC: i32 = 28;
     pub(super) const ELOOP: i32 = 40;
 }
 
-/// The filter lets a session's forks move. Whoever has no capability cannot.
+/// Denies `setns` to processes without capabilities, although the filter permits it for a session's forks.
 fn namespaces_cannot_be_joined() {
     let outside =
         "import ctypes, os\nfd = os.open('/proc/self/ns/uts', 0)\nprint(ctypes.CDLL(None).setns(fd, 0))";
@@ -250,7 +250,7 @@ fn namespaces_cannot_be_joined() {
             "EPERM",
             "no CAP_SETPCAP"
         );
-        // Version 3, ourselves, and two sets of full bits.
+        // Capability version 3, our own process, and two sets with all bits.
         let raise = "head = (ctypes.c_uint32 * 2)(0x20080522, 0)\nbits = (ctypes.c_uint32 * 6)(*[0xffffffff] * 6)\n\
             result = attempt(lambda: call('capset', head, bits))";
         assert_eq!(guest.evaluate(raise), "EPERM");
@@ -261,7 +261,8 @@ fn namespaces_cannot_be_joined() {
     }
 }
 
-/// Landlock's rule is wide for a session, so that it also fits the cells of its forks.
+/// Relies on read-only mounts for a session: its Landlock rule is wide, so that it also fits its forks'
+/// cells.
 fn mounts_alone_keep_a_session_from_writing() {
     let mut lane = Lane::open();
     let mut session = lane.session();
@@ -320,7 +321,7 @@ fn files_are_copied() {
         fork.evaluate("result = open('/output/o').read() + open('/dev/shm/s').read()"),
         "outshm"
     );
-    // The launcher's handle is on the copy.
+    // The launcher's handle refers to the copy.
     fork.evaluate("open('/output/new', 'w').close()");
     let handle = std::os::fd::AsRawFd::as_raw_fd(&fork.output);
     assert!(std::path::Path::new(&format!("/proc/self/fd/{handle}/new")).exists());
@@ -345,7 +346,7 @@ fn files_that_cannot_be_copied_fail_the_fork() {
         lane.fork_as(&mut session, &small).err().unwrap(),
         (step, libc_errno::ENOSPC)
     );
-    // The session knows nothing of it and can be forked as ever.
+    // The session is unaffected and can still be forked.
     let mut fork = lane.fork(&mut session).unwrap();
     assert_eq!(
         fork.evaluate("result = os.stat('/tmp/big').st_size"),

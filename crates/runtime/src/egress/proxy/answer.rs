@@ -1,4 +1,4 @@
-//! What a guest is answered: what a host said, or why it was not asked.
+//! Builds responses to a guest: a host's, or an error of the proxy.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -13,17 +13,16 @@ use super::super::ConnectError;
 use super::echo::Echoes;
 use crate::fetch::ParseUrlError;
 
-/// The body of an answer.
 pub(super) type Payload = Either<Full<Bytes>, Relayed>;
 
-/// A connection to a host, which must be driven for its answer to come.
+/// A connection to a host, to be driven while its response is read.
 pub(super) type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A host's answer, as it comes. It drives the connection that it comes from, so that no task is left behind.
+/// A host's response body as a stream. It drives its own connection, so no task is left behind.
 pub(super) struct Relayed {
     pub(super) connection: Option<Connection>,
     pub(super) body: Incoming,
-    /// The filter for credentials that were added to the request.
+    /// Filter for credentials that were added to the request.
     pub(super) echoes: Option<Echoes>,
 }
 
@@ -48,7 +47,7 @@ impl Body for Relayed {
                 &mut relayed.echoes,
             ) {
                 (Some(Err(error)), _) => return Poll::Ready(Some(Err(error))),
-                // Trailers end here: nobody asks for them, and they are headers that nobody looked at.
+                // Trailers are dropped: nobody needs them, and they would be unchecked headers.
                 (Some(Ok(Err(_))), _) => continue,
                 (Some(Ok(Ok(bytes))), None) => bytes,
                 (Some(Ok(Ok(bytes))), Some(echoes)) => echoes.mask(&bytes),
@@ -82,40 +81,40 @@ impl Relayed {
     }
 }
 
-/// Why a host was not asked, or did not answer.
+/// The reason why a request was not forwarded or got no response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Fault {
-    /// There is no connection.
+    /// The connection was not made.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The address of the page is none.
+    /// The target URL is invalid.
     #[error("{0}")]
     Target(#[from] ParseUrlError),
-    /// It is no request to a proxy.
+    /// The request is not in absolute form.
     #[error("the request names no host to go to")]
     NotAbsolute,
-    /// It asks for itself, with what was added.
+    /// The request would make the host echo it, including injected credentials.
     #[error("the request asks the host to send it back (TRACE)")]
     Echo,
-    /// It asks us to speak TLS.
+    /// The request asks the proxy itself to use TLS.
     #[error("this proxy opens no https:// addresses by itself")]
     Secure,
-    /// No port in a CONNECT.
+    /// The CONNECT target has no port.
     #[error("the CONNECT names no port")]
     NoPort,
-    /// The `Host` header is missing, or is another one.
+    /// The `Host` header is missing, or differs from the target.
     #[error("the Host header is not the host of the request")]
     OtherHost,
-    /// The credential for the host is not there.
+    /// The credential for the host is not set.
     #[error("the credential that this host is asked with is not set")]
     NoCredential,
-    /// The host does not speak as it should.
+    /// The host violated HTTP/1.1.
     #[error("the host did not answer in HTTP/1.1")]
     Upstream,
-    /// The host could not be believed.
+    /// The TLS handshake with the host failed.
     #[error("no secure connection to the host: {0}")]
     Insecure(String),
-    /// The host was too slow.
+    /// The host did not respond in time.
     #[error("the host did not answer in time")]
     TimedOut,
 }
@@ -155,12 +154,13 @@ impl Fault {
     }
 }
 
-/// The answer to a CONNECT that goes through.
+/// Returns the response to a successful CONNECT.
 pub(super) fn opened() -> Response<Payload> {
     Response::new(Either::Left(Full::default()))
 }
 
-/// The answer that says what was refused. It stands in the reason, too: of a refused CONNECT clients print only that.
+/// Returns an error response. The reason phrase has the message, too: for a failed CONNECT, clients print
+/// nothing else.
 pub(super) fn refusal(fault: &Fault) -> Response<Payload> {
     let text = format!("ringfence: {fault}\nhint: {}\n", fault.hint());
     let mut response = Response::new(Either::Left(Full::from(text)));

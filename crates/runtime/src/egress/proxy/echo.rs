@@ -10,27 +10,27 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::redact;
 
-/// The shortest value that is looked for: shorter ones are found by chance.
+/// Minimum length of a masked value: shorter ones would match by chance.
 const MIN_ECHO: usize = 8;
 
-/// The value of a header in which a host sent a credential back.
+/// Replacement for a header value that contains a credential.
 const REDACTED: HeaderValue = HeaderValue::from_static("[REDACTED]");
 
-/// The mask of a byte of a credential in a body, whose length stays as it was announced.
+/// Replacement for each byte of a credential in a body, which keeps its announced length.
 const MASK: u8 = b'*';
 
-/// A filter for one answer.
+/// The filter of one response.
 #[derive(Debug)]
 pub(super) struct Echoes {
-    /// The encoded forms of the credentials.
+    /// Encodings of the credentials.
     forms: Vec<Vec<u8>>,
     finder: AhoCorasick,
-    /// The end of the body so far, as far as a form may begin with it.
+    /// The end of the body so far, if an encoding may begin with it.
     held: Vec<u8>,
 }
 
 impl Echoes {
-    /// A filter for these header values. `None` if there is nothing to look for.
+    /// Creates a filter for these header values; `None` if there is nothing to mask.
     pub(super) fn new<'a>(values: impl Iterator<Item = &'a HeaderValue>) -> Option<Self> {
         let credentials = values
             .filter_map(|value| value.to_str().ok())
@@ -51,14 +51,13 @@ impl Echoes {
         })
     }
 
-    /// Masks values, and removes names, that contain a credential.
     pub(super) fn mask_headers(&self, headers: &mut HeaderMap) {
         for value in headers.values_mut() {
             if self.finder.is_match(value.as_bytes()) {
                 *value = REDACTED;
             }
         }
-        // The parser has made names lower case.
+        // The parser converts names to lower case.
         let lower: Vec<Vec<u8>> = self.forms.iter().map(|form| form.to_ascii_lowercase()).collect();
         let tells = |name: &&HeaderName| {
             let name = name.as_str().as_bytes();
@@ -72,7 +71,7 @@ impl Echoes {
         }
     }
 
-    /// Masks a piece of a body. Bytes that a credential may begin with are kept for the next piece.
+    /// Masks a chunk of a body. Holds back bytes that a credential may begin with, until the next chunk.
     pub(super) fn mask(&mut self, piece: &[u8]) -> Bytes {
         let mut bytes = std::mem::take(&mut self.held);
         bytes.extend_from_slice(piece);
@@ -84,17 +83,17 @@ impl Echoes {
         bytes.into()
     }
 
-    /// The last bytes of a body.
+    /// Returns the bytes held back at the end of a body.
     pub(super) fn rest(&mut self) -> Bytes {
         std::mem::take(&mut self.held).into()
     }
 
-    /// Bytes that are kept for the next piece.
+    /// Returns the number of bytes held back.
     pub(super) fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// The length of the longest end of `bytes` that a form begins with.
+    /// Returns the length of the longest suffix of `bytes` that an encoding begins with.
     fn begun(&self, bytes: &[u8]) -> usize {
         let begins = |form: &Vec<u8>| {
             let most = bytes.len().min(form.len() - 1);
@@ -107,8 +106,8 @@ impl Echoes {
     }
 }
 
-/// What a header's value tells: all of it, its last word (`Bearer x` may come back as `x`), and, where that is a name with a
-/// password, the two and the password.
+/// Returns the credentials in a header value: the whole value, its last word (`Bearer x` may be echoed as
+/// `x`), and for Basic authentication the decoded pair and the password.
 fn credentials(value: &str) -> Vec<String> {
     let bare = value.rsplit(' ').next().unwrap_or(value);
     let mut found = vec![value.to_owned(), bare.to_owned()];

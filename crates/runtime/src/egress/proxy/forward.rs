@@ -1,4 +1,4 @@
-//! Requests in absolute form, passed on to the host that they name.
+//! Forwards requests in absolute form to their hosts.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use super::answer::{Connection, Fault, Payload, Relayed};
 use super::{MAX_HEAD, MAX_HEADERS, Proxy, inject};
 use crate::fetch::{Scheme, Url, secure};
 
-/// Headers that are for the next hop alone (RFC 9110, section 7.6.1), and those by which one would speak otherwise.
+/// Hop-by-hop headers (RFC 9110, section 7.6.1), and those that would change the protocol.
 const HOP_BY_HOP: &[HeaderName] = &[
     header::CONNECTION,
     header::EXPECT,
@@ -30,7 +30,7 @@ const HOP_BY_HOP: &[HeaderName] = &[
 ];
 const HOP_BY_HOP_NAMES: &[&str] = &["http2-settings", "keep-alive", "proxy-connection"];
 
-/// Passes a request on and its answer back.
+/// Forwards a request and returns the response.
 pub(super) async fn forward(
     proxy: &Proxy,
     mut request: Request<Incoming>,
@@ -47,7 +47,7 @@ pub(super) async fn forward(
         .connect(&target.host, target.port, deadline, log)
         .await?;
     address(&mut request, &target)?;
-    // The guest may have named it as one for this hop.
+    // After the removal of hop-by-hop headers: the guest may have listed this one as such.
     inject::add(&injections, request.headers_mut()).ok_or(Fault::NoCredential)?;
     let sent = match target.scheme {
         Scheme::Http => send(stream, request, deadline).await,
@@ -70,13 +70,13 @@ pub(super) async fn forward(
     Ok(Response::from_parts(head, Either::Right(relayed)))
 }
 
-/// Methods to which an honest host answers with the request, credentials included.
+/// Methods to which an honest host responds with the request, credentials included.
 const ECHO_METHODS: [&str; 2] = ["TRACE", "TRACK"];
 
-/// Headers that some hosts take the method from.
+/// Headers that override the method on some hosts.
 const METHOD_OVERRIDES: [&str; 3] = ["x-http-method", "x-http-method-override", "x-method-override"];
 
-/// Asks for the request itself.
+/// Returns `true` if the request asks the host to echo it.
 fn is_echo(request: &Request<Incoming>) -> bool {
     let is_echo = |method: &[u8]| {
         let method = method.trim_ascii();
@@ -91,7 +91,7 @@ fn is_echo(request: &Request<Incoming>) -> bool {
         || overrides.into_iter().any(|value| is_echo(value.as_bytes()))
 }
 
-/// Where a request wants to go.
+/// Returns the target of a request.
 fn target(request: &Request<Incoming>) -> Result<Url, Fault> {
     if request.uri().authority().is_none() {
         return Err(Fault::NotAbsolute);
@@ -115,7 +115,7 @@ fn target(request: &Request<Incoming>) -> Result<Url, Fault> {
     Ok(url)
 }
 
-/// Makes a request to a proxy one to the host itself.
+/// Converts a proxy request to a request for the host itself.
 fn address(request: &mut Request<Incoming>, target: &Url) -> Result<(), Fault> {
     let path = PathAndQuery::try_from(target.target.as_str()).map_err(|_| Fault::NotAbsolute)?;
     let host = HeaderValue::try_from(target.authority()).map_err(|_| Fault::NotAbsolute)?;
@@ -125,7 +125,7 @@ fn address(request: &mut Request<Incoming>, target: &Url) -> Result<(), Fault> {
     let headers = request.headers_mut();
     drop_hops(headers);
     if is_chunked {
-        // Of a GET the library would send no body.
+        // Otherwise the library would omit the body of a GET.
         headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
     headers.insert(header::HOST, host);
@@ -133,7 +133,7 @@ fn address(request: &mut Request<Incoming>, target: &Url) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Drops what is for this hop alone, whatever the message names as such included.
+/// Removes hop-by-hop headers, including those listed in the `Connection` header.
 fn drop_hops(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
@@ -141,7 +141,7 @@ fn drop_hops(headers: &mut HeaderMap) {
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .filter_map(|name| HeaderName::try_from(name.trim()).ok())
-        // The length is the message's own, whatever it says of it.
+        // The message needs its length and host, even if it lists them as hop-by-hop.
         .filter(|name| *name != header::CONTENT_LENGTH && *name != header::HOST)
         .collect();
     for name in named.iter().chain(HOP_BY_HOP) {
@@ -152,7 +152,7 @@ fn drop_hops(headers: &mut HeaderMap) {
     }
 }
 
-/// Sends the request on a connection of its own and waits for the head of the answer.
+/// Sends a request on a connection of its own, and waits for the head of the response.
 async fn send<S>(stream: S, request: Request<Incoming>, deadline: Instant) -> Result<Response<Relayed>, Fault>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -165,14 +165,14 @@ where
         .map_err(|_| Fault::Upstream)?;
     let mut connection: Option<Connection> = Some(Box::pin(async move { drop(connection.await) }));
     let mut answer = Box::pin(sender.send_request(request));
-    // How long the host thinks is between it and the guest; silence ends the connection.
+    // Without a timeout: slow hosts are the guest's business, and the idle timeout ends the connection.
     let response = loop {
         let Some(driven) = &mut connection else {
             break answer.await;
         };
         tokio::select! {
             response = &mut answer => break response,
-            // The host may hang up behind the last byte; what was received is still there to be read.
+            // The host may close the connection after the last byte; received data is still readable.
             () = driven => connection = None,
         }
     };
@@ -182,7 +182,7 @@ where
     }
     drop_hops(&mut head.headers);
     head.version = Version::HTTP_11;
-    // The host's own words beside the status are among them: what it heard could be there, too.
+    // The extensions include the host's reason phrase, which could echo a credential.
     head.extensions.clear();
     let relayed = Relayed {
         connection,

@@ -1,28 +1,30 @@
-//! The first message of TLS, read far enough to tell whom it is for.
+//! Parses the TLS ClientHello, as far as its server name (SNI).
 
-/// The most bytes that are read before the message must be whole. Those with post-quantum keys have two thousand.
+/// Limit of bytes before the message must be complete. Post-quantum keys make it about two thousand bytes
+/// long.
 pub(super) const MAX_HELLO: usize = 16 * 1024;
 
-/// A record's header: its type, two bytes of version, two of length.
+/// Length of a record header: type, two bytes of version, two bytes of length.
 const RECORD_HEADER: usize = 5;
-/// The largest record in the clear (RFC 8446, section 5.1).
+/// Maximum length of a plaintext record (RFC 8446, section 5.1).
 const MAX_RECORD: usize = 1 << 14;
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u16 = 0;
-/// Encrypted hellos, of today and of a draft: the name that counts would be another than the one that is seen.
+/// Extensions of encrypted hellos (ECH), current and draft: the visible name would not be the one that
+/// counts.
 const ENCRYPTED: [u16; 2] = [0xfe0d, 0xffce];
 
-/// What the bytes so far are.
+/// The state of the parser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Hello {
-    /// The beginning of a message.
+    /// A valid prefix of a message.
     Unfinished,
-    /// A whole one, with the name that it asks for.
+    /// A complete message, with its server name.
     Whole(Option<String>),
 }
 
-/// Why the bytes are no message that may pass.
+/// The reason why a ClientHello is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HelloFault {
     #[error("what was spoken is not TLS")]
@@ -35,7 +37,7 @@ pub(super) enum HelloFault {
     Encrypted,
 }
 
-/// Reads the first message of TLS from the bytes that have come so far.
+/// Parses a ClientHello from the bytes received so far.
 pub(super) fn read(bytes: &[u8]) -> Result<Hello, HelloFault> {
     let message = match message(bytes)? {
         Some(message) => message,
@@ -46,7 +48,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Hello, HelloFault> {
     server_name(&mut body).map(Hello::Whole)
 }
 
-/// The message put together from its records; `None` while some are missing.
+/// Reassembles the message from its records; `None` while some are missing.
 fn message(mut bytes: &[u8]) -> Result<Option<Vec<u8>>, HelloFault> {
     let mut message = Vec::new();
     loop {
@@ -82,7 +84,7 @@ fn message(mut bytes: &[u8]) -> Result<Option<Vec<u8>>, HelloFault> {
     }
 }
 
-/// The name in the body of a message (RFC 8446, section 4.1.2; RFC 6066, section 3).
+/// Returns the server name in a message body (RFC 8446, section 4.1.2; RFC 6066, section 3).
 fn server_name(body: &mut Reader<'_>) -> Result<Option<String>, HelloFault> {
     body.take(2 + 32)?;
     body.short_vector()?;
@@ -107,7 +109,7 @@ fn server_name(body: &mut Reader<'_>) -> Result<Option<String>, HelloFault> {
     Ok(name)
 }
 
-/// The list may hold one name of each kind, and there is but one kind.
+/// Returns the name of a list. It may hold one name of each type, and only one type exists.
 fn only_name(content: &[u8]) -> Result<String, HelloFault> {
     let mut content = Reader(content);
     let mut list = Reader(content.vector()?);
@@ -120,7 +122,7 @@ fn only_name(content: &[u8]) -> Result<String, HelloFault> {
     String::from_utf8(name.to_vec()).map_err(|_| HelloFault::Malformed)
 }
 
-/// What is left to be read.
+/// A cursor over the unread bytes.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -137,13 +139,13 @@ impl<'a> Reader<'a> {
             .fold(0, |number, byte| number << 8 | u16::from(*byte)))
     }
 
-    /// Bytes behind two bytes of length.
+    /// Reads a vector with a two-byte length.
     fn vector(&mut self) -> Result<&'a [u8], HelloFault> {
         let length = self.number()?;
         self.take(length.into())
     }
 
-    /// Bytes behind one byte of length.
+    /// Reads a vector with a one-byte length.
     fn short_vector(&mut self) -> Result<&'a [u8], HelloFault> {
         let length = self.take(1)?.first().copied().unwrap_or(0);
         self.take(length.into())
@@ -192,17 +194,17 @@ pub(super) mod tests {
         message.chunks(size).flat_map(record).collect()
     }
 
-    /// A first message for this name.
+    /// Builds a ClientHello with this server name.
     pub(in super::super) fn hello(text: &str) -> Vec<u8> {
         records(&with(&[extension(10, &[0, 0]), name(text)]), 1000)
     }
 
-    /// One whose name is encrypted.
+    /// Builds a ClientHello with an encrypted server name.
     pub(in super::super) fn encrypted(text: &str) -> Vec<u8> {
         records(&with(&[name(text), extension(0xfe0d, &[0])]), 1000)
     }
 
-    /// One without a name.
+    /// Builds a ClientHello without a server name.
     pub(in super::super) fn nameless() -> Vec<u8> {
         records(&with(&[extension(10, &[0, 0])]), 1000)
     }

@@ -1,4 +1,4 @@
-//! A stream that tells when something last went through it.
+//! Detects idle streams.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::sleep;
 
-/// Counts what went through a stream.
+/// A counter of transfers on a stream.
 #[derive(Debug, Default)]
 pub(super) struct Activity(AtomicU64);
 
@@ -19,7 +19,7 @@ impl Activity {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends when nothing has gone through for at least this long, and at most twice as long.
+    /// Resolves once nothing was transferred for at least `patience`, and at most twice as long.
     pub(super) async fn ceases(&self, patience: Duration) {
         let mut seen = None;
         loop {
@@ -32,7 +32,7 @@ impl Activity {
     }
 }
 
-/// A stream that is watched.
+/// A stream with an activity counter.
 #[derive(Debug)]
 pub(super) struct Watched<S> {
     inner: S,

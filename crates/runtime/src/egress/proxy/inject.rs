@@ -1,4 +1,4 @@
-//! Credentials that are added on the way out, so that a guest never has them.
+//! Injects credentials into requests, so that guests never have them.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ use super::echo::Echoes;
 use crate::assessor::Secret;
 use crate::fetch::{Scheme, Url};
 
-/// The ports that addresses leave out.
+/// Default ports, omitted in URLs.
 const PLAIN_PORT: u16 = 80;
 const SECURE_PORT: u16 = 443;
 
-/// Headers that say how a message is framed or where it goes, and never who sends it.
+/// Headers for framing and routing, which never carry a credential.
 const NO_CREDENTIALS: &[&str] = &[
     "connection",
     "content-length",
@@ -28,30 +28,30 @@ const NO_CREDENTIALS: &[&str] = &[
     "upgrade",
 ];
 
-/// A header with a credential for one host. A guest asks for `http://` and the host's name; the request goes to the host
-/// over TLS, with the header.
+/// A header with a credential for one host. The guest requests `http://` and the host's name; the proxy sends
+/// the request to the host over TLS, with the header.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Injection {
     host: Host,
     port: u16,
     header: HeaderName,
-    /// `None`: it is not set, and requests for it are answered so.
+    /// `None` if the credential is not set; requests that need it then fail.
     value: Option<HeaderValue>,
 }
 
-/// Why a credential cannot be added. The value is not repeated.
+/// The reason why a credential cannot be injected. Omits the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InjectionError {
-    /// The header is no name, or one that frames messages.
+    /// The header name is invalid, or is one for framing.
     #[error("the header cannot carry a credential")]
     Header,
-    /// The value cannot stand in a header.
+    /// The value is invalid in a header.
     #[error("the value cannot be sent in a header")]
     Value,
 }
 
 impl InjectionError {
-    /// What the reader can do about it.
+    /// Returns a hint for the user.
     pub fn hint(self) -> &'static str {
         match self {
             Self::Header => "name a header such as `Authorization` or `X-Api-Key`",
@@ -61,10 +61,10 @@ impl InjectionError {
 }
 
 impl Injection {
-    /// The header with this value, for the host at this port or, without one, at that of `https`.
+    /// Creates an injection for the host at this port; by default, that of `https`.
     ///
     /// # Errors
-    /// If the header or the value cannot be sent.
+    /// If the header or the value is invalid.
     pub fn new(
         (host, port): (Host, Option<u16>),
         header: &str,
@@ -89,7 +89,8 @@ impl Injection {
         })
     }
 
-    /// Whether it is for this request. One for the usual port is asked for at the usual port, too.
+    /// Returns `true` if it applies to the request. An injection for the `https` port applies to requests for
+    /// the `http` port.
     fn is_for(&self, url: &Url) -> bool {
         let port = if self.port == SECURE_PORT {
             PLAIN_PORT
@@ -106,7 +107,7 @@ impl fmt::Debug for Injection {
     }
 }
 
-/// The credentials for this request, and where it goes with them.
+/// Returns the credentials for a request, and its target with them.
 pub(super) fn for_request<'a>(all: &'a [Injection], url: &Url) -> (Url, Vec<&'a Injection>) {
     let found: Vec<&Injection> = all.iter().filter(|one| one.is_for(url)).collect();
     let mut target = url.clone();
@@ -117,19 +118,19 @@ pub(super) fn for_request<'a>(all: &'a [Injection], url: &Url) -> (Url, Vec<&'a 
     (target, found)
 }
 
-/// Adds the credentials in the place of what the guest put there; `None` if one is not set.
+/// Adds the credentials, replacing the guest's headers of the same names; `None` if one is not set.
 pub(super) fn add(injections: &[&Injection], headers: &mut HeaderMap) -> Option<()> {
     for injection in injections {
         headers.insert(injection.header.clone(), injection.value.clone()?);
     }
     if !injections.is_empty() {
-        // What is compressed cannot be looked through for them.
+        // Compressed responses could not be searched for credentials.
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }
     Some(())
 }
 
-/// The filter for what the host answers.
+/// Returns the filter for the host's response.
 pub(super) fn echoes(injections: &[&Injection]) -> Option<Echoes> {
     Echoes::new(injections.iter().filter_map(|injection| injection.value.as_ref()))
 }

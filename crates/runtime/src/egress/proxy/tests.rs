@@ -1,4 +1,4 @@
-//! What the proxy lets through, over real sockets of this machine.
+//! Tests the proxy over real sockets of this machine.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -14,7 +14,7 @@ use hello::tests::{encrypted, hello, nameless};
 
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// A proxy that may go to `*.ok.test` and 127.0.0.1 at this port; every name is at 127.0.0.1.
+/// Creates a proxy for `*.ok.test` and 127.0.0.1 at this port; every name resolves to 127.0.0.1.
 fn proxy_with(port: u16, trust: Trust, injections: Vec<Injection>) -> Proxy {
     let allowed = [format!("*.ok.test:{port}"), format!("127.0.0.1:{port}")];
     let policy = EgressPolicy {
@@ -33,10 +33,10 @@ fn proxy(port: u16) -> Proxy {
     proxy_with(port, Trust::default(), Vec::new())
 }
 
-/// What comes of a guest that says this, and the lines of the log.
+/// Sends a guest's text; returns the response and the log.
 async fn ask(proxy: &Proxy, text: &str) -> (String, Vec<String>) {
     talk(proxy, async |mut guest: DuplexStream| {
-        // The proxy may have heard enough before the end.
+        // The proxy may close the connection before the end.
         let _ = guest.write_all(text.as_bytes()).await;
         let mut answer = Vec::new();
         let _ = guest.read_to_end(&mut answer).await;
@@ -52,7 +52,7 @@ async fn talk<T>(proxy: &Proxy, guest: impl AsyncFnOnce(DuplexStream) -> T) -> (
     (answer, log.attempts().iter().map(ToString::to_string).collect())
 }
 
-/// Opens a tunnel, says `bytes` in two pieces, and reads to the end.
+/// Opens a tunnel, sends `bytes` in two chunks, and reads to the end.
 async fn tunnel(proxy: &Proxy, target: &str, bytes: &[u8]) -> (String, Vec<String>) {
     talk(proxy, async |mut guest: DuplexStream| {
         let head = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n");
@@ -153,7 +153,7 @@ async fn says_what_it_refuses_and_why() {
             answer.contains(says) && answer.contains("\nhint: "),
             "{target}: {answer}"
         );
-        // In the reason, too.
+        // Also in the reason phrase.
         assert!(
             answer.lines().next().unwrap().contains(says),
             "{target}: {answer}"
@@ -186,11 +186,11 @@ async fn two_readings_of_one_message_are_refused() {
         assert!(answer.starts_with("HTTP/1.1 400 "), "{rest:?}: {answer:?}");
     }
     assert_eq!(server.requests().len(), 0);
-    // Line feeds alone are read leniently, and written strictly.
+    // Bare line feeds are accepted in requests, and written as CRLF.
     let (answer, _) = ask(&proxy, &format!("{head}{host}Connection: close\nX-A: b\n\r\n")).await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     assert!(server.requests()[0].contains("\r\nx-a: b\r\n"));
-    // Of two lengths the one that counts is passed on, and the other is not.
+    // Of two conflicting lengths, only the effective one is forwarded.
     for lengths in [
         "Content-Length: 9\r\nTransfer-Encoding: chunked",
         "Transfer-Encoding: chunked\r\nContent-Length: 9",
@@ -243,7 +243,7 @@ async fn a_tunnel_opens_for_its_host_alone() {
             [format!("{target} connected"), format!("{target} closed: {says}")]
         );
     }
-    // Each was connected to, and heard nothing.
+    // Each was connected to, and received nothing.
     let heard: Vec<String> = server.requests().drain(passed..).collect();
     assert!(heard.iter().all(String::is_empty), "{heard:?}");
 }
@@ -325,7 +325,7 @@ async fn a_head_without_an_end_is_refused() {
     }
 }
 
-/// A host that says in every place what credential it was sent.
+/// Starts a host that echoes its credential in every possible place.
 async fn echoing(authority: &Authority) -> Server {
     let acceptor = authority.acceptor(&leaf(&["api.ok.test"]));
     Server::secure(acceptor, |request| {
@@ -373,7 +373,7 @@ async fn nobody_is_asked_to_send_a_request_back() {
     assert_eq!(secure.requests().len(), 0);
 }
 
-/// The guest asks in the clear, and the host is asked over TLS, with the credential.
+/// The guest sends plain HTTP; the host receives TLS, with the credential.
 #[tokio::test]
 async fn a_credential_reaches_its_host_and_never_the_guest() {
     const SECRET: &str = "Bearer s3cr3t-value";
@@ -403,7 +403,7 @@ async fn a_credential_reaches_its_host_and_never_the_guest() {
         "{heard}"
     );
 
-    // Another name of the same server has none, nor has one that the authority does not vouch for.
+    // Another name of the same server gets no credential, nor does a server with an untrusted certificate.
     let plain = Server::start(|_| Reply::text("200 OK", "hello")).await;
     let trust = Trust::new(Some(authority.file()));
     let proxy = proxy_with(plain.port, trust, vec![key(plain.port)]);

@@ -1,4 +1,4 @@
-//! CONNECT: bytes in both directions, once the first of them ask for the host that was allowed.
+//! Serves CONNECT: relays bytes in both directions, after the ClientHello was found to name the allowed host.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use super::answer::Fault;
 use super::hello::{self, Hello, HelloFault, MAX_HELLO};
 use crate::fetch::Url;
 
-/// A tunnel whose far end is connected, and whose near end is about to be.
+/// A tunnel that is connected to the host, and waits for the guest's upgrade.
 #[derive(Debug)]
 pub(super) struct Tunnel {
     host: Host,
@@ -25,7 +25,7 @@ pub(super) struct Tunnel {
     near: OnUpgrade,
 }
 
-/// Why a tunnel was closed before a byte went through.
+/// The reason why a tunnel was closed before any byte was relayed.
 #[derive(Debug, thiserror::Error)]
 enum Closed {
     #[error(transparent)]
@@ -39,7 +39,7 @@ enum Closed {
 }
 
 impl Tunnel {
-    /// Connects to the host that a CONNECT names, if it may be reached.
+    /// Connects to the target of a CONNECT request, if allowed.
     pub(super) async fn open(
         request: Request<Incoming>,
         guard: &Guard,
@@ -56,7 +56,7 @@ impl Tunnel {
         })
     }
 
-    /// Passes bytes until one side ends.
+    /// Relays bytes until one side closes.
     pub(super) async fn run(self, patience: Duration, log: &AttemptLog) {
         let Self {
             host,
@@ -72,7 +72,7 @@ impl Tunnel {
             Err(closed) => return log.record(&host, port, None, Verdict::Closed(closed.to_string())),
         };
         if sent.is_ok() {
-            // Either side may hang up at any time, and that is all that can go wrong.
+            // Either side may close at any time; nothing else can go wrong.
             let _ = copy_bidirectional(&mut near, &mut far).await;
         }
     }
@@ -86,7 +86,7 @@ fn target(request: &Request<Incoming>) -> Result<Url, Fault> {
     Ok(format!("https://{authority}/").parse()?)
 }
 
-/// The first bytes, up to and beyond the whole first message, if that is for the host.
+/// Reads the ClientHello, and returns all bytes read if it is for the host.
 async fn first_message(near: &mut TokioIo<Upgraded>, host: &Host) -> Result<Vec<u8>, Closed> {
     let mut bytes = Vec::new();
     let name = loop {
@@ -99,7 +99,7 @@ async fn first_message(near: &mut TokioIo<Upgraded>, host: &Host) -> Result<Vec<
         }
     };
     match (host, name) {
-        // Addresses have no place in the message (RFC 6066).
+        // IP addresses are not allowed as server names (RFC 6066).
         (Host::Address(_), None) => Ok(bytes),
         (Host::Name(_), None) => Err(Closed::NoHost),
         (host, Some(name)) if name.parse().is_ok_and(|name: Host| name == *host) => Ok(bytes),

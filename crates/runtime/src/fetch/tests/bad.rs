@@ -1,4 +1,4 @@
-//! Servers that do not behave.
+//! Tests misbehaving servers.
 
 use super::*;
 
@@ -25,7 +25,7 @@ async fn a_server_that_never_ends_its_answer_is_left_at_the_deadline() {
         max_body: usize::MAX,
         ..FetchLimits::until(Instant::now() + Duration::from_millis(200))
     };
-    // Interim answers have no body that a limit could hold.
+    // Interim responses have no body, so the body limit does not apply.
     let reply = |_: &str| Reply::Endless("", "HTTP/1.1 102 Processing\r\n\r\n");
     let error = served(reply, &limits).await.unwrap_err();
     assert_eq!(error.kind(), FetchErrorKind::Timeout, "{error}");

@@ -1,11 +1,11 @@
-//! Ways around the guard, each of them closed.
+//! Tests attempts to bypass the guard.
 
 use std::net::Ipv4Addr;
 use std::sync::Mutex;
 
 use super::*;
 
-/// Every way to write the address of a server on this machine.
+/// Lists the notations of the address of a server on this machine.
 fn disguises(port: u16) -> Vec<String> {
     let hosts = [
         "127.0.0.1",
@@ -37,7 +37,7 @@ async fn this_machine_is_reached_only_where_its_range_is_open() {
         assert_eq!(error.attempts.len(), 1);
     }
     assert_eq!(server.requests(), [""; 0]);
-    // The server is there, and the range opens it.
+    // The server is reachable if its range is allowed.
     let url = format!("http://a.test:{}/", server.port);
     assert!(fetcher(&[server.port]).fetch(get(&url), &limits()).await.is_ok());
     assert_eq!(server.requests().len(), 1);
@@ -87,7 +87,7 @@ async fn a_redirect_leads_to_no_closed_address() {
         assert!(!error.to_string().contains("127.0.0.2:"), "{error}");
     }
     assert_eq!(inner.requests().len(), 0);
-    // It is there for whoever may go there.
+    // Reachable with the right policy.
     let open = fetcher_with(
         resolver(),
         &[outer.port, inner.port],
@@ -113,7 +113,7 @@ async fn a_redirect_leads_to_no_other_scheme() {
     }
 }
 
-/// The name is allowed and had a good address before.
+/// DNS rebinding between request and redirect.
 #[tokio::test]
 async fn a_redirect_to_the_same_name_is_checked_anew() {
     let inner = Server::start_at(Ipv4Addr::new(127, 0, 0, 2), |_| Reply::text("200 OK", "secret")).await;

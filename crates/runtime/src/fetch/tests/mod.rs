@@ -1,4 +1,4 @@
-//! Fetching over real sockets of this machine.
+//! Tests fetches over real sockets of this machine.
 
 mod bad;
 mod egress;
@@ -14,7 +14,7 @@ use super::*;
 use crate::egress::Resolver;
 use server::{Reply, Server};
 
-/// The hosts of these tests, each at its address.
+/// Host names of these tests, with their addresses.
 const NAMES: &[(&str, &str)] = &[
     ("a.test", "127.0.0.1"),
     ("b.test", "127.0.0.1"),
@@ -29,7 +29,7 @@ fn resolver() -> Resolver {
     })
 }
 
-/// A fetcher that may go everywhere at these ports, and to no private address but the first of loopback.
+/// Creates a fetcher for all hosts at these ports, and for these private ranges only.
 fn fetcher_with(resolver: Resolver, ports: &[u16], private: &[&str], trust: Trust) -> Fetcher {
     let policy = EgressPolicy {
         allowed: ports

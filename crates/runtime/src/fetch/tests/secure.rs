@@ -1,4 +1,4 @@
-//! Certificates, good and bad.
+//! Tests valid and invalid certificates.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 use super::*;
 
-/// An authority of our own, with its certificate in a file.
+/// A certificate authority, with its certificate in a file.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     folder: TempDir,
@@ -72,7 +72,7 @@ async fn a_good_certificate_opens_the_page() {
     }
 }
 
-/// The certificate is refused before any of the request is sent.
+/// Asserts that the certificate is rejected before any of the request is sent.
 async fn refused(server: &Server, host: &str, trust: Trust, expected: Fault) {
     let error = fetch(server, host, trust).await.unwrap_err();
     assert_eq!(error.fault, expected);
@@ -131,7 +131,7 @@ async fn a_file_that_is_missing_is_told() {
     refused(&server, "a.test", Trust::new(Some(missing)), fault).await;
 }
 
-/// A credential that was meant for a secure page does not go over the wire in the clear.
+/// Rejects a downgrade: a credential for an `https` page must not be sent in plain text.
 #[tokio::test]
 async fn a_secure_page_does_not_redirect_to_an_insecure_one() {
     let plain = Server::start(|_| Reply::text("200 OK", "")).await;

@@ -1,4 +1,4 @@
-//! Servers on this machine, good and bad.
+//! Provides test servers on this machine, well-behaved and not.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
@@ -8,13 +8,13 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-/// What a server does once it has read a request.
+/// A server's reaction to a request.
 pub(crate) enum Reply {
     /// Sends this and hangs up.
     Whole(Vec<u8>),
-    /// Sends the first, then the second for ever.
+    /// Sends the first text, then the second endlessly.
     Endless(&'static str, &'static str),
-    /// Says nothing and stays.
+    /// Sends nothing and keeps the connection open.
     Silence,
 }
 
@@ -29,16 +29,16 @@ impl Reply {
     }
 }
 
-/// A server and what it was asked.
+/// A server, with its received requests.
 pub(crate) struct Server {
     pub(crate) port: u16,
     requests: Arc<Mutex<Vec<String>>>,
-    /// Ends the server when this is dropped.
+    /// Stops the server on drop.
     _tasks: JoinSet<()>,
 }
 
 impl Server {
-    /// Answers each request by its text.
+    /// Starts a server that passes each request to `reply`.
     pub(crate) async fn start(reply: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Self {
         Self::listen(Ipv4Addr::LOCALHOST, None, Arc::new(reply)).await
     }
@@ -98,7 +98,7 @@ where
     seen.lock().unwrap().push(request);
     match reply {
         Reply::Whole(bytes) => {
-            // Whoever asked may be gone.
+            // The client may be gone.
             let _ = stream.write_all(&bytes).await;
             let _ = stream.shutdown().await;
         }
@@ -108,7 +108,7 @@ where
                 sent = stream.write_all(rest.as_bytes()).await;
             }
         }
-        // Until the other side hangs up.
+        // Until the client hangs up.
         Reply::Silence => drop(stream.read(&mut [0]).await),
     }
 }
@@ -126,7 +126,7 @@ async fn read<S: AsyncRead + Unpin>(stream: &mut S) -> String {
 }
 
 fn is_whole(text: &str) -> bool {
-    // The first byte of a secure handshake: a server that expects text answers that it understood nothing.
+    // The first byte of a TLS handshake: a plain-text server responds without waiting for more.
     if text.starts_with('\x16') {
         return true;
     }
