@@ -1,4 +1,4 @@
-//! The command line as it was written; `high` makes of it what will be done.
+//! The command line as parsed; `high` resolves it into a plan.
 
 mod approvals;
 mod audit;
@@ -66,7 +66,7 @@ A client starts this command itself. Examples of telling it to:
   claude mcp add ringfence -- ringfence mcp
   {\"mcpServers\": {\"ringfence\": {\"command\": \"ringfence\", \"args\": [\"mcp\"]}}}";
 
-/// Runs what a model writes inside the strongest fence the machine offers.
+/// Run untrusted code, typically written by a language model, in the strongest fence this machine supports.
 #[derive(Debug, Parser)]
 #[command(name = "ringfence", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -93,7 +93,7 @@ pub(crate) struct GlobalArgs {
     pub(crate) color: ColorChoice,
 }
 
-/// When messages are coloured.
+/// Colour mode of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ColorChoice {
     /// On a terminal, unless `NO_COLOR` is set.
@@ -104,7 +104,7 @@ pub(crate) enum ColorChoice {
     Never,
 }
 
-/// What to do.
+/// A subcommand of `ringfence`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run code inside the fence.
@@ -113,42 +113,42 @@ pub(crate) enum Command {
     Tool(ToolArgs),
     /// Serve the tools to an MCP client on standard input and output.
     Mcp(McpArgs),
-    /// Python interpreters in the engine that keep their variables from one evaluation to the next.
+    /// Manage the server's Python sessions: interpreters that keep their variables between evaluations.
     #[command(subcommand, after_help = session::EXAMPLES)]
     Session(SessionCommand),
-    /// Functions of the host that programs may call.
+    /// List, describe and call the host's functions that programs may call.
     #[command(subcommand, after_help = skills::EXAMPLES)]
     Skills(SkillsCommand),
-    /// Containers in the engine that stay until their time is up.
+    /// Manage the server's sandboxes: containers that stay until their time limit.
     #[command(subcommand, after_help = sandbox::EXAMPLES)]
     Sandbox(SandboxCommand),
-    /// Keep workers warm behind a Unix socket, so that runs start at once.
+    /// Serve runs on a Unix socket, with ready workers so that they start at once.
     Serve(ServeArgs),
-    /// Print a link that opens the engine's web console in one browser.
+    /// Print a link that opens the server's web console in one browser.
     Console(ConsoleArgs),
-    /// Answer questions that wait for a person's approval, and look at those that were answered.
+    /// List and answer questions that require a person's approval.
     #[command(subcommand)]
     Approvals(ApprovalsCommand),
-    /// Pass the engine's questions on to a person, and the answers back.
+    /// Forward the server's questions to a person, and return the answers.
     #[command(subcommand)]
     Gateway(GatewayCommand),
-    /// Look at stored runs.
+    /// List and print stored runs.
     #[command(subcommand)]
     Artifacts(ArtifactsCommand),
-    /// Check, or look at, the log of every use of a tool.
+    /// Verify or print the log of every tool call.
     #[command(subcommand, after_help = audit::EXAMPLES)]
     Audit(AuditCommand),
-    /// Tell what becomes of a command that an agent wants to run on this machine.
+    /// Show how the command policy classifies a command.
     #[command(subcommand, after_help = policy::EXAMPLES)]
     Policy(PolicyCommand),
-    /// Show, check or describe the configuration.
+    /// Print, check or describe the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Tell what this machine offers, layer by layer, and the fix for what is missing.
+    /// Report which isolation layers this machine supports, with a fix for each missing one.
     Doctor(DoctorArgs),
-    /// Measure this machine, side by side with plain python3.
+    /// Measure this machine's performance, compared with plain python3.
     Bench(BenchArgs),
-    /// Make the optional parts: the image of containers, Deno and Pyodide.
+    /// Install the optional parts: the container image, Deno and Pyodide.
     #[command(subcommand, after_help = setup::EXAMPLES)]
     Setup(SetupCommand),
     /// Print system-call filters.
@@ -176,50 +176,51 @@ pub(crate) struct RunArgs {
     /// The language: python, bash or javascript (default: by the file's ending or first line, else python).
     #[arg(short, long, value_name = "NAME")]
     pub(crate) language: Option<Language>,
-    /// Where it runs: local, docker, podman, pyodide or e2b (default: local).
+    /// Runtime: local, docker, podman, pyodide or e2b (default: local).
     #[arg(short, long, value_name = "NAME")]
     pub(crate) runtime: Option<RuntimeKind>,
     /// Wall time until the program is killed, such as 500ms, 5s or 2m (default: 30s).
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     pub(crate) timeout: Option<Timeout>,
-    /// How much of stdout, and how much of stderr, is kept (default: 10KiB).
+    /// Bytes kept of stdout, and of stderr (default: 10KiB).
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub(crate) max_output: Option<Bytes>,
-    /// Memory of all its processes together (default: 256MiB).
+    /// Memory limit of all processes of the run together (default: 256MiB).
     #[arg(long, value_name = "SIZE", value_parser = ringfence_policy::memory::parse, help_heading = "Limits")]
     pub(crate) memory: Option<Bytes>,
-    /// Cores' worth of processor time, such as 1 or 0.5 (default: 1).
+    /// CPU limit in cores, such as 1 or 0.5 (default: 1).
     #[arg(long, value_name = "NUMBER", help_heading = "Limits")]
     pub(crate) cpus: Option<Cpus>,
-    /// Processes and threads at once (default: 64).
+    /// Maximum number of processes and threads (default: 64).
     #[arg(long, value_name = "NUMBER", help_heading = "Limits")]
     pub(crate) pids: Option<Pids>,
-    /// Bytes in its writable directories together (default: 64MiB).
+    /// Disk limit of all writable directories together (default: 64MiB).
     #[arg(long, value_name = "SIZE", value_parser = ringfence_policy::disk::parse, help_heading = "Limits")]
     pub(crate) disk: Option<Bytes>,
-    /// What the program may reach: none, or an allowlist of --allow-host and `egress` (default: none).
+    /// Network access: none, or an allowlist of --allow-host and `egress` (default: none).
     #[arg(long, value_name = "KIND", help_heading = "Access")]
     pub(crate) network: Option<NetworkChoice>,
-    /// A host that the program may reach, as `example.com`, `*.example.com` or `example.com:8443`; may be repeated. It implies
-    /// --network allowlist.
+    /// Allow connections to this host, as `example.com`, `*.example.com` or `example.com:8443`; may be
+    /// repeated. Implies --network allowlist.
     #[arg(long, value_name = "HOST", help_heading = "Access")]
     pub(crate) allow_host: Vec<String>,
-    /// Show a host path inside, as HOST:GUEST[:ro|rw], read-only unless told; may be repeated.
+    /// Mount a host path, as HOST:GUEST[:ro|rw], read-only by default; may be repeated.
     #[arg(long, value_name = "HOST:GUEST[:ro|rw]", help_heading = "Access")]
     pub(crate) mount: Vec<Mount>,
-    /// Set a variable inside, as NAME=VALUE; may be repeated.
+    /// Set an environment variable of the program, as NAME=VALUE; may be repeated.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_env, help_heading = "Access")]
     pub(crate) env: Vec<(EnvName, String)>,
-    /// What the program reads on standard input: a file, or `-` for our own (default: nothing).
+    /// Standard input of the program: a file, or `-` for standard input of this command (default: empty).
     #[arg(long, value_name = "FILE|-", help_heading = "Access")]
     pub(crate) stdin: Option<PathBuf>,
-    /// Work in this directory: the program sees it at /workspace, and may write to it.
+    /// Use this directory as the workspace: the program sees it at /workspace and may write to it.
     #[arg(short, long, value_name = "DIR", help_heading = "Access")]
     pub(crate) workspace: Option<PathBuf>,
-    /// Put the files that the program writes to /output into this directory.
+    /// Copy the files that the program writes to /output into this directory.
     #[arg(short, long, value_name = "DIR", help_heading = "Access")]
     pub(crate) output: Option<PathBuf>,
-    /// Evaluate in this session: an interpreter in the engine that keeps variables and imports; made at its first use.
+    /// Evaluate in this session, an interpreter of the server that keeps variables and imports; created at
+    /// first use.
     #[arg(
         long,
         value_name = "ID",
@@ -227,7 +228,7 @@ pub(crate) struct RunArgs {
         help_heading = "Access"
     )]
     pub(crate) session: Option<SessionId>,
-    /// Whose run it is; runs of different users share no warm process.
+    /// Run on behalf of this user; runs of different users share no warm process.
     #[arg(long, value_name = "ID", help_heading = "Access")]
     pub(crate) user: Option<Scope>,
     /// Let the Python program call the functions of the skill files in this directory, as `device.Skill.function()`.
@@ -255,13 +256,13 @@ pub(crate) struct RunArgs {
     /// The Python interpreter, such as a virtual environment's bin/python.
     #[arg(long, value_name = "PATH")]
     pub(crate) python: Option<PathBuf>,
-    /// Do the work in this process even if an engine is running.
+    /// Run in this process even if a server is available.
     #[arg(long)]
     pub(crate) no_engine: bool,
     /// Print one JSON object with the result or the error, and nothing else.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print JSON objects, one a line: the program's output as it comes, then the result or the error.
+    /// Print JSON objects, one per line: output as it arrives, then the result or the error.
     #[arg(long, conflicts_with = "json")]
     pub(crate) json_stream: bool,
     /// Arguments of the program, after `--`.
@@ -269,21 +270,21 @@ pub(crate) struct RunArgs {
     pub(crate) args: Vec<String>,
 }
 
-/// What `--network` takes.
+/// The values of `--network`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum NetworkChoice {
-    /// Nothing.
+    /// No network.
     None,
     /// The hosts of `--allow-host` and of the configuration.
     Allowlist,
 }
 
-/// What `--isolation` takes.
+/// The values of `--isolation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum IsolationArg {
-    /// A missing layer refuses the run.
+    /// Refuses the run if a layer is missing.
     Required,
-    /// A missing layer is reported.
+    /// Reports a missing layer in the result.
     BestEffort,
 }
 
@@ -297,22 +298,22 @@ pub(crate) struct ToolArgs {
     /// Its arguments as a JSON object, or `-` to read them from standard input (default: none).
     #[arg(value_name = "JSON|-")]
     pub(crate) arguments: Option<String>,
-    /// List the tools instead, with what they take.
+    /// List the tools with their parameters instead.
     #[arg(long, conflicts_with_all = ["name", "arguments"])]
     pub(crate) list: bool,
-    /// The directory that file tools and code work in.
+    /// The directory for file tools and code.
     #[arg(long, value_name = "DIR")]
     pub(crate) workspace: Option<PathBuf>,
-    /// The conversation, where the configuration gives each session files of its own.
+    /// The conversation, if the configuration gives each session its own files.
     #[arg(long, value_name = "ID")]
     pub(crate) session: Option<SessionId>,
-    /// Whose invocation it is: whose files, whose warm processes.
+    /// Call on behalf of this user, with this user's files and warm processes.
     #[arg(long, value_name = "ID")]
     pub(crate) user: Option<Scope>,
-    /// Do the work in this process even if an engine is running.
+    /// Run in this process even if a server is available.
     #[arg(long)]
     pub(crate) no_engine: bool,
-    /// Print JSON: the answer's structured part, errors, or the tools with their schemas.
+    /// Print JSON: the structured part of the answer, errors, or the tools with their schemas.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -321,16 +322,16 @@ pub(crate) struct ToolArgs {
 #[derive(Debug, Args)]
 #[command(after_help = MCP_EXAMPLES)]
 pub(crate) struct McpArgs {
-    /// The directory that file tools and code work in (default: the client's root, else a private one).
+    /// The directory for file tools and code (default: the client's root, else a private one).
     #[arg(long, value_name = "DIR")]
     pub(crate) workspace: Option<PathBuf>,
-    /// Keep the private directory, and say where it is.
+    /// Keep the private directory, and print its path.
     #[arg(long, conflicts_with = "workspace")]
     pub(crate) keep_workspace: bool,
-    /// The conversation, where the configuration gives each session files of its own (default: this connection).
+    /// The conversation, if the configuration gives each session its own files (default: this connection).
     #[arg(long, value_name = "ID")]
     pub(crate) session: Option<SessionId>,
-    /// Whose invocations they are: whose files, whose warm processes.
+    /// Call on behalf of this user, with this user's files and warm processes.
     #[arg(long, value_name = "ID")]
     pub(crate) user: Option<Scope>,
 }
@@ -342,7 +343,7 @@ pub(crate) struct ServeArgs {}
 /// `ringfence console`.
 #[derive(Debug, Args)]
 pub(crate) struct ConsoleArgs {
-    /// Print the address, a link, and the token that a program sends with each request, as JSON.
+    /// Print JSON: the address, a link, and the token that a program sends with each request.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -358,9 +359,9 @@ pub(crate) enum ArtifactsCommand {
     },
     /// Print one stored run.
     Show {
-        /// Its name in the list, or a part of it that fits one run alone.
+        /// The run's name in the list, or an unambiguous part of it.
         name: String,
-        /// Print the JSON document as it is stored.
+        /// Print the JSON document as stored.
         #[arg(long)]
         json: bool,
     },
@@ -369,13 +370,13 @@ pub(crate) enum ArtifactsCommand {
 /// `ringfence config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Print every setting and where it came from.
+    /// Print every setting and its source.
     Show {
         /// Print a JSON object.
         #[arg(long)]
         json: bool,
     },
-    /// Read every layer and report all that is wrong.
+    /// Read every layer and report all mistakes.
     Check,
     /// Print the JSON Schema of the configuration file.
     Schema {
@@ -396,13 +397,13 @@ pub(crate) struct DoctorArgs {
 /// `ringfence bench`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// The figures to measure (default: all).
+    /// The benchmarks to run (default: all).
     #[arg(value_name = "NAME")]
     pub(crate) names: Vec<String>,
-    /// Name the figures, and measure nothing.
+    /// List the benchmarks without running any.
     #[arg(long)]
     pub(crate) list: bool,
-    /// Let the flood be 10 GiB instead of 1.
+    /// Use 10 GiB of output in the flood benchmark instead of 1.
     #[arg(long)]
     pub(crate) full: bool,
     /// Print a JSON object.
@@ -415,15 +416,16 @@ pub(crate) struct BenchArgs {
 pub(crate) enum SeccompCommand {
     /// Print a filter as JSON, with a reason for each rule.
     Show {
-        /// `strict`, `standard`, `standard-tcp` or `standard-net`, which are for containers, `fence` or `fence-network`.
+        /// The filter: `strict`, `standard`, `standard-tcp` or `standard-net` (for containers), `fence` or
+        /// `fence-network`.
         name: String,
-        /// The processor (default: this machine's).
+        /// The processor architecture (default: this machine's).
         #[arg(long, value_name = "ARCH")]
         arch: Option<Arch>,
     },
 }
 
-/// A processor that filters exist for.
+/// A processor architecture with filters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Arch {
     /// AMD64.
@@ -444,7 +446,7 @@ pub(crate) struct CompletionsArgs {
 fn parse_env(text: &str) -> Result<(EnvName, String), ringfence_policy::ParseEnvNameError> {
     match text.split_once('=') {
         Some((name, value)) => Ok((name.parse()?, value.to_owned())),
-        // A name must not hold `=`, so this is refused with the parser's own words.
+        // A name cannot contain `=`, so the name parser rejects this with its own message.
         None => format!("{text}=").parse().map(|name| (name, String::new())),
     }
 }

@@ -1,4 +1,4 @@
-//! Where runs and the code of tools run: in the engine if one is running for us, else in this process.
+//! Backends that use the server if one is running for this user, and this process otherwise.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,18 +12,18 @@ use ringfence_runtime::pyodide::Pyodide;
 use ringfence_server::client::{self, Client};
 use ringfence_server::wire::{self, InContainer, Run};
 
-/// The engine, or a fence of our own for each run.
+/// A backend that dispatches each run to the server, or to a local fence.
 #[derive(Debug)]
 pub(crate) struct Nearby {
-    /// The engine's socket, where an engine may be used.
+    /// The server's socket, if a server may be used.
     pub(crate) socket: Option<PathBuf>,
-    /// What the work takes where it is done here.
+    /// Settings of the local fence.
     pub(crate) settings: Settings,
-    /// What the first fence is begun with, if it was started beforehand.
+    /// The prestarted launcher of the first local fence, if any.
     pub(crate) spare: Spare,
 }
 
-/// A launcher that was started beforehand, until it is used.
+/// A prestarted launcher, until it is used.
 #[derive(Debug, Default)]
 pub(crate) struct Spare(Mutex<Option<Launcher>>);
 
@@ -32,7 +32,7 @@ impl Spare {
         self.lock().take()
     }
 
-    /// Lets it end: it is not going to be used.
+    /// Ends the launcher, which will not be used.
     fn dismiss(&self) {
         if let Some(launcher) = &*self.lock() {
             launcher.end();
@@ -103,14 +103,14 @@ impl Backend for Nearby {
 }
 
 impl Nearby {
-    /// Whether a request is run by whatever Python comes first here, because nobody has named one.
+    /// Returns `true` if the request runs on the first Python of the PATH because none was named.
     fn takes_first_python(&self, request: &Request) -> bool {
         request.language == Language::Python && self.settings.python.is_none()
     }
 
-    /// The request as an engine takes it; `None` for one that no engine may serve. One without a usable interpreter
-    /// is such: doing the work here tells why, where an engine would use its own. A session is the engine's, and so is
-    /// its interpreter, unless a person names one.
+    /// Returns the request in the server's form; `None` if no server may serve it. A request without a usable
+    /// interpreter stays local: the local run reports the error, whereas a server would use its own
+    /// interpreter. A session belongs to the server, and so does its interpreter, unless the user named one.
     fn wire(&self, request: &Request, fence: Fence) -> Option<Run> {
         let mut run = Run::of(request, fence)?;
         if request.session.is_some() && self.settings.python.is_none() {
@@ -121,12 +121,12 @@ impl Nearby {
     }
 }
 
-/// The engine's containers, or our own.
+/// Containers of the server, or of this process.
 #[derive(Debug)]
 pub(crate) struct NearbyContainers {
-    /// The engine's socket, where an engine may be used.
+    /// The server's socket, if a server may be used.
     pub(crate) socket: Option<PathBuf>,
-    /// Where they are made if it is done here.
+    /// The local fallback.
     pub(crate) own: Containers,
 }
 
@@ -184,12 +184,12 @@ impl InContainers for NearbyContainers {
     }
 }
 
-/// The engine's Pyodide, or our own.
+/// Pyodide of the server, or of this process.
 #[derive(Debug)]
 pub(crate) struct NearbyPyodide {
-    /// The engine's socket, where an engine may be used.
+    /// The server's socket, if a server may be used.
     pub(crate) socket: Option<PathBuf>,
-    /// What runs here.
+    /// The local fallback.
     pub(crate) own: Pyodide,
 }
 
@@ -216,8 +216,8 @@ impl Backend for NearbyPyodide {
     }
 }
 
-/// Has the engine do a run; `place` says where in it. The connection comes back where there is no engine, or one that is set up
-/// otherwise: then the run is to be done here.
+/// Dispatches a run to the server, after `place` has set its runtime. Returns the connection if there is no
+/// server, or one with another configuration: the caller then runs the request locally.
 async fn in_engine(
     socket: Option<&Path>,
     (request, fence): (&Request, Fence),
@@ -238,7 +238,7 @@ async fn connect(socket: Option<&Path>) -> Option<Client> {
     Client::connect(socket?).await.ok()
 }
 
-/// A fence of our own ends with its run, and a session with it.
+/// Returns the error for a session without a server: a local fence ends with its run, and a session with it.
 fn no_engine() -> Error {
     Error {
         reason: Reason::Unavailable,
@@ -260,7 +260,7 @@ fn told(error: client::Error) -> Error {
             message: refusal.message,
             hint: refusal.hint,
         },
-        // Another run would be done here instead.
+        // Any other run would fall back to this process.
         client::Error::Declined(_) => Error {
             reason: Reason::Unavailable,
             message: "the engine is set up for another interpreter".to_owned(),

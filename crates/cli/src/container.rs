@@ -1,4 +1,4 @@
-//! Containers, set up from the configuration.
+//! Container backends, built from the configuration.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::config::values::{self, ContainerRuntime};
 use crate::context::Context;
 use crate::{high, trust};
 
-/// The containers of runs.
+/// Returns the containers of runs.
 ///
 /// # Errors
 /// If the configuration cannot be used.
@@ -26,7 +26,7 @@ pub(crate) fn containers(context: &Context) -> anyhow::Result<Containers> {
     Ok(Containers::new(settings(context)?))
 }
 
-/// The containers of runs, some of them ready beforehand: for a process that serves many.
+/// Returns the containers of runs, backed by a pool: for a process that serves many requests.
 ///
 /// # Errors
 /// If the configuration cannot be used.
@@ -35,7 +35,7 @@ pub(crate) fn ready(context: &Context) -> anyhow::Result<Containers> {
     Ok(Containers::keeping(size as usize, settings(context)?))
 }
 
-/// How the tool `sandbox_exec` runs its programs.
+/// Returns the settings of the tool `sandbox_exec`.
 ///
 /// # Errors
 /// If the configuration cannot be used.
@@ -72,7 +72,8 @@ pub(crate) fn of_calls(context: &Context) -> anyhow::Result<SandboxSettings> {
     })
 }
 
-/// What the configuration shows to programs of `sandbox_exec`, without links that a program may have made.
+/// Returns the configured mounts of `sandbox_exec` with resolved host paths; rejects links that a program may
+/// have made.
 fn mounts(context: &Context) -> anyhow::Result<Vec<Mount>> {
     let all = context.parts()?.containers.mounts.iter();
     let resolved = all.map(|mount| {
@@ -84,7 +85,8 @@ fn mounts(context: &Context) -> anyhow::Result<Vec<Mount>> {
     resolved.collect()
 }
 
-/// The containers of the tool `shell`, which have no network, and what runs commands where there is no container engine.
+/// Returns the containers of the tool `shell`, which have no network, with the fallback if the container
+/// engine is unavailable.
 ///
 /// # Errors
 /// If the configuration cannot be used.
@@ -117,7 +119,7 @@ const fn network(allowed: bool) -> Network {
     }
 }
 
-/// How containers are made.
+/// Returns the settings of containers.
 ///
 /// # Errors
 /// If the configuration cannot be used.
@@ -141,7 +143,7 @@ pub(crate) fn settings(context: &Context) -> anyhow::Result<Settings> {
     })
 }
 
-/// The filter of runs in containers.
+/// Returns the name of the seccomp filter of runs in containers.
 const fn filter(network: bool) -> &'static str {
     match network {
         true => "standard-net",
@@ -149,7 +151,7 @@ const fn filter(network: bool) -> &'static str {
     }
 }
 
-/// What makes containers, as the configuration says it.
+/// Converts the configured OCI runtime.
 pub(crate) fn oci_runtime(choice: values::OciRuntime) -> OciRuntime {
     match choice {
         values::OciRuntime::Default => OciRuntime::Default,
@@ -159,29 +161,29 @@ pub(crate) fn oci_runtime(choice: values::OciRuntime) -> OciRuntime {
     }
 }
 
-/// A directory of ours that containers are shown.
+/// Returns the path of a directory of ours that is mounted in containers.
 fn shown(context: &Context, name: &str) -> PathBuf {
     let state = &context.paths.state;
-    // What lies below `/run` is shown in no container, and to where `/root` is inside, no program has a way.
+    // Containers never mount anything below `/run`, and programs inside cannot traverse `/root`.
     match state.starts_with("/run") || state.starts_with("/root") {
         true => std::env::temp_dir().join(format!("ringfence-{name}-{}", own_user().uid)),
         false => state.join(name),
     }
 }
 
-/// Where programs in kept containers leave files for their caller.
+/// Returns the directory in which programs of kept-alive containers leave files for the caller.
 fn outputs(context: &Context) -> Outputs {
-    // No program is the host's root.
+    // No program runs as the host's root.
     let owner = (own_user().uid == 0).then_some(NOBODY);
     Outputs::new(shown(context, "output"), owner)
 }
 
-/// Where it is noted which images were set up here.
+/// Returns the file that records the digests of installed images.
 pub(crate) fn pins(context: &Context) -> PathBuf {
     context.paths.state.join("images.json")
 }
 
-/// What of the environment leads to the engines.
+/// Returns the environment variables by which container engines are found.
 pub(crate) fn surroundings(context: &Context) -> Surroundings {
     let environment = &context.environment;
     let text = |name: &str| environment.text(name).map(str::to_owned);
@@ -200,7 +202,7 @@ pub(crate) fn surroundings(context: &Context) -> Surroundings {
     }
 }
 
-/// Who we are. `/proc/self` belongs to us, which spares the binary a system call by hand.
+/// Returns our uid and gid, from the owner of `/proc/self`: this spares the binary a raw system call.
 fn own_user() -> User {
     let found = std::fs::metadata("/proc/self");
     found.map_or(

@@ -1,4 +1,4 @@
-//! What every command is given: paths, the terminal, the environment, and the configuration when asked for.
+//! State shared by all commands: paths, terminal, environment, and the configuration, loaded on demand.
 
 use std::cell::OnceCell;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::paths::Paths;
 use crate::trust;
 use crate::ui::Ui;
 
-/// What every command is given.
+/// State shared by all commands.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) environment: Environment,
@@ -22,7 +22,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// The context of a command line.
+    /// Creates the context of a command line.
     pub(crate) fn new(environment: Environment, global: GlobalArgs) -> Self {
         Self {
             paths: Paths::new(&environment),
@@ -33,26 +33,26 @@ impl Context {
         }
     }
 
-    /// The effective configuration, read and validated at the first call.
+    /// Returns the effective configuration, which the first call reads and validates.
     ///
     /// # Errors
-    /// If it cannot be used; all problems at once.
+    /// If it cannot be used; reports all problems at once.
     pub(crate) fn config(&self) -> Result<&Config, Problems> {
         self.loaded().map(|loaded| &loaded.config)
     }
 
-    /// The configuration in the types that do the work.
+    /// Returns the validated configuration in the types of the runtime.
     ///
     /// # Errors
-    /// If it cannot be used; all problems at once.
+    /// If it cannot be used; reports all problems at once.
     pub(crate) fn parts(&self) -> Result<&Parts, Problems> {
         self.validated().map(|(_, parts)| parts)
     }
 
-    /// Tells what a project's file says that does not count.
+    /// Prints a warning for each ignored setting of the project's file.
     ///
     /// # Errors
-    /// If a layer cannot be used; all problems at once.
+    /// If a layer cannot be used; reports all problems at once.
     pub(crate) fn tell_passed_over(&self) -> Result<(), Problems> {
         for sentence in &self.loaded()?.passed_over {
             self.ui.warn(sentence);
@@ -60,15 +60,15 @@ impl Context {
         Ok(())
     }
 
-    /// The effective configuration with its provenance.
+    /// Returns the effective configuration with its provenance.
     ///
     /// # Errors
-    /// If it cannot be used; all problems at once.
+    /// If it cannot be used; reports all problems at once.
     pub(crate) fn loaded(&self) -> Result<&Loaded, Problems> {
         self.validated().map(|(loaded, _)| loaded)
     }
 
-    /// Refuses a file of the configuration that a link leads to which a program may have made.
+    /// Rejects configuration files that are reached through a link that a program may have made.
     fn check_links(&self, loaded: &Loaded) -> Result<(), Problems> {
         let refused = |file: &PathBuf| trust::resolve(file, self).err();
         let refused = loaded.files.iter().find_map(refused);

@@ -4,23 +4,23 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-/// The variables of the process as they were at its start.
+/// The variables of the process at its start.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Environment(BTreeMap<OsString, OsString>);
 
 impl Environment {
-    /// The variables of this process.
+    /// Reads the variables of this process.
     pub(crate) fn of_process() -> Self {
         Self(std::env::vars_os().collect())
     }
 
-    /// The names that are text.
+    /// Returns the names that are valid UTF-8.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().filter_map(|name| name.to_str())
     }
 
-    /// All variables as text, U+FFFD standing for what is none: output is read in the same way, so that a secret
-    /// which is not text is still found in it.
+    /// Returns all variables as text, with U+FFFD for invalid UTF-8: output is decoded in the same way, so
+    /// that the redactor still finds a secret that is not text.
     pub(crate) fn lossy_pairs(&self) -> impl Iterator<Item = (String, String)> {
         let lossy = |text: &OsString| text.to_string_lossy().into_owned();
         self.0
@@ -28,7 +28,7 @@ impl Environment {
             .map(move |(name, value)| (lossy(name), lossy(value)))
     }
 
-    /// A variable's value; an empty one counts as unset.
+    /// Returns a variable's value; an empty one counts as unset.
     pub(crate) fn get(&self, name: &str) -> Option<&OsStr> {
         self.0
             .get(OsStr::new(name))
@@ -36,12 +36,13 @@ impl Environment {
             .filter(|value| !value.is_empty())
     }
 
-    /// A variable's value, if it is text.
+    /// Returns a variable's value, if it is valid UTF-8.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.get(name).and_then(OsStr::to_str)
     }
 
-    /// A variable that names a directory; a relative one is ignored, as the XDG specification wants.
+    /// Returns the directory that a variable names; a relative path is ignored, as the XDG specification
+    /// requires.
     pub(crate) fn directory(&self, name: &str) -> Option<PathBuf> {
         self.get(name)
             .map(PathBuf::from)

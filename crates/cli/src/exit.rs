@@ -1,4 +1,4 @@
-//! From what happened to the exit status.
+//! Conversion of results and errors to exit statuses and error output.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::config::{Problem, Problems};
 use crate::ui::Ui;
 
-/// Wrong usage, or a configuration that cannot be used.
+/// Wrong usage, or an invalid configuration.
 pub(crate) const USAGE: u8 = 2;
 /// The program was killed at its time limit.
 pub(crate) const TIMED_OUT: u8 = 124;
@@ -21,25 +21,25 @@ pub(crate) const FAILED: u8 = 125;
 /// The program was refused before it ran.
 pub(crate) const BLOCKED: u8 = 126;
 
-/// The person, or the system, took the request back.
+/// The user, or the system, cancelled the request.
 pub(crate) const INTERRUPTED: u8 = 128 + SIGINT;
 
 const SIGINT: u8 = 2;
 const SIGKILL: u8 = 9;
 
-/// A failure with a line that says what to do.
+/// An error message with a hint.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Failure {
     status: u8,
-    /// The type of error that JSON names.
+    /// The error type in JSON output.
     kind: ErrorKind,
     message: String,
     hint: String,
 }
 
 impl Failure {
-    /// What the caller asked for cannot be: status 2.
+    /// Creates a usage error: status 2.
     pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             status: USAGE,
@@ -49,7 +49,7 @@ impl Failure {
         }
     }
 
-    /// We failed or refused: status 125.
+    /// Creates a failure or refusal of Ringfence: status 125.
     pub(crate) fn refused(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             status: FAILED,
@@ -61,12 +61,12 @@ impl Failure {
 }
 
 impl Failure {
-    /// The same as one of the configuration's problems.
+    /// Converts the failure into a configuration problem.
     pub(crate) fn into_problem(self) -> Problem {
         Problem::new(self.message, self.hint)
     }
 
-    /// Sessions live in an engine, and there is none.
+    /// Returns the error for a session without a server.
     pub(crate) fn no_engine_for_sessions() -> Self {
         Self::refused(
             "sessions live in an engine, and none is running",
@@ -75,7 +75,7 @@ impl Failure {
         .of(ErrorKind::RuntimeUnavailable)
     }
 
-    /// The same failure, under another type in JSON.
+    /// Sets the error type of JSON output.
     pub(crate) fn of(self, kind: ErrorKind) -> Self {
         Self { kind, ..self }
     }
@@ -96,7 +96,7 @@ impl From<ToolError> for Failure {
 }
 
 impl From<Problems> for Failure {
-    /// For a configuration that was read before without one.
+    /// Converts the first problem, for code that read a valid configuration before.
     fn from(problems: Problems) -> Self {
         let mut problems = problems.0.into_iter();
         let first = problems.next();
@@ -105,14 +105,14 @@ impl From<Problems> for Failure {
     }
 }
 
-/// The exit status of a run that has a result.
+/// Returns the exit status of a run with a result.
 pub(crate) fn status_of(result: &ExecutionResult) -> u8 {
     let by_signal = |signal: u8| 128 | (signal & 0x7f);
     let signal = u8::try_from(-i64::from(result.exit_code))
         .ok()
         .filter(|signal| *signal > 0);
     match result.meta.outcome {
-        // The program did its part, and its caller would go on without the files.
+        // The program succeeded, but the caller would go on without the files.
         Outcome::Exited if result.exit_code == 0 && result.meta.output_incomplete => FAILED,
         Outcome::Exited => u8::try_from(result.exit_code & 0xff).unwrap_or(FAILED),
         Outcome::TimedOut => TIMED_OUT,
@@ -124,19 +124,19 @@ pub(crate) fn status_of(result: &ExecutionResult) -> u8 {
     }
 }
 
-/// The form in which standard output reports that a command failed.
+/// The format of errors on standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// It stays empty: standard error is for people.
+    /// None: people read standard error.
     Text,
     /// One JSON object, `{"error": {…}}`.
     Json,
-    /// One JSON object on a line of its own, after those that were printed before.
+    /// One JSON object on its own line, after the objects printed before.
     Lines,
 }
 
 impl Form {
-    /// The form that a command line asks for, be it well-formed or not.
+    /// Returns the format that a command line, valid or not, asks for.
     pub(crate) fn of(arguments: &[OsString]) -> Self {
         let own = arguments.iter().skip(1).map(|argument| argument.to_str());
         let own: Vec<&str> = own
@@ -150,19 +150,19 @@ impl Form {
         }
     }
 
-    /// What standard output gets.
+    /// Prints the error to standard output.
     fn print(self, ui: Ui, error: &ToolError) {
         let object = match self {
             Self::Text => return,
             Self::Json => json!({"error": error.to_json()}),
             Self::Lines => json!({"type": "error", "error": error.to_json()}),
         };
-        // Whoever has closed it does not want to know.
+        // A caller that has closed standard output does not want the error.
         let _ = ui.out(format!("{object}\n"));
     }
 }
 
-/// The name of the command: the first argument that is neither an option nor an option's value.
+/// Returns the name of the command: the first argument that is neither an option nor an option's value.
 fn command_of<'a>(arguments: &[&'a str]) -> Option<&'a str> {
     let mut arguments = arguments.iter();
     loop {
@@ -174,7 +174,7 @@ fn command_of<'a>(arguments: &[&'a str]) -> Option<&'a str> {
     }
 }
 
-/// Prints what is wrong with a command line, or the help or version that it asked for; the status that says so.
+/// Prints a usage error, or the requested help or version, and returns the exit status.
 pub(crate) fn unparsed(error: &clap::Error, form: Form) -> ExitCode {
     let _ = error.print();
     if error.use_stderr() {
@@ -190,10 +190,10 @@ pub(crate) fn unparsed(error: &clap::Error, form: Form) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE))
 }
 
-/// Prints why a command failed and what to do; the status that says so.
+/// Prints an error with its hint, and returns the exit status.
 pub(crate) fn report(ui: Ui, form: Form, error: &anyhow::Error) -> ExitCode {
     if is_broken_pipe(error) {
-        // Whoever read our output has seen enough.
+        // The reader of our output has closed the pipe.
         return ExitCode::SUCCESS;
     }
     let (status, lines) = explain(error);
@@ -206,7 +206,7 @@ pub(crate) fn report(ui: Ui, form: Form, error: &anyhow::Error) -> ExitCode {
             lines.iter().map(part).collect::<Vec<_>>().join("\n")
         };
         let (message, hint) = (all(|(_, message, _)| message), all(|(.., hint)| hint));
-        // Some messages begin with their type, which has a place of its own here.
+        // Some messages begin with their error type, which is a field of its own here.
         let said = message.strip_prefix(kind.as_str());
         let message = said.and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&message);
         form.print(ui, &ToolError::new(*kind, message, hint));
@@ -214,7 +214,7 @@ pub(crate) fn report(ui: Ui, form: Form, error: &anyhow::Error) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// The status of an error, and each thing that is wrong with what to do about it.
+/// Returns the exit status of an error, and each of its problems with its hint.
 fn explain(error: &anyhow::Error) -> (u8, Vec<(ErrorKind, String, String)>) {
     if let Some(Problems(problems)) = error.downcast_ref() {
         let line = |problem: &Problem| {

@@ -1,4 +1,4 @@
-//! The kernel, set up from the configuration.
+//! The toolbox (`Kernel`), built from the configuration.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use crate::exit::Failure;
 use crate::parts::missing_key;
 use crate::{container, high, local, trust};
 
-/// Variables of the host that its own commands need: where things are, who we are, which language we speak.
+/// Variables of the host that commands on the host need: search path, identity, locale.
 const HOST_VARIABLES: &[&str] = &[
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR",
 ];
 
-/// A kernel whose code runs on `backend`, in `containers` or in `pyodide` and may call `skills`, and whose callers work in
-/// `workspaces`.
+/// Builds a kernel whose code runs on `backend`, in `containers` or in `pyodide` and may call `skills`, and
+/// whose callers work in `workspaces`.
 ///
 /// # Errors
 /// If the configuration cannot be used.
@@ -85,11 +85,11 @@ pub(crate) fn build(
         skills,
         audit: Some(audit_log(context)?),
     };
-    // Which tools there are was known when the configuration was validated.
+    // Validation of the configuration has already checked the tool names.
     Ok(Kernel::new(parts)?)
 }
 
-/// How commands run on this machine itself, if they may.
+/// Returns the settings of commands on the host; `None` if they are disabled.
 fn host(context: &Context) -> anyhow::Result<Option<HostSettings>> {
     let config = context.config()?;
     if !config.host_execution.enabled {
@@ -111,7 +111,8 @@ fn host(context: &Context) -> anyhow::Result<Option<HostSettings>> {
     }))
 }
 
-/// Our own directories and files of configuration, which commands of the host do not show unasked.
+/// Returns our own directories and configuration files, which commands on the host do not show without
+/// approval.
 ///
 /// # Errors
 /// If the configuration cannot be used.
@@ -127,7 +128,7 @@ fn own_files(context: &Context) -> anyhow::Result<Vec<std::path::PathBuf>> {
     Ok(own)
 }
 
-/// The questions of this user, and their answers.
+/// Returns the approval service of this user.
 ///
 /// # Errors
 /// If the state directory cannot be used.
@@ -138,7 +139,7 @@ pub(crate) fn approvals(context: &Context) -> anyhow::Result<Service> {
     Ok(Service::recorded(state, Some(log)))
 }
 
-/// Whom a person's word is asked of.
+/// Returns the destination of approval requests.
 ///
 /// # Errors
 /// If the configuration, or the state directory, cannot be used.
@@ -149,7 +150,8 @@ pub(crate) fn asked(context: &Context) -> anyhow::Result<Approvals> {
     })
 }
 
-/// Where callers work: a directory named on the command line, else those that the configuration gives each user.
+/// Returns the workspaces of callers: a directory named on the command line, else those that the
+/// configuration gives each user.
 ///
 /// # Errors
 /// If a directory cannot be used.
@@ -162,7 +164,7 @@ pub(crate) fn workspaces(named: Option<&Path>, context: &Context) -> anyhow::Res
         return Ok(Workspaces::none(rules));
     };
     let below = std::env::current_dir()?;
-    // One user's directory stands for all: what must stay hidden lies in none of them.
+    // One user's directory stands for all: none of them may contain a path that must stay hidden.
     let sample = root.resolve(&Scope::local(), "session".parse().ok().as_ref())?;
     if let Some(sample) = sample {
         high::check_shown(&below.join(sample), context)?;
@@ -170,7 +172,7 @@ pub(crate) fn workspaces(named: Option<&Path>, context: &Context) -> anyhow::Res
     Ok(Workspaces::each(root, below, rules))
 }
 
-/// All callers in one directory.
+/// Returns one workspace for all callers.
 ///
 /// # Errors
 /// If it cannot be opened.
@@ -179,7 +181,7 @@ pub(crate) fn directory(path: &Path, context: &Context) -> anyhow::Result<Worksp
         .map_err(|error| Failure::usage(error.to_string(), error.hint()).into())
 }
 
-/// The log of every use of a tool, and of every function that a program calls.
+/// Opens the log of every tool call, and of every skill call of a program.
 ///
 /// # Errors
 /// If it cannot be used.
@@ -192,7 +194,7 @@ pub(crate) fn audit_log(context: &Context) -> anyhow::Result<Log> {
     Ok(Log::open(&directory, audit_limits(context)?).map_err(high::audit::failure)?)
 }
 
-/// How much is kept of the audit log.
+/// Returns the retention limits of the audit log.
 fn audit_limits(context: &Context) -> Result<audit::Limits, Problems> {
     let config = &context.config()?.audit;
     Ok(audit::Limits {
@@ -202,7 +204,7 @@ fn audit_limits(context: &Context) -> Result<audit::Limits, Problems> {
     })
 }
 
-/// What fetches pages from the hosts that the configuration names.
+/// Creates the fetcher of pages from the allowed hosts.
 fn fetcher(context: &Context) -> anyhow::Result<Fetcher> {
     let policy = context.parts()?.egress.policy.clone();
     let guard = Guard::new(policy, Resolver::system());

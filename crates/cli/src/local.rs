@@ -1,4 +1,4 @@
-//! The local backend and its rules, set up from the configuration.
+//! The local backend and its rules, built from the configuration.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::high;
 use crate::ui::Ui;
 
-/// The settings of the backend, for one run or for an engine.
+/// Returns the settings of the backend, for one run or for a server.
 ///
 /// # Errors
 /// If the configuration cannot be used.
@@ -21,7 +21,7 @@ pub(crate) fn settings(
     context: &Context,
 ) -> anyhow::Result<local::Settings> {
     let config = context.config()?;
-    // Remembering what was found out about interpreters is a convenience: without it they are asked again.
+    // The cache of interpreter properties is optional: without it they are queried again.
     let cache = context.paths.make_state().ok().map(PathBuf::from);
     let home = context.environment.directory("HOME");
     let private = [context.paths.state.clone(), context.paths.runtime.clone()];
@@ -49,12 +49,12 @@ pub(crate) fn settings(
     })
 }
 
-/// Reports of the backend, as warnings on standard error.
+/// Returns a log that prints the backend's reports as warnings.
 fn log(ui: Ui) -> Log {
     Log::new(move |report| ui.warn(report))
 }
 
-/// What happens to requests before and after they run.
+/// Returns the processing rules of requests before and after they run.
 pub(crate) fn rules(settings: &high::Settings, context: &Context) -> Rules {
     Rules {
         blocked_imports: Some(settings.blocked_imports.clone()).filter(|modules| !modules.is_empty()),

@@ -33,11 +33,12 @@ use crate::env::Environment;
 use crate::exit::Form;
 
 fn main() -> ExitCode {
-    // A launcher must fork, so nothing else may have run before it; one that is a copy of us must have seen nothing else.
+    // A launcher must fork, so nothing else may have run before; a launcher that is a copy of us must have
+    // read nothing.
     fence::init();
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
     let spare = match arguments.get(1).and_then(|command| command.to_str()) {
-        // Where there is no process to be had now, one is asked for again, and the reason told.
+        // If the fork fails, the local backend tries again later and reports the error.
         Some("run") => Spare::from(Launcher::fork(&mut arguments).ok()),
         _ => Spare::default(),
     };

@@ -1,4 +1,4 @@
-//! Where state, sockets and configuration live.
+//! Paths of state, sockets and configuration.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -10,17 +10,17 @@ use crate::exit::Failure;
 /// The directories of this user.
 #[derive(Debug, Clone)]
 pub(crate) struct Paths {
-    /// Artifacts, and what the engine must remember.
+    /// Artifacts, and the persistent state of the server.
     pub(crate) state: PathBuf,
-    /// Sockets, and what vanishes with the session.
+    /// Sockets, and files that vanish with the login session.
     pub(crate) runtime: PathBuf,
-    /// The user's configuration, where a home is known.
+    /// The user's configuration; `None` without a home directory.
     pub(crate) config: Option<PathBuf>,
     uid: u32,
 }
 
 impl Paths {
-    /// The directories that the environment names, else the customary ones.
+    /// Returns the directories that the environment names, else the default ones.
     pub(crate) fn new(environment: &Environment) -> Self {
         let uid = own_uid();
         let home = environment.directory("HOME");
@@ -32,7 +32,7 @@ impl Paths {
         };
         let runtime = runtime_dir(environment, uid);
         Self {
-            // Without a home (a service, `env -i`) state goes where the sockets go.
+            // Without a home (a service, `env -i`) state lies in the runtime directory.
             state: below_home("XDG_STATE_HOME", ".local/state").unwrap_or_else(|| runtime.join("state")),
             config: below_home("XDG_CONFIG_HOME", ".config"),
             runtime,
@@ -40,48 +40,48 @@ impl Paths {
         }
     }
 
-    /// The engine's socket.
+    /// Returns the server's socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.runtime.join("engine.sock")
     }
 
-    /// Where connections without a directory get one.
+    /// Returns the parent of private workspaces, for connections without a directory.
     pub(crate) fn workspaces(&self) -> PathBuf {
         self.state.join("workspaces")
     }
 
-    /// The engine's socket, if it lies in a directory that only we could have made.
+    /// Returns the server's socket, if its directory is one that only we could have created.
     pub(crate) fn socket_if_ours(&self) -> Option<PathBuf> {
         check_private(&self.runtime, self.uid)
             .ok()
             .map(|()| self.socket())
     }
 
-    /// The engine's socket for gateways.
+    /// Returns the server's socket for gateways.
     pub(crate) fn gateway_socket(&self) -> PathBuf {
         self.runtime.join("gateway.sock")
     }
 
-    /// Makes the runtime directory, for us alone.
+    /// Creates the runtime directory, accessible to us alone.
     ///
     /// # Errors
-    /// If it cannot be made, or somebody else made it first.
+    /// If it cannot be created, or another user created it first.
     pub(crate) fn make_runtime(&self) -> Result<&Path, Failure> {
         make_private(&self.runtime, self.uid)?;
         Ok(&self.runtime)
     }
 
-    /// Makes the state directory, for us alone.
+    /// Creates the state directory, accessible to us alone.
     ///
     /// # Errors
-    /// If it cannot be made, or somebody else made it first.
+    /// If it cannot be created, or another user created it first.
     pub(crate) fn make_state(&self) -> Result<&Path, Failure> {
         make_private(&self.state, self.uid)?;
         Ok(&self.state)
     }
 }
 
-/// The user we are. `/proc/self` belongs to it, which spares the binary a system call by hand.
+/// Returns our uid, from the owner of `/proc/self`: this spares the binary a raw system call.
 fn own_uid() -> u32 {
     fs::metadata("/proc/self").map_or(u32::MAX, |meta| meta.uid())
 }
@@ -96,7 +96,8 @@ fn runtime_dir(environment: &Environment, uid: u32) -> PathBuf {
     match environment.directory("XDG_RUNTIME_DIR") {
         Some(dir) => dir.join("ringfence"),
         None if ours() => customary.join("ringfence"),
-        // Anybody may write to /tmp: `make_private` and `check_private` refuse a directory made by others.
+        // Anybody may write to /tmp: `make_private` and `check_private` reject a directory that another user
+        // created.
         None => PathBuf::from(format!("/tmp/ringfence-{uid}")),
     }
 }
@@ -116,7 +117,7 @@ fn make_private(dir: &Path, uid: u32) -> Result<(), Failure> {
     check_private(dir, uid).map_err(refused)
 }
 
-/// That `dir` is a directory, not a link, ours, and closed to others.
+/// Checks that `dir` is a directory, not a link, ours, and closed to others.
 fn check_private(dir: &Path, uid: u32) -> Result<(), String> {
     let meta = dir.symlink_metadata().map_err(|error| error.to_string())?;
     if !meta.is_dir() {

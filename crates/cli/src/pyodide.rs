@@ -1,4 +1,4 @@
-//! Pyodide, set up from the configuration.
+//! Pyodide, built from the configuration.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use ringfence_runtime::pyodide::{Pyodide, Settings};
 use crate::context::Context;
 use crate::{high, local};
 
-/// Pyodide for one program.
+/// Returns a Pyodide backend for one program.
 ///
 /// # Errors
 /// If the configuration cannot be used.
@@ -19,7 +19,8 @@ pub(crate) fn once(context: &Context) -> anyhow::Result<Pyodide> {
     settings(0, context).map(Pyodide::new)
 }
 
-/// Pyodide for many programs: once one was run there, interpreters wait for the next.
+/// Returns a Pyodide backend for many programs: after the first one, a pool of idle interpreters serves the
+/// next.
 ///
 /// # Errors
 /// If the configuration cannot be used.
@@ -28,7 +29,7 @@ pub(crate) fn kept(context: &Context) -> anyhow::Result<Pyodide> {
     settings(spares, context).map(Pyodide::new)
 }
 
-/// Where programs run that are meant for Pyodide: there, or where a person has switched it off, as others do.
+/// Returns the backend of Pyodide programs: Pyodide, or the local fallback if the configuration disables it.
 ///
 /// # Errors
 /// If the configuration cannot be used.
@@ -43,7 +44,7 @@ pub(crate) fn or_local(
     })
 }
 
-/// Runs what is meant for Pyodide elsewhere, and says so.
+/// A backend that runs Pyodide programs elsewhere, and reports this in each result.
 #[derive(Debug)]
 struct Instead(Arc<dyn Backend>);
 
@@ -67,7 +68,7 @@ impl Backend for Instead {
     }
 }
 
-/// What Pyodide takes.
+/// Returns the settings of Pyodide.
 ///
 /// # Errors
 /// If the configuration cannot be used.
@@ -79,7 +80,7 @@ pub(crate) fn settings(spares: usize, context: &Context) -> anyhow::Result<Setti
     };
     let named = Some(&sandbox.deno_path).filter(|path| path.as_os_str() != "deno");
     Ok(Settings {
-        // A link is not mounted.
+        // Links are not mounted.
         directory: high::resolved(&directory, context)?,
         deno: named.map(PathBuf::from),
         packages: sandbox.packages.as_deref().map(std::path::absolute).transpose()?,
@@ -88,14 +89,14 @@ pub(crate) fn settings(spares: usize, context: &Context) -> anyhow::Result<Setti
     })
 }
 
-/// Ends what there is of it. What cannot be removed is removed at the next start.
+/// Closes Pyodide if this is the last reference. Files that cannot be removed are removed at the next start.
 pub(crate) async fn close(pyodide: Arc<Pyodide>) {
     if let Some(pyodide) = Arc::into_inner(pyodide) {
         end(pyodide).await;
     }
 }
 
-/// Ends it where nobody else has it.
+/// Closes an owned Pyodide.
 pub(crate) async fn end(pyodide: Pyodide) {
     let _ = pyodide.close().await;
 }

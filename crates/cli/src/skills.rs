@@ -1,4 +1,4 @@
-//! The host's functions, set up from the configuration.
+//! Skills, built from the configuration.
 
 mod person;
 mod servers;
@@ -17,7 +17,7 @@ use crate::exit::Failure;
 use crate::{high, kernel, local, trust};
 pub(crate) use person::{Ears, Person, attended};
 
-/// What calls from the command line are recorded with, and asked about.
+/// Recorder and prompts of skill calls from the command line: audit log, redactor, approvals, notices.
 pub(crate) struct Keeper {
     audit: Log,
     redactor: Redactor,
@@ -26,7 +26,7 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Of this user, who is told of calls.
+    /// Creates the recorder for this user, with the receiver that prints its prompts.
     ///
     /// # Errors
     /// If the configuration, or the state directory, cannot be used.
@@ -41,7 +41,7 @@ impl Keeper {
         Ok((keeper, person))
     }
 
-    /// A caller from the command line.
+    /// Returns the call information of a caller on the command line.
     pub(crate) fn visitor<'a>(&'a self, caller: &'a Caller) -> Visitor<'a> {
         Visitor {
             caller,
@@ -54,24 +54,24 @@ impl Keeper {
     }
 }
 
-/// Processes of skills at once; each serves one file, or is one server.
+/// Maximum number of skill processes; each serves one file, or is one server.
 const MAX_PROCESSES: usize = 64;
 
-/// The skills of a directory that was named, else of the configured one, and of the configured servers. `None`: there are
-/// none.
+/// Returns the skills of the named directory, else of the configured one, and of the configured servers;
+/// `None` if there are none.
 ///
 /// # Errors
 /// If a directory, or the configuration, cannot be used.
 pub(crate) fn all(named: Option<&Path>, context: &Context) -> anyhow::Result<Option<Skills>> {
-    // As it was written: the links on the way to it are looked at again.
+    // Unresolved, so that the links on the way to it are checked again.
     let configured = context.config()?.skills.path.as_deref();
     skills(named.or(configured), true, context)
 }
 
-/// What the files of a directory of skills ask for, which a person agrees to.
+/// Records the user's consent to the manifests of a directory of skills, and returns what they ask for.
 ///
 /// # Errors
-/// If there is no such directory, or nothing can be written down.
+/// If the directory does not exist, or the consent cannot be stored.
 pub(crate) fn accept(
     named: Option<&Path>,
     context: &Context,
@@ -91,7 +91,8 @@ pub(crate) fn accept(
     Ok(Some(asked))
 }
 
-/// The skills of a directory and, if `with_servers`, of the configured servers. `None`: there are none.
+/// Returns the skills of a directory and, if `with_servers`, of the configured servers; `None` if there are
+/// none.
 ///
 /// # Errors
 /// If the directory, or the configuration, cannot be used.
@@ -103,14 +104,15 @@ pub(crate) fn skills(
     let config = context.config()?;
     let mut sources: Vec<Arc<dyn Skill>> = Vec::new();
     if let Some(directory) = directory {
-        // Its processes will see it.
+        // It is mounted in the skills' processes.
         let directory = high::workspace(directory, context)?;
         let named = trust::Named {
             skills: Some(&directory),
             ..trust::Named::default()
         };
         let mut trusted = trust::trusted(named, &[], context)?;
-        // A manifest may give a skill a directory below; the rest of it is kept from the skill as well.
+        // A manifest may give a skill a directory below this one; the entry in `lookups` still protects the
+        // rest.
         trusted.paths.retain(|path| *path != directory);
         trusted.lookups.push(directory.clone());
         let limits = HostLimits {
@@ -120,7 +122,7 @@ pub(crate) fn skills(
             consent: trust::consent(context),
             patience: config.skills.start_timeout,
             private_networks: context.parts()?.egress.policy.private_networks.clone(),
-            // To keep what they print is a convenience.
+            // Keeping their output is optional.
             journals: context.paths.make_state().ok().map(|state| state.join("skills")),
         };
         let files = SkillFiles::new(directory, local(context)?, limits, high::hidden(context)?);
@@ -135,7 +137,7 @@ pub(crate) fn skills(
     }
 }
 
-/// What runs processes of skills, and nothing else.
+/// Returns the backend of skill processes.
 fn local(context: &Context) -> anyhow::Result<Local> {
     let settings = local::settings(&high::settings(None, context)?, Warmth::Cold, context)?;
     Ok(Local::new(ringfence_runtime::local::Settings {

@@ -1,4 +1,5 @@
-//! Trusted paths: what this configuration has Ringfence execute, load and believe, and the links that lead there.
+//! Trusted paths: files that Ringfence executes, loads or believes under this configuration, and the links to
+//! them.
 
 mod servers;
 
@@ -13,32 +14,32 @@ use ringfence_runtime::trust::{self, Ledger, Resolved};
 use crate::context::Context;
 use crate::exit::Failure;
 
-/// Directories that hold so much that links in them say nothing, as the working directory of a service does.
+/// Directories so broad that a link in them is not suspicious, such as the working directory of a service.
 const BROAD: &[&str] = &["/", "/root", "/home", "/tmp", "/var", "/opt", "/srv"];
 
-/// What a command line names beside the configuration.
+/// Trusted paths from the command line, in addition to the configuration.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Named<'a> {
     /// The directory of skills.
     pub(crate) skills: Option<&'a Path>,
-    /// The Python.
+    /// The Python interpreter.
     pub(crate) python: Option<&'a Path>,
 }
 
-/// A path without links, none of which a program may have made.
+/// Resolves a path, and rejects links that a program may have made.
 ///
 /// # Errors
-/// If a link on the way lies where programs could write, or the system does not say what lies there.
+/// If a link on the way lies where programs could write, or the path cannot be read.
 pub(crate) fn resolve(path: &Path, context: &Context) -> Result<Resolved, Failure> {
     let found = find(path)?;
     check_links(&found, context)?;
     Ok(found)
 }
 
-/// A path without links, whoever made those.
+/// Resolves a path, following any link.
 ///
 /// # Errors
-/// If the system does not say what lies there.
+/// If the path cannot be read.
 pub(crate) fn find(path: &Path) -> Result<Resolved, Failure> {
     trust::resolve(path).map_err(|error| {
         Failure::usage(
@@ -48,7 +49,7 @@ pub(crate) fn find(path: &Path) -> Result<Resolved, Failure> {
     })
 }
 
-/// That no link which led to a path lies where programs could write.
+/// Rejects a path if a link on the way lies where programs could write.
 ///
 /// # Errors
 /// If one does.
@@ -68,7 +69,8 @@ pub(crate) fn check_links(found: &Resolved, context: &Context) -> Result<(), Fai
     Ok(())
 }
 
-/// The directory around a path in which programs could write: one that they were let write to, or the one that we stand in.
+/// Returns the directory around a path in which programs could write: one that was writable for a program, or
+/// the working directory.
 fn around(path: &Path, context: &Context) -> Result<Option<PathBuf>, Failure> {
     let here = std::env::current_dir()
         .ok()
@@ -84,16 +86,17 @@ fn is_broad(directory: &Path, context: &Context) -> bool {
     BROAD.iter().any(|broad| directory == Path::new(broad)) || home.is_some_and(|home| directory == home)
 }
 
-/// Where programs of this user could ever write.
+/// Returns the ledger of directories that were ever writable for programs of this user.
 pub(crate) fn ledger(context: &Context) -> Ledger {
-    // Without a place for it there is none, and what programs have made since is not known for theirs.
+    // Without a state directory there is no ledger: files made since by programs cannot be recognised as
+    // theirs.
     context
         .paths
         .make_state()
         .map_or_else(|_| Ledger::default(), Ledger::at)
 }
 
-/// What this user agreed to give to skills.
+/// Returns the consents of this user to skills.
 pub(crate) fn consent(context: &Context) -> Consent {
     context
         .paths
@@ -101,10 +104,10 @@ pub(crate) fn consent(context: &Context) -> Consent {
         .map_or_else(|_| Consent::default(), Consent::at)
 }
 
-/// Notes directories that programs are let write to, and what the skills in them ask for before that.
+/// Records the consent to skills in directories that become writable for programs, then these directories.
 ///
 /// # Errors
-/// If that cannot be written down.
+/// If the record cannot be stored.
 pub(crate) fn note_directories(
     trees: &[&Path],
     skills: Option<&Path>,
@@ -131,7 +134,7 @@ pub(crate) fn note_directories(
     })
 }
 
-/// What no program may change that can write to the host at all.
+/// Returns the paths that no program with write access to the host may change.
 ///
 /// # Errors
 /// If the configuration cannot be used.
@@ -151,18 +154,19 @@ pub(crate) fn trusted(named: Named<'_>, trees: &[&Path], context: &Context) -> a
     Ok(trusted)
 }
 
-/// Makes a directory where a program could make it otherwise: what is not there cannot be kept.
+/// Creates a directory that a program could otherwise create: a missing path cannot be protected.
 fn make_if_open(directory: &Path, trees: &[&Path]) {
     let (there, missing) = ringfence_runtime::exposure::nearest(directory);
     if missing.as_os_str().is_empty() || !trees.iter().any(|tree| trust::holds(tree, &there)) {
         return;
     }
     let mut builder = std::fs::DirBuilder::new();
-    // Where it cannot be made, a program cannot make it either.
+    // If we cannot create it, a program cannot either.
     let _ = std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700).create(directory);
 }
 
-/// Files and directories that the configuration and the command line name, and those that hold the configuration.
+/// Returns the files and directories that the configuration and the command line name, and those of the
+/// configuration itself.
 fn configured(named: Named<'_>, context: &Context) -> anyhow::Result<Trusted> {
     let loaded = context.loaded()?;
     let config = &loaded.config;
@@ -204,7 +208,7 @@ fn configured(named: Named<'_>, context: &Context) -> anyhow::Result<Trusted> {
     Ok(without_links(trusted))
 }
 
-/// The same paths without links, and the links on the way to them; those that are there.
+/// Resolves the paths that exist, and adds the links on the way to them.
 fn without_links(named: Trusted) -> Trusted {
     let resolved = |paths: Vec<PathBuf>| {
         let found = paths.iter().filter_map(|path| trust::resolve(path).ok());
@@ -227,7 +231,7 @@ fn without_links(named: Trusted) -> Trusted {
     trusted
 }
 
-/// Directories that programs are looked up in.
+/// Returns the directories in which programs are looked up.
 fn searched(path: Option<&OsStr>) -> Trusted {
     let directories = path.map(std::env::split_paths).into_iter().flatten();
     let directories = directories.filter(|directory| directory.is_absolute());
@@ -241,18 +245,18 @@ fn searched(path: Option<&OsStr>) -> Trusted {
             None => trusted.lookups.push(directory),
         }
     }
-    // Links to directories of the PATH are the person's; what lies where they lead is kept.
+    // Links to directories of the PATH are the user's; their targets are protected.
     Trusted {
         paths: Vec::new(),
         ..without_links(trusted)
     }
 }
 
-/// The PATH without the directories that programs could ever write to, which are told: what is found by it is executed
-/// outside a fence.
+/// Returns the PATH without the directories that programs could ever write to, and warns of each: programs
+/// found by it run outside a fence.
 ///
 /// # Errors
-/// If it is not known which these are.
+/// If the ledger cannot be read.
 pub(crate) fn search_path(context: &Context) -> Result<Option<OsString>, Failure> {
     let Some(path) = context.environment.get("PATH") else {
         return Ok(None);
@@ -272,7 +276,7 @@ pub(crate) fn search_path(context: &Context) -> Result<Option<OsString>, Failure
     Ok(std::env::join_paths(kept).ok())
 }
 
-/// Refuses to execute, outside a fence, a program that programs could have written.
+/// Rejects a program that programs could have written: it would run outside a fence.
 ///
 /// # Errors
 /// If they could.
@@ -290,7 +294,7 @@ pub(crate) fn check_program(program: &Path, context: &Context) -> Result<(), Fai
     }
 }
 
-/// The directory that programs could write to and that something is or lies in, by any of the links on the way.
+/// Returns the programs' writable directory that contains `path` or a link on the way to it.
 fn written(path: &Path, context: &Context) -> Result<Option<PathBuf>, Failure> {
     let Ok(found) = trust::resolve(path) else {
         return Ok(None);
@@ -311,8 +315,8 @@ fn unknown_trees(error: std::io::Error) -> Failure {
     )
 }
 
-/// Gives a request what its program must leave as it is, if there is anything that it may write to, or that its files are
-/// delivered to.
+/// Sets the trusted paths of a request, if its program can write to the host or its files are delivered
+/// there.
 ///
 /// # Errors
 /// If the configuration cannot be used.

@@ -1,4 +1,4 @@
-//! The only place that writes to the terminal.
+//! Output to the terminal; no other module writes there.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -7,29 +7,29 @@ pub(crate) use ringfence_server::gateway::{decidable, visible};
 use crate::args::ColorChoice;
 use crate::env::Environment;
 
-/// How messages look, and where they go.
+/// Style and destination of messages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ui {
     color: Color,
 }
 
-/// Whether messages are coloured.
+/// Colour setting of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Color {
     On,
     Off,
 }
 
-/// What a word in a report says of its line.
+/// The tone of a word in a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// All is well.
+    /// Success.
     Good,
-    /// Something is wrong.
+    /// Failure.
     Bad,
-    /// Something can be done.
+    /// An action to take.
     Hint,
-    /// Nothing of these.
+    /// Neutral.
     Plain,
 }
 
@@ -40,7 +40,7 @@ const GREEN: &str = "\x1b[32m";
 const RESET: &str = "\x1b[0m";
 
 impl Ui {
-    /// The choice of `--color`, `NO_COLOR` and the terminal.
+    /// Applies `--color`, `NO_COLOR` and the kind of terminal.
     pub(crate) fn new(choice: ColorChoice, environment: &Environment) -> Self {
         let color = match choice {
             ColorChoice::Always => Color::On,
@@ -57,44 +57,44 @@ impl Ui {
         Self { color }
     }
 
-    /// Without colours, where nothing is known of the terminal yet.
+    /// Returns uncoloured output, for use before the command line is parsed.
     pub(crate) fn plain() -> Self {
         Self { color: Color::Off }
     }
 
-    /// Writes to standard output, as it is.
+    /// Writes to standard output, unchanged.
     pub(crate) fn out(self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         let mut out = io::stdout().lock();
         out.write_all(bytes.as_ref())?;
         out.flush()
     }
 
-    /// Writes to standard error, as it is.
+    /// Writes to standard error, unchanged.
     pub(crate) fn err(self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         io::stderr().lock().write_all(bytes.as_ref())
     }
 
-    /// `error: …`
+    /// Prints `error: …`.
     pub(crate) fn error(self, message: &str) {
         self.labelled("error", RED, message);
     }
 
-    /// `warning: …`
+    /// Prints `warning: …`.
     pub(crate) fn warn(self, message: &str) {
         self.labelled("warning", YELLOW, message);
     }
 
-    /// `note: …`
+    /// Prints `note: …`.
     pub(crate) fn note(self, message: &str) {
         self.labelled("note", CYAN, message);
     }
 
-    /// `hint: …`
+    /// Prints `hint: …`.
     pub(crate) fn hint(self, message: &str) {
         self.labelled("hint", CYAN, message);
     }
 
-    /// A word of a report, in the colour of its tone.
+    /// Colours a word of a report.
     pub(crate) fn toned(self, text: &str, tone: Tone) -> String {
         match tone {
             Tone::Good => self.paint(text, GREEN),
@@ -105,7 +105,7 @@ impl Ui {
     }
 
     fn labelled(self, label: &str, color: &str, message: &str) {
-        // There is nobody left to tell if standard error is closed.
+        // A closed standard error leaves nobody to notify.
         let _ = self.err(format!("{}: {}\n", self.paint(label, color), visible(message)));
     }
 

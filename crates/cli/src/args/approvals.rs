@@ -1,4 +1,4 @@
-//! `ringfence approvals` and `ringfence gateway` as they were written.
+//! The arguments of `ringfence approvals` and `ringfence gateway`.
 
 use clap::{Args, Subcommand};
 use ringfence_runtime::approval::{Chat, MAX_USES};
@@ -15,34 +15,35 @@ Answers, each ended with Enter:
 /// `ringfence approvals`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ApprovalsCommand {
-    /// List the questions that wait for an answer.
+    /// List the pending questions.
     Ls {
-        /// List those that were answered, or are over, as well.
+        /// Include answered and expired questions.
         #[arg(long)]
         all: bool,
         /// Print a JSON array.
         #[arg(long)]
         json: bool,
     },
-    /// Say yes.
+    /// Approve a question.
     Approve(ApproveArgs),
-    /// Say no.
+    /// Deny a question.
     Deny(DenyArgs),
 }
 
 /// `ringfence approvals approve`.
 #[derive(Debug, Args)]
 pub(crate) struct ApproveArgs {
-    /// The question's id, or enough of its beginning to tell it from the others.
+    /// The question's id, or an unambiguous prefix of it.
     pub(crate) id: String,
-    /// Approve the same for the rest of the session.
+    /// Approve the same request for the rest of the session.
     #[arg(long, conflicts_with_all = ["always", "uses"])]
     pub(crate) session: bool,
-    /// Approve the same so many more times in the session; of a function, calls with any arguments.
+    /// Approve the same request this many more times in the session; for a function, calls with any
+    /// arguments.
     #[arg(long, value_name = "NUMBER", conflicts_with = "always")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_USES)))]
     pub(crate) uses: Option<u32>,
-    /// Approve exactly this text from now on; `approved.toml` in the state directory lists such texts.
+    /// Approve exactly this text from now on, by adding it to `approved.toml` in the state directory.
     #[arg(long)]
     pub(crate) always: bool,
 }
@@ -50,9 +51,9 @@ pub(crate) struct ApproveArgs {
 /// `ringfence approvals deny`.
 #[derive(Debug, Args)]
 pub(crate) struct DenyArgs {
-    /// The question's id, or enough of its beginning to tell it from the others.
+    /// The question's id, or an unambiguous prefix of it.
     pub(crate) id: String,
-    /// Deny the same for the rest of the session, without a question.
+    /// Deny the same request for the rest of the session, without asking again.
     #[arg(long)]
     pub(crate) session: bool,
 }
@@ -63,16 +64,16 @@ pub(crate) enum GatewayCommand {
     /// Ask the person at this terminal, or the program on standard input.
     #[command(after_help = TERMINAL_HELP)]
     Terminal {
-        /// Ask only what is addressed to this chat; it may be given again (default: everything).
+        /// Ask only the questions addressed to this chat; may be repeated (default: all questions).
         #[arg(long = "chat", value_name = "ID")]
         chats: Vec<Chat>,
     },
-    /// Ask in chats of Telegram, as `gateway.telegram` in the configuration says.
+    /// Ask in Telegram chats, as configured in `gateway.telegram`.
     Telegram {
-        /// Ask nothing; tell the ids of the people who write to the bot, and of the chats that they write in.
+        /// Print the ids of the people who write to the bot and of their chats, and ask nothing.
         #[arg(long)]
         ids: bool,
     },
-    /// Ask in channels of Discord, as `gateway.discord` in the configuration says.
+    /// Ask in Discord channels, as configured in `gateway.discord`.
     Discord,
 }

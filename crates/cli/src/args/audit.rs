@@ -14,12 +14,12 @@ Examples:
 /// `ringfence audit`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditCommand {
-    /// Check every record and the chain between them, and print the head to note.
+    /// Verify every record and the chain between them, and print the head to note.
     Verify {
-        /// Check the log of commands on the host and of people's answers alone.
+        /// Verify only the log of commands on the host and of people's answers.
         #[arg(long)]
         host: bool,
-        /// Check as well that this record, noted earlier, is still part of the log.
+        /// Verify that this record, noted earlier, is still part of the log.
         #[arg(long, value_name = "SEQUENCE:HASH")]
         head: Option<Link>,
         /// Print a JSON object.
@@ -28,17 +28,17 @@ pub(crate) enum AuditCommand {
     },
     /// Print the newest records, newest last.
     Tail {
-        /// Print those of commands on the host and of people's answers, which are kept longer.
+        /// Print the records of commands on the host and of people's answers, which are kept longer.
         #[arg(long)]
         host: bool,
-        /// How many, up to 1000.
+        /// Number of records, up to 1000.
         #[arg(short = 'n', long = "lines", value_name = "NUMBER", default_value_t = 20)]
         #[arg(value_parser = clap::value_parser!(u32).range(0..=1_000))]
         lines: u32,
-        /// Go on with those that are appended, until interrupted.
+        /// Print new records as they are appended, until interrupted.
         #[arg(short, long)]
         follow: bool,
-        /// Print the records as they are stored: one JSON object a line.
+        /// Print the records as stored: one JSON object per line.
         #[arg(long)]
         json: bool,
     },

@@ -14,11 +14,11 @@ Examples:
 /// `ringfence policy`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
-    /// Say what is decided, and why; `review` means that a model or a person would decide.
+    /// Print the decision and its reason; `review` means that a model or a person would decide.
     Check(PolicyCheckArgs),
-    /// Draw the command as it was read, and how each part was judged.
+    /// Show how the command was parsed, and how each part was classified.
     Explain {
-        /// The command: one line for the shell, or a program and its arguments.
+        /// The command: a shell command line, or a program and its arguments.
         #[arg(last = true, required = true, value_name = "COMMAND")]
         command: Vec<String>,
     },
@@ -30,10 +30,10 @@ pub(crate) struct PolicyCheckArgs {
     /// Print a JSON object for each command.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Read the commands from standard input, one a line.
+    /// Read the commands from standard input, one per line.
     #[arg(long, conflicts_with = "command")]
     pub(crate) stdin: bool,
-    /// The command: one line for the shell, or a program and its arguments.
+    /// The command: a shell command line, or a program and its arguments.
     #[arg(last = true, required_unless_present = "stdin", value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }

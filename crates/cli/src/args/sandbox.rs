@@ -20,21 +20,21 @@ Examples:
 /// `ringfence sandbox`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SandboxCommand {
-    /// Make a container that stays until its time is up, or it is removed.
+    /// Create a container that stays until its time limit, or until it is removed.
     Create(Box<SandboxCreateArgs>),
     /// List the sandboxes.
     Ls(ScopedOptions),
-    /// Run a command in a sandbox. One that goes past its time takes the sandbox along.
+    /// Run a command in a sandbox. A command that exceeds its timeout ends the sandbox.
     Run(SandboxRunArgs),
-    /// Stop a sandbox's processes where they are.
+    /// Pause the processes of a sandbox.
     Pause(SandboxNameArgs),
-    /// Let them go on.
+    /// Resume the processes of a sandbox.
     Resume(SandboxNameArgs),
-    /// Print what a sandbox's first process has written.
+    /// Print the output of a sandbox's first process.
     Logs(SandboxLogsArgs),
-    /// Print what a sandbox uses, about once a second.
+    /// Print the resource usage of a sandbox, about once a second.
     Stats(SandboxStatsArgs),
-    /// End a sandbox, with all its files.
+    /// Remove a sandbox and its files.
     Rm(SandboxNameArgs),
 }
 
@@ -43,10 +43,10 @@ pub(crate) enum SandboxCommand {
 pub(crate) struct SandboxCreateArgs {
     #[command(flatten)]
     pub(crate) options: ScopedOptions,
-    /// Its name: 1 to 40 of `a-z`, `0-9` and `-` (default: one that nobody has).
+    /// The name: 1 to 40 of `a-z`, `0-9` and `-` (default: an unused name).
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// The template that its limits are from.
+    /// The template of its limits.
     #[arg(long, value_name = "NAME", default_value = "code-executor")]
     pub(crate) template: String,
     /// The container engine.
@@ -55,19 +55,19 @@ pub(crate) struct SandboxCreateArgs {
     /// The image (default: the template's).
     #[arg(long, value_name = "NAME")]
     pub(crate) image: Option<String>,
-    /// Memory (default: the template's).
+    /// Memory limit (default: the template's).
     #[arg(long, value_name = "SIZE", value_parser = ringfence_policy::memory::parse)]
     pub(crate) memory: Option<Bytes>,
-    /// Cores' worth of processor time (default: the template's).
+    /// CPU limit in cores (default: the template's).
     #[arg(long, value_name = "NUMBER")]
     pub(crate) cpus: Option<Cpus>,
-    /// Processes and threads at once (default: the template's).
+    /// Maximum number of processes and threads (default: the template's).
     #[arg(long, value_name = "NUMBER")]
     pub(crate) pids: Option<Pids>,
-    /// How long it may live (default: the template's).
+    /// Maximum lifetime (default: the template's).
     #[arg(long, value_name = "TIME")]
     pub(crate) max_duration: Option<Timeout>,
-    /// What makes the container (default: the template's choice).
+    /// The OCI runtime (default: the template's).
     #[arg(long, value_name = "NAME")]
     pub(crate) oci_runtime: Option<OciRuntime>,
 }
@@ -88,7 +88,7 @@ pub(crate) struct SandboxRunArgs {
     pub(crate) options: ScopedOptions,
     /// The sandbox.
     pub(crate) name: String,
-    /// Wall time until the sandbox is ended.
+    /// Wall-clock limit of the command, after which the sandbox is removed.
     #[arg(long, value_name = "TIME", default_value = "30s")]
     pub(crate) timeout: Timeout,
     /// The program and its arguments, after `--`.
@@ -103,7 +103,7 @@ pub(crate) struct SandboxLogsArgs {
     pub(crate) options: ScopedOptions,
     /// The sandbox.
     pub(crate) name: String,
-    /// Go on with what it writes from now on.
+    /// Print further output as it arrives.
     #[arg(short, long)]
     pub(crate) follow: bool,
 }
@@ -115,7 +115,7 @@ pub(crate) struct SandboxStatsArgs {
     pub(crate) options: ScopedOptions,
     /// The sandbox.
     pub(crate) name: String,
-    /// Print one line, and end.
+    /// Print one line and exit.
     #[arg(long)]
     pub(crate) once: bool,
 }

@@ -1,4 +1,4 @@
-//! The options of commands about what one user keeps in the engine.
+//! Options of commands on one user's sessions and sandboxes in the server.
 
 use clap::Args;
 use ringfence_policy::Scope;
@@ -6,7 +6,7 @@ use ringfence_policy::Scope;
 /// Options of every `ringfence sandbox` and `ringfence session` command.
 #[derive(Debug, Args)]
 pub(crate) struct ScopedOptions {
-    /// Whose; what is one user's is invisible to another.
+    /// Act on behalf of this user; other users' sandboxes and sessions are invisible.
     #[arg(long, value_name = "ID")]
     user: Option<Scope>,
     /// Print JSON.
@@ -15,7 +15,7 @@ pub(crate) struct ScopedOptions {
 }
 
 impl ScopedOptions {
-    /// Whose.
+    /// Returns the user, by default the local one.
     pub(crate) fn scope(&self) -> Scope {
         self.user.clone().unwrap_or_else(Scope::local)
     }

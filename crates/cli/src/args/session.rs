@@ -21,27 +21,27 @@ Examples:
 pub(crate) enum SessionCommand {
     /// List the sessions.
     Ls(ScopedOptions),
-    /// Make a session before its first use, with limits of its own.
+    /// Create a session before its first use, with its own limits.
     New(SessionNewArgs),
-    /// Make a copy of a session as it is now, with its variables and files, in a fence of its own.
+    /// Copy a session as it is now, with its variables and files, into its own fence.
     Fork(SessionForkArgs),
-    /// End a session, with all its variables and files.
+    /// End a session and remove its variables and files.
     Rm(SessionRmArgs),
 }
 
 /// `ringfence session new`.
 #[derive(Debug, Args)]
 pub(crate) struct SessionNewArgs {
-    /// Its name: letters, digits, `.`, `_` and `-`.
+    /// The session's name: letters, digits, `.`, `_` and `-`.
     #[arg(value_name = "ID")]
     pub(crate) id: SessionId,
-    /// Memory of all its processes together (default: 256MiB).
+    /// Memory limit of all its processes together (default: 256MiB).
     #[arg(long, value_name = "SIZE", value_parser = ringfence_policy::memory::parse)]
     pub(crate) memory: Option<Bytes>,
-    /// Cores' worth of processor time, such as 1 or 0.5 (default: 1).
+    /// CPU limit in cores, such as 1 or 0.5 (default: 1).
     #[arg(long, value_name = "NUMBER")]
     pub(crate) cpus: Option<Cpus>,
-    /// Processes and threads at once (default: 64).
+    /// Maximum number of processes and threads (default: 64).
     #[arg(long, value_name = "NUMBER")]
     pub(crate) pids: Option<Pids>,
     #[command(flatten)]
@@ -51,10 +51,10 @@ pub(crate) struct SessionNewArgs {
 /// `ringfence session fork`.
 #[derive(Debug, Args)]
 pub(crate) struct SessionForkArgs {
-    /// Which is copied.
+    /// The session to copy.
     #[arg(value_name = "FROM")]
     pub(crate) from: SessionId,
-    /// What the copy is called.
+    /// The name of the copy.
     #[arg(value_name = "TO")]
     pub(crate) to: SessionId,
     #[command(flatten)]
@@ -64,7 +64,7 @@ pub(crate) struct SessionForkArgs {
 /// `ringfence session rm`.
 #[derive(Debug, Args)]
 pub(crate) struct SessionRmArgs {
-    /// Which.
+    /// The session to end.
     #[arg(value_name = "ID")]
     pub(crate) id: SessionId,
     #[command(flatten)]

@@ -16,16 +16,16 @@ Examples:
 /// `ringfence setup`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SetupCommand {
-    /// Make the image that containers are made of, and note its digest.
+    /// Build the image of containers, and record its digest.
     Image(ImageArgs),
-    /// Install Deno and Pyodide, in the versions that were tried together, their digests checked.
+    /// Install Deno and Pyodide in versions tested together, with verified digests.
     Deno(DenoArgs),
 }
 
 /// `ringfence setup deno`.
 #[derive(Debug, Args)]
 pub(crate) struct DenoArgs {
-    /// A directory with the packages that `npm pack` makes (default: they are fetched by npm).
+    /// A directory with the packages that `npm pack` creates (default: fetch them with npm).
     #[arg(long, value_name = "DIR")]
     pub(crate) from: Option<PathBuf>,
 }
@@ -33,18 +33,18 @@ pub(crate) struct DenoArgs {
 /// `ringfence setup image`.
 #[derive(Debug, Args)]
 pub(crate) struct ImageArgs {
-    /// The container engine that gets it.
+    /// The container engine to install it in.
     #[arg(long, value_name = "NAME", default_value = "docker")]
     pub(crate) engine: EngineArg,
-    /// What it is made from.
+    /// The source of the image.
     #[arg(long, value_name = "WHAT", default_value = "auto")]
     pub(crate) from: ImageSource,
-    /// Its name (default: `sandbox.docker.image`).
+    /// The image's name (default: `sandbox.docker.image`).
     #[arg(long, value_name = "NAME")]
     pub(crate) image: Option<String>,
 }
 
-/// What `--engine` takes.
+/// The values of `--engine`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum EngineArg {
     /// Docker.
@@ -53,15 +53,15 @@ pub(crate) enum EngineArg {
     Podman,
 }
 
-/// What an image is made from.
+/// The source of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ImageSource {
-    /// From a base, and where none can be pulled from this machine's packages.
+    /// A base image, or this machine's packages if none can be pulled.
     Auto,
-    /// From a base that the engine pulls.
+    /// A base image that the engine pulls.
     Dockerfile,
-    /// From the Debian packages of this machine.
+    /// The Debian packages of this machine.
     Host,
-    /// As it is, from the registry that its name says.
+    /// The finished image from the registry in its name.
     Registry,
 }

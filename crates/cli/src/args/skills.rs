@@ -20,15 +20,15 @@ Without --skills, the directory is that of `skills.path` in the configuration.";
 /// `ringfence skills`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SkillsCommand {
-    /// List the functions that may be called, and say what could not be loaded.
+    /// List the callable functions, and report files that could not be loaded.
     Ls {
-        /// Words to look for in names and descriptions (default: list all).
+        /// Words to search for in names and descriptions (default: list all functions).
         #[arg(value_name = "WORD")]
         words: Vec<String>,
         #[command(flatten)]
         options: SkillsOptions,
     },
-    /// Describe one function: how it is called, and what it does.
+    /// Describe one function: its signature and its purpose.
     Describe {
         /// The function, such as `Notes.add`.
         #[arg(value_name = "PATH")]
@@ -38,7 +38,7 @@ pub(crate) enum SkillsCommand {
     },
     /// Call one function, as a program would.
     Call(SkillsCallArgs),
-    /// Agree to what the manifests of the directory ask for, where programs could have changed them.
+    /// Consent to what the directory's manifests ask for, after programs could have changed them.
     Accept(SkillsAcceptArgs),
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct SkillsOptions {
     /// The directory of skill files.
     #[arg(long, value_name = "DIR")]
     pub(crate) skills: Option<PathBuf>,
-    /// Who calls.
+    /// Call on behalf of this user.
     #[arg(long, value_name = "ID")]
     pub(crate) user: Option<Scope>,
     /// Print JSON.
@@ -70,7 +70,8 @@ pub(crate) struct SkillsCallArgs {
     /// The function, such as `Notes.add`.
     #[arg(value_name = "PATH")]
     pub(crate) path: String,
-    /// Its arguments: a JSON object by name, or an array by position; `-` reads them from standard input (default: none).
+    /// The arguments: a JSON object by name, or an array by position; `-` reads them from standard input
+    /// (default: none).
     #[arg(value_name = "JSON")]
     pub(crate) arguments: Option<String>,
     #[command(flatten)]

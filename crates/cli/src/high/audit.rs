@@ -1,4 +1,4 @@
-//! Where the audit log is, and how its errors are told.
+//! The directory of the audit log, and the conversion of its errors.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use crate::exit::Failure;
 use crate::parts::absolute;
 use crate::paths::Paths;
 
-/// Where the audit log is.
+/// Returns the directory of the audit log.
 ///
 /// # Errors
 /// If the configuration cannot be used.
@@ -18,7 +18,7 @@ pub(crate) fn directory(context: &Context) -> Result<PathBuf, Problems> {
     Ok(directory_of(context.config()?, &context.paths))
 }
 
-/// Where the audit log is under a configuration.
+/// Returns the directory of the audit log under a configuration.
 pub(crate) fn directory_of(config: &Config, paths: &Paths) -> PathBuf {
     match &config.audit.dir {
         Some(dir) => absolute(dir),
@@ -26,7 +26,7 @@ pub(crate) fn directory_of(config: &Config, paths: &Paths) -> PathBuf {
     }
 }
 
-/// The failure with its causes, and what to do.
+/// Converts an error, with its causes and its hint.
 pub(crate) fn failure(error: Error) -> Failure {
     let hint = error.hint();
     Failure::refused(format!("{:#}", anyhow::Error::from(error)), hint)

@@ -1,4 +1,4 @@
-//! What programs and tools may reach over a network.
+//! Network access of programs and tools.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use crate::config::values::NetworkKind;
 use crate::context::Context;
 use crate::exit::Failure;
 
-/// The network of what tools run.
+/// Returns the network of code that tools run.
 ///
 /// # Errors
 /// If the configuration cannot be used.
@@ -22,12 +22,12 @@ pub(crate) fn default_network(context: &Context) -> Result<Network, Problems> {
     })
 }
 
-/// The network of a run.
+/// Returns the network of a run.
 ///
 /// # Errors
-/// If it cannot be had.
+/// If it is not available for this run.
 pub(super) fn network(args: &RunArgs, context: &Context) -> Result<Network, Failure> {
-    // Whoever names a host wants it reached.
+    // A named host implies an allowlist.
     let implied = (!args.allow_host.is_empty()).then_some(NetworkChoice::Allowlist);
     let network = match args.network.or(implied) {
         Some(NetworkChoice::None) => Network::None,
@@ -44,7 +44,7 @@ pub(super) fn network(args: &RunArgs, context: &Context) -> Result<Network, Fail
             ));
         }
         Some(NetworkChoice::Allowlist) => Network::Allowlist(context.parts()?.egress.policy.clone()),
-        // What is configured for runs in general does not keep those from running that can have no network.
+        // The configured default does not fail runs that cannot have a network.
         None if args.session.is_some() || args.unfenced => Network::None,
         None => default_network(context)?,
     };

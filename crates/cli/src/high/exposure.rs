@@ -1,4 +1,4 @@
-//! Host paths that must never become visible inside the fence.
+//! Rejection of host paths that must never become visible inside the fence.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::exit::Failure;
 use crate::paths::Paths;
 use crate::trust;
 
-/// The absolute path, without links, of a host path that exists, with the links that led there.
+/// Resolves an existing host path to its absolute path without links, and returns the links on the way.
 ///
 /// The resolved path is what is mounted, so that a link changed later does not change what was checked.
 pub(super) fn resolve(path: &Path) -> Result<Resolved, Failure> {
@@ -23,13 +23,13 @@ pub(super) fn resolve(path: &Path) -> Result<Resolved, Failure> {
     }
 }
 
-/// The system's words for it.
+/// Returns the system's error for a missing file.
 fn nothing_there() -> std::io::Error {
     const ENOENT: i32 = 2;
     std::io::Error::from_raw_os_error(ENOENT)
 }
 
-/// The absolute path, without links, of a directory that may not exist yet.
+/// Resolves a directory that may not exist yet to its absolute path without links.
 pub(super) fn resolve_new(path: &Path) -> Result<Resolved, Failure> {
     let refuse = |why: String| {
         Err(Failure::usage(
@@ -52,12 +52,12 @@ pub(super) fn resolve_new(path: &Path) -> Result<Resolved, Failure> {
     })
 }
 
-/// A path without links as far as it exists.
+/// Resolves the existing part of a path.
 pub(super) fn nearest_resolved(path: &Path) -> PathBuf {
     whole(nearest(path))
 }
 
-/// That showing `path`, which is resolved, gives away neither our own directories nor the host's controls.
+/// Rejects a resolved path that would expose our own directories or the host's control files.
 pub(super) fn check(path: &Path, paths: &Paths, audit: &Path) -> Result<(), Failure> {
     hidden(paths, audit).check(path).map_err(|why| {
         Failure::usage(
@@ -67,7 +67,7 @@ pub(super) fn check(path: &Path, paths: &Paths, audit: &Path) -> Result<(), Fail
     })
 }
 
-/// Our own directories, which no program may see.
+/// Returns our own directories, which no program may see.
 pub(super) fn hidden(paths: &Paths, audit: &Path) -> Hidden {
     Hidden::new([
         (paths.state.clone(), "state"),
@@ -133,7 +133,8 @@ mod tests {
             ("XDG_RUNTIME_DIR", "/none"),
         ]));
         assert!(refusal(&dir.path().join("real"), &paths).contains("would expose"));
-        // Before the first run the directory does not exist, and a mount above it must be refused all the same.
+        // Before the first run the directory does not exist, and a mount above it must be rejected
+        // nevertheless.
         fs::remove_dir(dir.path().join("real/ringfence")).unwrap();
         assert!(refusal(&dir.path().join("real"), &paths).contains("would expose"));
     }

@@ -1,4 +1,4 @@
-//! From arguments and configuration to what will be done.
+//! Resolves arguments and configuration into a plan of what to run.
 
 pub(crate) mod audit;
 pub(crate) mod egress;
@@ -26,35 +26,34 @@ use crate::paths::Paths;
 use crate::{kernel, trust};
 use source::Source;
 
-/// A run, decided in full.
+/// A run, fully resolved.
 #[derive(Debug)]
 pub(crate) struct RunPlan {
-    /// What is run, and within which limits.
+    /// The request and its limits.
     pub(crate) request: Request,
-    /// What the program reads.
+    /// Standard input of the program.
     pub(crate) stdin: StdinSource,
-    /// Whether a running engine may do the work.
+    /// Use of a running server.
     pub(crate) engine: Engine,
-    /// Where the files of `/output` go; absolute, without links, and made.
+    /// The destination of files in `/output`; absolute, without links, existing.
     pub(crate) output_dir: Option<PathBuf>,
-    /// What is printed.
+    /// The output format.
     pub(crate) report: Report,
-    /// The backend.
     pub(crate) runtime: RuntimeKind,
-    /// How strong the fence must be.
+    /// Required strength of the fence.
     pub(crate) fence: Fence,
-    /// The directory of skills whose functions the program may call.
+    /// The directory of skills that the program may call.
     pub(crate) skills: Option<PathBuf>,
-    /// Whether it may call the tools of MCP servers.
+    /// Set if the program may call the tools of MCP servers.
     pub(crate) servers: bool,
-    /// What the local runtime needs beside the request.
+    /// Settings of the local runtime beside the request.
     pub(crate) settings: Settings,
 }
 
-/// What a program reads on standard input.
+/// Standard input of a program.
 #[derive(Debug, Clone)]
 pub(crate) enum StdinSource {
-    /// Nothing: it is at its end at once.
+    /// End of file at once.
     Empty,
     /// Our own standard input.
     Inherit,
@@ -62,32 +61,32 @@ pub(crate) enum StdinSource {
     File(Arc<File>),
 }
 
-/// Whether a running engine may do the work.
+/// Use of a running server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Engine {
-    /// If there is one.
+    /// Uses a server if one is running.
     Use,
-    /// The work is done in this process.
+    /// Runs in this process.
     Avoid,
 }
 
-/// What a run prints.
+/// The output format of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// The program's own output, as it comes.
+    /// The program's own output, as it arrives.
     Stream,
     /// One JSON object at the end.
     Json,
-    /// JSON objects, one a line: output as it comes, the result at the end.
+    /// JSON objects, one per line: output as it arrives, the result at the end.
     JsonLines,
 }
 
-/// How strong the fence must be.
+/// Required strength of the fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fence {
-    /// A missing layer refuses the run.
+    /// Refuses the run if a layer is missing.
     Required,
-    /// A missing layer is reported.
+    /// Reports a missing layer in the result.
     BestEffort,
     /// Required wherever namespaces work, best effort elsewhere.
     Default,
@@ -95,28 +94,28 @@ pub(crate) enum Fence {
     Unfenced,
 }
 
-/// What the local runtime needs beside the request.
+/// Settings of the local runtime beside the request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Settings {
     /// The Python interpreter: absolute, or a bare name to be found on the PATH.
     pub(crate) python: Option<PathBuf>,
     /// Node or Deno: absolute, or a bare name to be found on the PATH.
     pub(crate) javascript: Option<PathBuf>,
-    /// Modules imported beforehand.
+    /// Modules imported in advance.
     pub(crate) preload: Vec<String>,
-    /// Modules that the import check refuses; empty where it is off.
+    /// Modules that the import check rejects; empty if it is off.
     pub(crate) blocked_imports: Vec<String>,
-    /// Modules that the import check refuses in Pyodide.
+    /// Modules that the import check rejects in Pyodide.
     pub(crate) blocked_in_pyodide: Vec<String>,
-    /// Which runs are stored.
+    /// Selection of the runs that are stored.
     pub(crate) store: StorePolicy,
-    /// Where; absolute.
+    /// The directory of stored runs; absolute.
     pub(crate) artifacts_dir: PathBuf,
-    /// How much is kept of stored runs.
+    /// Retention limits of stored runs.
     pub(crate) artifacts_keep: Keep,
 }
 
-/// Decides a run.
+/// Resolves a run.
 ///
 /// # Errors
 /// If an argument or a setting cannot be used, or names something that comes with a later version.
@@ -174,14 +173,14 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
         python: args.python.as_deref(),
     };
     trust::keep(&mut plan.request, (named, plan.output_dir.as_deref()), context)?;
-    // Last, so that a plan that is refused leaves nothing behind.
+    // Last, so that a rejected plan leaves nothing behind.
     if let Some(dir) = &plan.output_dir {
         make_output_dir(dir, &plan.request, config)?;
     }
     Ok(plan)
 }
 
-/// That a program can have a bridge to skills.
+/// Rejects languages and runtimes without a bridge to skills.
 fn check_bridge(language: Language, runtime: RuntimeKind) -> Result<(), Failure> {
     if language != Language::Python {
         return Err(Failure::usage(
@@ -199,7 +198,7 @@ fn check_bridge(language: Language, runtime: RuntimeKind) -> Result<(), Failure>
     }
 }
 
-/// The settings of the local runtime, of a command line or, without one, of an engine.
+/// Returns the settings of the local runtime for a command line or, without one, for a server.
 ///
 /// # Errors
 /// If the configuration cannot be used.
@@ -229,7 +228,7 @@ pub(crate) fn settings(args: Option<&RunArgs>, context: &Context) -> anyhow::Res
     })
 }
 
-/// Where runs are stored.
+/// Returns the directory of stored runs.
 fn artifacts_dir(context: &Context) -> anyhow::Result<PathBuf> {
     Ok(match &context.config()?.artifacts.dir {
         Some(dir) => std::path::absolute(dir)?,
@@ -237,7 +236,7 @@ fn artifacts_dir(context: &Context) -> anyhow::Result<PathBuf> {
     })
 }
 
-/// The stored runs.
+/// Returns the store of runs.
 ///
 /// # Errors
 /// If the configuration cannot be used.
@@ -248,12 +247,13 @@ pub(crate) fn store(context: &Context) -> anyhow::Result<Store> {
     ))
 }
 
-/// The limits of the configuration, without a command line.
+/// Returns the configured limits, without a command line.
 pub(crate) fn default_limits(config: &Config) -> Limits {
     limits_on(config, config.sandbox.runtime)
 }
 
-/// The limits of the configuration on a runtime: containers have memory and processors of their own, Pyodide memory and time.
+/// Returns the configured limits on a runtime: containers have their own memory and CPU limits, Pyodide its
+/// own memory limit and timeout.
 pub(crate) fn limits_on(config: &Config, runtime: RuntimeKind) -> Limits {
     let sandbox = &config.sandbox;
     let container = Flavor::of(runtime).map(|_| &sandbox.docker);
@@ -305,7 +305,7 @@ fn fence(args: &RunArgs, config: &Config) -> Fence {
     }
 }
 
-/// The fence of the configuration, without a command line.
+/// Returns the configured fence, without a command line.
 pub(crate) fn default_fence(config: &Config) -> Fence {
     match config.sandbox.isolation {
         IsolationChoice::Required => Fence::Required,
@@ -326,7 +326,7 @@ fn stdin(args: &RunArgs, source: &Source) -> Result<StdinSource, Failure> {
     }
 }
 
-/// The caller's variables that programs may see.
+/// Returns the caller's environment variables that programs may see.
 ///
 /// # Errors
 /// If the configuration cannot be used.
@@ -348,15 +348,15 @@ fn env(args: &RunArgs, context: &Context) -> Result<Vec<(EnvName, String)>, Prob
     Ok(variables)
 }
 
-/// That showing `path`, which is resolved, gives away nothing that must stay hidden.
+/// Rejects a resolved path that would expose what must stay hidden.
 ///
 /// # Errors
-/// If it does, or the configuration cannot be used.
+/// If it would, or the configuration cannot be used.
 pub(crate) fn check_shown(path: &Path, context: &Context) -> Result<(), Failure> {
     exposure::check(path, &context.paths, &audit::directory(context)?)
 }
 
-/// A path without links; what of it does not exist is taken as it is.
+/// Resolves the existing part of a path, and rejects links that a program may have made.
 ///
 /// # Errors
 /// If it cannot be resolved.
@@ -366,7 +366,7 @@ pub(crate) fn resolved(path: &Path, context: &Context) -> Result<PathBuf, Failur
     Ok(found.path)
 }
 
-/// Our own directories, which no program may see.
+/// Returns our own directories, which no program may see.
 ///
 /// # Errors
 /// If the configuration cannot be used.
@@ -374,12 +374,12 @@ pub(crate) fn hidden(context: &Context) -> Result<Hidden, Failure> {
     Ok(hidden_of(context.config()?, &context.paths))
 }
 
-/// Our own directories under a configuration, which no program may see.
+/// Returns our own directories under a configuration, which no program may see.
 pub(crate) fn hidden_of(config: &Config, paths: &Paths) -> Hidden {
     exposure::hidden(paths, &audit::directory_of(config, paths))
 }
 
-/// A path without links as far as it exists, for a look at what it would show.
+/// Resolves the existing part of a path, to check what it would expose.
 pub(crate) fn nearest_resolved(path: &Path) -> PathBuf {
     exposure::nearest_resolved(path)
 }
@@ -409,8 +409,9 @@ fn mounts(args: &RunArgs, context: &Context) -> Result<Vec<Mount>, Failure> {
     Ok(mounts)
 }
 
-/// Where the program works: a directory named on the command line, or the user's own if the configuration gives each
-/// user one. A session's directory is one of tools alone: a run belongs to no conversation.
+/// Returns the program's workspace: a directory named on the command line, or the user's own if the
+/// configuration gives each user one. The directory of a session serves tools alone: a run belongs to no
+/// conversation.
 fn workspace_of(args: &RunArgs, context: &Context) -> anyhow::Result<Option<PathBuf>> {
     let each_user = context.config()?.permissions.filesystem.user_scope == UserScope::User;
     if args.workspace.is_none() && !each_user {
@@ -431,10 +432,10 @@ fn workspace_of(args: &RunArgs, context: &Context) -> anyhow::Result<Option<Path
     Ok(root.map(|root| root.path().to_path_buf()))
 }
 
-/// A directory that tools and code shall work in; absolute, without links.
+/// Resolves a workspace to its absolute path without links.
 ///
 /// # Errors
-/// If it does not exist, or showing it would give away what must stay hidden.
+/// If it does not exist, or mounting it would expose what must stay hidden.
 pub(crate) fn workspace(path: &Path, context: &Context) -> Result<PathBuf, Failure> {
     let found = exposure::resolve(path)?;
     if !found.path.is_dir() {
@@ -456,7 +457,7 @@ fn output_dir(args: &RunArgs, context: &Context) -> anyhow::Result<Option<PathBu
     Ok(Some(found.path))
 }
 
-/// Makes the output directory. A program whose files would be lost is not run.
+/// Creates the output directory. A program whose files would be lost is not run.
 fn make_output_dir(dir: &Path, request: &Request, config: &Config) -> Result<(), Failure> {
     let protected = &config.permissions.filesystem.protected;
     check_output_directory(dir, protected, &request.trusted).map_err(|error| {

@@ -1,4 +1,4 @@
-//! Reading the program that is to be run.
+//! Reading of the program to run.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
@@ -9,10 +9,10 @@ use ringfence_policy::Language;
 use crate::args::RunArgs;
 use crate::exit::Failure;
 
-/// Longer programs are data in disguise; they belong in a file that is mounted.
+/// Maximum length of a program. Longer programs are data in disguise; they belong in a mounted file.
 const MAX_LEN: u64 = 8 << 20;
 
-/// Where the program comes from.
+/// The source of the program.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Text(String),
@@ -20,7 +20,7 @@ pub(super) enum Source {
     Stdin,
 }
 
-/// A program that can be run.
+/// A program with its name and language.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Program {
     pub(super) code: String,
@@ -29,7 +29,7 @@ pub(super) struct Program {
 }
 
 impl Source {
-    /// The source that the arguments name.
+    /// Returns the source that the arguments name.
     pub(super) fn of(args: &RunArgs) -> Result<Self, Failure> {
         match (&args.code, &args.file) {
             (Some(code), _) => Ok(Self::Text(code.clone())),
@@ -43,7 +43,7 @@ impl Source {
         }
     }
 
-    /// The program's text, name and language.
+    /// Reads the program's text and determines its name and language.
     pub(super) fn read(self, language: Option<Language>) -> Result<Program, Failure> {
         let (code, name, extension) = match self {
             Self::Text(code) => (code.into_bytes(), "<string>".to_owned(), None),
@@ -71,7 +71,7 @@ impl Source {
     }
 }
 
-/// The file at `path`, to be read.
+/// Opens the file at `path` for reading.
 pub(super) fn open(path: &Path) -> Result<File, Failure> {
     let shown = path.display().to_string();
     let meta = path.metadata().map_err(|error| unreadable(&shown, &error))?;
@@ -129,7 +129,7 @@ fn unreadable(name: &str, error: &io::Error) -> Failure {
     Failure::usage(format!("cannot read {name}: {error}"), hint)
 }
 
-/// The language that a program's first line names.
+/// Returns the language of a program's shebang line.
 fn shebang(code: &str) -> Option<Language> {
     let line = code.lines().next()?.strip_prefix("#!")?;
     let mut words = line

@@ -1,4 +1,4 @@
-//! A plan, built from arguments and configuration.
+//! Tests of plans built from arguments and configuration.
 
 use super::*;
 use crate::args::{Cli, Command};

@@ -1,4 +1,4 @@
-//! Counts and sizes that no machine can do with.
+//! Range checks of counts and sizes.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -16,7 +16,7 @@ pub(super) fn check(checks: &mut Checks<'_>) {
         ("engine.max_concurrent", engine.max_concurrent, 1..=4096),
         ("engine.queue", engine.queue, 0..=65_536),
         ("engine.rotate_after_runs", engine.rotate_after_runs, 1..=u32::MAX),
-        // A year.
+        // One year.
         (
             "engine.rotate_after_minutes",
             engine.rotate_after_minutes,
@@ -29,7 +29,7 @@ pub(super) fn check(checks: &mut Checks<'_>) {
             config.skills.sandbox.pool_size,
             0..=256,
         ),
-        // As for every other program.
+        // As for all other programs.
         (
             "skills.sandbox.memory_limit_mb",
             config.skills.sandbox.memory_limit_mb,

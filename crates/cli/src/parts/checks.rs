@@ -1,4 +1,4 @@
-//! The mistakes that were found so far, each with the place where its key is set.
+//! The mistakes found so far, each with the position of its key.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -8,17 +8,16 @@ use crate::env::Environment;
 use crate::exit::Failure;
 use crate::paths::Paths;
 
-/// The hint where the message says what would be right.
+/// The hint of messages that state the correct form.
 pub(super) const CORRECT: &str = "correct it; `ringfence config schema` describes it";
 
 /// A mistake in the value of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wrong {
-    /// The key, such as `sandbox.python`; what follows the last key after a space says which element is meant.
+    /// The key, such as `sandbox.python`; text after a space names the element in question.
     pub(crate) key: String,
-    /// What was expected, and what was found.
+    /// The expected and the actual value.
     pub(crate) message: String,
-    /// What to do.
     pub(crate) hint: String,
 }
 
@@ -63,7 +62,7 @@ impl<'a> Checks<'a> {
         &self.loaded.config
     }
 
-    /// The warnings of a configuration without a mistake.
+    /// Returns the warnings of a valid configuration, or all mistakes.
     pub(super) fn finish(self) -> Result<Vec<String>, Problems> {
         match self.problems.is_empty() {
             true => Ok(self.warnings),
@@ -79,24 +78,24 @@ impl<'a> Checks<'a> {
             .push(Problem::new(format!("{at}`{key}`: {message}"), hint));
     }
 
-    /// Records what a person should know.
+    /// Records a warning.
     pub(super) fn warn(&mut self, key: &str, message: impl Display) {
         let at = self.place(key);
         self.warnings.push(format!("{at}`{key}`: {message}"));
     }
 
-    /// The value, or `None` with its mistake recorded.
+    /// Returns the value, or records its mistake and returns `None`.
     pub(super) fn keep<T>(&mut self, result: Result<T, Wrong>) -> Option<T> {
         result.map_err(|wrong| self.wrong(wrong)).ok()
     }
 
-    /// Parses a value, or records why that fails.
+    /// Parses a value, or records why it cannot be parsed.
     pub(super) fn parse<T: FromStr<Err: Display>>(&mut self, key: &str, text: &str) -> Option<T> {
         let parsed = text.parse().map_err(|error| Wrong::new(key, error, CORRECT));
         self.keep(parsed)
     }
 
-    /// Parses every element of a list, and records each that cannot be.
+    /// Parses every element of a list, and records each that cannot be parsed.
     pub(super) fn parse_all<T: FromStr<Err: Display>>(
         &mut self,
         key: &str,
@@ -106,7 +105,7 @@ impl<'a> Checks<'a> {
         parsed.into_iter().collect()
     }
 
-    /// Where a key is set, as the beginning of a message.
+    /// Returns the position of a key, as a message prefix.
     fn place(&self, key: &str) -> String {
         let path = key.split(' ').next().unwrap_or(key);
         self.loaded

@@ -11,14 +11,14 @@ use crate::config::schema::Template;
 use crate::config::values::{NetworkMode, OciRuntime, SeccompProfile, VolumeMount};
 use crate::high;
 
-/// What containers are made from, and what those of `sandbox_exec` see.
+/// Images of containers, and the mounts of `sandbox_exec`.
 #[derive(Debug, Clone)]
 pub(crate) struct Containers {
     /// The image of runs.
     pub(crate) runs: Image,
     /// The image of the tool `shell`.
     pub(crate) shell: Image,
-    /// Directories of the host that `sandbox_exec` shows; absolute.
+    /// Host directories mounted by `sandbox_exec`; absolute.
     pub(crate) mounts: Vec<Mount>,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn containers(checks: &mut Checks<'_>) -> Option<Containers> {
 
 const MOUNTS: &str = "codeExecution.volumeMounts";
 
-/// What the configuration shows to programs of `sandbox_exec`. It is looked at again whenever it is shown.
+/// Checks the mounts of `sandbox_exec`. Each use checks them again.
 fn mounts(checks: &mut Checks<'_>) -> Option<Vec<Mount>> {
     let hidden = high::hidden_of(checks.config(), checks.paths);
     let (mut mounts, mut binds) = (Vec::new(), Vec::new());
@@ -57,7 +57,7 @@ fn mounts(checks: &mut Checks<'_>) -> Option<Vec<Mount>> {
             complete = false;
             continue;
         };
-        // A disk that is plugged in later is no mistake.
+        // A disk may be plugged in later.
         if !mount.host.exists() {
             let missing = format!(
                 "there is no {}: calls fail until it is there",
@@ -104,7 +104,7 @@ fn check_template(checks: &mut Checks<'_>, name: &str, template: &Template) {
     }
 }
 
-/// An image that the command line names.
+/// Parses the name of an image on the command line.
 pub(crate) fn image(key: &str, name: &str) -> Result<Image, Wrong> {
     Image::from_str(name).map_err(|error| Wrong::new(key, error, super::checks::CORRECT))
 }

@@ -1,4 +1,4 @@
-//! What programs and tools may reach over a network, and what is added on the way.
+//! Network access of programs and tools, and the credentials injected into requests.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -14,12 +14,12 @@ use super::checks::{Checks, Wrong};
 use crate::config::schema::Inject;
 use crate::env::Environment;
 
-/// The allowlist of hosts, and the way out to them.
+/// The egress allowlist and the network settings.
 #[derive(Debug, Clone)]
 pub(crate) struct Egress {
-    /// What may be reached.
+    /// The allowlist.
     pub(crate) policy: EgressPolicy,
-    /// How guests get out.
+    /// Network settings of guests.
     pub(crate) network: NetworkSettings,
 }
 
@@ -47,7 +47,7 @@ pub(super) fn egress(checks: &mut Checks<'_>) -> Option<Egress> {
     })
 }
 
-/// The certificate authorities of the system, and those of a file if one is named.
+/// Returns the certificate authorities of the system, with those of `file` if one is named.
 pub(super) fn authorities(checks: &mut Checks<'_>, key: &str, file: Option<&Path>) -> Option<Trust> {
     let trust = Trust::new(file.map(Path::to_path_buf));
     let checked = trust.check_own().map_err(|error| {
@@ -69,7 +69,7 @@ fn injection(inject: &Inject, environment: &Environment) -> Result<Injection, Wr
         .map_err(|error| wrong(&inject.host, &error, error.hint()))
 }
 
-/// One host by its name, with a port or without: never a pattern.
+/// Parses a host with an optional port; rejects patterns.
 fn host(text: &str) -> Result<(Host, Option<u16>), Wrong> {
     let hint = "write one host, like `api.example.com` or `api.example.com:8443`";
     let (name, port) = match text.rsplit_once(':') {
@@ -84,7 +84,7 @@ fn host(text: &str) -> Result<(Host, Option<u16>), Wrong> {
     Ok((host, port))
 }
 
-/// The credential; none where its variable is not set, which may be so another time.
+/// Reads the credential; `None` if its variable is unset, which may change.
 fn secret(inject: &Inject, environment: &Environment) -> Result<Option<Secret>, Wrong> {
     let unusable = |error: KeyError| wrong(&inject.host, &error, error.hint());
     match (&inject.value_env, &inject.value_file) {

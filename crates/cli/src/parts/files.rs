@@ -1,4 +1,4 @@
-//! Directories and files that keys name.
+//! Checks of directories and files in the configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,7 @@ pub(super) fn check(checks: &mut Checks<'_>) {
     }
 }
 
-/// Fails if a directory is named that is there and is none, or cannot be made.
+/// Rejects a path that exists and is not a directory, or that cannot be created.
 pub(super) fn may_become_directory(key: &str, path: &Path) -> Result<(), Wrong> {
     let nearest = absolute(path);
     let there = nearest.ancestors().find(|above| above.symlink_metadata().is_ok());
@@ -61,12 +61,12 @@ pub(super) fn may_become_directory(key: &str, path: &Path) -> Result<(), Wrong> 
     }
 }
 
-/// The path from the root on; without a working directory it leads where it leads.
+/// Returns the absolute path; without a working directory, returns the path unchanged.
 pub(crate) fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
-/// Whether a name of `permissions.filesystem.protected` can ever be met.
+/// Returns `true` if a name in `permissions.filesystem.protected` can match a file.
 fn is_protectable(name: &str) -> bool {
     let plain = |part: &str| !matches!(part, "" | "." | "..");
     !name.contains('\0') && name.trim_end_matches('/').split('/').all(plain)

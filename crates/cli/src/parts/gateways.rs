@@ -1,4 +1,4 @@
-//! Where gateways send questions, and where their tokens are.
+//! Checks of the gateways' addresses and token sources.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
@@ -23,7 +23,7 @@ pub(super) fn gateways(checks: &mut Checks<'_>) -> Option<Gateways> {
         ("gateway.discord.token_env", &gateway.discord.token_env),
     ] {
         if !is_variable(name) {
-            // Not repeated: it could be the token itself.
+            // The value is not repeated: it could be the token itself.
             checks.wrong(Wrong::new(
                 key,
                 "expected the name of an environment variable, found something else",
@@ -64,7 +64,8 @@ pub(super) fn gateways(checks: &mut Checks<'_>) -> Option<Gateways> {
     })
 }
 
-/// Fails if there is no such file, or others could change it. Its contents may be for another user's gateway to read.
+/// Rejects a missing file, and one that others could change. It need not be readable: its gateway may run as
+/// another user.
 fn check_token_file(key: &str, file: &Path) -> Result<(), Wrong> {
     let wrong = |found: &str, hint: String| {
         let message = format!("expected a file with a token, found {}: {found}", file.display());
@@ -88,7 +89,7 @@ fn check_token_file(key: &str, file: &Path) -> Result<(), Wrong> {
     }
 }
 
-/// Names of variables in any letters, for people choose their own.
+/// Returns `true` for variable names in upper or lower case, since users choose their own.
 fn is_variable(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && name.chars().all(plain)

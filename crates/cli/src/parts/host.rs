@@ -1,4 +1,4 @@
-//! Which commands may run on this machine itself, and which model is asked about the others.
+//! The policy of commands on the host, and the model that assesses them.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use super::egress::authorities;
 use crate::config::schema::PreValidation;
 use crate::env::Environment;
 
-/// The command policy, and the model behind it.
+/// The command policy, and the client of the assessing model.
 #[derive(Debug)]
 pub(crate) struct HostCommands {
     rules: Rules,
-    /// What asks the configured model, if one is asked.
+    /// The client of the configured model, if any.
     pub(crate) assessor: Option<Arc<Assessor>>,
 }
 
 impl HostCommands {
-    /// The lists, with what this machine has to confine programs. To look for that takes a while.
+    /// Returns the rules, with the confinements that this machine supports. Detecting those takes a while.
     pub(crate) fn rules(&self) -> Rules {
         Rules {
             confinements: ringfence_runtime::host::confinements(),
@@ -59,10 +59,11 @@ fn patterns(checks: &mut Checks<'_>, key: &str, list: &[String]) -> Option<Vec<P
     patterns.into_iter().collect()
 }
 
-/// A model has a minute at most: a person waits behind it.
+/// Maximum timeout of the model: a person waits for it.
 const MAX_TIMEOUT: Timeout = Timeout::seconds(60);
 
-/// What asks the configured model, if one is asked. A variable that is not set is no mistake: it may be set another time.
+/// Returns the client of the configured model, if any. An unset key variable is no mistake: it may be set
+/// later.
 fn assessor(checks: &mut Checks<'_>, scoring: &PreValidation) -> Option<Option<Arc<Assessor>>> {
     let trust = authorities(checks, &key_of("caFile"), scoring.ca_file.as_deref());
     let timeout = scoring.timeout_ms.0;
@@ -99,7 +100,7 @@ fn assessor(checks: &mut Checks<'_>, scoring: &PreValidation) -> Option<Option<A
     Some(Some(Arc::new(Assessor::new(settings))))
 }
 
-/// What a person should know who has a model configured that cannot be asked, if it is so.
+/// Returns a warning if the configured model has no key.
 pub(crate) fn missing_key(assessor: &Assessor) -> Option<String> {
     let Key::Missing(variable) = assessor.key() else {
         return None;
@@ -121,7 +122,7 @@ fn key(scoring: &PreValidation, provider: Provider, environment: &Environment) -
     let variable = match scoring.api_key_env.as_deref() {
         Some("") => return Ok(Key::Needless),
         Some(name) if is_variable(name) => name,
-        // Not repeated: it could be the key itself.
+        // The value is not repeated: it could be the key itself.
         Some(_) => {
             let message = "what is there is no name of a variable";
             let hint =
@@ -139,7 +140,7 @@ fn key(scoring: &PreValidation, provider: Provider, environment: &Environment) -
         .map_err(|error| wrong("apiKeyEnv", &format!("`{variable}`: {error}"), error.hint()))
 }
 
-/// Whether a text is the name of a variable as secrets have them.
+/// Returns `true` if a text is a variable name in the form usual for secrets.
 pub(super) fn is_variable(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
     name.chars().all(plain)

@@ -1,8 +1,8 @@
-//! From the configuration to its validated parts.
+//! Validates the configuration and converts it to the types of the runtime.
 //!
-//! [`validate`] is the one place that decides whether a configuration can be used. Every command that reads the
-//! configuration gets it from [`Context`](crate::context::Context), which calls it first: a mistake is the same error
-//! everywhere, before anything starts.
+//! [`validate`] is the one place that decides whether a configuration can be used. Every command that reads
+//! the configuration gets it from [`Context`](crate::context::Context), which calls it first: a mistake is
+//! the same error everywhere, before anything starts.
 
 mod amounts;
 mod checks;
@@ -30,7 +30,7 @@ use crate::env::Environment;
 use crate::paths::Paths;
 use checks::Checks;
 
-/// The configuration in the types that do the work.
+/// The configuration in the types of the runtime.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) interpreters: Interpreters,
@@ -40,14 +40,14 @@ pub(crate) struct Parts {
     pub(crate) skills: Skills,
     pub(crate) containers: Containers,
     pub(crate) gateways: Gateways,
-    /// What a person should know of a configuration that can be used; one sentence each.
+    /// Warnings about a valid configuration; one sentence each.
     pub(crate) warnings: Vec<String>,
 }
 
 /// Validates a configuration as a whole.
 ///
 /// # Errors
-/// With every mistake, each with its key and the place where it is set.
+/// Reports every mistake with its key and its position.
 pub(crate) fn validate(
     loaded: &Loaded,
     (environment, paths): (&Environment, &Paths),

@@ -1,11 +1,11 @@
-//! Interpreters, and the modules that are imported or refused.
+//! Interpreters, and the modules that are preloaded or rejected.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::checks::{Checks, Wrong};
 
-/// The programs that run Python and JavaScript; `None`: the first one on the PATH.
+/// The interpreters of Python and JavaScript; `None` means the first one on the PATH.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interpreters {
     pub(crate) python: Option<PathBuf>,
@@ -41,8 +41,8 @@ pub(super) fn interpreters(checks: &mut Checks<'_>) -> Option<Interpreters> {
     })
 }
 
-/// A program of ours by its absolute path, or by its bare name on the PATH. A relative path in a configuration would mean
-/// another program in every directory, so it is refused.
+/// Checks an interpreter, given by its absolute path or its bare name on the PATH. A relative path in a
+/// configuration would mean another program in every directory, so it is rejected.
 pub(crate) fn interpreter(key: &str, path: &Path) -> Result<PathBuf, Wrong> {
     let none = |why: &str| {
         let message = format!(
@@ -71,7 +71,7 @@ pub(crate) fn interpreter(key: &str, path: &Path) -> Result<PathBuf, Wrong> {
     }
 }
 
-/// Whether a path is a name without a directory.
+/// Returns `true` if a path is a name without a directory.
 pub(crate) fn is_bare(path: &Path) -> bool {
     path.components().count() == 1 && path.file_name().is_some_and(|name| name == path.as_os_str())
 }

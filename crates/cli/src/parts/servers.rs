@@ -42,7 +42,7 @@ struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// How the server is reached, by a name that none of `others` has.
+    /// Returns the connection plan of the server, under a name not used by `others`.
     fn plan(
         self,
         others: &[ServerPlan],
@@ -58,7 +58,8 @@ impl Entry<'_> {
         Ok(ServerPlan { name, reach })
     }
 
-    /// Fails if a mount is none, or shows what must stay hidden. One that is not there yet is found missing at the start.
+    /// Rejects a malformed mount, and one that exposes what must stay hidden. A missing path is reported when
+    /// the server starts.
     fn check_mounts(self, hidden: &Hidden) -> Result<(), Wrong> {
         for text in &self.server.mounts {
             let mount: Mount = self.parsed("mounts", text)?;
@@ -103,7 +104,7 @@ impl Entry<'_> {
         }
     }
 
-    /// What a server with an address may say.
+    /// Returns the server with only the fields that may accompany a URL.
     fn only_reached(server: &Server) -> Server {
         Server {
             url: server.url.clone(),

@@ -1,4 +1,4 @@
-//! The functions that programs may call, and where they come from.
+//! The functions that programs may call, and their sources.
 
 use std::path::{Path, PathBuf};
 
@@ -13,11 +13,11 @@ use crate::high;
 /// Skills, with the rules for calls.
 #[derive(Debug, Clone)]
 pub(crate) struct Skills {
-    /// Who may call what, and how often.
+    /// Permissions and call limits.
     pub(crate) rules: Rules,
     /// The MCP servers.
     pub(crate) servers: Vec<ServerPlan>,
-    /// Where Deno and Pyodide are installed; `None`: in the state directory.
+    /// The installation directory of Deno and Pyodide; `None` means the state directory.
     pub(crate) pyodide: Option<PathBuf>,
 }
 
@@ -37,8 +37,8 @@ pub(super) fn skills(checks: &mut Checks<'_>) -> Option<Skills> {
     })
 }
 
-/// Checks the directory of skill files. Their processes see it. It is resolved where it is used, for the links on the way
-/// to it are looked at then.
+/// Checks the directory of skill files, which is mounted in their processes. Each use resolves it anew, since
+/// the links on the way to it are checked then.
 fn check_directory(checks: &mut Checks<'_>, path: &Path) -> Option<()> {
     const KEY: &str = "skills.path";
     let expected = |found: &str| {

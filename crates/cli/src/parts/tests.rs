@@ -1,4 +1,4 @@
-//! Configurations that can be used, and mistakes with the place where they stand.
+//! Tests of valid configurations, and of mistakes with their positions.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::config::{Problem, Problems, Sources, load};
 use crate::env::Environment;
 use crate::paths::Paths;
 
-/// The parts of a configuration file's text, or its problems without the directory of the file.
+/// Returns the parts of a configuration file's text, or its problems without the file's directory.
 fn parts_of(text: &str) -> Result<Parts, Vec<Problem>> {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
@@ -42,7 +42,7 @@ fn parts_of(text: &str) -> Result<Parts, Vec<Problem>> {
     })
 }
 
-/// That `text` has one mistake, and its message.
+/// Returns the message of the one mistake in `text`.
 #[track_caller]
 fn mistake(text: &str) -> String {
     let problems = parts_of(text).unwrap_err();
@@ -79,7 +79,7 @@ fn every_mistake_is_told_with_its_line() {
     );
 }
 
-/// Texts with one mistake each, and how its message begins behind the name of the file.
+/// Texts with one mistake each, and the beginning of its message after the file name.
 const MISTAKES: &[(&str, &str)] = &[
     (
         "[sandbox]\npreload = ['num py']",

@@ -1,4 +1,4 @@
-//! What tools may do, how long they may take, and who is asked.
+//! Rules of tools: time limits, directories, approvals.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use crate::high;
 /// The rules for tools.
 #[derive(Debug, Clone)]
 pub(crate) struct Tools {
-    /// Time limits and the size of answers.
+    /// Time limits and the maximum size of answers.
     pub(crate) limits: ToolLimits,
-    /// Time that a command on this machine itself may take.
+    /// Timeout of a command on the host.
     pub(crate) host_timeout: Timeout,
-    /// The directory of each user or session, where each has one.
+    /// The directory of each user or session, if each has its own.
     pub(crate) root: Option<UserRoot>,
-    /// The chat in which a person is asked.
+    /// The chat of approval requests.
     pub(crate) chat: Chat,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn tools(checks: &mut Checks<'_>) -> Option<Tools> {
     })
 }
 
-/// The directories of users or sessions; none of them may show what must stay hidden.
+/// Returns the directories of users or sessions; none of them may expose what must stay hidden.
 fn root(checks: &mut Checks<'_>) -> Option<Option<UserRoot>> {
     const KEY: &str = "permissions.filesystem.user_root";
     let filesystem = &checks.config().permissions.filesystem;
@@ -79,7 +79,7 @@ fn root(checks: &mut Checks<'_>) -> Option<Option<UserRoot>> {
     Some(Some(root))
 }
 
-/// Time limits by tool. Those that run code have the sandbox's, unless they have one of their own.
+/// Returns the time limits by tool. Tools that run code default to the sandbox's timeout.
 fn limits(config: &Config) -> ToolLimits {
     let limits = &config.permissions.tool_limits;
     let code = config.sandbox.timeout;
@@ -94,7 +94,7 @@ fn limits(config: &Config) -> ToolLimits {
         let tool = name.strip_suffix("_timeout_secs").unwrap_or(name);
         timeouts.insert(tool.to_owned(), *timeout);
     }
-    // Waiting for an answer, of a model or a person, is no part of the command's own time.
+    // Waiting for a model's or a person's answer does not count towards the command's own timeout.
     let host = &config.host_execution;
     let waiting = [
         host.ask_timeout_min.0,

@@ -1,24 +1,25 @@
-//! What the person at the command line is told while they wait: which call needs their answer, and which one was made.
+//! Prints skill calls to the user at the command line while they wait: calls that need approval, and calls
+//! that notify.
 
 use ringfence_runtime::approval::Asked;
 use tokio::sync::mpsc;
 
 use crate::ui::Ui;
 
-/// How much is told before it is printed.
+/// Capacity of the queues of unprinted messages.
 const IN_FLIGHT: usize = 16;
 
-/// How much of a question is shown, in characters.
+/// Maximum displayed length of a question, in characters.
 const MAX_SHOWN: usize = 300;
 
-/// Where it goes what a person shall know.
+/// The sending side of messages to the user.
 #[derive(Debug)]
 pub(crate) struct Ears {
     pub(crate) questions: mpsc::Sender<Asked>,
     pub(crate) notices: mpsc::Sender<String>,
 }
 
-/// The person, who is told what their ears hear.
+/// The receiving side of messages to the user, which prints them.
 #[derive(Debug)]
 pub(crate) struct Person {
     questions: mpsc::Receiver<Asked>,
@@ -44,7 +45,7 @@ impl Person {
                 Some(asked) = self.questions.recv() => ui.note(&question(&asked)),
                 Some(notice) = self.notices.recv() => ui.note(&notice),
                 done = &mut doing => {
-                    // What came up last.
+                    // Notices that arrived with the result.
                     while let Ok(notice) = self.notices.try_recv() {
                         ui.note(&notice);
                     }
@@ -55,7 +56,7 @@ impl Person {
     }
 }
 
-/// Does something, and tells the person, if there is one, what comes up meanwhile.
+/// Runs a future, and prints the messages that arrive meanwhile.
 pub(crate) async fn attended<T>(person: Option<Person>, ui: Ui, doing: impl Future<Output = T>) -> T {
     match person {
         Some(person) => person.attend(ui, doing).await,

@@ -1,4 +1,4 @@
-//! MCP servers, set up from the configuration.
+//! MCP servers, built from the configuration.
 
 use ringfence_runtime::local::Local;
 use ringfence_runtime::skills::{Servers, Surroundings};
@@ -6,7 +6,7 @@ use ringfence_runtime::skills::{Servers, Surroundings};
 use crate::context::Context;
 use crate::{high, trust};
 
-/// The configured servers; those that are started run in `local`.
+/// Returns the configured servers; those started by us run in `local`.
 ///
 /// # Errors
 /// If the configuration cannot be used.
@@ -18,7 +18,7 @@ pub(super) fn servers(local: Local, context: &Context) -> anyhow::Result<Servers
         network: parts.egress.network.clone(),
         private_networks: parts.egress.policy.private_networks.clone(),
         patience: config.skills.start_timeout,
-        // To keep what they complain of is a convenience.
+        // Keeping their error output is optional.
         journals: context.paths.make_state().ok().map(|state| state.join("servers")),
     };
     Ok(Servers::new(parts.skills.servers.clone(), local, around))

@@ -1,4 +1,4 @@
-//! What an MCP server that is started executes, as far as its entry in the configuration tells.
+//! The files that an MCP server executes, as far as its configuration entry shows.
 
 use std::path::{Path, PathBuf};
 
@@ -36,10 +36,10 @@ const SCRIPTS: &[&str] = &[
     "py", "js", "mjs", "cjs", "ts", "mts", "sh", "bash", "rb", "pl", "php", "lua", "jar", "whl", "pyz",
 ];
 
-/// The program and the scripts of a server, with the directories that these import from.
+/// Returns the program and the scripts of a server, with the directories that these import from.
 ///
-/// Which of its words are code nobody can tell for certain: the program, the first word that is no option, files that
-/// look like scripts, and what follows an option that names a project.
+/// There is no certain way to recognise code among the arguments, so this returns the program, the first word
+/// that is no option, files that look like scripts, and the value of an option that names a project.
 pub(super) fn trusted(server: &Server) -> Trusted {
     let mut trusted = Trusted::none();
     let mounts: Vec<Mount> = server
@@ -76,7 +76,7 @@ pub(super) fn trusted(server: &Server) -> Trusted {
     trusted
 }
 
-/// A script with its directory, which it imports from, or a directory with code.
+/// Adds a script and its directory, which it imports from, or a directory with code.
 fn code(path: PathBuf, trusted: &mut Trusted) {
     if path.is_dir() {
         trusted.lookups.push(path);
@@ -91,7 +91,7 @@ fn is_script(path: &Path) -> bool {
     path.is_file() && ending.is_some_and(|ending| SCRIPTS.contains(&ending))
 }
 
-/// A path of the server's as the host has it: in a fence it sees its mounts alone.
+/// Converts a path of the server to a host path: in a fence it sees its mounts alone.
 fn on_host(path: &Path, server: &Server, mounts: &[Mount]) -> Option<PathBuf> {
     if !path.is_absolute() {
         return None;
@@ -169,7 +169,7 @@ mod tests {
             &[],
             &["lib"],
         );
-        // In a fence, by its own names.
+        // In a fence, paths inside it.
         check(
             "command = ['python3', '/app/server.py', '/data']\nmounts = ['ROOT/srv:/app', 'ROOT/data:/data:rw']",
             &["srv/server.py"],
