@@ -1,4 +1,4 @@
-//! `ringfence approvals`: answering what waits for a person, straight in the store.
+//! `ringfence approvals`: answers pending questions directly in the store.
 
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,7 +12,7 @@ use crate::exit::Failure;
 use crate::kernel;
 use crate::ui::visible;
 
-/// Who answered, as others are told.
+/// The author of answers, as shown to gateways.
 const BY: &str = "ringfence approvals";
 
 pub(crate) fn run(command: &ApprovalsCommand, context: &Context) -> anyhow::Result<ExitCode> {
@@ -68,7 +68,7 @@ async fn list(service: &Service, all: bool, json: bool) -> anyhow::Result<String
 
 async fn answer(service: &Service, id: &str, verdict: Verdict, remember: Remember) -> anyhow::Result<String> {
     let request = find(service, id).await?;
-    // The person at this machine stands for every chat.
+    // The person at this machine may answer for every chat.
     let answer = Answer {
         id: request.id.clone(),
         verdict,
@@ -85,7 +85,7 @@ async fn answer(service: &Service, id: &str, verdict: Verdict, remember: Remembe
     Ok(format!("{word}  {}\n{}", request.id, framed(&request.text)))
 }
 
-/// The one request whose id begins so: one that waits, or any by its whole id.
+/// Finds the one request by a prefix of its id: a pending one, or any by its full id.
 async fn find(service: &Service, beginning: &str) -> anyhow::Result<Request> {
     if let Ok(id) = beginning.parse()
         && let Some(request) = service.request(&id).await.map_err(failure)?
@@ -114,10 +114,10 @@ async fn find(service: &Service, beginning: &str) -> anyhow::Result<Request> {
     }
 }
 
-/// Digits of an id that must be written.
+/// Minimum length of an id prefix.
 const MIN_BEGINNING: usize = 4;
 
-/// A request as a person reads it. What an agent wrote must not steer the terminal.
+/// Renders a request. Text that an agent wrote must not control the terminal.
 fn shown(request: &Request) -> String {
     let state = match request.state {
         State::Pending => format!(
@@ -143,7 +143,7 @@ fn shown(request: &Request) -> String {
         directory => format!("    starts in {}\n", visible(directory)),
     };
     let reasons = request.kind.reasons();
-    // It is said already where it starts.
+    // Already shown as its directory.
     let told = reasons
         .iter()
         .filter(|reason| !reason.starts_with("it starts in "));
@@ -167,7 +167,7 @@ fn now() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The failure with its causes, and what to do.
+/// Converts an error, with its causes and its hint.
 fn failure(error: Error) -> Failure {
     let hint = error.hint();
     Failure::refused(format!("{:#}", anyhow::Error::from(error)), hint)

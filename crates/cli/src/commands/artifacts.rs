@@ -1,4 +1,4 @@
-//! `ringfence artifacts`: looking at stored runs.
+//! `ringfence artifacts`: lists and prints stored runs.
 
 use std::process::ExitCode;
 
@@ -44,7 +44,7 @@ fn show(store: &Store, name: &str) -> anyhow::Result<String> {
 }
 
 fn line(entry: &Entry) -> String {
-    // A half-written or foreign file is shown, not hidden, and does not spoil the list.
+    // A half-written or foreign file is listed and does not fail the list.
     let Some(summary) = &entry.summary else {
         return format!("{}  unreadable", entry.name);
     };
@@ -85,7 +85,7 @@ fn readable(document: &str) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Text that a guest chose must not steer the terminal.
+/// Renders a value. Text that a guest chose must not control the terminal.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => visible(text),

@@ -1,4 +1,4 @@
-//! `ringfence audit`: checking the audit log, and looking at it.
+//! `ringfence audit`: verifies and prints the audit log.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,10 +13,10 @@ use crate::context::Context;
 use crate::high::audit::{directory, failure};
 use crate::ui::{Ui, visible};
 
-/// How often a log that is followed is looked at.
+/// Polling interval of `--follow`.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// How much of the arguments a line shows.
+/// Maximum displayed length of the arguments.
 const MAX_ARGUMENTS: usize = 100;
 
 pub(crate) fn run(command: &AuditCommand, context: &Context) -> anyhow::Result<ExitCode> {
@@ -44,7 +44,7 @@ pub(crate) fn run(command: &AuditCommand, context: &Context) -> anyhow::Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks both logs, or the host log alone. A head is one of the log that is named, or of the first.
+/// Verifies both logs, or the host log alone. A head belongs to the named log, or to the first.
 fn verify(directory: &Path, host: bool, (head, json): (Option<&Link>, bool), ui: Ui) -> anyhow::Result<()> {
     let own = audit::host(directory);
     let result = if host {
@@ -73,7 +73,7 @@ fn verify(directory: &Path, host: bool, (head, json): (Option<&Link>, bool), ui:
     Ok(())
 }
 
-/// What was found, as JSON; null if the log cannot be read.
+/// Renders the result as JSON; null if the log cannot be read.
 fn shown(result: &Result<Verified, Error>) -> serde_json::Result<Value> {
     let mut object = match result {
         Ok(verified) => serde_json::to_value(verified)?,
@@ -120,7 +120,7 @@ fn summary(verified: &Verified) -> String {
     text + &format!("head: {head}\n")
 }
 
-/// Prints what is appended until somebody wants us to stop.
+/// Prints appended records until interrupted.
 fn go_on(mut follow: Follow, line: fn(&str) -> String, ui: Ui) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -138,7 +138,7 @@ fn go_on(mut follow: Follow, line: fn(&str) -> String, ui: Ui) -> anyhow::Result
     })
 }
 
-/// A record on one line. Whatever an agent or a guest chose to write there must not steer the terminal.
+/// Renders a record on one line. Text from an agent or a guest must not control the terminal.
 fn readable(line: &str) -> String {
     let Ok(record) = serde_json::from_str::<Value>(line) else {
         return format!("unreadable: {}", visible(&short(line)));
@@ -177,7 +177,7 @@ fn readable(line: &str) -> String {
     format!("{time}  {who:<12}  {tool:<16}  {outcome:<10}  {duration:>7}  {arguments}")
 }
 
-/// A person's answer on one line.
+/// Renders a person's answer on one line.
 fn answered(time: &str, answer: &Value) -> String {
     let text = |name: &str| answer[name].as_str().map_or_else(|| "-".to_owned(), visible);
     let word = if answer["approved"] == true {

@@ -1,4 +1,4 @@
-//! `ringfence bench`: measures this machine, each figure beside its peer in the same minute.
+//! `ringfence bench`: measures this machine, each figure against its peer within the same minute.
 
 mod containers;
 mod engine;
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &BenchArgs, context: &Context) -> anyhow::Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures row after row; each is printed when it is there, for the whole takes a minute.
+/// Measures row after row and prints each at once, since all of them take a minute.
 fn measure(rows: &[&Row], args: &BenchArgs, context: &Context) -> anyhow::Result<Vec<Figure>> {
     let mut place = Place::new(context, args.full).context("preparing the measurements")?;
     let mut figures = Vec::new();
@@ -58,7 +58,7 @@ fn measure(rows: &[&Row], args: &BenchArgs, context: &Context) -> anyhow::Result
     for row in rows {
         let measured = match (row.measure)(&mut place) {
             Ok(measured) => measured,
-            // The others are still worth knowing.
+            // The other rows are still useful.
             Err(error) => vec![Figure::unmeasured(row.name, format!("{error:#}"))],
         };
         if !args.json {
@@ -99,7 +99,7 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, |count| count.get())
 }
 
-/// Processes that wanted a processor in the last minute, on average.
+/// Returns the load average of the last minute.
 fn load() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     text.split_whitespace().next()?.parse().ok()

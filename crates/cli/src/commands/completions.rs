@@ -1,4 +1,4 @@
-//! `ringfence completions`: scripts for shells.
+//! `ringfence completions`: prints completion scripts for shells.
 
 use std::process::ExitCode;
 

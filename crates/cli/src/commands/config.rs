@@ -1,4 +1,4 @@
-//! `ringfence config`: what holds, and why.
+//! `ringfence config`: prints the effective configuration and the source of each value.
 
 use std::process::ExitCode;
 
@@ -37,7 +37,7 @@ fn show(context: &Context) -> anyhow::Result<String> {
             (format!("{key} = {value}"), origin)
         })
         .collect();
-    // One very long list must not push every origin off the screen.
+    // One very long list must not push every source off the screen.
     let width = rows
         .iter()
         .map(|(row, _)| row.chars().count())

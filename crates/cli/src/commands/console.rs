@@ -1,4 +1,4 @@
-//! The web console: its address, and the link that opens it once.
+//! The web console: its address, and the single-use link that opens it.
 
 use std::future::Future;
 use std::io::{self, IsTerminal};
@@ -17,10 +17,11 @@ use crate::context::Context;
 use crate::exit::Failure;
 use crate::high;
 
-/// Where the console is unless somebody says otherwise: where nobody can wait for a link to the engine before.
+/// The default address: a random port, so that no other process can listen there beforehand and receive a
+/// link.
 const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Prints a link to the console of the engine that is running.
+/// Prints a link to the console of the running server.
 pub(crate) fn run(args: &ConsoleArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -36,7 +37,7 @@ pub(crate) fn run(args: &ConsoleArgs, context: &Context) -> anyhow::Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks the engine over its socket, which nobody else can hold.
+/// Requests access over the server's socket, which no other user can own.
 async fn ask(context: &Context) -> Result<ConsoleAccess, Failure> {
     let none = || {
         let what = "the console is the engine's, and none is running";
@@ -56,7 +57,7 @@ async fn ask(context: &Context) -> Result<ConsoleAccess, Failure> {
     })
 }
 
-/// The ticket stands behind the `#`, which a browser keeps to itself.
+/// Renders the link. The ticket stands behind the `#`, which a browser does not send.
 fn link(access: &ConsoleAccess) -> String {
     format!("http://{}/#token={}", access.address, access.ticket)
 }
@@ -65,12 +66,12 @@ fn defect(error: &NoRandom) -> Failure {
     Failure::refused(error.to_string(), "report this as a defect")
 }
 
-/// The engine's console.
+/// The server's console.
 #[derive(Debug)]
 pub(super) struct Served(Console);
 
 impl Served {
-    /// Opens the console, if it is wanted.
+    /// Opens the console, unless the configuration disables it.
     pub(super) async fn open(approvals: Service, context: &Context) -> anyhow::Result<Option<Self>> {
         let engine = &context.config()?.engine;
         if !engine.console {
@@ -86,12 +87,12 @@ impl Served {
         Ok(Some(Self(console)))
     }
 
-    /// The way into it.
+    /// Returns the access to the console.
     pub(super) fn door(&self) -> &Door {
         self.0.door()
     }
 
-    /// Tells where it is: a link only to a terminal, for what goes elsewhere is kept.
+    /// Prints the console's address: with a link only on a terminal, since other output is stored.
     pub(super) fn announce(&self, context: &Context) -> anyhow::Result<()> {
         let access = self.door().access().map_err(|error| defect(&error))?;
         let text = if io::stderr().is_terminal() {
@@ -106,13 +107,13 @@ impl Served {
         Ok(context.ui.err(text)?)
     }
 
-    /// Serves it until `stop` ends.
+    /// Serves the console until `stop` resolves.
     pub(super) async fn serve(self, stop: impl Future<Output = ()>) {
         self.0.serve(stop).await;
     }
 }
 
-/// Listens where the person said, and nowhere else.
+/// Listens at the configured address only.
 async fn bind(address: SocketAddr) -> Result<Listener, Failure> {
     Listener::bind(address).await.map_err(|error| {
         Failure::refused(

@@ -1,4 +1,4 @@
-//! `ringfence doctor`: what this machine offers, layer by layer, and the fix for what is missing.
+//! `ringfence doctor`: reports this machine's isolation layers, and the fix for each missing one.
 
 use std::fs;
 use std::path::Path;
@@ -41,10 +41,10 @@ pub(crate) fn run(args: &DoctorArgs, context: &Context) -> anyhow::Result<ExitCo
     Ok(ExitCode::from(u8::from(report.situation == Situation::None)))
 }
 
-/// Longer than any number of modules takes that a person would wait for.
+/// Longer than a person would wait for any set of modules.
 const PRELOAD_PATIENCE: Duration = Duration::from_secs(600);
 
-/// Whether the modules of `sandbox.preload` can be imported beforehand, tried in a warm interpreter.
+/// Checks that the modules of `sandbox.preload` can be imported, in a warm interpreter.
 async fn preload_layer(settings: local_runs::Settings) -> Option<Layer> {
     const NAME: &str = "preload";
     if settings.preload.is_empty() {
@@ -70,7 +70,7 @@ async fn preload_layer(settings: local_runs::Settings) -> Option<Layer> {
     let warmed = backend
         .warm_up_within(PRELOAD_PATIENCE, (&Scope::local(), None), &Trusted::none())
         .await;
-    // What it could not clear away is removed at the next start, which looks for it.
+    // Leftovers are removed at the next start.
     let _ = backend.close().await;
     let reports = reports.lock().unwrap_or_else(PoisonError::into_inner);
     Some(match (warmed, reports.is_empty()) {
@@ -88,7 +88,7 @@ async fn preload_layer(settings: local_runs::Settings) -> Option<Layer> {
     })
 }
 
-/// Whether programs can run in Pyodide.
+/// Checks that programs can run in Pyodide.
 fn pyodide_layer(settings: &Settings) -> Layer {
     match install::found(settings) {
         Ok([deno, pyodide]) => Layer::ok("pyodide", format!("{} in {}", pyodide.display(), deno.display())),
@@ -99,7 +99,7 @@ fn pyodide_layer(settings: &Settings) -> Layer {
     }
 }
 
-/// Whether the wheels of a directory can be imported there.
+/// Checks that Pyodide can import the wheels of the configured directory.
 fn wheels_layer(settings: &Settings) -> Layer {
     const NAME: &str = "pyodide wheels";
     match (install::wheels(settings), &settings.packages) {
@@ -109,7 +109,7 @@ fn wheels_layer(settings: &Settings) -> Layer {
     }
 }
 
-/// The directories that Ringfence keeps things in.
+/// Checks the state and runtime directories.
 fn directories(context: &Context) -> [Layer; 2] {
     let paths = &context.paths;
     [
@@ -136,7 +136,7 @@ fn write_in(path: &Path) -> std::io::Result<()> {
     fs::remove_file(file)
 }
 
-/// A line a layer, and the fix below what is missing.
+/// Renders one line per layer, with the fix below a missing one.
 fn readable(report: &Report, ui: Ui) -> String {
     let width = report
         .layers
@@ -180,7 +180,7 @@ fn readable(report: &Report, ui: Ui) -> String {
     text
 }
 
-/// The fix, or where it was told already: one cause may take many layers away.
+/// Returns the fix, or a reference to the layer with the same fix: one cause may disable many layers.
 fn told_fix(layer: &Layer, all: &[Layer]) -> Option<String> {
     let fix = layer.fix.as_ref()?;
     let first = all.iter().find(|other| other.fix.as_ref() == Some(fix))?;

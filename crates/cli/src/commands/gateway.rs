@@ -1,4 +1,4 @@
-//! `ringfence gateway`: programs that pass the engine's questions on to people.
+//! `ringfence gateway`: programs that forward the server's questions to people.
 
 mod board;
 mod discord;

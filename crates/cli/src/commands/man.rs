@@ -7,7 +7,7 @@ use clap::CommandFactory;
 use crate::args::Cli;
 use crate::context::Context;
 
-/// The manual page, with a section for each command.
+/// Prints the manual page, with a section for each command.
 pub(crate) fn run(context: &Context) -> anyhow::Result<ExitCode> {
     let mut page = Vec::new();
     let mut command = Cli::command();
@@ -24,7 +24,7 @@ pub(crate) fn run(context: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The reference page: the help of every command.
+/// Prints the reference page: the help of every command.
 pub(crate) fn run_markdown(context: &Context) -> anyhow::Result<ExitCode> {
     context.ui.out(markdown())?;
     Ok(ExitCode::SUCCESS)
@@ -33,7 +33,7 @@ pub(crate) fn run_markdown(context: &Context) -> anyhow::Result<ExitCode> {
 fn markdown() -> String {
     let mut page =
         "# Command line\n\n<!-- Written by `ringfence help-markdown`; do not edit. -->\n".to_owned();
-    // A fixed width, so that the page does not depend on the terminal that it was made in.
+    // A fixed width makes the page independent of the terminal.
     let mut command = Cli::command().term_width(100);
     command.build();
     let top = std::iter::once(("ringfence".to_owned(), command.clone()));
@@ -48,7 +48,7 @@ fn markdown() -> String {
     page
 }
 
-/// Every visible command that has no further ones below it, with its full name.
+/// Returns every visible command without visible subcommands, with its full name.
 fn leaves(command: &clap::Command) -> Vec<(String, clap::Command)> {
     let visible = command
         .get_subcommands()

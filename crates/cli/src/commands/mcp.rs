@@ -1,4 +1,4 @@
-//! `ringfence mcp`: the tools for whatever client has started us.
+//! `ringfence mcp`: serves the tools to the MCP client that started us.
 
 mod private;
 
@@ -24,13 +24,13 @@ use crate::exit::Failure;
 use crate::{container, high, kernel, local, pyodide, skills};
 use private::Private;
 
-/// Threads that wait for slow system calls, for standard input and for output.
+/// Maximum number of threads for slow system calls, standard input and output.
 const MAX_BLOCKING_THREADS: usize = 8;
 
-/// How often others are given the chance to let go of the backend.
+/// Maximum number of yields while waiting for other tasks to release the backend.
 const MAX_YIELDS: usize = 1000;
 
-/// What serves one client.
+/// The server of one client.
 struct Server<'a> {
     context: &'a Context,
     scope: Scope,
@@ -38,9 +38,9 @@ struct Server<'a> {
     containers: Arc<Containers>,
     pyodide: Arc<Pyodide>,
     skills: Option<Arc<Skills>>,
-    /// The directory that a person has named.
+    /// The directory named on the command line.
     named: Option<PathBuf>,
-    /// The directory to work in while the client offers none, where nobody has chosen.
+    /// The workspace while the client offers none, if none was named.
     private: Option<Private>,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &McpArgs, context: &Context) -> anyhow::Result<ExitCode>
     let kernel = server.kernel(workspaces)?;
     let session = args.session.clone().or_else(own_session);
     let served = runtime.block_on(server.serve(kernel, session));
-    // A thread may still wait for standard input, and will for ever.
+    // A thread may still block on standard input, for ever.
     runtime.shutdown_background();
     served?;
     Ok(ExitCode::SUCCESS)
@@ -89,7 +89,7 @@ fn backend(context: &Context) -> anyhow::Result<Local> {
     Ok(Local::new(settings))
 }
 
-/// A connection is a conversation, where nobody says which one.
+/// Returns the default session id: each connection is a conversation.
 fn own_session() -> Option<SessionId> {
     let since = std::time::UNIX_EPOCH.elapsed().ok()?.as_millis();
     format!("mcp-{since}-{}", std::process::id()).parse().ok()
@@ -104,7 +104,7 @@ impl Server<'_> {
         kernel::build(self.backend.clone(), places, skills, workspaces, self.context)
     }
 
-    /// Serves the client until it leaves or we are told to stop, then clears up.
+    /// Serves the client until it disconnects or we are interrupted, then cleans up.
     async fn serve(self, kernel: Kernel, session: Option<SessionId>) -> anyhow::Result<()> {
         let (wishes, wished) = mpsc::channel(1);
         let trusted = kernel.trusted().clone();
@@ -141,7 +141,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Does what the client wishes, and has workers ready where the tools work. Never ends.
+    /// Handles the client's root requests, and warms up workers for the tools' workspace. Never returns.
     async fn attend(&self, mut wished: mpsc::Receiver<Wish>, trusted: &Trusted) {
         if let Some(named) = &self.named {
             self.warm_up(named, trusted).await;
@@ -152,7 +152,7 @@ impl Server<'_> {
                     let adopted = self.adopt(&path);
                     let place = adopted.as_ref().ok();
                     let place = place.map(|(place, kernel)| (place.clone(), kernel.trusted().clone()));
-                    // A call that has waited goes on without warm workers.
+                    // The waiting call continues without warm workers.
                     let kernel = adopted.map(|(_, kernel)| kernel);
                     let _ = answer.send(kernel.map_err(|error| format!("{error:#}")));
                     if let Some((place, trusted)) = place {
@@ -169,7 +169,7 @@ impl Server<'_> {
         std::future::pending().await
     }
 
-    /// The kernel that works in a directory of the client's, and that directory without links.
+    /// Returns a kernel for a directory of the client's, and that directory without links.
     fn adopt(&self, path: &Path) -> anyhow::Result<(PathBuf, Kernel)> {
         let place = high::workspace(path, self.context)?;
         let workspaces = kernel::directory(&place, self.context)?;
@@ -186,7 +186,7 @@ impl Server<'_> {
     }
 }
 
-/// The backend, once the tasks that served the last messages have let go of it.
+/// Returns the backend, once the tasks of the last messages have released it.
 async fn alone<T>(backend: Arc<T>) -> Option<T> {
     for _ in 0..MAX_YIELDS {
         if Arc::strong_count(&backend) == 1 {

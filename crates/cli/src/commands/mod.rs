@@ -1,4 +1,4 @@
-//! One module for each command.
+//! Implementations of the commands, one module each.
 
 pub(crate) mod approvals;
 pub(crate) mod artifacts;

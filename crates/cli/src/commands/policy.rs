@@ -1,4 +1,4 @@
-//! `ringfence policy`: what becomes of a command line, without running it or asking anybody.
+//! `ringfence policy`: shows the decision about a command, without running it or asking anybody.
 
 use std::io::{BufRead, Read};
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::ui::visible;
 
-/// The longest line of standard input; the rest of a longer one is dropped, and it is reviewed.
+/// Maximum length of a line of standard input; the rest of a longer one is dropped, and it is reviewed.
 const MAX_LINE: u64 = 1 << 20;
 
 pub(crate) fn run(command: &PolicyCommand, context: &Context) -> anyhow::Result<ExitCode> {
@@ -33,7 +33,7 @@ pub(crate) fn run(command: &PolicyCommand, context: &Context) -> anyhow::Result<
     Ok(ExitCode::SUCCESS)
 }
 
-/// One argument is a line for the shell; several are a program with its arguments.
+/// Converts one argument as a shell command line, several as a program with its arguments.
 fn line(command: &[String]) -> String {
     match command {
         [line] => line.clone(),
@@ -52,9 +52,9 @@ fn check_lines(args: &PolicyCheckArgs, rules: &Rules, context: &Context) -> anyh
             Some(b'\n') => drop(bytes.pop()),
             _ => drop(input.skip_until(b'\n')?),
         }
-        // A replacement character is none that a command may hold.
+        // The policy rejects replacement characters in commands.
         let text = String::from_utf8_lossy(&bytes);
-        // A text in quotes that is one JSON string would be a strange command.
+        // A text in quotes that is one JSON string would be an unusual command.
         let line = serde_json::from_str::<String>(&text).unwrap_or_else(|_| text.into_owned());
         context.ui.out(report(&line, rules, args.json))?;
     }
@@ -88,7 +88,7 @@ fn report(line: &str, rules: &Rules, json: bool) -> String {
     )
 }
 
-/// `review (ask), risk at least 9`
+/// Renders a decision as `review (ask), risk at least 9`.
 fn verdict(decision: &Decision) -> String {
     let (verdict, stage) = (decision.verdict.name(), decision.stage.name());
     format!("{verdict} ({stage}), risk at least {}", decision.floor)
@@ -99,7 +99,7 @@ fn reasons(decision: &Decision) -> String {
     decision.reasons.iter().map(line).collect()
 }
 
-/// The line as it was read: each part with its verdict, and why.
+/// Renders the parsed line: each part with its verdict and its reason.
 fn explanation(line: &str, decision: &Decision) -> String {
     let mut text = format!("{}\n\n", shell::visible(line));
     for part in &decision.parts {
@@ -117,7 +117,7 @@ fn explanation(line: &str, decision: &Decision) -> String {
     text + &format!("\n{}\n", verdict(decision))
 }
 
-/// Who would let it run.
+/// Returns the authority that would let it run.
 fn let_by(decision: &Decision) -> LetBy {
     match decision.verdict {
         Verdict::Review => LetBy::Person,
@@ -125,7 +125,7 @@ fn let_by(decision: &Decision) -> LetBy {
     }
 }
 
-/// What the stages behind the lists would do.
+/// Describes the decision of the stages behind the lists.
 fn review(decision: &Decision, rules: &Rules, config: &Config) -> Option<String> {
     let model = config
         .host_execution

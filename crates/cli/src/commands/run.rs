@@ -1,4 +1,4 @@
-//! `ringfence run`.
+//! `ringfence run`: runs one program.
 
 mod report;
 
@@ -25,7 +25,7 @@ use crate::high::{self, Engine, Report, RunPlan, StdinSource};
 use crate::skills::{self, Keeper, Person, attended};
 use crate::{local, pyodide};
 
-/// Chunks of output or input under way at once.
+/// Capacity of the queues of output and input chunks.
 const IN_FLIGHT: usize = 16;
 
 pub(crate) fn run(args: &RunArgs, spare: Spare, context: &Context) -> anyhow::Result<ExitCode> {
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &RunArgs, spare: Spare, context: &Context) -> anyhow::Re
             bridge.skills.close().await;
         }
     });
-    // A thread may still wait for input that never comes.
+    // A thread may still block on input that never comes.
     runtime.shutdown_background();
     let mut result = result.map_err(Failure::from)?;
     result.meta.warnings.extend(instead);
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &RunArgs, spare: Spare, context: &Context) -> anyhow::Re
     report::finish(&result, plan.report, (delivered, claims_limits), context.ui)
 }
 
-/// What a run needs that calls the functions of skills.
+/// The skills bridge of a run.
 struct Bridge {
     skills: Skills,
     keeper: Keeper,
@@ -109,7 +109,7 @@ struct Bridge {
 }
 
 impl Bridge {
-    /// Together with whom is told of its calls; `None` where it calls none.
+    /// Returns the bridge with the receiver of its prompts; `None` if the run calls no skills.
     fn of(plan: &RunPlan, context: &Context) -> anyhow::Result<Option<(Self, Person)>> {
         if plan.skills.is_none() && !plan.servers {
             return Ok(None);
@@ -137,7 +137,7 @@ impl Bridge {
     }
 }
 
-/// Runs the order where it shall run.
+/// Runs the order on its runtime.
 async fn run_at(
     order: &Order,
     (nearby, containers, pyodide): (&Nearby, &NearbyContainers, &dyn Backend),
@@ -158,7 +158,7 @@ async fn run_at(
     backend.run(request, fence, output_directory, connection).await
 }
 
-/// Has `run` run the program, connected to our own streams.
+/// Calls `run` with a connection to our own streams.
 async fn attend(
     plan: &RunPlan,
     run: impl AsyncFnOnce(Connection) -> Result<ExecutionResult, Error>,
@@ -186,19 +186,20 @@ async fn attend(
         }
     };
     if let Some(printer) = printer {
-        // It ends with the last chunk; whatever it could not print, nobody was there to read.
+        // It ends with the last chunk; if it could not print, its reader was gone.
         let _ = printer.join();
     }
     result
 }
 
-/// A channel for output, and the thread that prints what comes through it.
+/// Returns a channel for output, and the thread that prints it.
 fn piped(print: fn(mpsc::Receiver<Chunk>)) -> (Option<mpsc::Sender<Chunk>>, Option<JoinHandle<()>>) {
     let (sender, receiver) = mpsc::channel(IN_FLIGHT);
     (Some(sender), Some(std::thread::spawn(move || print(receiver))))
 }
 
-/// Ends when nobody wants the run any more: we are told to stop, or whoever read our output has gone, as `head` does.
+/// Resolves when the run is cancelled: by a signal, or because the reader of our output has closed the pipe,
+/// as `head` does.
 async fn given_up(output: Option<mpsc::Sender<Chunk>>) {
     let reader_gone = async {
         match output {
@@ -212,7 +213,7 @@ async fn given_up(output: Option<mpsc::Sender<Chunk>>) {
     }
 }
 
-/// Ends when the person, or the system, wants us to stop.
+/// Resolves on SIGINT, SIGTERM or SIGHUP.
 pub(crate) async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut terminate), Ok(mut hang_up)) =
@@ -227,7 +228,7 @@ pub(crate) async fn interrupted() {
     }
 }
 
-/// What the program reads, fed by a thread of its own: reading a terminal or a pipe may take for ever.
+/// Reads standard input in a thread of its own: reading a terminal or a pipe may block for ever.
 fn stdin_of(source: &StdinSource) -> Option<mpsc::Receiver<Vec<u8>>> {
     let mut reader: Box<dyn Read + Send> = match source {
         StdinSource::Empty => return None,

@@ -1,4 +1,4 @@
-//! `ringfence sandbox`: containers in the engine that stay until their time is up.
+//! `ringfence sandbox`: containers of the server that stay until their time limit.
 
 use std::process::ExitCode;
 
@@ -78,7 +78,7 @@ fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> Failure {
     )
 }
 
-/// The template, with what the command line says otherwise.
+/// Applies the command line to the template.
 fn new_sandbox(args: &SandboxCreateArgs, template: &Template, image: &str) -> NewSandbox {
     let image = args
         .image
@@ -103,7 +103,7 @@ fn new_sandbox(args: &SandboxCreateArgs, template: &Template, image: &str) -> Ne
     }
 }
 
-/// The hosts that a sandbox reaches.
+/// Returns the allowlist of a sandbox.
 fn allowed_hosts(template: &Template) -> Vec<String> {
     match template.network_mode {
         NetworkMode::None => Vec::new(),
@@ -111,7 +111,7 @@ fn allowed_hosts(template: &Template) -> Vec<String> {
     }
 }
 
-/// The filter of a profile.
+/// Returns the name of a profile's filter.
 fn filter(profile: SeccompProfile) -> &'static str {
     match profile {
         SeccompProfile::Strict => "strict",
@@ -210,7 +210,7 @@ fn figures(used: &Use) -> String {
     )
 }
 
-/// The container of a sandbox, where it is.
+/// Finds the container of a sandbox, and its engine.
 async fn find(
     name: &str,
     options: &ScopedOptions,
@@ -278,7 +278,8 @@ async fn ask(
     })
 }
 
-/// A sandbox outlives the command that made it, so something else must end it in time.
+/// Returns the error for a missing server. A sandbox outlives the command that created it, so the server must
+/// end it at its time limit.
 fn no_engine() -> Failure {
     Failure::refused(
         "sandboxes live in an engine, and none is running",

@@ -1,4 +1,4 @@
-//! `ringfence seccomp`: system-call filters as JSON.
+//! `ringfence seccomp`: prints system-call filters as JSON.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `ringfence serve`.
+//! `ringfence serve`: runs the server.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -21,7 +21,7 @@ use crate::context::Context;
 use crate::exit::Failure;
 use crate::{container, high, kernel, local, pyodide, trust};
 
-/// Threads that wait for slow system calls, such as taking a large file system apart.
+/// Maximum number of threads for slow system calls, such as removing a large file system.
 const MAX_BLOCKING_THREADS: usize = 8;
 
 pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCode> {
@@ -81,7 +81,7 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
             },
         );
         drop((listener, gateways));
-        // What is closed must be nobody else's any more.
+        // `close` needs the last reference.
         drop((places.local, places.sandboxes));
         pyodide::close(places.pyodide).await;
         if let Some(sandboxes) = Arc::into_inner(sandboxes) {
@@ -97,7 +97,7 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
     })
 }
 
-/// Where programs run, and what none of them may change.
+/// Returns the backends of programs, and the paths that none of them may change.
 fn places(backend: &Arc<Local>, sandboxes: &Arc<Sandboxes>, context: &Context) -> anyhow::Result<Places> {
     Ok(Places {
         local: Arc::clone(backend),
@@ -115,12 +115,12 @@ fn deaf(socket: &Path, error: &io::Error) -> Failure {
     )
 }
 
-/// Ends when the other listener is told to stop.
+/// Resolves when the other listener is stopped.
 async fn until(mut stopped: watch::Receiver<bool>) {
     drop(stopped.wait_for(|stopped| *stopped).await);
 }
 
-/// One engine for each state directory.
+/// Locks the state directory, which has one server only.
 fn lock(state: &Path) -> anyhow::Result<File> {
     let file = OpenOptions::new()
         .write(true)

@@ -1,4 +1,4 @@
-//! `ringfence session`: the stateful interpreters in the engine.
+//! `ringfence session`: stateful interpreters of the server.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `ringfence setup`: makes the optional parts.
+//! `ringfence setup`: installs the optional parts.
 
 use std::process::ExitCode;
 
@@ -22,7 +22,7 @@ pub(crate) fn run(command: &SetupCommand, context: &Context) -> anyhow::Result<E
     }
 }
 
-/// Variables of the host that npm needs: where things are, who we are, which registry is meant.
+/// Variables of the host that npm needs: search path, identity, registry.
 const NPM_VARIABLES: &[&str] = &[
     "PATH",
     "HOME",
@@ -104,8 +104,8 @@ async fn make(args: &ImageArgs, flavor: Flavor, tag: &Image, context: &Context) 
     made.map_err(|error| Failure::refused(format!("{error:#}"), error.hint()))
 }
 
-/// A line for whoever waits; it is no part of the answer.
+/// Prints a progress line to standard error; it is no part of the result.
 fn progress(ui: Ui, line: &str) {
-    // There is nobody left to tell if standard error is closed.
+    // A closed standard error leaves nobody to notify.
     let _ = ui.err(format!("{}\n", crate::ui::visible(line)));
 }

@@ -1,4 +1,4 @@
-//! `ringfence skills`: the functions of the host that programs may call.
+//! `ringfence skills`: lists, describes and calls the functions of the host that programs may call.
 
 use std::process::ExitCode;
 
@@ -70,12 +70,12 @@ async fn perform(
             let called = gatekeeper.call(call(args)?).await.map_err(failed)?;
             Ok(serde_json::to_string_pretty(&called)? + "\n")
         }
-        // It starts nothing.
+        // Handled before, without starting skills.
         SkillsCommand::Accept(_) => Ok(String::new()),
     }
 }
 
-/// Writes down what the files of a directory ask for, and says it.
+/// Records consent to what a directory's manifests ask for, and prints it.
 fn accept(args: &SkillsAcceptArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let asked = skills::accept(args.skills.as_deref(), context)?.ok_or_else(none)?;
     for (file, words) in &asked {
@@ -146,7 +146,7 @@ fn described(table: &Table, path: &str, options: &SkillsOptions) -> anyhow::Resu
     })?;
     Ok(match options.json {
         true => serde_json::to_string_pretty(&whole(function, policy))? + "\n",
-        // Whoever wrote it may have meant the terminal.
+        // Its author may have tried to control the terminal.
         false => function
             .description()
             .lines()

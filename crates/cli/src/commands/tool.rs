@@ -1,4 +1,4 @@
-//! `ringfence tool`: one tool, used as an agent would use it.
+//! `ringfence tool`: calls one tool as an agent would.
 
 use std::io::Read;
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ use crate::skills::{Ears, Person, attended};
 use crate::ui::{Tone, Ui};
 use crate::{container, high, kernel, local, pyodide, skills};
 
-/// The longest arguments: a program of 8 MiB, written as JSON.
+/// Maximum length of the arguments: a program of 8 MiB, written as JSON.
 const MAX_ARGUMENTS: u64 = 64 * 1024 * 1024;
 
 pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode> {
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
             skills.close().await;
         }
     });
-    // A thread may still wait for a slow file system.
+    // A thread may still block on a slow file system.
     runtime.shutdown_background();
     match result {
         Ok(answer) => {
@@ -122,7 +122,8 @@ async fn invoke(
     }
 }
 
-/// The arguments: a JSON object on the command line or, for `-`, on standard input; none are an empty object.
+/// Reads the arguments: a JSON object on the command line or, for `-`, on standard input; none are an empty
+/// object.
 fn arguments(given: Option<&str>) -> anyhow::Result<Value> {
     let text = match given {
         None => return Ok(json!({})),
@@ -137,10 +138,10 @@ fn arguments(given: Option<&str>) -> anyhow::Result<Value> {
     })?)
 }
 
-/// All of it, as far as arguments of a tool may be long.
+/// Reads all of it, up to the maximum length of arguments.
 ///
 /// # Errors
-/// If they are longer, or no text.
+/// If they are longer, or invalid UTF-8.
 pub(super) fn read(from: impl Read) -> anyhow::Result<String> {
     let mut bytes = Vec::new();
     from.take(MAX_ARGUMENTS + 1).read_to_end(&mut bytes)?;
@@ -201,7 +202,7 @@ fn described(tool: &Definition) -> Value {
     described
 }
 
-/// The exit status of a tool that gave no answer.
+/// Returns the exit status of a failed tool.
 const fn status(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::InvalidArguments => exit::USAGE,

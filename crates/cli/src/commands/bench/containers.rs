@@ -1,4 +1,4 @@
-//! Containers that are measured, and what a container engine does without us.
+//! Containers under measurement, and the same work by the container engine alone.
 
 use std::time::{Duration, Instant};
 
@@ -19,13 +19,13 @@ use super::engine::request;
 use super::place::Place;
 use super::process::milliseconds;
 
-/// What the peers run.
+/// The command of the peers.
 pub(super) const PRINT: [&str; 5] = ["python3", "-I", "-S", "-c", "print(1)"];
 
-/// No measurement takes as long.
+/// Upper bound of any measurement.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A container engine that is here.
+/// An available container engine.
 #[derive(Debug)]
 pub(super) struct Dock {
     containers: Containers,
@@ -33,7 +33,7 @@ pub(super) struct Dock {
 }
 
 impl Dock {
-    /// Looks for the container engine, and for the image.
+    /// Connects to the container engine and checks for the image.
     pub(super) async fn open(place: &Place, flavor: Flavor) -> anyhow::Result<Self> {
         let mut settings = place.containers.clone();
         settings.agent = place.directory("agent");
@@ -54,7 +54,7 @@ impl Dock {
         Ok(self.manager().await?.engine())
     }
 
-    /// Where its API is, as `DOCKER_HOST` says it.
+    /// Returns the address of its API, in the form of `DOCKER_HOST`.
     pub(super) async fn address(&self) -> anyhow::Result<String> {
         Ok(match self.engine().await?.address() {
             Address::Unix(path) => format!("unix://{}", path.display()),
@@ -66,10 +66,10 @@ impl Dock {
         self.containers.settings().image.to_string()
     }
 
-    /// A container with the limits of a run, that starts this.
+    /// Returns a container specification with the limits of a run and this command.
     pub(super) async fn spec(&self, command: &[&str], oci_runtime: OciRuntime) -> anyhow::Result<Spec> {
         let limits = Limits::DEFAULT;
-        // gVisor keeps what it knows of processes within the container's memory.
+        // gVisor keeps its process state within the container's memory.
         let memory = match oci_runtime {
             OciRuntime::Runsc => Bytes::mib(512),
             _ => limits.memory,
@@ -108,7 +108,7 @@ impl Dock {
         Ok(User { uid: id, gid: id })
     }
 
-    /// A container with our agent, ready for calls.
+    /// Starts a container with our agent, ready for calls.
     pub(super) async fn warm(&self, oci_runtime: OciRuntime) -> anyhow::Result<Warm> {
         let spec = self.spec(&[], oci_runtime).await?;
         let order = Order {
@@ -120,7 +120,8 @@ impl Dock {
         Ok(warm::start(self.manager().await?, order, Interpreter::Warm).await?)
     }
 
-    /// `docker run --rm` as its API does it, to the end of the container; milliseconds until its output had ended.
+    /// Does the API calls of `docker run --rm`, until the container is removed; returns the milliseconds
+    /// until its output ended.
     pub(super) async fn run_by_api(&self) -> anyhow::Result<f64> {
         let engine = self.engine().await?;
         let spec = self.spec(&PRINT, OciRuntime::Default).await?;
@@ -144,7 +145,7 @@ impl Dock {
         }
     }
 
-    /// `docker exec` as its API does it.
+    /// Does the API calls of `docker exec`.
     pub(super) async fn exec_by_api(&self, id: &Id) -> anyhow::Result<f64> {
         let command = PRINT.map(str::to_owned);
         let since = Instant::now();
@@ -158,13 +159,13 @@ impl Dock {
         Ok(elapsed)
     }
 
-    /// Ends all that were made.
+    /// Closes all containers.
     pub(super) async fn close(&self) {
         self.containers.close().await;
     }
 }
 
-/// A warm `print(1)` in a container of ours.
+/// Runs `print(1)` in a ready container of ours.
 pub(super) async fn call(warm: &Warm) -> anyhow::Result<f64> {
     let request = request("print(1)")?
         .request()

@@ -1,4 +1,4 @@
-//! An engine of the bench's own, and requests to it.
+//! The bench's own server, and requests to it.
 
 use std::os::unix::net::UnixStream;
 use std::process::Child;
@@ -13,12 +13,12 @@ use ringfence_server::wire::{Run, SessionAction, SessionRequest};
 use super::place::Place;
 use super::process::{descendants, program};
 
-/// The world of the engine that the rows share.
+/// The world of the server that the rows share.
 pub(super) const WORLD: &str = "engine";
 
 const START_LIMIT: Duration = Duration::from_secs(10);
 
-/// An engine process, stopped when dropped.
+/// A server process, stopped when dropped.
 #[derive(Debug)]
 pub(super) struct Engine {
     child: Child,
@@ -48,20 +48,20 @@ impl Engine {
         self.child.id()
     }
 
-    /// A connection to it.
+    /// Connects to the server.
     pub(super) async fn connect(&self) -> anyhow::Result<Client> {
         Client::connect(&self.socket)
             .await
             .context("connecting to the engine")
     }
 
-    /// Waits until it answers from its pool.
+    /// Waits until the server answers from its pool.
     pub(super) fn warm_up(&self, place: &Place) -> anyhow::Result<()> {
         place.runtime.block_on(async {
             let mut client = self.connect().await?;
             let since = Instant::now();
             let request = request("print(1)")?;
-            // Where there are no namespaces there is no pool, and every run is cold.
+            // Without namespaces there is no pool, and every run is cold.
             while !send(&mut client, &request).await?.meta.warm && since.elapsed() < START_LIMIT / 5 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -70,7 +70,7 @@ impl Engine {
         })
     }
 
-    /// Waits until its processes are as many as before, looking again: what has been used is being replaced.
+    /// Waits until its number of processes is stable: used workers are being replaced.
     pub(super) fn settle(&self) -> usize {
         let since = Instant::now();
         let mut count = descendants(self.id()).len();
@@ -87,7 +87,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // The standard library can only kill, which would leave control groups until the next start.
+        // The standard library can only send SIGKILL, which would leave control groups until the next start.
         let id = self.child.id().to_string();
         let asked = program("/bin/sh", None)
             .args(["-c", "kill -s TERM \"$1\"", "sh", &id])
@@ -104,7 +104,7 @@ impl Drop for Engine {
     }
 }
 
-/// A request to run Python, as any client would make it.
+/// Creates a request to run Python, as any client would.
 pub(super) fn request(code: &str) -> anyhow::Result<Run> {
     request_within(code, Limits::DEFAULT)
 }
@@ -118,26 +118,26 @@ pub(super) fn request_within(code: &str, limits: Limits) -> anyhow::Result<Run> 
     Run::of(&request, Fence::Default).context("making a request")
 }
 
-/// The same, in a session.
+/// Creates a request to run Python in a session.
 pub(super) fn request_in(session: &SessionId, code: &str) -> anyhow::Result<Run> {
     let mut run = request(code)?;
     run.session = Some(session.clone());
     Ok(run)
 }
 
-/// Has something done about the sessions.
+/// Sends a request about sessions.
 pub(super) async fn sessions(client: &mut Client, action: SessionAction) -> anyhow::Result<()> {
     let scope = Scope::local();
     client.sessions(&SessionRequest { scope, action }).await?;
     Ok(())
 }
 
-/// Sends a request and takes its result, whatever it is.
+/// Sends a request and returns its result, whatever the outcome.
 pub(super) async fn send(client: &mut Client, run: &Run) -> anyhow::Result<ExecutionResult> {
     Ok(client.run(run.clone(), Connection::none()).await?)
 }
 
-/// As [`send`], for a program that prints `1`.
+/// Sends a request of a program that prints `1`, and checks the result.
 pub(super) async fn send_print(client: &mut Client, run: &Run) -> anyhow::Result<ExecutionResult> {
     let result = send(client, run).await?;
     if result.meta.outcome != Outcome::Exited || result.stdout != "1\n" {

@@ -1,4 +1,4 @@
-//! A measured figure: what was found, what it is compared with, and whether that is good enough.
+//! A measured figure: its value, its peer, and its target.
 
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// The summary of some values; of none, not numbers.
+    /// Summarises the values; NaN if there are none.
     pub(super) fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let at = |share: f64| {
@@ -31,7 +31,7 @@ impl Sample {
     }
 }
 
-/// What a figure should be.
+/// The target of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Target {
@@ -58,7 +58,7 @@ impl Target {
     }
 }
 
-/// What a figure counts.
+/// The unit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) enum Unit {
     #[serde(rename = "ratio")]
@@ -85,27 +85,27 @@ impl Unit {
     }
 }
 
-/// One line of the table.
+/// A row of the table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Figure {
     pub(super) name: &'static str,
-    /// What was measured, or compared with what.
+    /// The subject of the measurement or comparison.
     pub(super) what: String,
-    /// What the target speaks of; `None` if it could not be measured.
+    /// The value compared with the target; `None` if it could not be measured.
     pub(super) value: Option<f64>,
     pub(super) unit: Unit,
     pub(super) target: Option<Target>,
-    /// `None` without a target, or a value.
+    /// Set if the target is met; `None` without a target, or a value.
     pub(super) met: Option<bool>,
     /// Our measurements, in milliseconds or the figure's own unit.
     pub(super) ours: Option<Sample>,
-    /// The peer's, taken in turns with ours.
+    /// The peer's measurements, interleaved with ours.
     pub(super) peer: Option<Sample>,
     pub(super) note: Option<String>,
 }
 
 impl Figure {
-    /// A single value.
+    /// Creates a figure of a single value.
     pub(super) fn new(name: &'static str, what: impl Into<String>, (value, unit): (f64, Unit)) -> Self {
         Self {
             name,
@@ -120,13 +120,13 @@ impl Figure {
         }
     }
 
-    /// How many times the peer's median ours is.
+    /// Creates a figure of our median divided by the peer's.
     pub(super) fn ratio(name: &'static str, what: impl Into<String>, ours: Sample, peer: Sample) -> Self {
         let value = (ours.median / peer.median, Unit::Ratio);
         Self::new(name, what, value).with(ours).beside(peer)
     }
 
-    /// What could not be measured, and why.
+    /// Creates a figure of a failed measurement, with the reason.
     pub(super) fn unmeasured(name: &'static str, why: String) -> Self {
         Self {
             value: None,
@@ -163,7 +163,7 @@ impl Figure {
         }
     }
 
-    /// The table's line, and the note below.
+    /// Renders the table row, and the note below.
     pub(super) fn line(&self, ui: Ui) -> String {
         let value = self.value.map_or("-".to_owned(), |value| self.unit.text(value));
         let target = self.target.map_or(String::new(), Target::text);
@@ -194,7 +194,7 @@ fn sample(sample: Option<Sample>) -> String {
     })
 }
 
-/// The names of the columns.
+/// Renders the column headers.
 pub(super) fn header() -> String {
     format!(
         "{:<18} {:<34} {:>11}  {:<7} {:<7}  {:<22} {}\n",
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(figure(1.0).met, None);
         let unmeasured = Figure::unmeasured("x", "why".to_owned()).against(Target::AtMost(1.0));
         assert_eq!(unmeasured.met, None);
-        // Nothing that is not a number may pass for good.
+        // NaN must never pass.
         assert_eq!(figure(f64::NAN).against(Target::AtMost(1.8)).met, Some(false));
     }
 

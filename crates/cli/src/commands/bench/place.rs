@@ -1,4 +1,4 @@
-//! Where the measuring happens: directories of its own, so that nobody's engine, state or configuration plays a part.
+//! The bench's own directories, so that no existing server, state or configuration plays a part.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
@@ -19,10 +19,10 @@ use super::process::program;
 use crate::context::Context;
 use crate::{container, high, local, pyodide, trust};
 
-/// What the rows share.
+/// State shared by the rows.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// First, so that it has ended before its directory is removed.
+    /// First, so that it is dropped before its directory is removed.
     engine: Option<Engine>,
     pub(super) runtime: Runtime,
     pub(super) flood_bytes: u64,
@@ -30,28 +30,28 @@ pub(super) struct Place {
     directory: Directory,
     search_path: Option<std::ffi::OsString>,
     settings: backend::Settings,
-    /// How containers are made on this machine.
+    /// Container settings of this machine.
     pub(super) containers: ContainerSettings,
-    /// Where Pyodide is on this machine.
+    /// Pyodide settings of this machine.
     pub(super) pyodide: PyodideSettings,
-    /// By which commands of the host are judged on this machine.
+    /// Command policy of this machine.
     pub(super) rules: Rules,
 }
 
-/// Removed when dropped.
+/// A directory, removed when dropped.
 #[derive(Debug)]
 struct Directory(PathBuf);
 
 const PREFIX: &str = "ringfence-bench.";
 
 impl Directory {
-    /// A new directory for us alone, after removing those of measurements that were killed.
+    /// Creates a directory for us alone, and removes the leftovers of killed measurements.
     fn create(parent: &Path) -> anyhow::Result<Self> {
         for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
             if owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
-                // One that is not ours stays: its owner will see to it.
+                // The removal fails on a directory of another user, who can remove it.
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
@@ -64,7 +64,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // Only our own files are in it, and none that would do harm.
+        // It holds only our own harmless files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -97,14 +97,15 @@ impl Place {
         })
     }
 
-    /// A program as it is without us.
+    /// Returns the command of a program without Ringfence.
     pub(super) fn plain(&self, path: impl AsRef<std::ffi::OsStr>, args: &[&str]) -> Command {
         let mut command = program(path, self.search_path.as_deref());
         command.args(args).current_dir(&self.directory.0);
         command
     }
 
-    /// `ringfence ARGS…` with the state and sockets of the named world; only one that has an engine finds one.
+    /// Returns the command `ringfence ARGS…` with the state and sockets of the named world; only a world with
+    /// a server finds one.
     pub(super) fn ringfence(&self, world: &str, args: &[&str]) -> Command {
         let mut command = self.plain(&self.binary, args);
         let below = |name: &str| self.directory.0.join(world).join(name);
@@ -116,17 +117,17 @@ impl Place {
         command
     }
 
-    /// A directory of a row's own; it need not exist.
+    /// Returns the path of a row's own directory; it need not exist.
     pub(super) fn directory(&self, name: &str) -> PathBuf {
         self.directory.0.join(name)
     }
 
-    /// The socket of a world's engine.
+    /// Returns the socket of a world's server.
     pub(super) fn socket(&self, world: &str) -> PathBuf {
         self.directory.0.join(world).join("run/ringfence/engine.sock")
     }
 
-    /// The engine with the settings of a fresh installation, started at the first call.
+    /// Returns the server with the settings of a fresh installation, started at the first call.
     pub(super) fn engine(&mut self) -> anyhow::Result<&Engine> {
         if self.engine.is_none() {
             let engine = Engine::start(self, super::engine::WORLD, &[])?;
@@ -136,20 +137,20 @@ impl Place {
         self.engine.as_ref().context("the engine was just started")
     }
 
-    /// A connection to the shared engine.
+    /// Connects to the shared server.
     pub(super) fn connect(&mut self) -> anyhow::Result<Client> {
         self.engine()?;
         let engine = self.engine.as_ref().context("the engine was just started")?;
         self.runtime.block_on(engine.connect())
     }
 
-    /// The interpreter that runs use, which is its own peer.
+    /// Returns the interpreter of runs, which is also the peer.
     pub(super) fn interpreter(&self, language: Language) -> anyhow::Result<PathBuf> {
         backend::interpreter(&self.settings, language)
             .with_context(|| format!("no interpreter for {language} was found"))
     }
 
-    /// A program on the search path.
+    /// Finds a program on the search path.
     pub(super) fn find(&self, name: &str) -> Option<PathBuf> {
         let folders = self.search_path.as_deref().map(std::env::split_paths)?;
         folders

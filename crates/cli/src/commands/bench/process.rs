@@ -1,4 +1,4 @@
-//! Processes that are measured: started in turns, timed, looked into.
+//! Processes under measurement: interleaved starts, timing, memory.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 
 use super::figure::Sample;
 
-/// The one place where the bench makes processes. They get no more environment than `PATH`.
+/// Returns a command with no environment but `PATH`. The bench creates processes only here.
 #[expect(
     clippy::disallowed_methods,
     reason = "measuring whole processes means starting them"
@@ -26,7 +26,7 @@ pub(super) fn program(path: impl AsRef<OsStr>, search_path: Option<&OsStr>) -> C
     command
 }
 
-/// Milliseconds from start to reaped end. It must end well.
+/// Returns the milliseconds from start to reaped exit. The process must succeed.
 pub(super) fn time(command: &mut Command) -> anyhow::Result<f64> {
     let since = Instant::now();
     let status = command.status();
@@ -43,12 +43,12 @@ pub(super) fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-/// Rounds that fill caches and are not counted.
+/// Uncounted rounds that fill caches.
 const WARM_UP: usize = 3;
 const ROUNDS: usize = 80;
 const BUDGET: Duration = Duration::from_secs(4);
 
-/// Runs all in turns, so that a noisy moment hits each of them, and sums each of them up.
+/// Runs the commands interleaved, so that a noisy moment hits each of them, and summarises each.
 pub(super) fn in_turns<const N: usize>(mut commands: [Command; N]) -> anyhow::Result<[Sample; N]> {
     let mut times = [const { Vec::new() }; N];
     for _ in 0..WARM_UP {
@@ -65,7 +65,7 @@ pub(super) fn in_turns<const N: usize>(mut commands: [Command; N]) -> anyhow::Re
     Ok(times.map(Sample::of))
 }
 
-/// A field of `/proc/<pid>/<file>` that the kernel gives in kB, in MiB.
+/// Returns a field of `/proc/<pid>/<file>`, converted from kB to MiB.
 pub(super) fn memory(pid: u32, file: &str, field: &str) -> anyhow::Result<f64> {
     let path = format!("/proc/{pid}/{file}");
     let text = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
@@ -82,7 +82,7 @@ pub(super) fn memory(pid: u32, file: &str, field: &str) -> anyhow::Result<f64> {
         .with_context(|| format!("{path} says nothing of {field}"))
 }
 
-/// All living processes below one, children before grandchildren.
+/// Returns all living descendants of a process, children before grandchildren.
 pub(super) fn descendants(pid: u32) -> Vec<u32> {
     let mut found = vec![pid];
     let mut next = 0;
@@ -108,7 +108,7 @@ fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// How many pid namespaces a process is known in: the host's, and those it was put in.
+/// Returns the number of pid namespaces of a process: the host's, and the nested ones.
 pub(super) fn pid_depth(pid: u32) -> usize {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     status
@@ -117,7 +117,7 @@ pub(super) fn pid_depth(pid: u32) -> usize {
         .map_or(0, |pids| pids.split_whitespace().count())
 }
 
-/// Whether a process runs this program.
+/// Returns `true` if a process runs this program.
 pub(super) fn runs(pid: u32, program: &Path) -> bool {
     let name = fs::read_link(format!("/proc/{pid}/exe")).ok();
     let name = name.as_deref().and_then(Path::file_name);

@@ -1,4 +1,4 @@
-//! The figures that can be measured, in the order in which they are.
+//! All figures, in order of measurement.
 
 mod container_runs;
 mod containers;

@@ -1,4 +1,4 @@
-//! The questions that a terminal shows, and what its person's words mean.
+//! The questions on a terminal, and the parser of the person's commands.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,18 +8,18 @@ use ringfence_server::gateway::{FromEngine, FromGateway, RequestWords, framed, r
 
 use crate::ui::{decidable, visible};
 
-/// How long a question must have been on show before a word without its number approves it: what is typed while a
+/// Minimum display time of a question before a command without its number approves it: input typed while a
 /// question appears was not meant for it.
 const LOOK_FIRST: Duration = Duration::from_secs(2);
 
-/// Seconds before the end at which a person is reminded.
+/// Reminder times, in seconds before expiry.
 const REMINDERS: [u64; 4] = [60, 30, 10, 5];
 
-/// The questions on show, by the number that each is called by.
+/// The displayed questions by number.
 #[derive(Debug, Default)]
 pub(super) struct Board {
     open: BTreeMap<u32, Open>,
-    /// The last number that was given. None is given twice, so that no word can mean another question.
+    /// The last assigned number. Numbers are never reused, so that no command can refer to another question.
     last: u32,
 }
 
@@ -28,21 +28,21 @@ struct Open {
     words: RequestWords,
     since: Instant,
     expires: Instant,
-    /// Reminders that are still to come.
+    /// Number of pending reminders.
     reminders: usize,
 }
 
-/// What a line that a person, or a script, wrote comes to.
+/// A parsed input line.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Said {
-    /// An answer for the engine.
+    /// An answer for the server.
     Answer(FromGateway),
-    /// Nothing, and why.
+    /// Invalid input, with the reason.
     Nothing(String),
 }
 
 impl Board {
-    /// What a person is shown of the engine's words.
+    /// Updates the board with a message from the server, and renders it for the person.
     pub(super) fn take(&mut self, message: FromEngine, now: Instant) -> String {
         match message {
             FromEngine::ApprovalRequest(words) => self.open(words, now),
@@ -60,7 +60,7 @@ impl Board {
 
     fn open(&mut self, words: RequestWords, now: Instant) -> String {
         let known = self.open.iter().find(|(_, open)| open.words.id == words.id);
-        // A question that is sent again after a broken connection keeps its number.
+        // A question that is sent again after a reconnect keeps its number.
         let number = known.map_or(self.last + 1, |(number, _)| *number);
         self.last = self.last.max(number);
         let text = shown(number, &words);
@@ -90,12 +90,12 @@ impl Board {
         }
     }
 
-    /// Forgets what was on show before the connection broke and has not been sent again since then.
+    /// Removes questions displayed before the connection broke and not sent again since.
     pub(super) fn forget_before(&mut self, moment: Instant) {
         self.open.retain(|_, open| open.since >= moment);
     }
 
-    /// Reminders of questions whose time runs out.
+    /// Renders the due reminders of questions about to expire.
     pub(super) fn reminders(&mut self, now: Instant) -> String {
         let mut text = String::new();
         for (number, open) in &mut self.open {
@@ -109,7 +109,7 @@ impl Board {
         text
     }
 
-    /// What a line means: `a`, `s`, `m` or `d`, alone or with a number; `approve`, `session`, `more`, `always` or
+    /// Parses a line: `a`, `s`, `m` or `d`, alone or with a number; `approve`, `session`, `more`, `always` or
     /// `deny` with an id.
     pub(super) fn hear(&self, line: &str, now: Instant) -> Option<Said> {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -152,7 +152,7 @@ impl Board {
         let found = by_number.or_else(|| self.open.values().find(|open| open.words.id == which));
         match found {
             Some(open) => answer(&open.words, approved, remember),
-            // A script may name what has not been shown here yet; the engine knows.
+            // A script may name a question that was not displayed here yet; the server knows it.
             None if which.starts_with("apr_") => Said::Answer(FromGateway::ApprovalResponse {
                 id: which.to_owned(),
                 approved,
@@ -166,12 +166,12 @@ impl Board {
     }
 }
 
-/// Longer than any question waits.
+/// Above the timeout of any question.
 const MAX_TIMEOUT: u64 = 24 * 60 * 60;
 
 const USAGE: &str = "write a, s or d and the question's number; `ringfence gateway --help` tells more";
 
-/// What a word says.
+/// Parses the word of a command.
 fn meaning(word: &str) -> Option<(bool, Remember)> {
     Some(match word {
         "a" | "approve" => (true, Remember::Once),
@@ -195,7 +195,7 @@ fn answer(words: &RequestWords, approved: bool, remember: Remember) -> Said {
     })
 }
 
-/// A question in full, with nothing in it that steers the terminal.
+/// Renders a question in full, without control characters for the terminal.
 fn shown(number: u32, words: &RequestWords) -> String {
     let kind = match words.kind.as_str() {
         "command" => "a command asks to run on this machine",
@@ -289,7 +289,7 @@ mod tests {
         let later = start + Duration::from_secs(3);
         assert!(matches!(board.hear("a", later), Some(Said::Nothing(_))));
         board.take(FromEngine::ApprovalRequest(words("apr_1", "x")), start);
-        // What was typed as it appeared was not meant for it; a no does no harm.
+        // Input typed as it appeared was not meant for it; a denial does no harm.
         assert!(matches!(board.hear("a", start), Some(Said::Nothing(_))));
         assert_eq!(
             id_of(board.hear("d", start)),
@@ -319,7 +319,7 @@ mod tests {
             by: Some("ann".to_owned()),
         };
         assert_eq!(board.take(closed, later), "[1] rejected by ann\n");
-        // A number is never given again.
+        // A number is never reused.
         assert!(matches!(board.hear("a 1", later), Some(Said::Nothing(_))));
         let text = board.take(FromEngine::ApprovalRequest(words("apr_3", "z")), later);
         assert!(text.contains("[3]"), "{text}");

@@ -1,4 +1,4 @@
-//! `ringfence gateway discord`.
+//! `ringfence gateway discord`: asks in Discord channels.
 
 use std::process::ExitCode;
 
@@ -12,14 +12,14 @@ use crate::ui::visible;
 
 pub(crate) fn run(context: &Context) -> anyhow::Result<ExitCode> {
     let setup = setup(context)?;
-    // It may be there before the first engine is.
+    // The gateway may start before the first server.
     context.paths.make_runtime()?;
     let engine = context.paths.gateway_socket();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let mut log = |line: &str| {
-        // There is nobody left to tell if standard error is closed.
+        // A closed standard error leaves nobody to notify.
         let _ = context.ui.err(format!("{}\n", visible(line)));
     };
     let ended = runtime.block_on(async {
@@ -32,12 +32,12 @@ pub(crate) fn run(context: &Context) -> anyhow::Result<ExitCode> {
             () = interrupted() => Ok(()),
         }
     });
-    // A look-up of a name may take longer than anybody waits.
+    // A DNS lookup may still block a thread for long.
     runtime.shutdown_background();
     ended.map(|()| ExitCode::SUCCESS).map_err(Into::into)
 }
 
-/// What the bot needs to know, from the configuration.
+/// Returns the bot's settings from the configuration.
 fn setup(context: &Context) -> anyhow::Result<Setup> {
     let config = &context.config()?.gateway.discord;
     let addresses = &context.parts()?.gateways;

@@ -1,4 +1,4 @@
-//! `ringfence gateway telegram`.
+//! `ringfence gateway telegram`: asks in Telegram chats.
 
 use std::convert::Infallible;
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ pub(crate) fn run(context: &Context) -> anyhow::Result<ExitCode> {
     let token = token(&config.token_env, config.token_file.as_deref(), context)?;
     let (chats, users) = (config.chats.iter().copied(), config.users.iter().copied());
     let settings = Settings::new(&config.base_url, token, chats, users).map_err(failure)?;
-    // It may be there before the first engine is.
+    // The gateway may start before the first server.
     context.paths.make_runtime()?;
     let socket = context.paths.gateway_socket();
     until_interrupted(settings.attend(&socket, |line| log(line, context)))
@@ -31,7 +31,7 @@ pub(crate) fn tell_ids(context: &Context) -> anyhow::Result<ExitCode> {
 }
 
 fn log(line: &str, context: &Context) {
-    // There is nobody left to tell if standard error is closed.
+    // A closed standard error leaves nobody to notify.
     let _ = context.ui.err(format!("{}\n", visible(line)));
 }
 
@@ -48,7 +48,7 @@ fn until_interrupted(work: impl Future<Output = Result<Infallible, Error>>) -> a
             () = interrupted() => Ok(()),
         }
     });
-    // A look-up of a name may take longer than anybody waits.
+    // A DNS lookup may still block a thread for long.
     runtime.shutdown_background();
     ended.map(|()| ExitCode::SUCCESS).map_err(Into::into)
 }

@@ -1,6 +1,6 @@
-//! `ringfence gateway terminal`: questions on a terminal, answered by lines.
+//! `ringfence gateway terminal`: asks on a terminal and reads answers line by line.
 //!
-//! Lines, and no single keys: a key that is pressed as a question appears must not approve it.
+//! Lines, and no single keys: a key pressed as a question appears must not approve it.
 
 use std::collections::BTreeSet;
 use std::io::BufRead;
@@ -16,32 +16,32 @@ use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::ui::{Ui, visible};
 
-/// The longest line that is read from a person.
+/// Maximum length of an input line.
 const MAX_WORDS: u64 = 4 * 1024;
 
-/// How long after connecting everything that waits has been sent again.
+/// Time after connecting by which the server has sent all pending questions again.
 const CONFIRMED_AFTER: Duration = Duration::from_secs(2);
 
-/// Lines that are read and not yet acted on.
+/// Capacity of the queue of input lines.
 const IN_FLIGHT: usize = 16;
 
-/// The terminal as a gateway.
+/// The terminal gateway.
 struct Terminal {
     ui: Ui,
     chats: BTreeSet<String>,
     link: Link,
-    /// Since when there is an engine, if there is one.
+    /// The time of the connection; `None` while disconnected.
     connected: Option<Instant>,
     board: Board,
     lines: mpsc::Receiver<String>,
-    /// Whether standard input has ended.
+    /// Set at the end of standard input.
     silent: bool,
-    /// Answers whose end the engine has not told.
+    /// Ids of answers that the server has not confirmed.
     unsettled: Vec<String>,
 }
 
 pub(crate) fn run(chats: &[Chat], context: &Context) -> anyhow::Result<ExitCode> {
-    // It may be there before the first engine is.
+    // The gateway may start before the first server.
     context.paths.make_runtime()?;
     let socket = context.paths.gateway_socket();
     let chats: BTreeSet<String> = chats.iter().map(|chat| chat.as_str().to_owned()).collect();
@@ -64,12 +64,12 @@ pub(crate) fn run(chats: &[Chat], context: &Context) -> anyhow::Result<ExitCode>
             () = interrupted() => Ok(()),
         }
     });
-    // The thread that reads standard input may wait for ever.
+    // The thread that reads standard input may block for ever.
     runtime.shutdown_background();
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-/// Lines of standard input, read by a thread of its own. A terminal's are those that come from now on.
+/// Reads lines of standard input in a thread.
 fn stdin_lines() -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel(IN_FLIGHT);
     std::thread::spawn(move || {
@@ -87,7 +87,8 @@ fn stdin_lines() -> mpsc::Receiver<String> {
 }
 
 impl Terminal {
-    /// Attends the engine, and the next one after it, until there is no more to say.
+    /// Serves the server, and its successors after a restart, until standard input has ended and every answer
+    /// is confirmed.
     async fn attend(&mut self) -> anyhow::Result<()> {
         let mut looks = tokio::time::interval(Duration::from_secs(1));
         loop {
@@ -97,7 +98,7 @@ impl Terminal {
             tokio::select! {
                 biased;
                 news = self.link.next() => match news {
-                    // Nobody is left who could answer what it will ask.
+                    // Nobody is left to answer further questions.
                     News::Unreachable(_) if self.silent => return Ok(()),
                     news => self.hear(news)?,
                 },
@@ -134,7 +135,7 @@ impl Terminal {
         }
     }
 
-    /// Forgets what no longer waits, and reminds of what will not for long.
+    /// Removes closed questions, and prints reminders of those about to expire.
     fn look(&mut self) -> anyhow::Result<()> {
         let Some(since) = self.connected else {
             return Ok(());
@@ -151,7 +152,7 @@ impl Terminal {
             FromEngine::ApprovalClosed { id, .. } | FromEngine::Error { id: Some(id), .. } => {
                 self.unsettled.retain(|other| other != id);
             }
-            // It may have been sent before the engine knew which chats we serve.
+            // It may have been sent before the server knew our chats.
             FromEngine::ApprovalRequest(words) if !self.serves(&words.chat_id) => return Ok(()),
             FromEngine::Message { chat_id, .. } if !self.serves(chat_id) => return Ok(()),
             FromEngine::ApprovalRequest(_)
@@ -167,7 +168,7 @@ impl Terminal {
         self.chats.is_empty() || self.chats.contains(chat)
     }
 
-    /// Passes a line on, if it is an answer. An engine that has gone is noticed by what it says next.
+    /// Sends a line to the server, if it is an answer. A lost connection is detected by the next read.
     async fn pass_on(&mut self, line: &str) -> anyhow::Result<()> {
         match self.board.hear(line, Instant::now()) {
             None => {}

@@ -1,4 +1,4 @@
-//! Where a gateway's token comes from.
+//! Sources of a gateway's token.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,10 +10,10 @@ use ringfence_server::gateway::Secret;
 use crate::context::Context;
 use crate::exit::Failure;
 
-/// The longest file that is read as a token.
+/// Maximum length of a token file.
 const MAX: u64 = 4096;
 
-/// The token in `file`, or in the environment variable `variable` where no file is named.
+/// Reads the token from `file`, or from the environment variable `variable` if no file is named.
 pub(super) fn token(variable: &str, file: Option<&Path>, context: &Context) -> Result<Secret, Failure> {
     let (text, place) = match file {
         Some(file) => (of_file(file, context)?, file.display().to_string()),
@@ -47,7 +47,7 @@ fn of_file(file: &Path, context: &Context) -> Result<String, Failure> {
         ));
     }
     if mode & 0o004 != 0 {
-        // Not refused: secrets that are mounted into a container are like that.
+        // A warning only: secrets mounted into a container have this mode.
         let what = format!(
             "{} holds a token and everybody on this machine may read it",
             file.display()

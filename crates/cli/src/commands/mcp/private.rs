@@ -1,4 +1,4 @@
-//! The directory of one connection, for tools that nobody has given another.
+//! The private workspace of one connection, if no other is given.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -11,17 +11,17 @@ use crate::context::Context;
 use crate::exit::Failure;
 use crate::ui::Ui;
 
-/// The directory of one connection.
+/// The private workspace of one connection.
 #[derive(Debug)]
 pub(super) enum Private {
-    /// Removed at the end; by the next start if we are killed.
+    /// Removed at the end, or by the next start if we are killed.
     Passing(PrivateDirectory),
-    /// Left where it is.
+    /// Not removed.
     Kept(PathBuf),
 }
 
 impl Private {
-    /// Makes one, and removes what servers left that were killed.
+    /// Creates a private workspace, and removes those of killed servers.
     pub(super) fn make(keep: bool, context: &Context) -> anyhow::Result<Self> {
         context.paths.make_state()?;
         let parent = context.paths.workspaces();
@@ -42,7 +42,7 @@ impl Private {
             open_to_containers(&path, owner)?;
             return Ok(Self::Kept(path));
         }
-        // A guest that is another user than ours does not reach into our state.
+        // A guest that runs as another user cannot traverse our state directory.
         let parent = if owner.is_some() {
             std::env::temp_dir()
         } else {
@@ -61,7 +61,7 @@ impl Private {
         }
     }
 
-    /// Removes it, or says where it is.
+    /// Removes the directory, or prints its path.
     pub(super) fn leave(self, ui: Ui) {
         if let Self::Kept(path) = &self {
             // Nobody may be left to read it.
@@ -70,7 +70,8 @@ impl Private {
     }
 }
 
-/// Programs in containers are another user than root. Nobody else comes past the directories above.
+/// Makes the directory writable for programs in containers, which are not root. The directories above it
+/// exclude other users.
 fn open_to_containers(path: &Path, owner: Option<u32>) -> anyhow::Result<()> {
     if owner.is_none() && fs::metadata("/proc/self")?.uid() == 0 {
         fs::set_permissions(path, fs::Permissions::from_mode(0o777)).map_err(|error| failed(path, &error))?;
@@ -85,7 +86,7 @@ fn failed(parent: &Path, error: &std::io::Error) -> Failure {
     )
 }
 
-/// A name that no other connection has.
+/// Returns a name unique to this connection.
 fn unique() -> String {
     let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_millis();
     format!("{since}-{}", std::process::id())

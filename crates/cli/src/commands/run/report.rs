@@ -1,4 +1,4 @@
-//! Prints a run's output and its result, for people or for programs.
+//! Prints a run's output and its result, as text or as JSON.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use crate::exit;
 use crate::high::Report;
 use crate::ui::Ui;
 
-/// Prints a program's output as it comes, each stream to our own.
+/// Prints a program's output as it arrives, to our own two streams.
 pub(super) fn print_chunks(mut chunks: mpsc::Receiver<Chunk>) {
     while let Some(chunk) = chunks.blocking_recv() {
         let printed = match chunk.stream {
@@ -26,7 +26,7 @@ pub(super) fn print_chunks(mut chunks: mpsc::Receiver<Chunk>) {
     }
 }
 
-/// Prints a program's output as it comes, as events.
+/// Prints a program's output as it arrives, as events.
 pub(super) fn print_events(mut chunks: mpsc::Receiver<Chunk>) {
     let (mut out, mut err) = (Characters::default(), Characters::default());
     while let Some(chunk) = chunks.blocking_recv() {
@@ -39,7 +39,7 @@ pub(super) fn print_events(mut chunks: mpsc::Receiver<Chunk>) {
         }
     }
     for (stream, rest) in [(Stream::Stdout, out.finish()), (Stream::Stderr, err.finish())] {
-        // Whoever has closed our output has seen enough.
+        // The reader of our output has closed the pipe.
         let _ = print_event(stream, &rest);
     }
 }
@@ -60,15 +60,15 @@ fn event(event: &Value) -> String {
     format!("{event}\n")
 }
 
-/// The text of a stream that comes in pieces, which may end within a character.
+/// A decoder of chunks that may end within a UTF-8 character.
 #[derive(Debug, Default)]
 struct Characters {
-    /// The beginning of a character that is not complete.
+    /// The start of an incomplete character.
     rest: Vec<u8>,
 }
 
 impl Characters {
-    /// The text up to the last complete character. Bytes that are not UTF-8 become U+FFFD.
+    /// Returns the text up to the last complete character. Invalid UTF-8 becomes U+FFFD.
     fn push(&mut self, bytes: &[u8]) -> String {
         self.rest.extend_from_slice(bytes);
         let mut text = String::new();
@@ -93,7 +93,7 @@ impl Characters {
         text
     }
 
-    /// What is left at the stream's end.
+    /// Returns the rest at the end of the stream.
     fn finish(self) -> String {
         String::from_utf8_lossy(&self.rest).into_owned()
     }
@@ -104,7 +104,7 @@ fn print_to(stream: &mut impl Write, bytes: &[u8]) -> std::io::Result<()> {
     stream.flush()
 }
 
-/// Prints what came of a run, and gives the status that says so.
+/// Prints the result of a run, and returns the exit status.
 pub(super) fn finish(
     result: &ExecutionResult,
     report: Report,
@@ -123,7 +123,7 @@ pub(super) fn finish(
     Ok(ExitCode::from(exit::status_of(result)))
 }
 
-/// The value, as a prompt shows it, and that there is no more to come.
+/// Prints the value, as an interactive prompt does, and an error if the session has ended.
 fn tell_of_session(session: &SessionFacts, ui: Ui) -> anyhow::Result<()> {
     if let Some(value) = &session.value {
         ui.out(format!("{value}\n"))?;
@@ -134,7 +134,7 @@ fn tell_of_session(session: &SessionFacts, ui: Ui) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the streams could not say.
+/// Prints notices and warnings that are not part of the streams.
 fn tell(result: &ExecutionResult, (delivered, claims_limits): (bool, bool), ui: Ui) -> anyhow::Result<()> {
     let meta = &result.meta;
     match notice(meta.outcome, &meta.resource_limits) {
@@ -145,7 +145,7 @@ fn tell(result: &ExecutionResult, (delivered, claims_limits): (bool, bool), ui: 
     if let Some(session) = &meta.session {
         tell_of_session(session, ui)?;
     }
-    // With every program of an ordinary user it would be told: only where a limit was asked for.
+    // Only where a limit was requested: it would appear at every run of an ordinary user.
     let is_told = |warning: &&String| claims_limits || !is_limits_gap(warning);
     for warning in result.meta.warnings.iter().filter(is_told) {
         ui.warn(warning);

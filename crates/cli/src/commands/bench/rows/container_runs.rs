@@ -1,4 +1,4 @@
-//! Runs in containers that waited for them, beside `docker run --rm`.
+//! Runs in pooled containers, compared with `docker run --rm`.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,10 +17,10 @@ use super::super::process::{milliseconds, time};
 use super::containers::{ENGINES, unmeasured};
 
 const NAME: &str = "container-run";
-/// The world of the engine that keeps containers.
+/// The world of the server with a container pool.
 const WORLD: &str = "containers";
 const ROUNDS: usize = 8;
-/// How many may wait.
+/// Size of the container pool.
 const READY: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -43,7 +43,7 @@ pub(super) fn runs(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// A request in this process, beside the same container made by the API of its engine.
+/// Measures a request in this process, compared with the same container made by the API of its engine.
 async fn by_api(place: &Place, dock: &Dock) -> anyhow::Result<Figure> {
     let mut settings = place.containers.clone();
     settings.agent = place.directory("agent");
@@ -68,7 +68,7 @@ async fn by_api(place: &Place, dock: &Dock) -> anyhow::Result<Figure> {
         Ok((milliseconds(since.elapsed()), result.meta.warm))
     };
     let engine = dock.engine().await?;
-    // The first ones are what the pool learns from.
+    // The pool learns its key from the first requests.
     for _ in 0..READY {
         run().await?;
     }
@@ -87,7 +87,7 @@ async fn by_api(place: &Place, dock: &Dock) -> anyhow::Result<Figure> {
     Ok(figure.against(Target::AtMost(0.15)).noting(note))
 }
 
-/// Whole `ringfence run` with an engine, beside whole `docker run --rm`.
+/// Measures whole `ringfence run` processes with a server, compared with whole `docker run --rm`.
 fn by_command(place: &Place, dock: &Dock) -> anyhow::Result<Figure> {
     let name = dock.flavor.as_str();
     let program = place.find(name).context("its command is not on the PATH")?;
@@ -119,7 +119,7 @@ fn by_command(place: &Place, dock: &Dock) -> anyhow::Result<Figure> {
     Ok(figure.against(Target::AtMost(0.15)))
 }
 
-/// The same container, as a person would ask the engine's own command for it.
+/// Returns the engine's own command for the same container.
 fn peer(place: &Place, program: &Path, (image, oci_runtime): (&str, Option<&str>)) -> Command {
     let mut command = place.plain(program, &[]);
     // Podman's command has another default than its service.
@@ -155,7 +155,7 @@ fn peer(place: &Place, program: &Path, (image, oci_runtime): (&str, Option<&str>
     command
 }
 
-/// Waits until as many containers of this process run as may wait, and go on running.
+/// Waits until the pool of this process is full and stable.
 async fn refilled(engine: &ContainerRuntime, pid: u32) -> anyhow::Result<()> {
     let since = Instant::now();
     let mut same = 0;

@@ -1,4 +1,4 @@
-//! Containers, each figure beside what the container engine does without us.
+//! Containers, each figure compared with the container engine without us.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,13 +15,13 @@ pub(super) const ENGINES: [Flavor; 2] = [Flavor::Docker, Flavor::Podman];
 const CALLS: usize = 30;
 const BLOCKS: usize = 2;
 const WARM_UP: usize = 3;
-/// How often a container is looked at that seems to be at rest, and when again.
+/// Number of checks until a container counts as idle, and the interval between them.
 const LOOKS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(4);
 const STARTS: usize = 8;
 const BUDGET: Duration = Duration::from_secs(8);
 
-/// Measures in each container engine that is here, and says which is not.
+/// Measures in each available container engine, and reports the others.
 fn in_each(
     place: &mut Place,
     name: &'static str,
@@ -40,12 +40,12 @@ fn in_each(
     figures
 }
 
-/// What stands in the place of a container engine's figures where there are none.
+/// Returns the placeholder of an unavailable container engine's figures.
 pub(super) fn unmeasured(name: &'static str, flavor: Flavor, error: &anyhow::Error) -> Figure {
     Figure::unmeasured(name, format!("{}: {error:#}", flavor.as_str()))
 }
 
-/// Measures with each OCI runtime, and says which are not there.
+/// Measures with each OCI runtime, and reports unavailable ones.
 async fn with_each(
     dock: &Dock,
     name: &'static str,
@@ -69,8 +69,9 @@ fn place_of(dock: &Dock, runtime: OciRuntime) -> String {
     format!("{} {}", dock.flavor.as_str(), runtime.name().unwrap_or("default"))
 }
 
-/// A call in a container that is kept. Each side is measured in blocks, and each time begins with a container at rest, as
-/// after a client that thinks in between: neither our refilling nor the container engine's clearing up is in it.
+/// Measures a call in a kept-alive container. Each side is measured in blocks, and each time begins with an
+/// idle container, as after a client that thinks in between: it includes neither our refilling nor the
+/// container engine's cleanup.
 pub(super) fn calls(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     const NAME: &str = "container-call";
     let measure = async |dock: &Dock, runtime: OciRuntime| {
@@ -92,7 +93,7 @@ pub(super) fn calls(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     }))
 }
 
-/// Times of one thing, done again and again with rest in between; the first ones do not count.
+/// Returns the times of repeated calls from an idle container; the first ones do not count.
 async fn block(id: &str, act: impl AsyncFn() -> anyhow::Result<f64>) -> anyhow::Result<Vec<f64>> {
     let mut times = Vec::new();
     let since = Instant::now();
@@ -109,7 +110,7 @@ async fn block(id: &str, act: impl AsyncFn() -> anyhow::Result<f64>) -> anyhow::
     Ok(times)
 }
 
-/// Waits until the processes of a container, and those of the container engine that name it, stay the same.
+/// Waits until the processes of a container, and those of the container engine that name it, are stable.
 async fn at_rest(id: &str) -> anyhow::Result<()> {
     let since = Instant::now();
     let (mut before, mut same) = (Vec::new(), 0);
@@ -131,7 +132,7 @@ fn concerns(pid: u32, id: &str) -> bool {
     names("cgroup") || names("cmdline")
 }
 
-/// A container from nothing until a call can be run in it.
+/// Measures the start of a container until it is ready for a call.
 pub(super) fn starts(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     const NAME: &str = "container-start";
     let measure = async |dock: &Dock, runtime: OciRuntime| {
@@ -163,7 +164,7 @@ pub(super) fn starts(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     }))
 }
 
-/// What a container takes while nothing runs in it.
+/// Measures the memory of an idle container.
 pub(super) fn idle(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     const NAME: &str = "container-idle";
     let measure = async |dock: &Dock| {
@@ -192,7 +193,7 @@ pub(super) fn idle(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     Ok(in_each(place, NAME, measure))
 }
 
-/// The memory of a container's processes, and of the one that the container engine has above them.
+/// Returns the memory of a container's processes, and of the container engine's process above them.
 fn around(id: &str) -> anyhow::Result<(f64, f64)> {
     let pss = |pid: &u32| memory(*pid, "smaps_rollup", "Pss");
     let inside: Vec<u32> = processes().filter(|pid| is_in(*pid, id)).collect();

@@ -1,4 +1,4 @@
-//! Requests to an engine.
+//! Requests to a server.
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,8 @@ use super::super::process::{milliseconds, time};
 const REQUESTS: usize = 300;
 const REQUESTS_BUDGET: Duration = Duration::from_secs(6);
 
-/// Between requests, so that each meets an engine at rest, as a client that thinks in between does. What an engine
-/// without rest can do is the throughput.
+/// Pause between requests, so that each meets an idle server, as with a client that thinks in between. The
+/// throughput row measures a server without pauses.
 const PAUSE: Duration = Duration::from_millis(10);
 
 pub(super) fn request(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
@@ -55,7 +55,7 @@ const PEER_LOAD: Duration = Duration::from_secs(2);
 pub(super) fn throughput(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     let python = place.interpreter(Language::Python)?;
     place.engine()?;
-    // In turns here too: half the load, the peer, the other half.
+    // Interleaved here too: half the load, the peer, the other half.
     let first = load(place)?;
     let peer = peer_load(place, &python)?;
     let second = load(place)?;
@@ -119,11 +119,11 @@ fn peer_load(place: &Place, python: &std::path::Path) -> anyhow::Result<usize> {
     Ok(total)
 }
 
-/// A limit that no warm start comes near, short enough to be waited for several times.
+/// A limit far above any warm start, yet short enough to be reached several times.
 const LIMIT: &str = "300ms";
 const TIMEOUTS: usize = 8;
 
-/// The program leaves children that loop too, and that must be gone.
+/// Measures the cleanup after a timeout: the program leaves children that loop too and must be killed.
 pub(super) fn timeout(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     let before = place.engine()?.settle();
     let limits = Limits {

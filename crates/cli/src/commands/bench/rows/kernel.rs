@@ -1,4 +1,4 @@
-//! What the kernel adds to a tool: with a backend that does nothing, all the time is the kernel's.
+//! Overhead of the toolbox: with a backend that does nothing, all the time is the toolbox's.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -106,7 +106,7 @@ fn kernel(place: &Place) -> anyhow::Result<Kernel> {
     })?)
 }
 
-/// A backend that answers at once.
+/// A backend that returns at once.
 #[derive(Debug)]
 struct Nothing;
 

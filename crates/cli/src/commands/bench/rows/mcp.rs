@@ -1,4 +1,4 @@
-//! Calls of a tool over the Model Context Protocol.
+//! Tool calls over the Model Context Protocol.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -15,10 +15,10 @@ const CALLS: usize = 300;
 const BUDGET: Duration = Duration::from_secs(6);
 const WARM_UP: usize = 20;
 
-/// Between calls, so that each meets a server at rest, as a model that thinks in between does.
+/// Pause between calls, so that each meets an idle server, as with a model that thinks in between.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A client of a `ringfence mcp` of its own.
+/// An MCP client of its own `ringfence mcp` process.
 pub(super) struct Client {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -73,12 +73,12 @@ impl Client {
         }
     }
 
-    /// Has a tool used, and takes what it gives.
+    /// Calls a tool and returns its result.
     pub(super) fn tool(&mut self, name: &str, arguments: &Value) -> anyhow::Result<Value> {
         self.ask("tools/call", &json!({"name": name, "arguments": arguments}))
     }
 
-    /// Has Python print 1; it must come back.
+    /// Has Python print 1, and checks the result.
     fn call(&mut self) -> anyhow::Result<()> {
         let result = self.tool("run_python_code", &json!({"code": "print(1)"}))?;
         if result["content"][0]["text"] != "1\n" {
@@ -90,7 +90,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // At the end of its input it clears up and ends.
+        // At the end of its input the process cleans up and exits.
         drop(self.stdin.take());
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! How much memory things keep.
+//! Memory use of idle processes and of large output.
 
 use std::fs;
 use std::time::Instant;
@@ -17,7 +17,7 @@ pub(super) fn worker(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     engine.settle();
     let below = descendants(engine.id());
     let pythons: Vec<u32> = below.iter().copied().filter(|pid| runs(*pid, &python)).collect();
-    // The zygote lives in the launcher's pid namespace, workers each in one further down.
+    // The zygote lives in the launcher's pid namespace, each worker in a nested one.
     let deepest = pythons.iter().map(|pid| pid_depth(*pid)).max().unwrap_or(0);
     let shallowest = pythons.iter().map(|pid| pid_depth(*pid)).min().unwrap_or(0);
     if deepest == shallowest {
@@ -75,7 +75,7 @@ pub(super) fn engine(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// In a loop of writes without buffers in between; a pipe takes less than is offered.
+/// Unbuffered writes in a loop; a pipe may accept less than is offered.
 const FLOOD: &str = "
 import os
 left, piece = SIZE, b'x' * (1 << 20)
@@ -95,7 +95,7 @@ pub(super) fn flood(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     let engine = place.engine()?;
     engine.settle();
     let id = engine.id();
-    // Makes the kernel forget the highest mark so far (proc_pid_clear_refs(5)).
+    // Resets the kernel's peak of resident memory (proc_pid_clear_refs(5)).
     fs::write(format!("/proc/{id}/clear_refs"), "5").context("resetting the engine's memory mark")?;
     let before = memory(id, "status", "VmRSS")?;
     let mut client = place.connect()?;

@@ -1,4 +1,4 @@
-//! What the command policy takes to decide about a line.
+//! Time of a decision of the command policy.
 
 use std::time::Instant;
 
@@ -49,7 +49,7 @@ fn time(line: &str, count: usize, rules: &Rules) -> Sample {
     Sample::of((0..count + 3).map(|_| decision()).skip(3).collect())
 }
 
-/// Lines that hold as much of what takes long as a line may.
+/// Returns lines of the maximum length that hold as much slow syntax as possible.
 fn worst_lines() -> Vec<String> {
     let repeated = |first: &str, again: &str| {
         let room = (MAX_CHARACTERS - first.len()) / again.len();

@@ -1,4 +1,4 @@
-//! Runs in Pyodide, beside Deno and Pyodide without us.
+//! Runs in Pyodide, compared with Deno and Pyodide without us.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,15 +16,15 @@ use super::super::process::{descendants, memory, milliseconds, runs as runs_prog
 
 const NAME: &str = "pyodide-run";
 const ROUNDS: usize = 6;
-/// No round begins later.
+/// Deadline for the start of a round.
 const BUDGET: Duration = Duration::from_secs(30);
-/// How long an interpreter may take until it waits for code.
+/// Timeout until an interpreter is ready.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often a process is looked at that seems to wait, and when again.
+/// Interval between checks for an idle process, and their number.
 const PAUSE: Duration = Duration::from_millis(100);
 const LOOKS: usize = 4;
 
-/// What a person would write.
+/// The straightforward way to do it by hand.
 const PLAIN: &str = "\
 const [folder] = Deno.args;
 const { loadPyodide } = await import(`file://${folder}/pyodide.mjs`);
@@ -32,7 +32,7 @@ const pyodide = await loadPyodide({ indexURL: folder });
 pyodide.runPython('print(1)');
 ";
 
-/// From a snapshot and from an interpreter that waited.
+/// Measures runs from a snapshot and from a pooled interpreter.
 pub(super) fn runs(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     let folder = installed(&place.pyodide, "pyodide-")?;
     let script = place.directory("plain.js");
@@ -89,7 +89,7 @@ pub(super) fn runs(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// What an interpreter takes that waits.
+/// Measures the memory of an idle interpreter.
 pub(super) fn worker(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     let deno = deno(&place.pyodide)?;
     let pyodide = Pyodide::new(settings(place, 1));
@@ -125,7 +125,7 @@ fn deno(settings: &Settings) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// What `ringfence setup deno` has put there.
+/// Finds the installation of `ringfence setup deno`.
 fn installed(settings: &Settings, prefix: &str) -> anyhow::Result<PathBuf> {
     let entries = fs::read_dir(&settings.directory).into_iter().flatten().flatten();
     let begins = |path: &PathBuf| {
@@ -137,7 +137,7 @@ fn installed(settings: &Settings, prefix: &str) -> anyhow::Result<PathBuf> {
     found.pop().context("Pyodide is not here: `ringfence setup deno`")
 }
 
-/// Milliseconds from request to result, and whether an interpreter waited.
+/// Returns the milliseconds from request to result, and `true` if a pooled interpreter served it.
 async fn run(pyodide: &Pyodide, request: &Request) -> anyhow::Result<(f64, bool)> {
     let since = Instant::now();
     let ran = pyodide
@@ -155,7 +155,7 @@ async fn run(pyodide: &Pyodide, request: &Request) -> anyhow::Result<(f64, bool)
     Ok((elapsed, result.meta.warm))
 }
 
-/// Waits until there is one Deno of ours, and it has nothing more to do.
+/// Waits until there is one Deno of ours, and it is idle.
 async fn waiting(deno: &Path) -> anyhow::Result<u32> {
     let since = Instant::now();
     let (mut before, mut same) = (None, 0);
@@ -184,7 +184,7 @@ async fn waiting(deno: &Path) -> anyhow::Result<u32> {
     }
 }
 
-/// What a process has used of the processor, in ticks.
+/// Returns the CPU time of a process, in ticks.
 fn used(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;

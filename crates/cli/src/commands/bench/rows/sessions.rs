@@ -1,4 +1,4 @@
-//! Sessions in an engine.
+//! Sessions in a server.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use super::super::process::milliseconds;
 const EVALUATIONS: usize = 300;
 const FORKS: usize = 100;
 
-/// Between requests, so that each meets an engine at rest, as a client that thinks in between does.
+/// Pause between requests, so that each meets an idle server, as with a client that thinks in between.
 const PAUSE: Duration = Duration::from_millis(2);
 
 pub(super) fn evaluation(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
@@ -49,7 +49,7 @@ pub(super) fn evaluation(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// Of a session that has imported what programs do.
+/// Measures the fork of a session that has imported common modules.
 pub(super) fn fork(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     let (session, copy): (SessionId, SessionId) = ("bench".parse()?, "bench-copy".parse()?);
     place.engine()?.settle();

@@ -1,4 +1,4 @@
-//! Programs that call functions of the host, beside other ways to have the same done.
+//! Programs that call functions of the host, compared with alternatives.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,14 +14,14 @@ use super::super::place::Place;
 use super::super::process::milliseconds;
 use super::mcp::Client;
 
-/// What is called: as little as a function can do.
+/// The called function: the smallest possible.
 const SKILL: &str = "\
 class Bench:
     def same(self, value: int) -> int:
         return value
 ";
 
-/// Times calls one after the other, the first ones not.
+/// Times consecutive calls after a warm-up.
 const PROGRAM: &str = "\
 from time import perf_counter
 for value in range(50):
@@ -63,10 +63,10 @@ fn skills(place: &Place) -> anyhow::Result<PathBuf> {
     Ok(directory)
 }
 
-/// Where programs call functions, and what that should take.
+/// The runtimes under measurement, with the targets.
 const RUNTIMES: [(&str, Option<f64>); 3] = [("local", Some(0.15)), ("pyodide", Some(0.5)), ("docker", None)];
 
-/// One call of a function, from the program's line to its answer.
+/// Measures one call of a function, from the program's line to its answer.
 pub(super) fn call(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     const NAME: &str = "bridge-call";
     let place = &*place;
@@ -91,7 +91,7 @@ pub(super) fn call(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     Ok(figures.to_vec())
 }
 
-/// What a program's calls take in this runtime.
+/// Returns the times of a program's calls in this runtime.
 fn called_in(place: &Place, runtime: &str) -> anyhow::Result<Vec<f64>> {
     let directory = skills(place)?;
     let directory = directory.to_str().context("the name of a directory is no text")?;
@@ -117,7 +117,7 @@ fn called_in(place: &Place, runtime: &str) -> anyhow::Result<Vec<f64>> {
     times(&result.stdout)
 }
 
-/// What a program prints that ends well.
+/// Returns the standard output of a successful program.
 fn printed(mut command: Command) -> anyhow::Result<String> {
     let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output()?;
     if !output.status.success() {
@@ -131,11 +131,11 @@ fn times(list: &str) -> anyhow::Result<Vec<f64>> {
     serde_json::from_str(list.trim()).context("reading what a measured program printed")
 }
 
-/// Calls of a function that a model wants made.
+/// Number of calls that a model wants made.
 const CALLS: usize = 200;
 const LOOPS: usize = 5;
 
-/// Many calls: one program that makes them all, beside a use of the tool for each.
+/// Measures many calls: one program that makes them all, compared with one tool call for each.
 pub(super) fn tool_loop(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     let directory = skills(place)?;
     let mut command = place.ringfence("loop", &["mcp"]);

@@ -7,7 +7,7 @@ use super::super::figure::{Figure, Target, Unit};
 use super::super::place::Place;
 use super::super::process::in_turns;
 
-/// A world without an engine.
+/// A world without a server.
 const ALONE: &str = "alone";
 const PYTHON: &[&str] = &["-I", "-S", "-c", "print(1)"];
 
@@ -104,7 +104,7 @@ pub(super) fn node(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     fresh(place, "fresh-node", (plain, &name), program)
 }
 
-/// A language that has no pool: with and without an engine, both beside the plain interpreter.
+/// Measures a language without a pool: with and without a server, both compared with the plain interpreter.
 fn fresh(
     place: &mut Place,
     name: &'static str,
