@@ -9,10 +9,11 @@ use serde_json::{Map, Value};
 use super::lines::{self, Lines};
 use super::problem::Problem;
 
-/// More than any real configuration; a device or a giant file must not fill the memory.
+/// Maximum size of a configuration file, above any real one; a device or a giant file must not fill the
+/// memory.
 const MAX_LEN: u64 = 1 << 20;
 
-/// The names looked for in each directory.
+/// The file names to look for in each directory.
 const NAMES: [&str; 4] = [
     "ringfence.toml",
     "ringfence.yaml",
@@ -20,7 +21,7 @@ const NAMES: [&str; 4] = [
     "ringfence.json",
 ];
 
-/// A file's values as written, and the line of each key where the format tells.
+/// A file's values as written, and the line of each key if the format provides it.
 #[derive(Debug)]
 pub(crate) struct Document {
     pub(crate) values: Map<String, Value>,
@@ -28,13 +29,13 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// The line of the key at `path`, in the file's own spelling.
+    /// Returns the line of the key at `path`, in the file's own spelling.
     pub(crate) fn line(&self, path: &[String]) -> Option<usize> {
         self.lines.get(path).copied()
     }
 }
 
-/// The configuration file of a directory, if it has one.
+/// Finds the configuration file of a directory.
 pub(crate) fn find(dir: &Path) -> Result<Option<PathBuf>, Problem> {
     let mut found = NAMES
         .iter()
@@ -53,7 +54,7 @@ pub(crate) fn find(dir: &Path) -> Result<Option<PathBuf>, Problem> {
     }
 }
 
-/// The contents of the file at `path`.
+/// Reads and parses the file at `path`.
 pub(crate) fn read(path: &Path) -> Result<Document, Problem> {
     let text = read_text(path).map_err(|error| {
         Problem::new(
@@ -65,7 +66,7 @@ pub(crate) fn read(path: &Path) -> Result<Document, Problem> {
 }
 
 fn read_text(path: &Path) -> io::Result<String> {
-    // A FIFO in a checked-out repository would block us for ever, so look before opening.
+    // Opening a FIFO in a checked-out repository would block for ever, so check before opening.
     if !path.metadata()?.is_file() {
         return Err(io::Error::other("not a regular file"));
     }
@@ -90,7 +91,7 @@ fn parse(path: &Path, text: &str) -> Result<Document, Problem> {
         Some("json") => {
             let value = serde_json::from_str(text)
                 .map_err(|error| malformed("JSON", Some(error.line()), &error.to_string()))?;
-            // The other two formats refuse this by themselves.
+            // The parsers of the other two formats reject duplicate keys themselves.
             if let Some(key) = lines::set_twice(text) {
                 return Err(malformed("JSON", None, &format!("`{key}` is set twice")));
             }
@@ -136,7 +137,7 @@ fn parse(path: &Path, text: &str) -> Result<Document, Problem> {
     }
 }
 
-/// An empty YAML file, or one of comments alone, holds nothing and is no error.
+/// Parses YAML. An empty file, or one of comments alone, is empty and no error.
 fn parse_yaml(text: &str) -> Result<Value, serde_saphyr::Error> {
     let blank = text
         .lines()

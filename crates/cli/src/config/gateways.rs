@@ -7,19 +7,19 @@ use ringfence_server::gateway::{discord, telegram};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Where people are asked for approval.
+/// Gateways that ask people for approval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Gateway {
-    /// The only chats that may be asked, such as `telegram_123456`; the first one is. Without any, the person at this
-    /// machine is asked, in the chat `local`.
+    /// Chats that may be asked, such as `telegram_123456`; requests go to the first one. Empty: the person at
+    /// this machine is asked, in the chat `local`.
     pub(crate) chats: Vec<String>,
-    /// Whether `ringfence mcp` asks the client for approval, too, if that can show its user a form. Such a client answers
-    /// for its user.
+    /// Let `ringfence mcp` also ask its client for approval, if the client can show a form to its user. Such
+    /// a client answers on behalf of its user.
     pub(crate) mcp_elicitation: bool,
-    /// The gateway of Telegram.
+    /// The Telegram gateway.
     pub(crate) telegram: Telegram,
-    /// The gateway of Discord.
+    /// The Discord gateway.
     pub(crate) discord: Discord,
 }
 
@@ -34,19 +34,19 @@ impl Default for Gateway {
     }
 }
 
-/// The gateway of Telegram.
+/// The Telegram gateway.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Telegram {
-    /// The environment variable that holds the bot's token, where `token_file` is not set.
+    /// Environment variable that holds the bot's token, unless `token_file` is set.
     pub(crate) token_env: String,
-    /// The file that holds the bot's token.
+    /// File that holds the bot's token.
     pub(crate) token_file: Option<PathBuf>,
-    /// The ids of the chats that it serves; the engine calls each `telegram_ID`.
+    /// Ids of the chats to ask in; each is named `telegram_ID` elsewhere.
     pub(crate) chats: Vec<i64>,
-    /// The ids of the people whose answers count.
+    /// Ids of the people whose answers are accepted.
     pub(crate) users: Vec<i64>,
-    /// The Bot API's address: https, or http to an address of this machine itself.
+    /// Address of the Bot API: https, or http to a loopback address.
     pub(crate) base_url: String,
 }
 
@@ -62,21 +62,21 @@ impl Default for Telegram {
     }
 }
 
-/// The gateway of Discord.
+/// The Discord gateway.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Discord {
-    /// The environment variable that holds the bot's token, where `token_file` is not set.
+    /// Environment variable that holds the bot's token, unless `token_file` is set.
     pub(crate) token_env: String,
-    /// The file that holds the bot's token.
+    /// File that holds the bot's token.
     pub(crate) token_file: Option<PathBuf>,
-    /// The ids of the channels that it serves; the engine calls each `discord_ID`.
+    /// Ids of the channels to ask in; each is named `discord_ID` elsewhere.
     pub(crate) channels: Vec<Snowflake>,
-    /// The ids of the people whose answers count.
+    /// Ids of the people whose answers are accepted.
     pub(crate) users: Vec<Snowflake>,
-    /// The address of the REST interface: https, or http to an address of this machine itself.
+    /// Address of the REST API: https, or http to a loopback address.
     pub(crate) base_url: String,
-    /// The address of Discord's gateway: wss, or ws to an address of this machine itself.
+    /// Address of Discord's gateway: wss, or ws to a loopback address.
     pub(crate) gateway_url: String,
 }
 
@@ -93,7 +93,7 @@ impl Default for Discord {
     }
 }
 
-/// An id of Discord's: a number, which may be written as a text.
+/// A Discord id: a number, which may be written as a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Snowflake(pub(crate) NonZeroU64);
 
@@ -116,7 +116,7 @@ impl<'de> Deserialize<'de> for Snowflake {
 }
 
 impl Serialize for Snowflake {
-    /// As a text: many programs read numbers as fractions, which are not exact.
+    /// Serialises as a string: many programs read numbers as floats, which are not exact.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&self.0)
     }

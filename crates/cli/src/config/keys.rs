@@ -1,4 +1,4 @@
-//! The known keys, taken from the serialised default, and values checked one by one.
+//! The known keys, taken from the serialised default, and validation of single values.
 
 use ringfence_runtime::kernel::TOOL_NAMES;
 use serde::Deserialize;
@@ -18,19 +18,19 @@ pub(crate) struct Keys {
     server: Value,
 }
 
-/// What a key names below a section.
+/// The meaning of a key within a section.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Child {
-    /// A section: further keys follow.
+    /// A section with further keys.
     Section(String),
     /// A value.
     Leaf(String),
-    /// Neither; perhaps the full key in it was meant.
+    /// An unknown key, with the path of the likely intended one.
     Unknown(Option<String>),
 }
 
 impl Keys {
-    /// The keys of the schema.
+    /// Builds the tree of known keys from the default configuration.
     #[expect(
         clippy::expect_used,
         reason = "the default is made of plain values; every test loads it"
@@ -44,12 +44,12 @@ impl Keys {
         }
     }
 
-    /// All defaults, as the document that layers are merged into.
+    /// Returns all defaults, as the document that layers are merged into.
     pub(crate) fn defaults(&self) -> &Value {
         &self.defaults
     }
 
-    /// What `key`, in either spelling, names in the section at `section`.
+    /// Looks up `key`, in either spelling, in the section at `section`.
     pub(crate) fn child(&self, section: &[String], key: &str) -> Child {
         let wanted = snake(key);
         let Some(fields) = self.fields(section) else {
@@ -73,7 +73,7 @@ impl Keys {
         Child::Unknown(self.suggest(section, fields, &wanted))
     }
 
-    /// Every known leaf with its default.
+    /// Returns every known leaf with its default.
     pub(crate) fn leaves(&self) -> Vec<(Path, Value)> {
         leaves(&self.defaults)
     }
@@ -89,7 +89,7 @@ impl Keys {
         node.as_object()
     }
 
-    /// What has the names of a section where names are free.
+    /// Returns the template of a section whose entries have free names.
     fn named(&self, section: &[String]) -> Option<&Value> {
         match section.iter().map(String::as_str).collect::<Vec<_>>()[..] {
             ["templates"] => Some(&self.template),
@@ -98,7 +98,7 @@ impl Keys {
         }
     }
 
-    /// A sibling that looks alike, else a key of the same name in another section.
+    /// Returns a similarly spelled sibling, else a key of the same name in another section.
     fn suggest(&self, section: &[String], siblings: &Map<String, Value>, wanted: &str) -> Option<String> {
         let names: Vec<String> = siblings.keys().map(|name| snake(name)).collect();
         if let Some(near) = suggest::nearest(wanted, names.iter().map(String::as_str)) {
@@ -106,7 +106,7 @@ impl Keys {
             return Some(dotted(&[section, std::slice::from_ref(name)].concat()));
         }
         let mut elsewhere: Vec<Path> = self.leaves().into_iter().map(|(path, _)| path).collect();
-        // What is set most often is most likely meant.
+        // Prefer the section whose keys are set most often.
         elsewhere.sort_by_key(|path| (path[0] != "sandbox", path.len()));
         let mut named = elsewhere.iter().filter(|path| path[0] != "templates");
         named
@@ -115,7 +115,7 @@ impl Keys {
     }
 }
 
-/// `value` as the key at `path` understands it, or why it does not.
+/// Normalises `value` for the key at `path`, or returns why it is invalid.
 pub(crate) fn normalise(path: &[String], value: &Value) -> Result<Value, String> {
     let mut document = Value::Object(Map::new());
     set(&mut document, path, value.clone());
@@ -124,12 +124,12 @@ pub(crate) fn normalise(path: &[String], value: &Value) -> Result<Value, String>
     Ok(get(&document, path).cloned().unwrap_or(Value::Null))
 }
 
-/// The value at `path`.
+/// Returns the value at `path`.
 pub(crate) fn get<'a>(document: &'a Value, path: &[String]) -> Option<&'a Value> {
     path.iter().try_fold(document, |node, name| node.get(name))
 }
 
-/// Puts `value` at `path`, making the sections on the way.
+/// Sets the value at `path`, creating the sections on the way.
 pub(crate) fn set(document: &mut Value, path: &[String], value: Value) {
     let mut node = document;
     for name in path {
@@ -141,7 +141,7 @@ pub(crate) fn set(document: &mut Value, path: &[String], value: Value) {
     *node = value;
 }
 
-/// Every leaf below `document`.
+/// Returns every leaf below `document`.
 pub(crate) fn leaves(document: &Value) -> Vec<(Path, Value)> {
     fn walk(node: &Value, path: &mut Path, out: &mut Vec<(Path, Value)>) {
         let Value::Object(fields) = node else {
@@ -159,12 +159,12 @@ pub(crate) fn leaves(document: &Value) -> Vec<(Path, Value)> {
     out
 }
 
-/// `sandbox.memory`.
+/// Joins a path, as in `sandbox.memory`.
 pub(crate) fn dotted(path: &[String]) -> String {
     path.join(".")
 }
 
-/// `keepAlive` → `keep_alive`; what is in snake case already stays.
+/// Converts `keepAlive` to `keep_alive`; snake case is unchanged.
 pub(crate) fn snake(name: &str) -> String {
     let mut out = String::with_capacity(name.len() + 4);
     for c in name.chars() {
@@ -186,7 +186,8 @@ fn is_tool_limits(section: &[String]) -> bool {
 
 const TOOL_LIMITS: [&str; 2] = ["permissions", "tool_limits"];
 
-/// The limit of a single tool, `<tool>_timeout_secs`, or the one that was likely meant; `None` for another key.
+/// Looks up the limit of a single tool, `<tool>_timeout_secs`, or suggests the likely one; `None` for another
+/// key.
 fn tool_limit(fields: &Map<String, Value>, wanted: &str) -> Option<Child> {
     let tool = wanted.strip_suffix(TOOL_LIMIT)?;
     if is_tool_limit(wanted) {
@@ -200,13 +201,13 @@ fn tool_limit(fields: &Map<String, Value>, wanted: &str) -> Option<Child> {
 
 const TOOL_LIMIT: &str = "_timeout_secs";
 
-/// Whether a key in snake case limits the time of a tool that there is.
+/// Returns `true` if a key in snake case is the time limit of an existing tool.
 pub(crate) fn is_tool_limit(key: &str) -> bool {
     let tool = key.strip_suffix(TOOL_LIMIT);
     tool.is_some_and(|tool| TOOL_NAMES.contains(&tool))
 }
 
-/// Serde's own words for a value of the wrong kind, made readable.
+/// Makes serde's message about a value of the wrong type readable.
 fn plain(message: &str, value: &Value) -> String {
     if message.contains("did not match any variant") {
         return format!("{value} is neither a number nor a text with a unit");

@@ -1,4 +1,4 @@
-//! Merging the layers, and remembering where each value came from.
+//! Merges the layers, and tracks the origin of each value.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use super::schema::Config;
 use super::variables;
 use crate::env::Environment;
 
-/// Where the layers are looked for.
+/// Locations of the layers.
 #[derive(Debug, Clone)]
 pub(crate) struct Sources<'a> {
     /// Usually `/etc/ringfence`.
@@ -25,21 +25,20 @@ pub(crate) struct Sources<'a> {
     pub(crate) user_dir: Option<PathBuf>,
     /// Usually the working directory.
     pub(crate) project_dir: PathBuf,
-    /// `--config FILE`, which takes the place of the three.
+    /// `--config FILE`, which replaces the three.
     pub(crate) explicit: Option<PathBuf>,
-    /// The variables.
     pub(crate) environment: &'a Environment,
 }
 
-/// How a value of a project's file is made to count.
+/// The hint about settings that a project's file may not make.
 const TRUST: &str = "set it in ~/.config/ringfence, or name this file with --config if you trust it";
 
-/// Where a value came from.
+/// The origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// The built-in default.
     BuiltIn,
-    /// A file, with the line where the format tells it.
+    /// A file, with the line if the format provides it.
     File(PathBuf, Option<usize>),
     /// An environment variable.
     Variable(String),
@@ -63,14 +62,14 @@ pub(crate) struct Loaded {
     origins: BTreeMap<Vec<String>, Origin>,
     /// The files that were read.
     pub(crate) files: Vec<PathBuf>,
-    /// What a project's file says and does not count, with the reason; one sentence each.
+    /// Ignored settings of the project's file, with the reason; one sentence each.
     pub(crate) passed_over: Vec<String>,
-    /// Variables that were likely meant for us, and set nothing; one sentence each.
+    /// Variables likely meant for the configuration that have no effect; one sentence each.
     pub(crate) near_misses: Vec<String>,
 }
 
 impl Loaded {
-    /// Where a key is set, or the first one below it; `None` where its built-in default holds.
+    /// Returns the origin of a key, or of the first key below it; `None` for a built-in default.
     pub(crate) fn origin(&self, key: &str) -> Option<&Origin> {
         let below = |path: &String| {
             let rest = path.strip_prefix(key);
@@ -84,7 +83,7 @@ impl Loaded {
         found.map(|(_, origin)| origin).min_by_key(line)
     }
 
-    /// Every key with its effective value and where that came from.
+    /// Returns every key with its effective value and its origin.
     pub(crate) fn values(&self) -> Vec<(String, Value, Origin)> {
         let document = serde_json::to_value(&self.config).unwrap_or_default();
         let origin = |path: &Vec<String>| self.origins.get(path).cloned().unwrap_or(Origin::BuiltIn);
@@ -95,16 +94,16 @@ impl Loaded {
     }
 }
 
-/// Whose file it is.
+/// Trust in a configuration file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Trust {
-    /// The machine's or the user's own.
+    /// A file of the machine or of the user.
     Trusted,
-    /// It came with the project.
+    /// A file that came with the project.
     Project,
 }
 
-/// Reads every layer; all that is wrong is reported at once.
+/// Loads every layer, and reports all problems at once.
 pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, Problems> {
     let mut problems = Vec::new();
     let mut near_misses = near_misses(sources.environment);
@@ -161,7 +160,7 @@ struct Merge {
     problems: Vec<Problem>,
 }
 
-/// One value of a file: its key in the schema's spelling and in the file's.
+/// One value of a file: its key in the spelling of the schema and of the file.
 struct Leaf<'a> {
     path: Vec<String>,
     written: Vec<String>,
@@ -248,7 +247,7 @@ impl Merge {
         Ok(())
     }
 
-    /// Applies the variables; what of them sets nothing.
+    /// Applies the variables, and returns those without effect.
     fn environment(&mut self, environment: &Environment) -> Vec<String> {
         let found = variables::settings(&self.keys, environment);
         self.problems.extend(found.problems);
@@ -283,7 +282,7 @@ impl Merge {
     }
 }
 
-/// Sorts a section's keys into values and mistakes; `at` is its path in the schema's and in the file's spelling.
+/// Collects a section's values and mistakes; `at` is its path in the spelling of the schema and of the file.
 fn collect<'a>(
     keys: &Keys,
     section: &'a Map<String, Value>,

@@ -1,4 +1,4 @@
-//! Where the keys of a configuration file stand.
+//! Line numbers of the keys of a configuration file.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use toml::de::DeTable;
 /// The line of each key, by its path as written.
 pub(crate) type Lines = BTreeMap<Vec<String>, usize>;
 
-/// The line of a byte.
+/// Returns the line of a byte offset.
 pub(crate) fn at(text: &str, offset: usize) -> usize {
     1 + text
         .as_bytes()
@@ -22,7 +22,7 @@ pub(crate) fn at(text: &str, offset: usize) -> usize {
         .count()
 }
 
-/// The lines of a TOML document.
+/// Returns the lines of a TOML document's keys.
 pub(crate) fn of_toml(text: &str, table: &DeTable<'_>) -> Lines {
     fn walk(text: &str, table: &DeTable<'_>, path: &mut Vec<String>, lines: &mut Lines) {
         for (key, value) in table {
@@ -39,7 +39,7 @@ pub(crate) fn of_toml(text: &str, table: &DeTable<'_>) -> Lines {
     lines
 }
 
-/// The lines of a YAML document, or of a JSON one, which is YAML in all that matters here.
+/// Returns the lines of a YAML document's keys, or of a JSON one's, which is YAML in all that matters here.
 pub(crate) fn of_yaml(text: &str) -> Lines {
     fn walk(
         keys: Vec<(Spanned<String>, Layout<Spanned<String>>)>,
@@ -65,7 +65,7 @@ pub(crate) fn of_yaml(text: &str) -> Lines {
     lines
 }
 
-/// A key that a JSON document sets twice in one section.
+/// Returns a key that a JSON document sets twice in one section.
 pub(crate) fn set_twice(json: &str) -> Option<String> {
     fn walk(layout: &Layout<String>) -> Option<String> {
         let Layout::Keys(keys) = layout else { return None };
@@ -80,7 +80,7 @@ pub(crate) fn set_twice(json: &str) -> Option<String> {
     walk(&serde_json::from_str(json).ok()?)
 }
 
-/// A document's keys, and nothing of its values.
+/// A document's keys, without its values.
 enum Layout<K> {
     Keys(Vec<(K, Self)>),
     Other,

@@ -1,7 +1,7 @@
-//! One schema, layers with provenance.
+//! The configuration: one schema, layers with provenance.
 //!
-//! Built-in defaults < system file < user file < project file < environment < command line. The
-//! command line is applied by `high`, which knows the options of each command.
+//! Built-in defaults < system file < user file < project file < environment < command line. The command line
+//! is applied by `high`, which knows the options of each command.
 
 mod file;
 mod gateways;

@@ -1,7 +1,7 @@
-//! Variables that were likely meant for the configuration, and set nothing.
+//! Warnings about variables that were likely meant for the configuration, and have no effect.
 //!
-//! Ignored without a word they lead towards less of a fence: `SANDBOX_TYP=docker` runs locally, `SANDBOX_TIMEOUT=5` for
-//! thirty seconds.
+//! Silently ignored, such a variable would weaken the fence: `SANDBOX_TYP=docker` runs locally,
+//! `SANDBOX_TIMEOUT=5` for thirty seconds.
 
 use ringfence_policy::RuntimeKind;
 
@@ -20,7 +20,7 @@ const DOCKERS: &[&str] = &[
     "DOCKER_DEFAULT_PLATFORM",
 ];
 
-/// A sentence for each such variable.
+/// Returns a warning for each such variable.
 pub(crate) fn near_misses(environment: &Environment) -> Vec<String> {
     environment
         .names()
@@ -45,7 +45,7 @@ fn near_miss(name: &str, value: &str) -> Option<String> {
     ))
 }
 
-/// Whether the beginning of a name is that of ours, or a slip of the finger away from it.
+/// Returns `true` if a name's first word is one of ours, or one typing error away.
 fn resembles(first: &str) -> bool {
     let near = |known: &&str| {
         first.len().abs_diff(known.len()) <= 1
@@ -54,11 +54,11 @@ fn resembles(first: &str) -> bool {
     ["SANDBOX", "DOCKER", "RINGFENCE"].iter().any(near) && first != "RINGFENCE"
 }
 
-/// The variable that `name`, in capitals, was meant to be.
+/// Returns the variable that `name`, in capitals, was likely meant to be.
 fn meant(name: &str, value: &str) -> Option<String> {
     let (first, rest) = name.split_once('_')?;
     let distance = |known: &str| strsim::damerau_levenshtein(known, name);
-    // Many programs have variables that begin with `DOCKER_`; one whose value would make no sense is none of ours.
+    // Many programs have variables that begin with `DOCKER_`; one with an invalid value is not meant for us.
     let fits = |known: &&str| first != "DOCKER" || variables::accepts(known, value);
     let kin = variables::plain_names().filter(|known| known.starts_with(&format!("{first}_")));
     let kin: Vec<&str> = kin.filter(fits).collect();

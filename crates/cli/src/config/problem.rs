@@ -1,13 +1,12 @@
-//! What is wrong with a configuration, and what to do about it.
+//! Problems of a configuration, with hints.
 
 use std::fmt;
 
-/// One mistake: where and what, then what to do.
+/// A mistake in the configuration: position, message and hint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
-    /// Where it is, which key, what was expected.
+    /// Position, key and expected value.
     pub(crate) message: String,
-    /// What to do.
     pub(crate) hint: String,
 }
 

@@ -1,9 +1,9 @@
-//! What a project's own configuration file may not set.
+//! Restrictions of a project's own configuration file.
 //!
-//! A project file comes with the repository that somebody checked out, and may be as hostile as the
-//! code we fence. It may choose amounts and ask for a tighter fence. It may not loosen what holds
-//! without it, nor name a program that we start, nor a place that we write to or delete from. What it says of
-//! permissions, and may not, is passed over with a word about it, for such files are printed in documents.
+//! A project file comes with a checked-out repository, and may be as hostile as the code in the fence. It may
+//! choose quantities and ask for a tighter fence. It may not loosen the effective settings, nor name a
+//! program that we start, nor a path that we write to or delete from. Settings of permissions that it may not
+//! make are ignored with a warning instead of an error, because configuration files are printed in documents.
 
 use std::path::{Component, Path};
 
@@ -14,20 +14,20 @@ use serde_json::Value;
 use super::keys::dotted;
 use super::values;
 
-/// What becomes of a value in a project's file.
+/// The decision about a value in a project's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It holds.
+    /// The value is used.
     Holds,
-    /// It is passed over, and that is told: configurations printed in documents must load from a project too.
+    /// The value is ignored with a warning: configurations printed in documents must load from a project too.
     PassedOver(&'static str),
-    /// It is an error.
+    /// The value is an error.
     Refused(&'static str),
 }
 
-/// What becomes of `value` at `path` in a project's file, where `present` is what holds without it.
+/// Decides about `value` at `path` in a project's file, given the effective value `present` without it.
 ///
-/// In the sections that we act on, a key that is not named here is refused: a new one waits for a decision.
+/// In the sections that take effect today, an unlisted key is rejected: a new key needs a decision.
 pub(crate) fn verdict(path: &[String], value: &Value, present: &Value) -> Verdict {
     let section = path.first().map_or("", String::as_str);
     if value == present {
@@ -45,7 +45,7 @@ pub(crate) fn verdict(path: &[String], value: &Value, present: &Value) -> Verdic
     }
 }
 
-/// Why a project's word about what tools may do is passed over.
+/// Returns the reason to ignore a project's setting of tool permissions.
 fn permission(key: &str, value: &Value, present: &Value) -> Option<&'static str> {
     let (allowed, reason) = match key {
         "permissions.denied_tools" => (holds_all(value, present), "it would allow tools that you denied"),
@@ -102,7 +102,7 @@ fn permission(key: &str, value: &Value, present: &Value) -> Option<&'static str>
             value.as_u64() >= present.as_u64(),
             "it would let a model wave through what you want to be asked about",
         ),
-        // Amounts: of time to think.
+        // A quantity: time to decide.
         "hostExecution.preValidation.timeoutMs" | "hostExecution.askTimeoutMin" => return None,
         "egress.inject" => (false, "it would choose where your credentials are sent"),
         "egress.ca_file" => (false, "it would let others pose as the hosts that you reach"),
@@ -111,14 +111,14 @@ fn permission(key: &str, value: &Value, present: &Value) -> Option<&'static str>
             present != "ask" || value == "deny",
             "it would let tools go on beyond their limits without asking you",
         ),
-        // Amounts.
+        // Quantities.
         key if key.starts_with("permissions.tool_limits.") => return None,
         _ => (false, "nobody has decided yet whether it could weaken the fence"),
     };
     (!allowed).then_some(reason)
 }
 
-/// Why a project's word about the containers of `sandbox_exec` is passed over.
+/// Returns the reason to ignore a project's setting of `sandbox_exec` containers.
 fn kept(key: &str, value: &Value, present: &Value) -> Option<&'static str> {
     let (allowed, reason) = match key {
         "codeExecution.dockerImage" | "codeExecution.containerRuntime" => (false, IMAGE),
@@ -132,12 +132,12 @@ fn kept(key: &str, value: &Value, present: &Value) -> Option<&'static str> {
             value == false,
             "it would let a container serve more than one call",
         ),
-        // Each container takes as much.
+        // Applies to each container.
         "codeExecution.keepAliveIdleTimeoutMin" | "codeExecution.keepAliveMaxExecutions" => (
             amount(value) <= amount(present),
             "it would keep containers for longer than you do",
         ),
-        // Amounts of one run.
+        // Quantities of one run.
         "codeExecution.timeout"
         | "codeExecution.maxMemory"
         | "codeExecution.maxDisk"
@@ -147,7 +147,8 @@ fn kept(key: &str, value: &Value, present: &Value) -> Option<&'static str> {
     (!allowed).then_some(reason)
 }
 
-/// Why a project's word about a template is passed over. One that only the project knows is measured by the default.
+/// Returns the reason to ignore a project's setting of a template. A template that only the project defines
+/// is compared with the default one.
 fn template(path: &[String], value: &Value, present: &Value) -> Option<&'static str> {
     let (allowed, reason) = match path.last().map_or("", String::as_str) {
         "image" => (false, IMAGE),
@@ -170,14 +171,14 @@ fn template(path: &[String], value: &Value, present: &Value) -> Option<&'static 
     (!allowed).then_some(reason)
 }
 
-/// Another image of this machine may hold what is not the project's to see.
+/// Another image of this machine may hold data that the project may not see.
 const IMAGE: &str = "it would choose what your containers are made of";
 
-/// What the engine chooses may be gVisor.
+/// The engine's default may be gVisor.
 const OCI_RUNTIME: &str =
     "it would choose what makes containers, and only gVisor is never less than what you have";
 
-/// How much a filter lets through; of no filter, what the default does.
+/// Ranks a filter by its permissiveness; no filter ranks as the default one.
 fn filter_width(profile: &Value) -> u8 {
     match profile.as_str() {
         Some("strict") => 0,
@@ -186,13 +187,13 @@ fn filter_width(profile: &Value) -> u8 {
     }
 }
 
-/// A number, or a time in minutes; what is neither is told of where types are checked.
+/// Parses a number, or a duration in minutes; other values are reported by the type check.
 fn amount(value: &Value) -> Option<u128> {
     let minutes = |value: &Value| values::Minutes::deserialize(value).ok();
     minutes(value).map(|values::Minutes(time)| time.as_duration().as_millis())
 }
 
-/// Why a project's word about the functions of skills is passed over.
+/// Returns the reason to ignore a project's setting of skills.
 fn skill(key: &str, value: &Value, present: &Value) -> Option<&'static str> {
     let (allowed, reason) = match key {
         "skills.path" => (
@@ -215,7 +216,7 @@ fn skill(key: &str, value: &Value, present: &Value) -> Option<&'static str> {
             false,
             "it names programs that are started, and servers that are asked, in your name",
         ),
-        // Amounts.
+        // Quantities.
         "skills.call_timeout" | "skills.ask_timeout" | "skills.start_timeout" | "skills.memory" => {
             return None;
         }
@@ -234,12 +235,13 @@ fn skill(key: &str, value: &Value, present: &Value) -> Option<&'static str> {
     (!allowed).then_some(reason)
 }
 
-/// What a project may have held in memory of a program's output, unless more is held already.
+/// Maximum of a program's output that a project may have kept in memory, unless the effective limit is
+/// higher.
 const MAX_KEPT: Bytes = Bytes::mib(64);
 
 const KEPT: &str = "it would hold more output in memory than 64MiB";
 
-/// Whether output of this size may be held. What is no size is told of where types are checked.
+/// Returns `true` if output of this size may be kept. A value that is no size is reported by the type check.
 fn is_kept(value: &Value, present: &Value) -> bool {
     let size = |value| Bytes::deserialize(value).ok();
     size(value).is_none_or(|wanted| wanted <= MAX_KEPT || Some(wanted) <= size(present))
@@ -260,7 +262,7 @@ fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static s
         | "sandbox.preload"
         | "sandbox.preload_timeout" => return None,
         "sandbox.max_output" => (is_kept(value, present), KEPT),
-        // Each is multiplied by what one guest may use, and some are there before anybody asks for them.
+        // Each is multiplied by the usage of one guest, and some are started before anybody requests them.
         "engine.pool_size"
         | "engine.container_pool_size"
         | "engine.max_concurrent"
@@ -271,7 +273,7 @@ fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static s
                 .is_none_or(|number| Some(number) <= present.as_u64()),
             "it would take more of this machine than you gave",
         ),
-        // Amounts as well, and what is kept of a run is the project's privacy.
+        // Quantities as well; storing its own runs affects only the project's privacy.
         "engine.rotate_after_runs"
         | "engine.rotate_after_minutes"
         | "engine.session_idle_minutes"
@@ -282,7 +284,7 @@ fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static s
         "sandbox.docker.network_enabled" => (value == false, "it would let programs reach a network"),
         "sandbox.docker.fallback" => (value == "none", "it would run programs without a container"),
         "sandbox.docker.oci_runtime" => (value == "runsc", OCI_RUNTIME),
-        // Another runtime than `local` answers that it is not available.
+        // A runtime other than `local` reports that it is not available.
         "sandbox.type" => (value != "local", "you asked for another runtime"),
         "sandbox.python" | "sandbox.javascript" => {
             (false, "it names a program that is started with your rights")
@@ -321,7 +323,7 @@ fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static s
     (!allowed).then_some(reason)
 }
 
-/// Whether the list `all` holds every element of the list `some`.
+/// Returns `true` if the list `all` contains every element of the list `some`.
 fn holds_all(all: &Value, some: &Value) -> bool {
     match (all.as_array(), some.as_array()) {
         (Some(all), Some(some)) => some.iter().all(|element| all.contains(element)),
@@ -339,7 +341,7 @@ mod tests {
         key.split('.').map(str::to_owned).collect()
     }
 
-    /// Over the built-in default.
+    /// Returns `true` if a project may set the value over the built-in default.
     fn allowed(key: &str, value: Value) -> bool {
         let keys = Keys::new();
         let present = get(keys.defaults(), &path(key)).unwrap_or(&Value::Null);

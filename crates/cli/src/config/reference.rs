@@ -1,4 +1,4 @@
-//! The schema for editors and for readers.
+//! The JSON Schema and the reference page of the configuration.
 
 use serde_json::Value;
 
@@ -6,17 +6,17 @@ use super::keys::{Keys, dotted, get};
 use super::schema::Config;
 use super::variables;
 
-/// The JSON Schema (2020-12) of a configuration file.
+/// Returns the JSON Schema (2020-12) of a configuration file.
 pub(crate) fn json_schema() -> Value {
     let mut schema = schemars::schema_for!(Config).to_value();
-    // Absent keys take their defaults, and a file may say where its schema is.
+    // Absent keys take their defaults, and a file may name its schema.
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         properties.remove("$schema");
     }
     schema
 }
 
-/// The reference page: every key with its default, its variable and its meaning.
+/// Renders the reference page: every key with its default, its variable and its meaning.
 pub(crate) fn markdown() -> String {
     let schema = json_schema();
     let mut page = String::from(
@@ -60,7 +60,7 @@ pub(crate) fn markdown() -> String {
     page
 }
 
-/// The description of the key at `path`.
+/// Returns the description of the key at `path`.
 fn description(schema: &Value, path: &[String]) -> Option<String> {
     let mut node = schema;
     for name in path {

@@ -1,8 +1,8 @@
 //! Every key of the configuration, its type, its default and its meaning.
 //!
-//! This is the one schema: the loader takes the known keys from the serialised default, `config schema`
-//! and the reference page come from the derived JSON Schema. Keys may be written in `camelCase` or
-//! `snake_case`; the spelling here is the one that we print.
+//! This is the only schema: the loader takes the known keys from the serialised default, `config schema` and
+//! the reference page come from the derived JSON Schema. Keys may be written in `camelCase` or `snake_case`;
+//! the spelling here is the one in messages.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -20,9 +20,9 @@ use super::values;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Config {
-    /// How code is run, and within which limits.
+    /// Defaults of runs: runtime, limits and fence.
     pub(crate) sandbox: Sandbox,
-    /// What the tools may do.
+    /// Permissions of the tools.
     pub(crate) permissions: Permissions,
     /// The container that the tool `sandbox_exec` runs code in.
     #[serde(rename = "codeExecution")]
@@ -32,79 +32,79 @@ pub(crate) struct Config {
     pub(crate) host_execution: HostExecution,
     /// Host functions that sandboxed code may call.
     pub(crate) skills: Skills,
-    /// Named sets of limits for containers; further names may be added.
+    /// Named sets of limits for containers; you may add further names.
     #[schemars(with = "BTreeMap<String, Template>")]
     pub(crate) templates: Templates,
-    /// What the tool `http_fetch`, and programs with `sandbox.network = "allowlist"`, may reach.
+    /// Hosts that the tool `http_fetch`, and programs with `sandbox.network = "allowlist"`, may reach.
     pub(crate) egress: Egress,
-    /// What is kept of each run.
+    /// Records of runs.
     pub(crate) artifacts: Artifacts,
-    /// The log of every use of a tool.
+    /// The log of every tool call.
     pub(crate) audit: Audit,
-    /// The engine that keeps workers warm.
+    /// The server (`ringfence serve`), which keeps workers ready.
     pub(crate) engine: Engine,
-    /// Where people are asked for approval.
+    /// Gateways that ask people for approval.
     pub(crate) gateway: Gateway,
 }
 
-/// How code is run, and within which limits.
+/// Defaults of runs: runtime, limits and fence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Sandbox {
-    /// The runtime: `local`, `docker`, `podman`, `pyodide` or `e2b`.
+    /// Runtime: `local`, `docker`, `podman`, `pyodide` or `e2b`.
     #[serde(rename = "type")]
     #[schemars(with = "values::RuntimeName")]
     pub(crate) runtime: RuntimeKind,
-    /// Wall time until a run is killed.
+    /// Wall-clock limit of a run.
     #[serde(serialize_with = "values::shown")]
     #[schemars(with = "values::Duration")]
     pub(crate) timeout: Timeout,
-    /// How much of stdout, and how much of stderr, is kept.
+    /// Bytes kept of stdout, and of stderr.
     #[serde(serialize_with = "values::shown")]
     #[schemars(with = "values::Size")]
     pub(crate) max_output: Bytes,
-    /// Memory of all processes of a run together.
+    /// Memory limit of all processes of a run together.
     #[serde(
         serialize_with = "values::shown",
         deserialize_with = "ringfence_policy::memory::deserialize"
     )]
     #[schemars(with = "values::Size")]
     pub(crate) memory: Bytes,
-    /// Cores' worth of processor time.
+    /// CPU limit in cores.
     #[schemars(with = "f64")]
     pub(crate) cpus: Cpus,
-    /// Processes and threads at once.
+    /// Maximum number of processes and threads.
     #[schemars(with = "u32")]
     pub(crate) pids: Pids,
-    /// Bytes in the writable directories together.
+    /// Disk limit of the writable directories together.
     #[serde(
         serialize_with = "values::shown",
         deserialize_with = "ringfence_policy::disk::deserialize"
     )]
     #[schemars(with = "values::Size")]
     pub(crate) disk: Bytes,
-    /// The Python interpreter; a virtual environment's brings its packages. Unset: `python3` of the PATH.
+    /// Python interpreter; that of a virtual environment includes its packages. Unset: `python3` on the PATH.
     pub(crate) python: Option<PathBuf>,
-    /// Node or Deno. Unset: the first one on the PATH.
+    /// Node.js or Deno. Unset: the first one on the PATH.
     pub(crate) javascript: Option<PathBuf>,
-    /// Modules imported by the warm Python beforehand, such as `numpy`.
+    /// Modules that the warm Python imports in advance, such as `numpy`.
     pub(crate) preload: Vec<String>,
-    /// How long the import of one of them may take. One that fails or takes longer is left out, and reported.
+    /// Timeout of each import. A module that fails or times out is skipped and reported.
     #[serde(serialize_with = "values::shown")]
     #[schemars(with = "values::Duration")]
     pub(crate) preload_timeout: Timeout,
-    /// Whether a layer of the fence that this machine lacks refuses the run.
+    /// Reaction to a layer of the fence that this machine lacks: refuse the run or report it.
     pub(crate) isolation: values::IsolationChoice,
-    /// Refuse programs that import one of `blocked_imports`, before they run.
+    /// Reject programs that import one of `blocked_imports`, before they run.
     pub(crate) block_dangerous_imports: bool,
-    /// The modules that `block_dangerous_imports` refuses.
+    /// Modules that `block_dangerous_imports` rejects.
     pub(crate) blocked_imports: Vec<String>,
-    /// Names of environment variables of the caller that programs may see.
+    /// Names of the caller's environment variables that programs may see.
     #[schemars(with = "Vec<String>")]
     pub(crate) pass_env: Vec<values::VariableName>,
-    /// What programs may reach: nothing, or the hosts of `egress`.
+    /// Network access of programs: none, or the hosts of `egress`.
     pub(crate) network: values::NetworkKind,
-    /// The container of the `docker` and `podman` runtimes.
+    /// Containers of the `docker` and `podman` runtimes.
     pub(crate) docker: Docker,
 }
 
@@ -132,27 +132,27 @@ impl Default for Sandbox {
     }
 }
 
-/// The container of the `docker` and `podman` runtimes.
+/// Containers of the `docker` and `podman` runtimes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Docker {
-    /// The image.
+    /// Image of the container.
     pub(crate) image: String,
     /// Give the container a network.
     pub(crate) network_enabled: bool,
-    /// Cores' worth of processor time.
+    /// CPU limit in cores.
     #[schemars(with = "f64")]
     pub(crate) cpu_limit: Cpus,
-    /// Memory of the container.
+    /// Memory limit of the container.
     #[serde(
         serialize_with = "values::shown",
         deserialize_with = "ringfence_policy::memory::deserialize"
     )]
     #[schemars(with = "values::Size")]
     pub(crate) memory_limit: Bytes,
-    /// What makes the container: `runc`, `crun`, `runsc` (gVisor), or `default`, the container engine's choice.
+    /// OCI runtime: `runc`, `crun`, `runsc` (gVisor), or `default`, the container engine's choice.
     pub(crate) oci_runtime: values::OciRuntime,
-    /// What runs programs where there is no container engine: `local`, the fence of this machine, or `none`.
+    /// Fallback if the container engine is unavailable: `local`, this machine's fence, or `none`.
     pub(crate) fallback: values::Fallback,
 }
 
@@ -169,50 +169,50 @@ impl Default for Docker {
     }
 }
 
-/// What the tools may do.
+/// Permissions of the tools.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Permissions {
     /// Tools that nobody may use.
     pub(crate) denied_tools: Vec<String>,
-    /// How long a tool may take and how much it may print.
+    /// Limits on the time and the output of a tool.
     pub(crate) tool_limits: ToolLimits,
-    /// How the tool `shell` runs its commands.
+    /// Runner of the tool `shell`.
     pub(crate) shell: Shell,
-    /// Which files the file tools see.
+    /// Files that the file tools see.
     pub(crate) filesystem: Filesystem,
 }
 
-/// How long a tool may take and how much it may print; `<tool>_timeout_secs` sets one tool's limit.
+/// Limits on the time and the output of a tool; `<tool>_timeout_secs` sets one tool's timeout.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct ToolLimits {
-    /// Seconds for a tool without a limit of its own.
+    /// Timeout of a tool without its own, in seconds.
     #[schemars(with = "values::Duration")]
     pub(crate) default_timeout_secs: Timeout,
-    /// Bytes of a tool's output that are kept.
+    /// Bytes kept of a tool's output.
     #[serde(serialize_with = "values::shown")]
     #[schemars(with = "values::Size")]
     pub(crate) max_output_bytes: Bytes,
-    /// Seconds for `shell`.
+    /// Timeout of `shell`, in seconds.
     #[schemars(with = "values::Duration")]
     pub(crate) shell_timeout_secs: Timeout,
-    /// Seconds for `http_fetch`.
+    /// Timeout of `http_fetch`, in seconds.
     #[schemars(with = "values::Duration")]
     pub(crate) http_timeout_secs: Timeout,
-    /// Seconds for tools that handle images and sound.
+    /// Timeout of tools that handle images and sound, in seconds.
     #[schemars(with = "values::Duration")]
     pub(crate) multimodal_timeout_secs: Timeout,
-    /// What happens at a tool's limit: `deny` ends it, `extend` lets it go on, `ask` asks a person while it goes on
-    /// and ends it without a yes, at once where no gateway is connected.
+    /// Action at a tool's timeout: `deny` ends it, `extend` lets it continue, `ask` asks a person while it
+    /// continues and ends it without approval, at once if no gateway is connected.
     pub(crate) at_limit: values::AtLimit,
-    /// Seconds that a person has to answer whether a tool may go on.
+    /// Seconds that a person has to decide whether a tool may continue.
     #[schemars(with = "values::Duration")]
     pub(crate) ask_timeout_secs: Timeout,
-    /// Seconds that an extended limit ends at, in any case.
+    /// Upper bound of an extended timeout, in seconds.
     #[schemars(with = "values::Duration")]
     pub(crate) hard_timeout_secs: Timeout,
-    /// Seconds for further tools, by `<tool>_timeout_secs`.
+    /// Timeouts of further tools, by `<tool>_timeout_secs`, in seconds.
     #[serde(flatten)]
     #[schemars(with = "BTreeMap<String, values::Duration>")]
     pub(crate) others: BTreeMap<String, Timeout>,
@@ -234,17 +234,18 @@ impl Default for ToolLimits {
     }
 }
 
-/// How the tool `shell` runs its commands.
+/// Runner of the tool `shell`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Shell {
-    /// `fenced`, `container`, or `host`: on this machine itself, with your rights and without a fence.
+    /// Where commands run: `fenced`, `container`, or `host`: on this machine itself, with your rights and
+    /// without a fence.
     pub(crate) runner: values::ShellRunner,
-    /// `docker` or `podman`.
+    /// Container engine: `docker` or `podman`.
     pub(crate) container_runtime: values::ContainerRuntime,
-    /// The image of the container runner.
+    /// Image of the container runner.
     pub(crate) container_image: String,
-    /// What runs commands where there is no container engine: `none` is an error, or `fenced`, or `host`.
+    /// Fallback if the container engine is unavailable: `none` (an error), `fenced` or `host`.
     pub(crate) container_fallback: values::ShellFallback,
 }
 
@@ -259,15 +260,16 @@ impl Default for Shell {
     }
 }
 
-/// Which files the file tools see.
+/// Files that the file tools see.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Filesystem {
-    /// Whether each user, or each session, has a root of its own.
+    /// Owner of a root directory: `none` (one root for all), each `user`, or each `session`.
     pub(crate) user_scope: values::UserScope,
-    /// That root; `{user_id}` and `{session_id}` are filled in.
+    /// The root directory of a user or session; `{user_id}` and `{session_id}` are filled in.
     pub(crate) user_root: String,
-    /// What file tools may read and never change, at any depth: programs of the host would execute it.
+    /// Names that file tools may read and never change, at any depth: programs of the host would execute
+    /// them.
     pub(crate) protected: Vec<String>,
 }
 
@@ -285,43 +287,46 @@ impl Default for Filesystem {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct CodeExecution {
-    /// `docker` or `podman`.
+    /// Container engine: `docker` or `podman`.
     pub(crate) container_runtime: values::ContainerRuntime,
-    /// What happens without it: `none` is an error, `local` the fence of this machine.
+    /// Fallback if the container engine is unavailable: `none` (an error), or `local`, this machine's fence.
     pub(crate) fallback: values::Fallback,
-    /// The image.
+    /// Image of the container.
     pub(crate) docker_image: String,
-    /// Wall time until a call is killed.
+    /// Wall-clock limit of a call.
     #[serde(serialize_with = "values::shown")]
     #[schemars(with = "values::Duration")]
     pub(crate) timeout: Timeout,
-    /// Give programs a network: the hosts of `egress.allowed_hosts`, or the engine's bridge where none is named.
+    /// Give programs a network: the hosts of `egress.allowed_hosts`, or the engine's bridge if the list is
+    /// empty.
     pub(crate) allow_network: bool,
-    /// Memory of the container.
+    /// Memory limit of the container.
     #[serde(
         serialize_with = "values::shown",
         deserialize_with = "ringfence_policy::memory::deserialize"
     )]
     #[schemars(with = "values::Size")]
     pub(crate) max_memory: Bytes,
-    /// Bytes in each directory that its programs may write: `/workspace`, unless that is the caller's, `/output` and `/tmp`.
+    /// Disk limit of each directory that its programs may write: `/workspace`, unless that is the caller's,
+    /// `/output` and `/tmp`.
     #[serde(
         serialize_with = "values::shown",
         deserialize_with = "ringfence_policy::disk::deserialize"
     )]
     #[schemars(with = "values::Size")]
     pub(crate) max_disk: Bytes,
-    /// Cores' worth of processor time.
+    /// CPU limit in cores.
     #[schemars(with = "f64")]
     pub(crate) max_cpus: Cpus,
-    /// One container serves many calls.
+    /// Reuse one container for many calls.
     pub(crate) keep_alive: bool,
     /// Idle minutes after which that container is removed.
     #[schemars(with = "values::Minutes")]
     pub(crate) keep_alive_idle_timeout_min: values::Minutes,
-    /// Calls after which that container is replaced, at least 1.
+    /// Number of calls after which that container is replaced, at least 1.
     pub(crate) keep_alive_max_executions: NonZeroU32,
-    /// Host paths that the container sees, as `HOST:GUEST[:ro|rw]`, or as `hostPath`, `containerPath` and `readOnly` (true).
+    /// Mounts of the container, as `HOST:GUEST[:ro|rw]`, or as `hostPath`, `containerPath` and `readOnly`
+    /// (true).
     #[schemars(with = "Vec<values::MountForm>")]
     pub(crate) volume_mounts: Vec<values::VolumeMount>,
 }
@@ -349,17 +354,18 @@ impl Default for CodeExecution {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct HostExecution {
-    /// Offer the tool at all.
+    /// Offer the tool.
     pub(crate) enabled: bool,
-    /// Patterns of commands that run at once.
+    /// Patterns of commands that run without approval.
     pub(crate) allow_list: Vec<String>,
-    /// Patterns of commands that run and notify.
+    /// Patterns of commands that run with a notification.
     pub(crate) notify_list: Vec<String>,
-    /// The model's opinion of commands that match neither list.
+    /// Risk score by a model, for commands that match neither list.
     pub(crate) pre_validation: PreValidation,
-    /// The lowest risk (0 to 10) of a command that is not in the table; below `riskThreshold`, the model may let it run.
+    /// Minimum risk (0 to 10) of a command that is not in the table; below `riskThreshold`, the model may let
+    /// it run.
     pub(crate) unknown_floor: values::Risk,
-    /// Minutes until an unanswered question counts as a refusal.
+    /// Minutes until an unanswered question counts as denied.
     #[schemars(with = "values::Minutes")]
     pub(crate) ask_timeout_min: values::Minutes,
 }
@@ -377,26 +383,27 @@ impl Default for HostExecution {
     }
 }
 
-/// The model's opinion of commands that match neither list.
+/// Risk score by a model, for commands that match neither list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct PreValidation {
-    /// Ask the model; otherwise a person is always asked.
+    /// Ask the model; otherwise always ask a person.
     pub(crate) enabled: bool,
-    /// The model, as `anthropic/MODEL` or `openai/MODEL`. Unset: a person is always asked.
+    /// The model, as `anthropic/MODEL` or `openai/MODEL`. Unset: always ask a person.
     pub(crate) model: Option<String>,
-    /// The server, as `https://models.example.com/v1`; plain http on this machine alone. Unset: the provider's own.
+    /// API address, as `https://models.example.com/v1`; plain http on this machine alone. Unset: the
+    /// provider's own.
     pub(crate) base_url: Option<String>,
-    /// The environment variable that holds the key; empty if the server wants none. Unset: `ANTHROPIC_API_KEY` or
+    /// Environment variable that holds the key; empty if the API needs none. Unset: `ANTHROPIC_API_KEY` or
     /// `OPENAI_API_KEY`.
     pub(crate) api_key_env: Option<String>,
-    /// A file that holds the key, instead of a variable; nobody but its owner may have rights to it.
+    /// File that holds the key, instead of a variable; only its owner may have permissions on it.
     pub(crate) api_key_file: Option<PathBuf>,
-    /// A PEM file with certificate authorities to trust for the server besides those of the system.
+    /// PEM file with certificate authorities to trust for the API, in addition to the system's.
     pub(crate) ca_file: Option<PathBuf>,
-    /// Commands of a lower risk (0 to 10) run; the others are asked about.
+    /// Risk (0 to 10) at which a person is asked; commands of a lower risk run.
     pub(crate) risk_threshold: values::Risk,
-    /// Milliseconds until the model counts as unreachable, 1 to 60000.
+    /// Timeout of the model in milliseconds, 1 to 60000.
     #[schemars(with = "values::Milliseconds")]
     pub(crate) timeout_ms: values::Milliseconds,
 }
@@ -420,41 +427,42 @@ impl Default for PreValidation {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Skills {
-    /// The directory of skill files. Unset: no skills.
+    /// Directory of skill files. Unset: no skills.
     pub(crate) path: Option<PathBuf>,
-    /// The functions that may be called: `Skill.function`, `Skill.*` or `*`. With `USER:` before it, an element is for that
-    /// user, who then may call nothing that is not named so.
+    /// Functions that may be called: `Skill.function`, `Skill.*` or `*`. The prefix `USER:` restricts an
+    /// element to that user, who may then call only what such elements name.
     pub(crate) allow: Vec<String>,
-    /// Functions whose every call you are told of.
+    /// Functions that notify you of every call.
     pub(crate) notify: Vec<String>,
-    /// Functions whose every call you are asked about.
+    /// Functions that need your approval for every call.
     pub(crate) ask: Vec<String>,
-    /// Calls of one run.
+    /// Maximum number of calls of one run.
     pub(crate) max_calls: NonZeroU32,
-    /// Calls of one run in a second, on average; more have to wait.
+    /// Maximum rate of calls of one run, per second on average; further calls wait.
     pub(crate) calls_per_second: NonZeroU32,
-    /// How long one call may take, your answer not counted. The run's own time goes on meanwhile.
+    /// Timeout of one call, not counting your answer. The run's own timeout continues meanwhile.
     #[serde(serialize_with = "values::shown")]
     #[schemars(with = "values::Duration")]
     pub(crate) call_timeout: Timeout,
-    /// How long you have to answer.
+    /// Timeout of your answer.
     #[serde(serialize_with = "values::shown")]
     #[schemars(with = "values::Duration")]
     pub(crate) ask_timeout: Timeout,
-    /// MCP servers whose tools can be called, by name: `get-day` of the server `calendar` is `calendar.get_day`.
+    /// MCP servers whose tools may be called, by name: `get-day` of the server `calendar` is
+    /// `calendar.get_day`.
     pub(crate) servers: BTreeMap<String, Server>,
-    /// How long a file of skills may take until it is loaded, or an MCP server until it has said what it offers.
+    /// Timeout of loading a file of skills, or of an MCP server's handshake and list of tools.
     #[serde(serialize_with = "values::shown")]
     #[schemars(with = "values::Duration")]
     pub(crate) start_timeout: Timeout,
-    /// Memory of the process that serves one file of skills, and of that of an MCP server.
+    /// Memory limit of a process that serves a file of skills, and of an MCP server's.
     #[serde(
         serialize_with = "values::shown",
         deserialize_with = "ringfence_policy::memory::deserialize"
     )]
     #[schemars(with = "values::Size")]
     pub(crate) memory: Bytes,
-    /// The Pyodide sandbox that calls them.
+    /// The Pyodide runtime that calls them.
     pub(crate) sandbox: SkillSandbox,
 }
 
@@ -478,65 +486,66 @@ impl Default for Skills {
     }
 }
 
-/// An MCP server: a program that is started at its first use, or one that is there already.
+/// An MCP server: a program started at its first use, or a URL.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Server {
-    /// The program with its arguments. It speaks on its standard streams.
+    /// The program with its arguments. It communicates over standard input and output.
     pub(crate) command: Vec<String>,
-    /// Instead of a program: where the server is, such as `https://mcp.example.com/mcp`.
+    /// URL of the server, instead of a program, such as `https://mcp.example.com/mcp`.
     pub(crate) url: Option<String>,
-    /// Headers that it wants to see.
+    /// HTTP headers of requests to the URL.
     pub(crate) headers: Vec<ServerHeader>,
-    /// Paths that the program sees, as `HOST:GUEST[:ro|rw]`; it sees nothing else of this machine's files.
+    /// Mounts of the program, as `HOST:GUEST[:ro|rw]`; it sees no other files of this machine.
     pub(crate) mounts: Vec<String>,
-    /// Hosts that it may reach, such as `api.example.com:443`.
+    /// Hosts that the program may reach, such as `api.example.com:443`.
     pub(crate) hosts: Vec<String>,
-    /// Its environment: `NAME` has the value that it has here, `NAME=value` this one.
+    /// Environment of the program: `NAME` passes on this variable, `NAME=value` sets it.
     pub(crate) env: Vec<String>,
     /// `fenced` like a skill; on the `host` it may do whatever you may.
     pub(crate) fence: values::ServerFence,
 }
 
-/// A header for an MCP server.
+/// An HTTP header for an MCP server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ServerHeader {
-    /// The header, such as `Authorization`.
+    /// Name of the header, such as `Authorization`.
     pub(crate) header: String,
-    /// What stands before the value in it, such as `Bearer` and a space. Unset: nothing.
+    /// Text before the value, such as `Bearer` and a space. Unset: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prefix: Option<String>,
-    /// The environment variable that holds the value.
+    /// Environment variable that holds the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) value_env: Option<String>,
-    /// A file that holds the value, instead of a variable; nobody but its owner may have rights to it.
+    /// File that holds the value, instead of a variable; only its owner may have permissions on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) value_file: Option<PathBuf>,
 }
 
-/// The Pyodide sandbox that calls skills.
+/// The Pyodide runtime that calls skills.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct SkillSandbox {
-    /// `false` runs what is meant for Pyodide in the local fence, and says so in each result: for development only.
+    /// Run Pyodide programs in Pyodide; `false` runs them in the local fence, and reports it in each result:
+    /// for development only.
     pub(crate) enabled: bool,
-    /// Seconds until a call is killed.
+    /// Timeout of a call, in seconds.
     #[schemars(with = "values::Duration")]
     pub(crate) timeout_seconds: Timeout,
-    /// Memory in mebibytes.
+    /// Memory limit in mebibytes.
     pub(crate) memory_limit_mb: u32,
-    /// The Deno program. `deno`: that of `ringfence setup deno`.
+    /// The Deno program. `deno`: the one of `ringfence setup deno`.
     pub(crate) deno_path: PathBuf,
-    /// Modules that programs may not import there: they do nothing, or lead to JavaScript.
+    /// Modules that programs may not import in Pyodide: they do nothing, or expose JavaScript.
     pub(crate) blocked_imports: Vec<String>,
-    /// Where `ringfence setup deno` puts Deno and Pyodide (default: in the state directory).
+    /// Installation directory of `ringfence setup deno` (default: in the state directory).
     pub(crate) directory: Option<PathBuf>,
-    /// A directory of wheels that programs can import: pure Python ones, and compiled ones for this Pyodide. Those of its
-    /// distribution are checked by their digests.
+    /// Directory of wheels that programs can import: pure Python ones, and compiled ones for this Pyodide.
+    /// Those of its distribution are verified by their digests.
     pub(crate) packages: Option<PathBuf>,
-    /// Interpreters that wait for the next program in an engine, or for the next of an MCP client, for ten minutes after one. Each
-    /// takes about 130 MiB.
+    /// Idle interpreters kept for the next program, in a server or for an MCP client, for ten minutes after
+    /// the last one. Each takes about 130 MiB.
     pub(crate) pool_size: u32,
 }
 
@@ -555,7 +564,7 @@ impl Default for SkillSandbox {
     }
 }
 
-/// Containers' limits by name.
+/// Limits of containers by name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Templates(pub(crate) BTreeMap<String, Template>);
@@ -564,87 +573,88 @@ pub(crate) struct Templates(pub(crate) BTreeMap<String, Template>);
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Template {
-    /// What its sandboxes are for, in the reader's words. Nothing depends on it.
+    /// Purpose of its sandboxes, as free text. It has no effect.
     pub(crate) plugin_name: Option<String>,
-    /// The image. Unset: that of `codeExecution.dockerImage`.
+    /// Image of the container. Unset: that of `codeExecution.dockerImage`.
     pub(crate) image: Option<String>,
-    /// `none`, or `restricted` to `allowed_hosts`.
+    /// Network access: `none`, or `restricted` to `allowed_hosts`.
     pub(crate) network_mode: values::NetworkMode,
-    /// Hosts that `restricted` lets through.
+    /// Hosts that `restricted` allows.
     pub(crate) allowed_hosts: Vec<String>,
-    /// Memory of the container.
+    /// Memory limit of the container.
     #[serde(
         serialize_with = "values::shown",
         deserialize_with = "ringfence_policy::memory::deserialize"
     )]
     #[schemars(with = "values::Size")]
     pub(crate) memory_limit: Bytes,
-    /// Cores' worth of processor time.
+    /// CPU limit in cores.
     #[schemars(with = "f64")]
     pub(crate) cpu_limit: Cpus,
-    /// Processes and threads at once.
+    /// Maximum number of processes and threads.
     #[schemars(with = "u32")]
     pub(crate) max_pids: Pids,
     /// Milliseconds, or a duration with its unit, until the container is killed.
     pub(crate) max_duration: values::Milliseconds,
-    /// The system-call filter.
+    /// Name of the system-call filter.
     pub(crate) seccomp_profile: values::SeccompProfile,
-    /// What makes the container: `runc`, `crun`, `runsc` (gVisor), or `default`, the container engine's choice.
+    /// OCI runtime: `runc`, `crun`, `runsc` (gVisor), or `default`, the container engine's choice.
     pub(crate) oci_runtime: values::OciRuntime,
 }
 
-/// What the tool `http_fetch`, and programs with `sandbox.network = "allowlist"`, may reach.
+/// Hosts that the tool `http_fetch`, and programs with `sandbox.network = "allowlist"`, may reach.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Egress {
-    /// Hosts, `*.suffix` patterns and `host:port`; `*` is every public host. None: nothing is reached.
+    /// Hosts, `*.suffix` patterns and `host:port`; `*` matches every public host. Empty: no host.
     pub(crate) allowed_hosts: Vec<String>,
-    /// Ranges of addresses that may be reached though they are not public, such as `127.0.0.0/8`.
+    /// Address ranges that may be reached although they are not public, such as `127.0.0.0/8`.
     pub(crate) private_networks: Vec<String>,
-    /// A PEM file with further certificate authorities to believe.
+    /// PEM file with further certificate authorities to trust.
     pub(crate) ca_file: Option<PathBuf>,
-    /// Credentials that are added on the way out, so that programs use them and never see them.
+    /// Credentials added to requests on the way out, so that programs use them and never see them.
     pub(crate) inject: Vec<Inject>,
 }
 
-/// A credential for one host. A program asks for `http://` and the host; the host is asked over TLS, with the header.
+/// A credential for one host. A program requests `http://` and the host; the host is contacted over TLS, with
+/// the header.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Inject {
     /// The host, such as `api.example.com`; with a port other than 443, `api.example.com:8443`.
     pub(crate) host: String,
-    /// The header, such as `Authorization`.
+    /// Name of the header, such as `Authorization`.
     pub(crate) header: String,
-    /// What stands before the value in it, such as `Bearer` and a space. Unset: nothing.
+    /// Text before the value, such as `Bearer` and a space. Unset: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prefix: Option<String>,
-    /// The environment variable that holds the value.
+    /// Environment variable that holds the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) value_env: Option<String>,
-    /// A file that holds the value, instead of a variable; nobody but its owner may have rights to it.
+    /// File that holds the value, instead of a variable; only its owner may have permissions on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) value_file: Option<PathBuf>,
 }
 
-/// What is kept of each run.
+/// Records of runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Artifacts {
-    /// Which runs are stored: `always`, `on_error` or `never`.
+    /// Runs to store: `always`, `on_error` or `never`.
     #[schemars(with = "values::StoreName")]
     pub(crate) store: StorePolicy,
-    /// Where. Unset: `artifacts` in the state directory.
+    /// Directory of the records. Unset: `artifacts` in the state directory.
     pub(crate) dir: Option<PathBuf>,
-    /// How many are kept; the oldest go first, of the user who has the most.
+    /// Maximum number of records; the oldest of the user with the most are removed first.
     pub(crate) keep: usize,
-    /// How much they are together; the oldest go first, of the user who has the most.
+    /// Maximum total size of the records; the oldest of the user with the most are removed first.
     #[serde(serialize_with = "values::shown")]
     #[schemars(with = "values::Size")]
     pub(crate) max_total: Bytes,
 }
 
 impl Artifacts {
-    /// How much is kept.
+    /// Returns the retention limits.
     pub(crate) fn kept(&self) -> Keep {
         Keep {
             records: self.keep,
@@ -664,20 +674,21 @@ impl Default for Artifacts {
     }
 }
 
-/// The log of every use of a tool.
+/// The log of every tool call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Audit {
-    /// Where. Unset: `audit` in the state directory.
+    /// Directory of the log. Unset: `audit` in the state directory.
     pub(crate) dir: Option<PathBuf>,
-    /// The length at which a file is closed and the next one begun.
+    /// Size at which a new file is started.
     #[serde(serialize_with = "values::shown")]
     #[schemars(with = "values::Size")]
     pub(crate) max_file: Bytes,
-    /// Files that are kept, between 2 and 500; the oldest go first. The log of commands on the host has as many.
+    /// Maximum number of files, between 2 and 500; the oldest are removed first. The log of commands on the
+    /// host has as many.
     pub(crate) max_files: u32,
-    /// Days for which the log of commands on the host keeps its records whatever comes: where it has no more room, no
-    /// command begins.
+    /// Days for which the log of commands on the host keeps its records in any case: if it is full, no
+    /// command starts.
     pub(crate) keep_host_days: u32,
 }
 
@@ -692,33 +703,33 @@ impl Default for Audit {
     }
 }
 
-/// The engine that keeps workers warm.
+/// The server (`ringfence serve`), which keeps workers ready.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Engine {
-    /// Warm workers kept ready.
+    /// Idle workers kept ready.
     pub(crate) pool_size: u32,
-    /// Containers kept ready for runs, those of Docker and Podman together; up to four times as many while runs come faster
-    /// than containers are made; 0: none.
+    /// Idle containers kept ready for runs, of Docker and Podman together; up to four times as many while
+    /// runs arrive faster than containers start; 0: none.
     pub(crate) container_pool_size: u32,
-    /// Runs at once.
+    /// Maximum number of concurrent runs.
     pub(crate) max_concurrent: u32,
-    /// Requests that may wait; further ones are told "busy".
+    /// Maximum number of queued requests; further ones fail with "busy".
     pub(crate) queue: u32,
-    /// Runs after which a warm Python is replaced.
+    /// Number of runs after which a warm Python is replaced.
     pub(crate) rotate_after_runs: u32,
     /// Minutes after which a warm Python is replaced.
     pub(crate) rotate_after_minutes: u32,
-    /// Sessions at once, those of all users together.
+    /// Maximum number of sessions, of all users together.
     pub(crate) max_sessions: u32,
-    /// Minutes, or a duration with its unit, after which a session that nobody uses is ended.
+    /// Minutes, or a duration with its unit, after which an idle session is ended.
     pub(crate) session_idle_minutes: values::Minutes,
     /// Minutes, or a duration with its unit, after which any session is ended.
     pub(crate) session_lifetime_minutes: values::Minutes,
-    /// Serve the web console, on which a person answers questions.
+    /// Serve the web console, on which you answer questions.
     pub(crate) console: bool,
-    /// The console's address on this machine, such as `127.0.0.1:8737`. Unset, or with port 0: 127.0.0.1 at another port
-    /// for each start.
+    /// Address of the console on this machine, such as `127.0.0.1:8737`. Unset, or with port 0: 127.0.0.1 at
+    /// a random port for each start.
     #[schemars(with = "Option<String>")]
     pub(crate) listen: Option<values::Listen>,
 }

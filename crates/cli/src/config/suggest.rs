@@ -1,6 +1,6 @@
 //! "Did you mean": the known name nearest to a mistyped one.
 
-/// The candidate nearest to `name`, if one is near enough to be meant.
+/// Returns the candidate nearest to `name`, if it is near enough.
 pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (name.chars().count() / 3).clamp(1, 4);
     candidates

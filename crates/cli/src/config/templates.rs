@@ -1,4 +1,4 @@
-//! The container templates that are always there.
+//! The built-in container templates.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::schema::{Template, Templates};
 use super::values::{self, Milliseconds, NetworkMode, OciRuntime, SeccompProfile};
 
 impl Default for Template {
-    /// A new name starts from `code-executor`, which has no network.
+    /// A new template starts from `code-executor`, which has no network.
     fn default() -> Self {
         Self {
             plugin_name: None,

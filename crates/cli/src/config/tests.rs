@@ -1,4 +1,4 @@
-//! The layers together: order, provenance, refusals, and the snippets of the source documents.
+//! Tests of the layers: order, provenance, rejections, and the snippets of the source documents.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use super::layers::{Loaded, Sources, load};
 use super::problem::Problems;
 use crate::env::Environment;
 
-/// Three empty directories to put files into.
+/// A system, a user and a project directory.
 struct Dirs(tempfile::TempDir);
 
 impl Dirs {
@@ -46,7 +46,7 @@ fn value(loaded: &Loaded, key: &str) -> (Value, String) {
     (value, origin.to_string())
 }
 
-/// The single problem of a user file.
+/// Returns the single problem of a user file.
 fn problem(name: &str, text: &str) -> String {
     let dirs = Dirs::new().with(&format!("user/{name}"), text);
     let Problems(problems) = dirs.load(&Environment::default(), None).unwrap_err();
@@ -56,7 +56,7 @@ fn problem(name: &str, text: &str) -> String {
         .replace(&format!("{}/", dirs.path("user").display()), "")
 }
 
-/// The single problem of a set of variables.
+/// Returns the single problem of a set of variables.
 fn variable_problem<const N: usize>(variables: [(&str, &str); N]) -> String {
     let Problems(problems) = Dirs::new().load(&Environment::from(variables), None).unwrap_err();
     assert_eq!(problems.len(), 1, "{problems:?}");
@@ -263,7 +263,7 @@ fn a_hostile_project_cannot_weaken_the_fence() {
         let expected = format!("{place}:2: `{key}` may not be set by a project's own file: ");
         assert!(problems[0].message.starts_with(&expected), "{text}: {problems:?}");
         assert!(problems[0].hint.contains("--config"), "{text}");
-        // The same text in the user's own hands is a configuration like any other.
+        // As the user's own configuration the same text is valid.
         assert!(
             dirs.load(&Environment::default(), Some("project/ringfence.yaml"))
                 .is_ok(),
@@ -393,20 +393,21 @@ fn another_programs_variables_are_not_our_business() {
     assert!(Dirs::new().load(&environment, None).is_ok());
 }
 
-/// The snippet printed in the specification of the execution tools.
+/// The snippet in the specification of the execution tools.
 const X: &str = include_str!("../../tests/snippets/execution-tools.yaml");
 
-/// The snippet printed in the plan of the Pyodide sandbox.
+/// The snippet in the plan of the Pyodide sandbox.
 const P: &str = include_str!("../../tests/snippets/pyodide.yaml");
 
-/// The two snippets printed in the plan of the kernel's limits.
+/// The two snippets in the plan of the kernel's limits.
 const K: &str = include_str!("../../tests/snippets/kernel-limits.toml");
 
-/// The keys named, but not printed together, in the specification of the execution tools.
+/// The keys named in the text of the specification of the execution tools.
 const X_CONTAINER: &str = include_str!("../../tests/snippets/execution-container.yaml");
 
-/// Loads `tree` in each format, in each spelling, from the user's and from the project's directory; the
-/// effective values must be the same everywhere, but for what a project's file says and that does not count.
+/// Loads `tree` in each format, in each spelling, from the user's and from the project's directory, and
+/// returns the effective values, which must be the same everywhere except for ignored settings of a project's
+/// file.
 fn in_every_format(tree: &Value) -> Value {
     let spellings = [
         tree.clone(),

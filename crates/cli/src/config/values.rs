@@ -1,4 +1,4 @@
-//! The types of single values that only the configuration knows.
+//! Value types specific to the configuration.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use ringfence_policy::{Access, Cpus, EnvName, Mount, Timeout};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A closed set of words, with the JSON Schema that names them.
+/// Declares an enum of words, with its JSON Schema.
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($(#[$word_meta:meta])* $variant:ident),+ $(,)? }) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -18,25 +18,26 @@ macro_rules! words {
 }
 
 words! {
-    /// Whether a layer of the fence that this machine lacks refuses the run.
+    /// Reaction to a layer of the fence that this machine lacks: refuse the run or report it.
     #[serde(rename_all = "kebab-case")]
     IsolationChoice {
-        /// A missing layer but control groups refuses the run wherever the machine has namespaces; best effort elsewhere.
+        /// Refuse the run if any layer but control groups is missing and the machine has namespaces; best
+        /// effort elsewhere.
         Auto,
-        /// A missing layer refuses the run, control groups included.
+        /// Refuse the run if a layer is missing, control groups included.
         Required,
-        /// A missing layer is reported.
+        /// Report a missing layer.
         #[serde(alias = "best_effort")]
         BestEffort,
     }
 }
 words! {
-    /// How the tool `shell` runs its commands.
+    /// Runner of the tool `shell`.
     #[serde(rename_all = "lowercase")]
     ShellRunner { Host, Container, Fenced }
 }
 words! {
-    /// What happens at a tool's time limit.
+    /// Action at a tool's time limit.
     #[serde(rename_all = "lowercase")]
     AtLimit { Deny, Extend, Ask }
 }
@@ -46,17 +47,17 @@ words! {
     ContainerRuntime { Docker, Podman }
 }
 words! {
-    /// What happens where a container is asked for, and there is no container engine.
+    /// Fallback if the container engine is unavailable.
     #[serde(rename_all = "lowercase")]
     Fallback { None, Local }
 }
 words! {
-    /// What runs a command that a container should run, where there is no container engine.
+    /// Fallback for a container command if the container engine is unavailable.
     #[serde(rename_all = "lowercase")]
     ShellFallback { None, Fenced, Host }
 }
 words! {
-    /// How strongly an MCP server is fenced.
+    /// Fence of an MCP server.
     #[serde(rename_all = "lowercase")]
     ServerFence { Fenced, Host }
 }
@@ -67,22 +68,22 @@ impl Default for ServerFence {
     }
 }
 words! {
-    /// Who has a file root of its own.
+    /// Owner of a root directory of the file tools.
     #[serde(rename_all = "lowercase")]
     UserScope { None, User, Session }
 }
 words! {
-    /// The network of a program.
+    /// Network access of a program.
     #[serde(rename_all = "lowercase")]
     NetworkKind { None, Allowlist }
 }
 words! {
-    /// A container's network.
+    /// Network access of a container.
     #[serde(rename_all = "lowercase")]
     NetworkMode { None, Restricted }
 }
 words! {
-    /// A container's system-call filter.
+    /// System-call filter of a container.
     #[serde(rename_all = "kebab-case")]
     SeccompProfile {
         Strict,
@@ -93,7 +94,7 @@ words! {
 }
 
 words! {
-    /// What makes a container.
+    /// OCI runtime of a container.
     #[derive(clap::ValueEnum)]
     #[serde(rename_all = "lowercase")]
     OciRuntime {
@@ -108,7 +109,7 @@ words! {
     }
 }
 
-/// A risk between 0 (reads only) and 10 (destroys for good).
+/// A risk between 0 (reads only) and 10 (destroys irrecoverably).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Risk(u8);
@@ -117,7 +118,6 @@ impl Risk {
     /// Neither harmless nor dangerous.
     pub(crate) const MIDDLE: Self = Self(5);
 
-    /// The number.
     pub(crate) fn get(self) -> u8 {
         self.0
     }
@@ -143,7 +143,7 @@ impl JsonSchema for Risk {
     }
 }
 
-/// A duration whose bare number has the unit `unit`.
+/// Deserialises a duration whose bare number has the unit `unit`.
 fn duration<'de, D: Deserializer<'de>>(deserializer: D, unit: &str) -> Result<Timeout, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -214,7 +214,7 @@ impl JsonSchema for Minutes {
     }
 }
 
-/// An address that only this machine reaches.
+/// A loopback address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Listen(pub(crate) SocketAddr);
@@ -257,7 +257,7 @@ pub(crate) struct MountObject {
     host_path: String,
     #[serde(alias = "container_path")]
     container_path: String,
-    /// Read-only unless this is `false`, as in a text.
+    /// Defaults to `true`, as in the text form.
     #[serde(alias = "read_only", default = "read_only")]
     read_only: bool,
 }
@@ -304,7 +304,7 @@ impl<'de> Deserialize<'de> for VariableName {
     }
 }
 
-/// Stands for a policy type in the JSON Schema, since `policy` knows no schemas.
+/// Declares a stand-in for a policy type in the JSON Schema, since `policy` has no schemas.
 macro_rules! schema_of {
     ($name:ident, $($json:tt)+) => {
         #[derive(Debug)]
@@ -325,7 +325,7 @@ schema_of!(StoreName, {"type": "string", "enum": ["always", "on_error", "never"]
 schema_of!(Size, {"description": "bytes, or a text such as `10KiB` or `256MiB`", "type": ["integer", "string"]});
 schema_of!(Duration, {"description": "seconds, or a text such as `500ms`, `5s` or `2m`", "type": ["number", "string"]});
 
-/// Serialises a quantity the way a person writes it.
+/// Serialises a quantity by its `Display` form.
 pub(crate) fn shown<T: Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(value)
 }

@@ -7,10 +7,10 @@ use super::problem::Problem;
 use super::suggest;
 use crate::env::Environment;
 
-/// Variables of the process rather than of the configuration.
+/// Variables of the process that are no configuration keys.
 const NOT_KEYS: &[&str] = &["RINGFENCE_LOG", "RINGFENCE_API_KEY"];
 
-/// One variable that sets a key.
+/// A variable that sets a key.
 #[derive(Debug)]
 pub(crate) struct Setting {
     pub(crate) variable: String,
@@ -18,10 +18,10 @@ pub(crate) struct Setting {
     pub(crate) value: Value,
 }
 
-/// Reads a plain variable's text as a value of its key.
+/// A parser of a plain variable's text.
 type Read = fn(&str) -> Result<Value, String>;
 
-/// The variables of the sandbox specification, without our prefix.
+/// The variables of the sandbox specification, which lack our prefix.
 const PLAIN: &[(&str, &str, Read)] = &[
     ("SANDBOX_TYPE", "sandbox.type", text),
     ("SANDBOX_TIMEOUT_SEC", "sandbox.timeout", text),
@@ -42,24 +42,24 @@ const PLAIN: &[(&str, &str, Read)] = &[
     ("DOCKER_MEMORY_LIMIT", "sandbox.docker.memory_limit", text),
 ];
 
-/// Whether any variable could concern the configuration; if none could, nothing else need be done.
+/// Returns `true` if any variable may affect the configuration; if none does, the layer can be skipped.
 pub(crate) fn any(environment: &Environment) -> bool {
     environment
         .names()
         .any(|name| name.starts_with("RINGFENCE_") || PLAIN.iter().any(|(plain, ..)| *plain == name))
 }
 
-/// The variables of the sandbox specification.
+/// Returns the names of the variables of the sandbox specification.
 pub(crate) fn plain_names() -> impl Iterator<Item = &'static str> + Clone {
     PLAIN.iter().map(|(name, ..)| *name)
 }
 
-/// Whether a variable is one of the sandbox specification.
+/// Returns `true` if a variable is one of the sandbox specification.
 pub(crate) fn is_plain(name: &str) -> bool {
     plain_names().any(|plain| plain == name)
 }
 
-/// Whether a variable of the sandbox specification can have a value.
+/// Returns `true` if a variable of the sandbox specification accepts a value.
 pub(crate) fn accepts(name: &str, value: &str) -> bool {
     PLAIN.iter().any(|(plain, key, read)| {
         let path: Path = key.split('.').map(str::to_owned).collect();
@@ -67,27 +67,26 @@ pub(crate) fn accepts(name: &str, value: &str) -> bool {
     })
 }
 
-/// Whether a name in capitals is that of a key of the section `sandbox`.
+/// Returns `true` if a name in capitals is that of a key of the section `sandbox`.
 pub(crate) fn is_key_of_sandbox(name: &str) -> bool {
     let keys = Keys::new();
     let sandbox = keys.defaults().get("sandbox").and_then(Value::as_object);
     sandbox.is_some_and(|keys| keys.contains_key(&name.to_ascii_lowercase()))
 }
 
-/// What the variables say.
+/// The parsed variables.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// The keys that they set.
     pub(crate) settings: Vec<Setting>,
-    /// What is wrong with others.
+    /// Problems of other variables.
     pub(crate) problems: Vec<Problem>,
-    /// Variables of our name that set nothing; one sentence each.
+    /// Variables with our prefix that have no effect; one sentence each.
     pub(crate) idle: Vec<String>,
 }
 
-/// Reads the variables. Empty ones count as unset.
+/// Parses the variables. Empty ones count as unset.
 ///
-/// Ours come last, so that `RINGFENCE_SANDBOX_TIMEOUT` wins over `SANDBOX_TIMEOUT_SEC`.
+/// Variables with our prefix come last, so that `RINGFENCE_SANDBOX_TIMEOUT` wins over `SANDBOX_TIMEOUT_SEC`.
 pub(crate) fn settings(keys: &Keys, environment: &Environment) -> Found {
     let mut settings = Vec::new();
     let mut problems = Vec::new();
@@ -133,7 +132,7 @@ pub(crate) fn settings(keys: &Keys, environment: &Environment) -> Found {
     }
 }
 
-/// A variable's text; one that is set and is not text is a problem, not unset.
+/// Returns a variable's text; invalid UTF-8 is a problem, not unset.
 fn text_of<'a>(environment: &'a Environment, variable: &str, problems: &mut Vec<Problem>) -> Option<&'a str> {
     let text = environment.text(variable);
     if text.is_none() && environment.get(variable).is_some() {
@@ -164,7 +163,7 @@ fn keep(
     }
 }
 
-/// `sandbox.max_output` → `RINGFENCE_SANDBOX_MAX_OUTPUT`.
+/// Returns the variable of a key: `sandbox.max_output` → `RINGFENCE_SANDBOX_MAX_OUTPUT`.
 pub(crate) fn name_of(path: &[String]) -> String {
     let words: Vec<String> = path
         .iter()
@@ -182,7 +181,7 @@ fn find(known: &[(String, Path, Value)], variable: &str) -> Option<Path> {
     is_tool_limit(&tool).then(|| vec!["permissions".to_owned(), "tool_limits".to_owned(), tool])
 }
 
-/// A problem if the variable looks like one of a key; another is only of no effect.
+/// Returns a problem if the variable resembles one of a key; any other has no effect.
 fn unknown(known: &[(String, Path, Value)], variable: &str) -> Option<Problem> {
     let near = suggest::nearest(variable, known.iter().map(|(name, ..)| name.as_str()));
     let section = known
@@ -200,7 +199,7 @@ fn unknown(known: &[(String, Path, Value)], variable: &str) -> Option<Problem> {
     ))
 }
 
-/// The first reading of `text` that the key accepts: a text, a JSON value, a list between commas.
+/// Returns the first reading of `text` that the key accepts: a string, a JSON value, a comma-separated list.
 fn read_any(path: &[String], text: &str) -> Result<Value, String> {
     let as_text = Value::from(text);
     let as_json = serde_json::from_str::<Value>(text).ok();
