@@ -1,4 +1,4 @@
-//! Artifacts: private, whole, and without credentials.
+//! Artifacts: private, complete, and without credentials.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

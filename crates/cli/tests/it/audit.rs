@@ -1,4 +1,4 @@
-//! The audit log from the command line: an intact one, a changed one, and one that grows.
+//! The audit log from the command line: an intact one, a changed one, and a growing one.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Dir, Output, entries, finish};
 
-/// A directory whose audit log holds a few records.
+/// A directory with an audit log of a few records.
 struct Logged {
     dir: Dir,
     log: Log,
@@ -115,7 +115,7 @@ fn a_changed_log_is_refused_with_the_file_and_the_line() {
     );
 }
 
-/// The script of the guide, which uses nothing of ours.
+/// Verifies the log with the script of the guide, which uses nothing of ours.
 #[test]
 fn anybody_can_check_the_log() {
     let guide = include_str!("../../../../docs/guide/audit.md");
@@ -154,7 +154,7 @@ fn what_is_printed_steers_no_terminal() {
         last.ok().contains("ann (mcp)") && last.ok().contains("1.2ms"),
         "{last:?}"
     );
-    // Nor does what somebody else wrote into the file.
+    // Nor does foreign text in the file.
     let current = logged.directory().join("audit.jsonl");
     fs::write(current, "\u{1b}[2J\u{202e}\n").unwrap();
     for args in [
@@ -236,7 +236,7 @@ fn a_log_that_may_not_be_read_is_an_error() {
     }
 }
 
-/// `ringfence tool` with arguments that its schema refuses: a use that is quickly over.
+/// Arguments of a `ringfence tool` call that its schema rejects quickly.
 const REFUSED: [&str; 4] = ["tool", "run_code", "{\"code\": 1}", "--no-engine"];
 
 fn records(dir: &Dir) -> Vec<Value> {
@@ -327,7 +327,8 @@ fn the_next_process_repairs_what_a_killed_one_left() {
 #[test]
 fn no_tool_runs_where_nothing_can_be_recorded() {
     let dir = Dir::new();
-    // The configuration is refused where no directory could ever be; the making itself where the kernel says no.
+    // A path where no directory can ever be is rejected as configuration; otherwise the kernel fails the
+    // mkdir.
     for (place, status, message) in [
         ("/proc/self/audit", 125, "cannot make"),
         (
@@ -370,7 +371,7 @@ fn a_full_disk_keeps_the_answer_back_and_the_log_whole() {
         verified.ok().starts_with(&expected) && !verified.stdout.contains("torn"),
         "{verified:?}"
     );
-    // With room again it goes on.
+    // With free space again, recording works.
     dir.run(REFUSED).refused(2, "invalid_arguments");
     assert_eq!(records(&dir).len(), recorded + 1);
 }

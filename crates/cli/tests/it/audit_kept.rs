@@ -1,4 +1,4 @@
-//! What an agent cannot erase: the record of what ran on this machine, and of what a person answered.
+//! Records that an agent cannot erase: commands on the host, and people's answers.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::mcp::Client;
 use crate::support::{eventually, finish};
 use crate::world::World;
 
-/// A log of few and short files, so that it is quickly full.
+/// A log of few and small files, so that it is quickly full.
 const CONFIG: &str = "[hostExecution]\nenabled = true\nallowList = ['@read-only']\n[audit]\nmax_file = \"64KiB\"\nmax_files = 2\n";
 
 fn world() -> World {
@@ -15,14 +15,14 @@ fn world() -> World {
     world
 }
 
-/// The records of the host log.
+/// Returns the records of the host log.
 fn kept(world: &World) -> Vec<Value> {
     let output = world.dir.run(["audit", "tail", "--host", "--json", "-n", "1000"]);
     let lines = output.ok().lines();
     lines.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Has a command approved that is asked about.
+/// Approves a command that needs approval.
 fn approve(world: &World, client: &mut Client, command: &str) {
     let id = client.begin("host_exec", &json!({ "command": command }));
     let mut question = String::new();
@@ -56,7 +56,7 @@ fn an_agent_pushes_out_no_record_of_the_host() {
     );
     assert_eq!(before[0]["answer"]["text"], "touch made");
     let long = "x".repeat(8_000);
-    // Refused, and let run.
+    // Denied and allowed calls.
     for (tool, arguments, count) in [
         ("host_exec", json!({"command": "touch x", "why": long}), 2_000),
         ("file_list", json!({"path": ".", "why": long}), 200),
@@ -122,7 +122,7 @@ fn a_full_log_of_the_host_lets_no_command_begin() {
         text.contains("the command was not started") && text.contains("7 days"),
         "{text}"
     );
-    // The tools of the fence go on, and a person is told where to look.
+    // The fenced tools still work, and the message names the command to run.
     assert_ne!(client.call("file_list", &json!({"path": "."}))["isError"], true);
     assert!(text.contains("ringfence audit tail --host"), "{text}");
     world.dir.run(["audit", "verify"]).ok();

@@ -1,4 +1,4 @@
-//! The audit log of a server that is killed at any moment: whatever was answered is in it.
+//! The audit log of a server killed at a random moment: every answered call is recorded.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -16,18 +16,18 @@ use crate::support::{Dir, entries};
 
 const ROUNDS: u64 = 50;
 
-/// In flight at once; the server has room for more.
+/// Calls in flight at once; the server has room for more.
 const CALLS: u64 = 60;
 
-/// Small enough that a kill may come while the files turn.
+/// Small enough that a kill may hit a file rotation.
 const CONFIG: &str = "[audit]\nmax_file = \"64KiB\"\nmax_files = 500\n\n[engine]\npool_size = 2\n";
 
-/// A number that no other round has.
+/// Returns a random number.
 fn any(below: u64) -> u64 {
     std::hash::RandomState::new().hash_one(0) % below
 }
 
-/// One round: a server with calls in flight, that is killed. The marks of the calls that it answered.
+/// Kills a server with calls in flight; returns the marks of the answered calls.
 fn round(dir: &Dir, round: u64) -> Vec<String> {
     let mut server = dir
         .command(["mcp"])
@@ -59,7 +59,7 @@ fn round(dir: &Dir, round: u64) -> Vec<String> {
         .collect()
 }
 
-/// Work that lasts a little, that is done at once, and that is refused; by number.
+/// Returns a call by number: a short run, an instant success, or a rejection.
 fn call(id: u64, mark: &str) -> (&'static str, Value) {
     match id % 3 {
         0 => ("run_python_code", json!({"code": format!("print('{mark}')")})),
@@ -79,13 +79,13 @@ fn greeting() -> String {
         + &line(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))
 }
 
-/// Reads what the server says, kills it somewhere in the middle, and reads to the end. Which calls were answered.
+/// Reads the server's answers, kills it at a random point, and reads to the end; returns the answered calls.
 fn answers(server: &mut Child) -> BTreeSet<u64> {
     let mut answered = BTreeSet::new();
     let mut left = any(CALLS);
     let lines = BufReader::new(server.stdout.take().unwrap()).lines();
     for line in lines.map_while(Result::ok) {
-        // The last line may be torn.
+        // The last line may be incomplete.
         let Ok(message) = serde_json::from_str::<Value>(&line) else {
             break;
         };
@@ -104,7 +104,7 @@ fn answers(server: &mut Child) -> BTreeSet<u64> {
     answered
 }
 
-/// The marks in all records of the log.
+/// Returns the marks in all records of the log.
 fn recorded(dir: &Dir) -> BTreeSet<String> {
     let directory = dir.path("state/ringfence/audit");
     let mut marks = BTreeSet::new();
@@ -123,7 +123,7 @@ fn recorded(dir: &Dir) -> BTreeSet<String> {
     marks
 }
 
-/// Set when it goes, also where a check has failed: whoever is told so is waited for.
+/// A stop flag, set on drop, also when an assertion fails: otherwise joining the thread would hang.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -132,7 +132,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Another process, as far as the log can tell, which appends until it is told to stop. How much it appended.
+/// Appends until stopped, like another process; returns the number of records.
 fn append(dir: &Dir, stop: &AtomicBool) -> u64 {
     let limits = Limits {
         max_file_bytes: 64 * 1024,

@@ -1,4 +1,4 @@
-//! What cannot be run is refused with one line that says what and one that says what to do; nothing is left behind.
+//! Invalid input fails with one error line and one hint, and leaves nothing behind.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -16,7 +16,7 @@ here!(
     odd_variables_are_refused,
 );
 
-/// That the command line itself was refused: one error, in our words, and a way on.
+/// Asserts that the command line was rejected, with one error and one hint.
 #[track_caller]
 fn misused(output: &Output, words: &str) {
     assert_eq!((output.status, output.stdout.as_str()), (2, ""), "{output:?}");
@@ -95,7 +95,7 @@ fn unusable_sources_are_refused(world: &World) {
         .output()
         .refused(2, "not UTF-8");
     world.call(["-"]).stdin(b"a\0b").output().refused(2, "NUL");
-    // An endless source is given up on, not read for ever.
+    // Reading an endless source stops at the maximum length.
     world.run(["/dev/zero"]).refused(2, "");
     assert!(
         entries(&world.dir.path("state"))
@@ -224,7 +224,7 @@ fn an_unreadable_file_is_refused() {
         world
             .run(["--stdin", "secret.py", "-c", "1"])
             .refused(2, "cannot read secret.py");
-        // What the user may not read, the program may not read either.
+        // A program cannot read what its user cannot.
         let mounted = world.json(["--mount", "/root:/data", "-c", "import os; os.listdir('/data')"]);
         assert!(mounted.stderr().contains("PermissionError"), "{mounted:?}");
         let directory = world.dir.path("work/theirs");

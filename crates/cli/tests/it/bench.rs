@@ -1,4 +1,5 @@
-//! `ringfence bench`: what it names, and the shape of what it finds. The figures themselves are not tested here.
+//! `ringfence bench`: the list of benchmarks, and the shape of its output. The figures themselves are not
+//! tested here.
 
 use serde_json::Value;
 
@@ -83,14 +84,14 @@ fn figures_come_as_json_with_their_samples_and_an_honest_verdict() {
     );
     assert!(min > Some(0.0) && min <= median && median <= p99, "{ours}");
     assert!(ours["count"].as_u64() > Some(1));
-    // Taken in turns, so as often.
+    // Interleaved, so equally many.
     assert_eq!(figures[0]["peer"]["count"], ours["count"]);
 }
 
 #[test]
 fn the_table_has_a_line_for_each_figure_and_nothing_is_left_behind() {
     let world = World::here();
-    // No process has such a number: what a measurement left that was killed.
+    // No process has this pid: a leftover of a killed measurement.
     std::fs::create_dir(world.dir.path("tmp/ringfence-bench.4294967295")).unwrap();
     let output = bench(&world, &["python", "engine-idle"]);
     let lines: Vec<_> = output.ok().lines().collect();

@@ -1,4 +1,4 @@
-//! `ringfence config`.
+//! Tests of `ringfence config`.
 
 use serde_json::Value;
 
@@ -121,7 +121,7 @@ fn the_snippets_of_the_source_documents_are_good_in_a_project() {
     }
 }
 
-/// That `config check` accepts `text` in the working directory.
+/// Asserts that `config check` accepts `text` in the working directory.
 #[track_caller]
 fn checked(name: &str, text: &str) {
     let dir = Dir::new();
@@ -160,7 +160,7 @@ fn a_socket_in_the_place_of_the_project_file_is_refused() {
     dir.run(["config", "check"]).refused(2, "not a regular file");
 }
 
-/// Configurations of a user that cannot be used: text, and what every command says of it behind the file's name.
+/// Invalid user configurations: text, and the error of every command after the file name.
 const UNUSABLE: &[(&str, &str)] = &[
     (
         "[permissions.tool_limits]\nrun_cod_timeout_secs = 5",
@@ -262,7 +262,7 @@ fn what_cannot_be_used_is_the_same_error_in_every_command() {
     }
 }
 
-/// What a command that is refused says; one that is not is ended.
+/// Returns the error of a command that fails; kills one that does not.
 fn refusal(command: &mut std::process::Command) -> String {
     use std::io::{BufRead, BufReader};
     let mut child = start(command);

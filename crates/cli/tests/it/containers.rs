@@ -1,4 +1,4 @@
-//! Runs in containers of Docker and Podman, each gone with its run.
+//! Runs in containers of Docker and Podman, each removed with its run.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -13,16 +13,16 @@ use crate::support::{Dir, Output, entries, eventually, eventually_none, finish};
 use crate::world::{Mode, Place, World, skip};
 
 const IMAGE: &str = "ringfence-sandbox:latest";
-/// Who programs are where root runs them.
+/// The uid of programs in root's containers.
 const NOBODY: u32 = 65_534;
 
-/// A container engine, and a place to use it from.
+/// A container engine, and a directory to use it from.
 pub(crate) struct Engine {
     pub(crate) name: &'static str,
     pub(crate) dir: Dir,
 }
 
-/// The engines that are here, each with a place of its own. In CI both must be.
+/// Returns the available engines, each with its own directory. In CI both are required.
 pub(crate) fn engines() -> Vec<Engine> {
     let usable = |name: &'static str| {
         let dir = Dir::new();
@@ -68,7 +68,7 @@ impl Engine {
         command.spawn().unwrap()
     }
 
-    /// The containers and volumes that this process made and that are still there.
+    /// Returns the remaining containers and volumes of this process.
     pub(crate) fn left_by(&self, pid: u32) -> Vec<String> {
         let format = "{{.Name}} {{.Labels}}";
         let listed = ["volume", "ls", "--format", format];
@@ -79,7 +79,7 @@ impl Engine {
         [self.listed(pid, "--all"), volumes].concat()
     }
 
-    /// Those of them that run.
+    /// Returns the running containers of this process.
     pub(crate) fn running(&self, pid: u32) -> Vec<String> {
         self.listed(pid, "--filter=status=running")
     }
@@ -101,7 +101,7 @@ impl Engine {
             .collect()
     }
 
-    /// A workspace that programs may write.
+    /// Creates a workspace that programs may write to.
     pub(crate) fn workspace(&self, name: &str) -> String {
         let path = self.dir.path(name);
         fs::create_dir(&path).unwrap();
@@ -346,7 +346,7 @@ fn what_a_killed_run_left_is_removed_by_the_next_one_and_nothing_else() {
         });
         killed.kill().unwrap();
         killed.wait().unwrap();
-        // From here on any run on this machine may be the next one, those of other tests too.
+        // From here on the next run may be any on this machine, including those of other tests.
         assert_eq!(engine.python("print(1)").ok(), "1\n");
         eventually_none("the orphan", || engine.left_by(killed.id()));
         // A container, with its two volumes.
@@ -434,8 +434,8 @@ fn an_image_that_is_not_pinned_is_told() {
     }
 }
 
-/// A service that tells its versions as Docker and as Podman do, answers every other request on a socket with the same,
-/// and tells what it was asked for.
+/// Starts a service that reports versions as Docker and as Podman do, sends `other` to every other request on
+/// a socket, and reports the requests.
 fn answering(dir: &Dir, versions: &'static str, other: &'static str) -> (String, mpsc::Receiver<String>) {
     let path = dir.path("fake.sock");
     let listener = UnixListener::bind(&path).unwrap();
@@ -454,7 +454,7 @@ fn answering(dir: &Dir, versions: &'static str, other: &'static str) -> (String,
                 ("500 No".to_owned(), other)
             };
             let length = body.len();
-            // Whoever only looks whether somebody listens is gone by now.
+            // A client that only probes the socket has disconnected by now.
             let _ = write!(
                 stream,
                 "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nContent-Type: application/json\r\n\r\n{body}"
@@ -520,7 +520,7 @@ fn a_socket_that_is_closed_to_us_is_told_with_the_fix() {
     }
 }
 
-/// Only where that is configured, and the result says so; nothing of the input is lost.
+/// The local fallback applies only if configured, is reported in the result, and loses no input.
 #[test]
 fn the_fence_of_this_machine_takes_over_as_configured() {
     let dir = Dir::new();
@@ -600,7 +600,7 @@ fn what_a_tools_program_leaves_is_read_by_either_path() {
     }
 }
 
-/// Where root runs them, programs in containers are another user.
+/// Programs in root's containers run as another user.
 #[test]
 fn the_directory_of_a_user_is_one_for_tools_and_programs_in_containers() {
     for engine in engines() {
@@ -635,7 +635,7 @@ fn the_directory_of_a_user_is_one_for_tools_and_programs_in_containers() {
             json!({"code": "open('out.txt', 'a').write('!')"}),
         );
         assert_eq!(local["exit_code"], 0, "{local}");
-        // Nobody else comes in.
+        // Other users cannot enter.
         let mode = |path: &str| fs::metadata(engine.dir.path(path)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("users"), mode("users/ann")), (0o700, 0o700));
         fs::remove_dir_all(engine.dir.path("users")).unwrap();
@@ -643,7 +643,7 @@ fn the_directory_of_a_user_is_one_for_tools_and_programs_in_containers() {
     }
 }
 
-/// Where there is no workspace, and where there is one.
+/// Files beside the code work without and with a workspace.
 #[test]
 fn files_that_come_along_with_code_are_there_in_every_container() {
     for engine in engines() {
@@ -666,11 +666,11 @@ fn files_that_come_along_with_code_are_there_in_every_container() {
             (&"one two\n".into(), &"".into()),
             "{answer}"
         );
-        // Nothing is said but that the image has no digest.
+        // The only warning is the missing digest of the image.
         let warnings = answer["meta"]["warnings"].as_array();
         let others = |warning: &&Value| !warning.to_string().contains("is not pinned");
         assert_eq!(warnings.into_iter().flatten().find(others), None, "{answer}");
-        // What is too much for a run is so beside them, too.
+        // The limits of a run still apply beside them.
         let full = run(&[], "open('big', 'wb').write(bytes(65 << 20))");
         assert!(
             full["stderr"]
@@ -689,7 +689,7 @@ fn files_that_come_along_with_code_are_there_in_every_container() {
     }
 }
 
-/// What a program fills fails as it writes, and the run says which limit that was.
+/// A program that fills a directory fails at the write, and the run reports the exceeded limit.
 #[test]
 fn what_a_run_fills_fails_there() {
     for engine in engines() {

@@ -1,4 +1,4 @@
-//! Runs in containers that an engine of ours makes.
+//! Runs in containers of a server.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -9,7 +9,7 @@ use crate::containers::{Engine, engines};
 use crate::support::{Output, entries, eventually, eventually_none, finish};
 use crate::world::World;
 
-/// An engine of ours, and a container engine.
+/// A server of ours, and a container engine.
 struct Place {
     world: World,
     engine: Engine,
@@ -19,7 +19,7 @@ fn places() -> Vec<Place> {
     places_with("")
 }
 
-/// Such places, with these lines in the configuration of our engine.
+/// Returns a place for each container engine, with these lines in the server's configuration.
 fn places_with(lines: &str) -> Vec<Place> {
     let place = |engine| {
         let world = World::before_engine();
@@ -45,7 +45,7 @@ impl Place {
         parsed.map_err(|error| format!("{error}: {output:?}")).unwrap()
     }
 
-    /// The same request until a container that waited for it serves it.
+    /// Repeats the request until a pooled container serves it.
     #[track_caller]
     fn pooled(&self, args: &[&str]) -> Value {
         let mut attempts = (0..20).map(|_| {
@@ -70,7 +70,7 @@ impl Place {
         command.spawn().unwrap()
     }
 
-    /// The containers that our engine has made and that run.
+    /// Returns the running containers of the server.
     fn running(&self) -> Vec<String> {
         self.engine.running(self.world.engine_pid().unwrap())
     }
@@ -107,7 +107,7 @@ fn an_engine_that_is_set_up_otherwise_is_left_alone() {
     }
 }
 
-/// What is the same of a result, whichever container the request got.
+/// Returns the part of a result that does not depend on the container.
 fn same(result: &Value) -> Value {
     let meta = [
         "outcome",
@@ -228,14 +228,14 @@ fn a_container_that_waited_sees_what_the_next_one_would_see() {
         assert_eq!(place.pooled(&args)["stdout"], "one\nkept\n");
         fs::write(&file, "two\n").unwrap();
         assert_eq!(place.pooled(&args)["stdout"], "two\nkept\n");
-        // What waits was made before there was anything to keep from being written.
+        // The pooled container was started before there was anything to protect.
         let hooks = place.engine.dir.path("shared/.git");
         fs::create_dir(&hooks).unwrap();
         std::os::unix::fs::chown(&hooks, Some(65_534), None).unwrap();
         assert_eq!(place.json(&args)["stdout"], "two\nkept\n");
         assert_eq!(place.pooled(&args)["stdout"], "two\nkept\n");
         assert_eq!(entries(&hooks), Vec::<String>::new());
-        // And what lies there by that name is another directory.
+        // Another directory now has that name.
         fs::rename(&workspace, place.engine.dir.path("old")).unwrap();
         place.engine.workspace("shared");
         fs::write(&file, "new\n").unwrap();

@@ -1,4 +1,4 @@
-//! The shared programs: each prints exactly what it should, and its negative twin fails.
+//! The shared programs: each prints exactly the expected output, and its negative twin fails.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ here!(every_program_passes_and_its_twin_fails);
 fn every_program_passes_and_its_twin_fails(world: &World) {
     let path = repository("../shared/corpora/programs_python.jsonl");
     let Ok(text) = fs::read_to_string(&path) else {
-        // Handed out beside the repository and no part of it, so that CI may well lack it.
+        // Distributed beside the repository, so that CI may lack it.
         return tell();
     };
     let rows: Vec<Value> = text

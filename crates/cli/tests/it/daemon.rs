@@ -1,4 +1,4 @@
-//! A Docker daemon of a test's own, and what becomes of calls when it fails.
+//! The test's own Docker daemon, and the outcome of calls when it fails.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -12,14 +12,14 @@ use crate::world::{own_uid, skip};
 
 const IMAGE: &str = "ringfence-sandbox:latest";
 
-/// What becomes of containers whose daemon ends.
+/// The fate of containers when their daemon ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Containers {
     Live,
     End,
 }
 
-/// A daemon of this test's own.
+/// The test's own daemon.
 pub(crate) struct Daemon {
     pub(crate) dir: Dir,
     containers: Containers,
@@ -27,7 +27,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// A daemon that has the image of sandboxes.
+    /// Starts a daemon with the image of sandboxes.
     fn new(containers: Containers) -> Option<Self> {
         Self::plain(Dir::new(), containers)
     }
@@ -50,7 +50,7 @@ impl Daemon {
         Self::in_place(dir, containers)
     }
 
-    /// A daemon in a directory with its configuration.
+    /// Starts a daemon in a directory with its configuration.
     pub(crate) fn in_place(dir: Dir, containers: Containers) -> Option<Self> {
         if own_uid() != 0 {
             return skip("a Docker daemon is started by root alone");
@@ -83,7 +83,8 @@ impl Daemon {
     /// Starts it, and waits until it answers.
     fn up(&mut self) {
         let log = fs::File::create(self.dir.path("log")).unwrap();
-        // In a network of its own: a daemon without a bridge removes the one that the machine's daemon uses.
+        // In its own network namespace: a daemon without a bridge removes the one that the machine's daemon
+        // uses.
         let mut command = self.dir.program("unshare");
         command.args(["--net", "dockerd"]);
         for (option, name) in [
@@ -101,7 +102,7 @@ impl Daemon {
         command.args(["--host", &host, "--bridge=none", "--iptables=false"]);
         let command = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap());
         self.process = Some(command.stderr(log).spawn().unwrap());
-        // What outlived the one before is given 10 s to end.
+        // Processes that survived the last daemon get 10 s to end.
         none_within(Duration::from_secs(60), "the daemon is silent", || {
             let silent = self.docker(&["version"]).status != 0;
             silent
@@ -123,7 +124,7 @@ impl Daemon {
     fn kill(&mut self) {
         self.signal("-KILL");
         self.process.take().unwrap().wait().unwrap();
-        // What it had started dies with it. Where nobody reaps that, the next daemon takes it for alive.
+        // Its children end with it. Unless their zombies are reaped, the next daemon takes them for alive.
         let socket = self.dir.path("exec/containerd/containerd.sock");
         eventually("its own daemon ends", || UnixStream::connect(&socket).is_err());
         fs::remove_file(self.dir.path("exec/containerd/containerd.pid")).unwrap();
@@ -134,8 +135,9 @@ impl Daemon {
         finish(command.env("DOCKER_HOST", self.host()).args(args), b"")
     }
 
-    /// Starts it once more, where containers outlived it: it counts their volumes as mounted twice after it was killed, and
-    /// removes them only in its next life (docs/decisions/063-files-in-memory-in-containers.md).
+    /// Restarts it once more if containers survived it: after a kill it counts their volumes as mounted
+    /// twice, and removes them only after the next start
+    /// (docs/decisions/063-files-in-memory-in-containers.md).
     fn forget_mounts(&mut self) {
         if self.containers == Containers::Live {
             self.kill();
@@ -149,7 +151,7 @@ impl Daemon {
             .to_owned()
     }
 
-    /// All that is in it of ours.
+    /// Returns all our objects in it.
     fn things(&self) -> Vec<String> {
         let volumes = self.docker(&["volume", "ls", "--quiet"]);
         let listed = self.containers() + volumes.ok();
@@ -169,7 +171,7 @@ impl Daemon {
         )
     }
 
-    /// Starts an engine of ours that uses it.
+    /// Starts a server of ours that uses it.
     fn serve(&self) -> Child {
         let mut command = self.command(&["serve"]);
         let quiet = command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -178,12 +180,12 @@ impl Daemon {
         engine
     }
 
-    /// What our engine is asked about sandboxes.
+    /// Runs `ringfence sandbox`.
     fn sandbox(&self, args: &[&str]) -> Output {
         finish(&mut self.dir.command(["sandbox"].iter().chain(args)), b"")
     }
 
-    /// Starts a program that never ends, and waits until it has printed its line.
+    /// Starts a program that never ends, and waits for its first line.
     fn start(&self, timeout: &str) -> Child {
         let code = "import time; print('on', flush=True); time.sleep(600)";
         let mut command = self.command(&[
@@ -224,14 +226,14 @@ impl Drop for Daemon {
             finish(self.dir.program("kill").args(["-TERM", &pid]), b"");
             let _ = process.wait();
         }
-        // The small disk, and what each daemon that was killed has mounted over its directory.
+        // The small disk, and the mounts that each killed daemon left over its directory.
         let data = self.dir.path("data");
         let unmount = || finish(self.dir.program("umount").arg("--lazy").arg(&data), b"");
         (0..8).any(|_| unmount().status != 0);
     }
 }
 
-/// What a run printed as JSON.
+/// Returns the JSON result of a run.
 fn result(child: Child) -> Value {
     let output = child.wait_with_output().unwrap();
     let parsed = serde_json::from_slice(&output.stdout);
@@ -296,7 +298,7 @@ fn sandboxes_outlive_a_daemon_that_comes_back_if_their_containers_do() {
         let mut engine = daemon.serve();
         let made = daemon.sandbox(&["create", "--name", "stays"]);
         let name = made.ok().split_whitespace().next().unwrap().to_owned();
-        // A name is had once, and asking for it again does no harm to who has it.
+        // Names are unique, and requesting one again does no harm to its owner.
         daemon
             .sandbox(&["create", "--name", "stays"])
             .refused(125, "is taken");

@@ -1,4 +1,4 @@
-//! `ringfence doctor`, in the situations that a machine can be in.
+//! `ringfence doctor`, in the situations of a machine.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::containers::engines;
 use crate::support::{Output, entries, finish};
 use crate::world::{Mode, Place, World};
 
-/// What every report speaks of.
+/// The layers in every report.
 const LAYERS: &[&str] = &[
     "user namespace",
     "pid namespace",
@@ -38,12 +38,12 @@ const LAYERS: &[&str] = &[
     "runtime directory",
 ];
 
-/// `ringfence doctor ARGS…` in a world.
+/// Runs `ringfence doctor ARGS…` in a world.
 fn doctor(world: &World, args: &[&str]) -> Output {
     finish(world.command(&[], ["doctor"]).args(args), b"")
 }
 
-/// The report as JSON, after checking that it has the promised shape.
+/// Returns the JSON report, after checking its shape.
 #[track_caller]
 fn report(world: &World) -> Value {
     let output = doctor(world, &["--json"]);
@@ -61,7 +61,7 @@ fn report(world: &World) -> Value {
             layer["detail"].as_str().is_some_and(|detail| !detail.is_empty()),
             "{layer}"
         );
-        // What is missing always comes with a fix, what works never does.
+        // A missing layer always has a fix, a working one never does.
         match status {
             "missing" => assert!(
                 layer["fix"].as_str().is_some_and(|fix| !fix.is_empty()),
@@ -106,7 +106,7 @@ fn a_container_engine_is_found_where_runs_find_it() {
     }
 }
 
-/// What a run of Python in the same world says that it was held by.
+/// Doctor and runs look for Pyodide in the same directory.
 #[test]
 fn pyodide_is_told_of_where_runs_look_for_it() {
     let world = World::here();
@@ -197,7 +197,7 @@ fn a_default_container_is_told_of_the_filter_that_is_in_the_way() {
 #[test]
 fn without_a_python_a_default_run_fails_and_so_does_the_doctor() {
     let world = World::here();
-    // A Python that is too old, or broken, is the same as none.
+    // A Python that is too old, or broken, counts as missing.
     let broken = world.dir.write("work/python3", "#!/bin/sh\nexit 3\n");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&broken, mode).unwrap();

@@ -1,4 +1,5 @@
-//! The engine: it really serves, it is alone, it ends cleanly, and what it leaves when killed is cleared.
+//! The server: it serves, it is the only one, it exits cleanly, and the next one removes what a killed one
+//! left.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,7 +17,7 @@ fn engine(scenario: impl Fn(&World)) {
     play(World::new(Mode::Engine, Place::Here), scenario);
 }
 
-/// A run that says `begun` and then lasts; its first line has been read.
+/// Starts a long run, and waits for its first line `begun`.
 fn lasting(world: &World, args: &[&str]) -> Child {
     let code = "import time; print('begun', flush=True); time.sleep(1000)";
     let mut child = world
@@ -40,7 +41,7 @@ fn runs_are_served_warm_and_without_it_cold() {
     });
 }
 
-/// Programs that show much of what is around them.
+/// Programs that print much of their environment.
 const SHOWING: &[&[&str]] = &[
     &[
         "-c",
@@ -126,7 +127,7 @@ fn the_result_is_the_same_with_and_without() {
     });
 }
 
-/// `ls -la` prints when a directory was made.
+/// Removes the times that `ls -la` prints.
 fn without_times(result: &mut Value) {
     let text = result["stdout"].as_str().unwrap();
     let lines = text.lines().map(
@@ -213,7 +214,7 @@ fn what_a_killed_one_leaves_is_cleared_by_the_next() {
     for child in [child, in_shell] {
         assert_eq!(child.wait_with_output().unwrap().status.code(), Some(125));
     }
-    // Without an engine the work is done in the process itself.
+    // Without a server the client runs the program itself.
     assert_eq!(world.json(["-c", "print(1)"]).get("meta.warm"), false);
     world.start_engine();
     assert_eq!(world.json(["-c", "print(1)"]).get("meta.warm"), true);
@@ -251,7 +252,7 @@ fn what_is_too_much_at_once_is_told_so() {
     world.start_engine();
     let mut running = lasting(&world, &[]);
     let waiting = world.call(["--timeout", "100s", "-c", "print('waited')"]).start();
-    // Which of the two got the place in the queue is not ours to say; the other is turned away at once.
+    // Either of the two may get the place in the queue; the other is rejected at once.
     let third = world.call(["--timeout", "100s", "-c", "print('waited')"]).start();
     running.kill().unwrap();
     running.wait().unwrap();
@@ -345,7 +346,7 @@ fn a_zygote_is_replaced_and_its_hash_seed_with_it() {
     world.close();
 }
 
-/// Programs that come one after the other share neither a seed nor a layout, though workers wait for both.
+/// Successive programs share neither a hash seed nor a memory layout, although both use pooled workers.
 #[test]
 fn a_pool_that_rests_is_replaced() {
     let world = World::before_engine();
@@ -371,7 +372,7 @@ fn a_pool_that_rests_is_replaced() {
     world.close();
 }
 
-/// Processes below this one that run Python.
+/// Returns the Python processes below this one.
 fn interpreters_below(pid: u32) -> std::collections::BTreeSet<u32> {
     let children = |pid: u32| {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))

@@ -1,4 +1,4 @@
-//! Every program of `examples/` prints what `examples/expected/` says.
+//! Every program of `examples/` prints the text in `examples/expected/`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::tools::Tools;
 
-/// A server that gives one answer to everybody, and counts who comes.
+/// A server that gives one response to all requests, and counts them.
 struct Server {
     port: u16,
     visits: Arc<AtomicUsize>,
@@ -41,7 +41,7 @@ impl Server {
         self.visits.load(Ordering::SeqCst)
     }
 
-    /// A configuration that lets this server be reached.
+    /// Returns a configuration that allows this server.
     fn allowed(&self) -> String {
         format!(
             "[egress]\nallowed_hosts = ['127.0.0.1:{}']\nprivate_networks = ['127.0.0.0/8']",
@@ -69,7 +69,7 @@ fn a_page_of_an_allowed_host_comes_back() {
     );
     assert_eq!(page["headers"]["x-seen"], "yes");
     assert_eq!(server.visits(), 1);
-    // What was tried on the way out is in the audit log, allowed or not.
+    // Every attempt is in the audit log, allowed or denied.
     tools.refused("http_fetch", json!({"url": "http://elsewhere.example/"}));
     let log = tools.dir.run(["audit", "tail", "--json"]);
     let [first, second] = log.ok().lines().collect::<Vec<_>>()[..] else {

@@ -1,4 +1,4 @@
-//! Options that do what was meant, and advice where something fails.
+//! Options that do what the user meant, and hints on failures.
 
 use std::fs;
 
@@ -87,17 +87,17 @@ fn causes_of_failures_have_hints(world: &World) {
         let last = run.stderr.lines().last().unwrap_or_default();
         assert!(last.starts_with("hint: ") && last.contains(hint), "{run:?}");
     }
-    // A model is told what it can do itself.
+    // A model gets hints about what it can do itself.
     let told = world.tool(&[], "run_python_code", &json!({"code": "import nowhere"}));
     let told = told.as_str().unwrap();
     let hint = "[hint: the module `nowhere` is not installed and cannot be; write the program without it]";
     assert!(told.ends_with(hint) && !told.contains("--python"), "{told}");
-    // What went well needs none.
+    // A successful run has no hints.
     let fine = world.run(["-c", "import sys; print('File too large', file=sys.stderr)"]);
     assert_eq!((fine.status, fine.stderr.as_str()), (0, "File too large\n"));
 }
 
-/// A file system of 64 KiB, until it is dropped.
+/// A file system of 64 KiB, unmounted when dropped.
 struct SmallDisk<'a>(&'a Dir);
 
 impl<'a> SmallDisk<'a> {
@@ -141,7 +141,7 @@ fn files_that_cannot_be_delivered_are_no_success(world: &World) {
     assert_eq!(run.output.status, 125, "{run:?}");
     assert_eq!(run.get("meta.output_incomplete"), true);
     assert_eq!(run.get("exit_code"), 0);
-    // A program that failed itself says so with its own status.
+    // A failed program keeps its own status.
     let failed = world.run(["-o", "small", "-c", &format!("{code}\nraise SystemExit(3)")]);
     assert_eq!(failed.status, 3, "{failed:?}");
     let fine = world.json(["-o", "out", "-c", code]);
@@ -152,7 +152,7 @@ fn files_that_cannot_be_delivered_are_no_success(world: &World) {
 fn what_programs_keep_in_their_home_is_no_part_of_a_workspace(world: &World) {
     let project = world.dir.path("work/project");
     fs::create_dir(&project).unwrap();
-    // Without namespaces the guest of root is nobody.
+    // Without namespaces root's guests run as nobody.
     let guest = match world.container() && world.uid() == 0 {
         true => 65_534,
         false => world.uid(),
@@ -167,7 +167,7 @@ fn what_programs_keep_in_their_home_is_no_part_of_a_workspace(world: &World) {
         .run(["-w", "project", "-l", "bash", "-c", "mkdir ~/.config; touch too"])
         .ok();
     assert_eq!(entries(&project), ["mine", "too"]);
-    // A private directory is gone anyway, and a home to work in.
+    // The private directory is removed afterwards, and serves as the home directory.
     if !world.container() {
         assert_eq!(world.run(["-l", "bash", "-c", "echo ~"]).ok(), "/workspace\n");
     }
@@ -184,7 +184,7 @@ fn help_is_a_command_too() {
     assert_eq!(dir.run(["help", "nothing"]).status, 2);
 }
 
-/// A directory for the PATH in which `python3` is another one than the engine's.
+/// Returns a directory for the PATH in which `python3` differs from the server's.
 fn other_python(world: &World) -> String {
     let place = world.dir.path("other");
     let mut make = world.dir.program("python3");
@@ -210,7 +210,7 @@ fn who_finds_another_python_first_is_told_that_it_starts_cold() {
         "{told}"
     );
     assert!(told.contains("other/bin/python"), "{told}");
-    // Whoever has named one knows.
+    // A user who has named one needs no warning.
     let python = world.dir.path("other/bin/python3").display().to_string();
     let named = world.json(["--python", &python, "-c", "print(1)"]);
     assert!(named.get("meta.warnings").is_null(), "{named:?}");

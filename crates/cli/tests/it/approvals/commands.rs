@@ -1,4 +1,4 @@
-//! `ringfence approvals`, with no engine about.
+//! `ringfence approvals` without a server.
 
 use std::path::PathBuf;
 use std::thread::JoinHandle;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Dir, eventually};
 
-/// Asks as a program does that embeds the library.
+/// Asks a question, as a program that embeds the library would.
 fn ask(dir: &Dir, text: &str) -> JoinHandle<Decision> {
     let state: PathBuf = dir.path("state/ringfence");
     let question = Question {
@@ -113,7 +113,7 @@ fn what_is_no_question_cannot_be_answered() {
     let guessed = format!("apr_{}", "0".repeat(32));
     dir.run(["approvals", "deny", &guessed])
         .refused(2, "no question that waits");
-    // Too little of an id is none.
+    // A prefix below the minimum length is rejected.
     let asking = ask(&dir, "x");
     let id = only(&dir);
     dir.run(["approvals", "approve", &id[..6]])

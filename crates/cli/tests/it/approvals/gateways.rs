@@ -1,4 +1,4 @@
-//! The engine's socket for gateways, as a gateway sees it.
+//! The server's gateway socket, from a gateway's side.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -39,7 +39,7 @@ fn only_what_was_asked_can_be_answered_and_only_where_it_was_asked() {
     let mut asked = Gateway::of(&world);
     let mut other = Gateway::of(&world);
     other.say(&json!({"type": "hello", "version": 1, "chats": ["telegram_2"]}));
-    // Its answer tells that the greeting has been heard.
+    // The reply shows that the greeting was read.
     other.say(&json!({"type": "later"}));
     assert_eq!(other.expect("error")["error"], "unknown_type");
     let endless = Use::of(&world, &[], ENDLESS);
@@ -91,12 +91,12 @@ fn what_breaks_the_protocol_is_told_and_left() {
         gateway.ended();
     }
     let mut gateway = Gateway::of(&world);
-    // The engine may hang up before the whole line is sent.
+    // The server may hang up before the whole line is sent.
     let long = "x".repeat(300 * 1024);
     let _ = std::io::Write::write_all(gateway.reader.get_mut(), long.as_bytes());
     assert_eq!(gateway.expect("error")["error"], "malformed");
     gateway.ended();
-    // One that comes later is served as if nothing had been.
+    // The next gateway is served normally.
     drop(Gateway::of(&world));
     world.close();
     assert!(!socket.exists());

@@ -1,4 +1,4 @@
-//! A tool's time limit that a person may extend.
+//! Tool timeouts that a person may extend.
 
 use std::net::TcpListener;
 
@@ -121,7 +121,7 @@ fn a_cap_holds_whatever_the_person_says() {
     let request = gateway.expect("approval_request");
     gateway.answer(&request, true);
     let result = endless.result();
-    // Less than the cap where the program began late.
+    // Less than the cap if the program started late.
     let stderr = timed_out(&result);
     assert!(
         stderr.contains("execution timed out after 1") && !stderr.contains("200ms"),

@@ -1,4 +1,4 @@
-//! Questions that a person answers, through the built binary.
+//! Approval requests, through the built binary.
 
 mod commands;
 mod gateways;
@@ -16,16 +16,16 @@ use tempfile::TempDir;
 use crate::support::{Output, eventually, start};
 use crate::world::World;
 
-/// A tool's limit that a person is asked about.
+/// A tool timeout that asks a person.
 const ASK: &str =
     "[permissions.tool_limits]\nat_limit = 'ask'\nrun_code_timeout_secs = 0.2\nhard_timeout_secs = 60\n";
 
-/// A program that goes on until it is let go.
+/// A program that runs until a file appears.
 const SLOW: &str = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('done')";
-/// One that does not end.
+/// A program that does not end.
 const ENDLESS: &str = "while True: pass";
 
-/// An engine that asks at a tool's limit.
+/// Starts a server that asks at a tool's timeout.
 fn world(config: &str) -> World {
     let world = World::before_engine();
     world.dir.write("config/ringfence/ringfence.toml", config);
@@ -33,13 +33,13 @@ fn world(config: &str) -> World {
     world
 }
 
-/// A gateway that a test plays.
+/// A gateway played by a test.
 pub(crate) struct Gateway {
     reader: BufReader<UnixStream>,
 }
 
 impl Gateway {
-    /// Connects to a world's engine; its greeting has been read.
+    /// Connects to a world's server, and reads its greeting.
     pub(crate) fn of(world: &World) -> Self {
         let stream = UnixStream::connect(world.dir.path("run/ringfence/gateway.sock")).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -50,7 +50,7 @@ impl Gateway {
         gateway
     }
 
-    /// What the engine says next.
+    /// Returns the server's next message.
     #[track_caller]
     pub(crate) fn next(&mut self) -> Value {
         let mut line = String::new();
@@ -58,7 +58,7 @@ impl Gateway {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// The next message, which must be of this type.
+    /// Returns the next message, which must be of this type.
     #[track_caller]
     pub(crate) fn expect(&mut self, kind: &str) -> Value {
         let message = self.next();
@@ -74,12 +74,12 @@ impl Gateway {
         self.reader.get_mut().write_all(text.as_bytes()).unwrap();
     }
 
-    /// Answers in the fewest words.
+    /// Answers with the required fields only.
     pub(crate) fn answer(&mut self, request: &Value, approved: bool) {
         self.say(&json!({"type": "approval_response", "id": request["id"], "approved": approved}));
     }
 
-    /// That the engine has ended the connection.
+    /// Asserts that the server has closed the connection.
     #[track_caller]
     pub(crate) fn ended(&mut self) {
         let mut line = String::new();
@@ -87,7 +87,7 @@ impl Gateway {
     }
 }
 
-/// A use of `run_code`, in a workspace of its own, that goes on while a test answers.
+/// A running call of `run_code`, in its own workspace.
 struct Use {
     child: Child,
     workspace: TempDir,
@@ -108,14 +108,14 @@ impl Use {
         Self { child, workspace }
     }
 
-    /// Lets a slow program go, and gives what it answers.
+    /// Lets the slow program end, and returns the result.
     #[track_caller]
     fn let_go(self) -> Value {
         std::fs::write(self.workspace.path().join("go"), "").unwrap();
         self.result()
     }
 
-    /// What it answers.
+    /// Returns the result of the call.
     #[track_caller]
     fn result(self) -> Value {
         let output = self.child.wait_with_output().unwrap();
@@ -125,7 +125,7 @@ impl Use {
     }
 }
 
-/// Waits until the asker has taken an approval.
+/// Waits until the asker has consumed an approval.
 #[track_caller]
 fn taken(world: &World, request: &Value) {
     eventually("the approval is taken", || {
@@ -135,7 +135,7 @@ fn taken(world: &World, request: &Value) {
     });
 }
 
-/// That it was ended at its limit, and the words about that.
+/// Asserts that the program was killed at its timeout, and returns its standard error.
 #[track_caller]
 fn timed_out(result: &Value) -> String {
     let meta = &result["meta"];

@@ -1,4 +1,4 @@
-//! `ringfence gateway terminal`, driven as a script drives it.
+//! `ringfence gateway terminal`, driven by a script.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -29,7 +29,7 @@ impl Terminal {
         }
     }
 
-    /// The next line that holds `part`.
+    /// Returns the next line that contains `part`.
     #[track_caller]
     fn until(&mut self, part: &str) -> String {
         loop {
@@ -78,7 +78,7 @@ fn a_script_answers_by_number_and_by_id() {
         "{stderr}"
     );
 
-    // It finds the next engine by itself, and ends well when it is told to.
+    // It reconnects to the next server by itself, and exits cleanly on a signal.
     world.stop_engine("KILL");
     terminal.until("the engine has gone");
     world.start_engine();

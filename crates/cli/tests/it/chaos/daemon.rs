@@ -1,4 +1,4 @@
-//! A Docker of the test's own, which may be killed and stopped as the one of this machine may not.
+//! The test's own Docker daemon, which may be killed and stopped, unlike the machine's.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts one that has the image of sandboxes, and that the world's commands use.
+    /// Starts a daemon with the image of sandboxes, and points the world's commands to it.
     pub(super) fn start(world: &World) -> Self {
         let docker = |args: &[&str]| {
             finish(world.dir.program("docker").args(args), b"")
@@ -47,7 +47,7 @@ impl Daemon {
         self.process.lock().unwrap().id()
     }
 
-    /// Starts it again after it was killed.
+    /// Restarts it after a kill.
     pub(super) fn again(&self, world: &World) {
         *self.process.lock().unwrap() = run(world, &self.place);
         self.answers(world);
@@ -63,7 +63,7 @@ impl Daemon {
         });
     }
 
-    /// Ends it, and shows that it leaves nothing.
+    /// Ends it, and asserts that it leaves nothing.
     pub(super) fn end(self, world: &World) {
         let mut kill = world.dir.program("kill");
         finish(kill.arg(self.pid().to_string()), b"").ok();
@@ -71,7 +71,7 @@ impl Daemon {
         eventually_none("processes of the Docker", || self.processes());
     }
 
-    /// What belongs to it, but for the processes in containers.
+    /// Returns its processes, except those in containers.
     fn processes(&self) -> Vec<u32> {
         let place = self.place.display().to_string();
         let own = processes()
@@ -81,10 +81,10 @@ impl Daemon {
     }
 }
 
-/// In a network of its own: one without a bridge removes the bridge that it finds. In a mount namespace of its own: what it
-/// mounts goes with it.
+/// Starts the daemon in its own network namespace, because a daemon without a bridge removes an existing
+/// bridge, and in its own mount namespace, so that its mounts go with it.
 fn run(world: &World, place: &std::path::Path) -> Child {
-    // What was killed leaves these, and counts as running while there is as much as a zombie of that number.
+    // A killed daemon leaves these, and counts as running as long as even a zombie has its pid.
     for left in ["pid", "exec/containerd/containerd.pid"] {
         let _ = std::fs::remove_file(place.join(left));
     }
@@ -113,7 +113,7 @@ fn run(world: &World, place: &std::path::Path) -> Child {
     ] {
         command.arg(option).arg(below(name));
     }
-    // What this machine says of its own Docker is not for this one.
+    // The machine's own Docker configuration does not apply.
     std::fs::write(place.join("config"), "{}").unwrap();
     command.arg("--config-file").arg(below("config"));
     command
@@ -124,7 +124,7 @@ fn run(world: &World, place: &std::path::Path) -> Child {
         .unwrap()
 }
 
-/// What a failed test leaves would go on for ever.
+/// Leftovers of a failed test would run for ever.
 impl Drop for Daemon {
     fn drop(&mut self) {
         let shims = self.processes();

@@ -1,10 +1,10 @@
-//! What is killed.
+//! Processes killed under load.
 
 use super::storm::{Fate, Storm, Work};
 use super::{Setting, until};
 use crate::leftovers::processes;
 
-/// At least so many calls wait in the container when it is struck.
+/// Minimum number of calls waiting in the container at the kill.
 const STRUCK: usize = 10;
 
 fn unknown(work: Work, fate: Fate) -> bool {
@@ -15,7 +15,7 @@ fn success(_: Work, fate: Fate) -> bool {
     fate == Fate::Success
 }
 
-/// What came of calls whose container, or what holds it, was struck.
+/// Checks the fates of calls whose container, or a process above it, was killed.
 #[track_caller]
 fn struck(fates: &super::storm::Fates) {
     assert!(
@@ -29,13 +29,13 @@ fn engine(setting: Setting) {
     let container = setting.container();
     setting.world.stop_engine("KILL");
     let fates = storm.ended();
-    // Whoever asks from here on serves itself.
+    // Later callers fall back to their own process.
     let broken = fates.count(|work, fate| (work, fate) == (Work::Waiting, Fate::Error));
     assert!(broken >= STRUCK && fates.count(success) >= 5, "{fates:?}");
     setting.goes_on(&container);
 }
 
-/// Kills what holds the container of a hundred calls, which is found by the container's first process.
+/// Kills a process above the container of a hundred calls, found from the container's first process.
 fn strike(setting: Setting, victim: impl FnOnce(u32) -> u32) {
     let storm = Storm::begin(&setting);
     let container = setting.container();
@@ -45,7 +45,7 @@ fn strike(setting: Setting, victim: impl FnOnce(u32) -> u32) {
     setting.goes_on(&container);
 }
 
-/// The parent of a process, which is this program.
+/// Returns the parent of a process, which must run this program.
 #[track_caller]
 fn parent(pid: u32, program: &str) -> u32 {
     let all = processes();
@@ -111,7 +111,7 @@ fn the_service_of_podman() {
     setting.goes_on(&container);
 }
 
-/// Docker starts another one. Whether calls outlive that is Docker's affair, and each is told as what it was.
+/// Docker restarts containerd. Calls may survive that or not, but each is reported correctly.
 #[test]
 fn the_containerd_of_docker() {
     let setting = Setting::with_daemon();

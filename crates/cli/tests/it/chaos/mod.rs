@@ -1,5 +1,5 @@
-//! What is killed, or stopped, under a hundred calls of `sandbox_exec`: no call hangs, none tells of a success that was none,
-//! and nothing is left after the next start.
+//! Processes killed, or stopped, under a hundred calls of `sandbox_exec`: no call hangs, none falsely reports
+//! success, and nothing is left after the next start.
 
 mod daemon;
 mod deaths;
@@ -20,29 +20,29 @@ use crate::world::World;
 use daemon::Daemon;
 use podman::Podman;
 
-/// Longer than any call has, by far: what takes longer hangs.
+/// Far above the timeout of any call: longer is a hang.
 const HANGS: Duration = Duration::from_secs(120);
-/// Who programs are where root runs them.
+/// The uid of programs in root's containers.
 const NOBODY: u32 = 65_534;
 
-/// An engine of ours, with one container for all calls.
+/// A server of ours, with one container for all calls.
 struct Setting {
     world: World,
     own: Own,
 }
 
-/// The container engine of the test's own.
+/// The test's own container engine.
 enum Own {
-    /// None: it is the Docker of this machine.
+    /// None: the machine's Docker is used.
     Nothing,
     Docker(Daemon),
     Podman(Podman),
 }
 
-/// A container that runs.
+/// A running container.
 struct Container {
     id: String,
-    /// Its first process.
+    /// The pid of its first process.
     pid: u32,
 }
 
@@ -51,14 +51,14 @@ impl Setting {
         Self::with(World::before_engine(), Own::Nothing)
     }
 
-    /// With a Docker that may be killed.
+    /// Uses a Docker daemon that may be killed.
     fn with_daemon() -> Self {
         let world = World::before_engine();
         let daemon = Daemon::start(&world);
         Self::with(world, Own::Docker(daemon))
     }
 
-    /// With a Podman whose service may be killed.
+    /// Uses a Podman whose service may be killed.
     fn with_podman() -> Self {
         let world = World::before_engine();
         let podman = Podman::start(&world);
@@ -82,7 +82,7 @@ impl Setting {
         Self { world, own }
     }
 
-    /// Begins a call, whose number is its own.
+    /// Starts a call with a unique number.
     fn begin(&self, number: usize, arguments: &Value, options: &[&str]) -> Child {
         let file = |kind: &str| self.world.dir.path(&format!("home/{kind}-{number}"));
         fs::write(file("in"), arguments.to_string()).unwrap();
@@ -99,19 +99,19 @@ impl Setting {
         child
     }
 
-    /// What a call has printed.
+    /// Returns the output of a call.
     fn printed(&self, number: usize) -> (String, String) {
         let read = |kind: &str| fs::read_to_string(self.world.dir.path(&format!("home/{kind}-{number}")));
         (read("out").unwrap(), read("err").unwrap())
     }
 
-    /// Whether a call goes well.
+    /// Returns `true` if a call succeeds.
     fn works(&self) -> bool {
         let arguments = json!({"language": "python", "code": "print(6 * 7)"});
         self.begin(usize::MAX, &arguments, &[]).wait().unwrap().success()
     }
 
-    /// Makes one call that must go well.
+    /// Makes one call that must succeed.
     #[track_caller]
     fn goes_well(&self) {
         let works = self.works();
@@ -121,7 +121,7 @@ impl Setting {
         assert_eq!(printed["stdout"], "42\n", "{printed}");
     }
 
-    /// Makes one call that is refused with these words.
+    /// Makes one call that must fail with these words.
     #[track_caller]
     fn refused(&self, words: &str) {
         let number = usize::MAX;
@@ -131,7 +131,7 @@ impl Setting {
         assert!(!ended.success() && stderr.contains(words), "{stdout}{stderr}");
     }
 
-    /// How many calls have begun to wait.
+    /// Returns the number of calls that are waiting.
     fn waiting(&self) -> usize {
         let names = fs::read_dir(self.world.dir.path("shared")).unwrap();
         names
@@ -145,7 +145,7 @@ impl Setting {
             .count()
     }
 
-    /// What the container engine is asked. The home of the world tells where its Docker is.
+    /// Runs a command of the container engine. The world's home directory leads to its Docker.
     fn ask(&self, args: &[&str]) -> Output {
         match &self.own {
             Own::Nothing | Own::Docker(_) => finish(self.world.dir.program("docker").args(args), b""),
@@ -153,7 +153,7 @@ impl Setting {
         }
     }
 
-    /// The Docker of the test's own, if it has one.
+    /// Returns the test's own Docker, if any.
     fn daemon(&self) -> Option<&Daemon> {
         match &self.own {
             Own::Docker(daemon) => Some(daemon),
@@ -161,7 +161,7 @@ impl Setting {
         }
     }
 
-    /// The Podman of the test's own, if it has one.
+    /// Returns the test's own Podman, if any.
     fn podman(&self) -> Option<&Podman> {
         match &self.own {
             Own::Podman(podman) => Some(podman),
@@ -169,7 +169,7 @@ impl Setting {
         }
     }
 
-    /// The containers of all calls, whichever process has made them: they see the workspace.
+    /// Returns the containers of all calls, of any process, found by their workspace mount.
     #[track_caller]
     fn containers(&self) -> Vec<String> {
         let workspace = format!("volume={}", self.world.dir.path("shared").display());
@@ -177,7 +177,7 @@ impl Setting {
         listed.ok().lines().map(str::to_owned).collect()
     }
 
-    /// The one container that the engine keeps.
+    /// Returns the server's one kept-alive container.
     #[track_caller]
     fn container(&self) -> Container {
         let [id] = <[String; 1]>::try_from(self.containers()).unwrap();
@@ -192,14 +192,14 @@ impl Setting {
         finish(kill.args([signal, &pid.to_string()]), b"").ok();
     }
 
-    /// That the engine has another container, and removes this one.
+    /// Asserts that the server uses another container, and removes this one.
     #[track_caller]
     fn replaces(&self, container: &Container) {
         self.goes_well();
         until("it is removed", || !self.containers().contains(&container.id));
     }
 
-    /// The control groups of a container that is gone.
+    /// Returns the remaining control groups of a removed container.
     fn left_of(&self, container: &Container) -> Vec<PathBuf> {
         if matches!(self.own, Own::Podman(_)) && container.processes() == 0 {
             // Podman does not always remove them where the container's monitor was killed: nothing is in them.
@@ -210,7 +210,8 @@ impl Setting {
         container.groups()
     }
 
-    /// That the engine serves, that one which is started anew does, too, and that nothing is left of what was before.
+    /// Asserts that the server serves, that a restarted one serves too, and that nothing is left of the
+    /// earlier container.
     #[track_caller]
     fn goes_on(self, before: &Container) {
         if self.world.engine_pid().is_some() {
@@ -243,7 +244,7 @@ impl Setting {
 }
 
 impl Container {
-    /// How many processes are in it.
+    /// Returns the number of processes in it.
     fn processes(&self) -> usize {
         let listed = self
             .groups()
@@ -256,7 +257,7 @@ impl Container {
             .unwrap_or(0)
     }
 
-    /// Its control groups, in which its processes are.
+    /// Returns the control groups of its processes.
     fn groups(&self) -> Vec<PathBuf> {
         let hierarchies = fs::read_dir("/sys/fs/cgroup").unwrap().flatten();
         let names = [
@@ -271,7 +272,7 @@ impl Container {
     }
 }
 
-/// Waits for something that takes its time.
+/// Polls until a condition holds.
 #[track_caller]
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! A Podman of the test's own, whose service may be killed as the one of this machine may not.
+//! The test's own Podman, whose service may be killed, unlike the machine's.
 
 use std::fs::File;
 use std::os::unix::net::UnixStream;
@@ -11,15 +11,15 @@ use crate::support::{Output, finish};
 use crate::world::World;
 
 pub(super) struct Podman {
-    /// Holds the place where the mounts of containers are, which goes with its processes.
+    /// Holds the mount namespace of containers, which ends with its processes.
     holder: Child,
     service: Mutex<Child>,
-    /// What all its processes have in their command lines.
+    /// A path that all its processes have in their command lines.
     place: String,
 }
 
 impl Podman {
-    /// Starts one that has the image of sandboxes, at the socket that the world's commands look at first.
+    /// Starts a Podman with the image of sandboxes, at the socket that the world's commands try first.
     pub(super) fn start(world: &World) -> Self {
         let place = world.dir.path("podman");
         let socket = world.dir.path("run/podman");
@@ -52,13 +52,13 @@ impl Podman {
         service.wait().unwrap();
     }
 
-    /// Starts its service again after it was killed.
+    /// Restarts its service after a kill.
     pub(super) fn again(&self, world: &World) {
         *self.service.lock().unwrap() = serve(world, &self.holder);
         self.answers(world);
     }
 
-    /// What its service is asked.
+    /// Runs a command against its service.
     pub(super) fn command(&self, world: &World, args: &[&str]) -> Output {
         let mut command = own(world.dir.program("podman"));
         command.args(["--remote", "--url", &address(world)]).args(args);
@@ -74,7 +74,7 @@ impl Podman {
         });
     }
 
-    /// Ends it with all that it has started.
+    /// Ends it with all processes that it started.
     pub(super) fn end(&mut self) {
         let own = || {
             let all = processes().into_iter();
@@ -94,14 +94,14 @@ impl Podman {
     }
 }
 
-/// What a failed test leaves would go on for ever.
+/// Leftovers of a failed test would run for ever.
 impl Drop for Podman {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// Root's own Podman, and not one that lives in the world's directories.
+/// Removes the variables of the world, so that the command uses root's own Podman directories.
 fn own(mut command: Command) -> Command {
     command
         .env_remove("XDG_RUNTIME_DIR")

@@ -1,4 +1,4 @@
-//! What is stopped, for a while and for good.
+//! Processes stopped, temporarily and for good.
 
 use super::{Setting, until};
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ fn a_docker_that_stands_still_holds_up_no_call_beyond_its_time() {
     setting.signal("-STOP", daemon.pid());
     let call = |number| {
         let arguments = json!({"language": "python", "code": "print(1)", "timeout": 2});
-        // There is a container for the one, and none yet for the other.
+        // The first user has a container already, the second none yet.
         let user = if number < 5 { "local" } else { "bob" };
         setting.begin(number, &arguments, &["--user", user])
     };

@@ -1,4 +1,4 @@
-//! A hundred uses of `sandbox_exec` at once, and what may come of each.
+//! A hundred concurrent calls of `sandbox_exec`, and their possible fates.
 
 use std::fs;
 use std::process::Child;
@@ -8,34 +8,35 @@ use serde_json::{Value, json};
 use super::{Setting, until};
 
 const CALLS: usize = 100;
-/// The lines of a call that prints.
+/// Number of lines that a printing call prints.
 const LINES: usize = 20_000;
 
-/// What a call does.
+/// The behaviour of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
     /// Prints its token.
     Quick,
-    /// Prints much, and its token.
+    /// Prints much output, and its token.
     Printing,
-    /// Waits until it may go on, and prints its token.
+    /// Waits for a file, and prints its token.
     Waiting,
-    /// Sleeps beyond its time.
+    /// Sleeps beyond its timeout.
     Overdue,
 }
 
-/// What came of a call.
+/// The fate of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Success,
     TimedOut,
     Unknown,
-    /// There is no result, but an error.
+    /// An error instead of a result.
     Error,
 }
 
 impl Fate {
-    /// Whether it is what comes of such a call where nothing is struck. One that is late for a place has no result.
+    /// Returns `true` if the fate is normal for such a call without a kill. A call that misses its place in
+    /// the queue has no result.
     pub(super) fn is_as_ever(work: Work, fate: Self) -> bool {
         match work {
             Work::Overdue => matches!(fate, Self::TimedOut | Self::Error),
@@ -44,14 +45,14 @@ impl Fate {
     }
 }
 
-/// One call, by a process of its own.
+/// One call, by its own process.
 struct Call {
     number: usize,
     work: Work,
     client: Child,
 }
 
-/// Calls that are on their way.
+/// Running calls.
 pub(super) struct Storm<'a> {
     setting: &'a Setting,
     calls: Vec<Call>,
@@ -91,7 +92,7 @@ impl Work {
         }
     }
 
-    /// How much a call prints that runs to its end.
+    /// Returns the number of bytes that a completed call prints.
     fn bytes(self, number: usize) -> u64 {
         let before: usize = match self {
             Self::Printing => (0..LINES).map(|line| line.to_string().len() + 1).sum(),
@@ -101,13 +102,13 @@ impl Work {
     }
 }
 
-/// What a call prints that nobody else does.
+/// Returns a call's unique output.
 fn token(number: usize) -> String {
     format!("token-{}", number * 7919 + 13)
 }
 
 impl<'a> Storm<'a> {
-    /// Begins all calls. When this returns some have ended, and some wait.
+    /// Starts all calls. On return some have ended, and some wait.
     pub(super) fn begin(setting: &'a Setting) -> Self {
         let call = |number| {
             let work = Work::of(number);
@@ -127,7 +128,7 @@ impl<'a> Storm<'a> {
         storm
     }
 
-    /// How many calls have not ended.
+    /// Returns the number of running calls.
     pub(super) fn running(&mut self) -> usize {
         self.calls
             .iter_mut()
@@ -135,7 +136,7 @@ impl<'a> Storm<'a> {
             .count()
     }
 
-    /// Kills whoever makes calls of one kind. Nothing is said of these any more.
+    /// Kills the clients of calls of one kind, and forgets these calls.
     pub(super) fn kill(&mut self, work: Work) {
         let (killed, kept) = self.calls.drain(..).partition(|call| call.work == work);
         self.calls = kept;
@@ -145,7 +146,7 @@ impl<'a> Storm<'a> {
         });
     }
 
-    /// Lets all of them come to their end; what came of each.
+    /// Lets all calls end, and returns their fates.
     pub(super) fn ended(mut self) -> Fates {
         fs::write(self.setting.world.dir.path("shared/enough"), "").unwrap();
         until("every call has ended", || self.running() == 0);
@@ -154,7 +155,7 @@ impl<'a> Storm<'a> {
     }
 }
 
-/// What a failed test leaves would go on for ever.
+/// Leftovers of a failed test would run for ever.
 impl Drop for Storm<'_> {
     fn drop(&mut self) {
         for call in &mut self.calls {
@@ -165,7 +166,7 @@ impl Drop for Storm<'_> {
 }
 
 impl Call {
-    /// What came of it, which is checked: what tells of a success did all that it should.
+    /// Returns the fate of the call, and checks it: a reported success must be complete.
     fn fate(&self, setting: &Setting) -> Fate {
         let (stdout, stderr) = setting.printed(self.number);
         let told = format!("{} {:?}: {stdout}{stderr}", self.number, self.work);
@@ -192,7 +193,7 @@ impl Call {
             Fate::Success => {
                 assert_eq!(printed["exit_code"], 0, "{told}");
                 assert!(whole && self.work != Work::Overdue, "{told}");
-                // Of much, the end may have been left out.
+                // Long output may be truncated at the end.
                 let ends = format!("{}\n", token(self.number));
                 assert!(self.work == Work::Printing || stdout == ends, "{told}");
             }
@@ -206,7 +207,7 @@ impl Call {
     }
 }
 
-/// What came of all calls.
+/// The fates of all calls.
 #[derive(Debug)]
 pub(super) struct Fates(Vec<(Work, Fate)>);
 

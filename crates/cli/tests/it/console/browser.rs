@@ -1,4 +1,4 @@
-//! The page in a real browser, driven by a program that tells what it met.
+//! The console's page in a real browser, driven by a script that reports its checks.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,7 @@ use crate::world::{World, repository, skip};
 
 const PROGRAM: &str = include_str!("browser.py");
 
-/// What must have been met, each told once.
+/// The expected checks, each reported once.
 const CHECKS: [&str; 18] = [
     "a wrong link shows the door",
     "the link opens the page and leaves the address",
@@ -33,7 +33,7 @@ const CHECKS: [&str; 18] = [
     "nothing came from elsewhere and nothing was complained about",
 ];
 
-/// The browser, and the Python that drives it.
+/// Returns the browser, and the Python that drives it, if installed.
 fn prerequisites() -> Option<(String, String)> {
     let python = match repository("target/browser-venv").canonicalize() {
         Ok(directory) => directory.join("bin/python").display().to_string(),
@@ -67,7 +67,7 @@ fn a_person_answers_on_the_page() {
         .args([&chromium, base])
         .arg(pictures.canonicalize().unwrap());
     let mut browser = command.stdout(Stdio::piped()).spawn().unwrap();
-    // The next engine is to be found where the page looks for it.
+    // The next server must listen where the page looks for it.
     let address = link.split('/').nth(2).unwrap();
     let config = CONFIG.replace("127.0.0.1:0", address);
     world.dir.write("config/ringfence/ringfence.toml", config);
@@ -77,7 +77,7 @@ fn a_person_answers_on_the_page() {
     world.close();
 }
 
-/// What the program met. It has the engine ended and started when it says so.
+/// Returns the checks that the script reports; stops and starts the server on its request.
 fn listen(world: &World, lines: impl BufRead) -> Vec<String> {
     let mut met = Vec::new();
     for line in lines.lines() {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::support::eventually;
 use crate::world::World;
 
-/// Commands on the host, all but reading ones asked about, and a console wherever there is room.
+/// Commands on the host, where all but reading ones need approval, and a console at a random port.
 const CONFIG: &str = "[hostExecution]\nenabled = true\nallowList = ['@read-only']\n[engine]\nlisten = '127.0.0.1:0'\npool_size = 1\n";
 
 fn world() -> World {
@@ -21,7 +21,7 @@ fn world() -> World {
     world
 }
 
-/// The link that opens the console.
+/// Returns the link that opens the console.
 #[track_caller]
 fn link(world: &World) -> String {
     let mut link = String::new();
@@ -33,7 +33,7 @@ fn link(world: &World) -> String {
     link
 }
 
-/// A command of an agent's that waits for a person.
+/// An agent's command that waits for approval.
 struct Asking(Child);
 
 impl Asking {
@@ -45,7 +45,7 @@ impl Asking {
         Self(child)
     }
 
-    /// What the tool says in the end.
+    /// Returns the final output of the tool.
     fn end(mut self) -> Value {
         let mut printed = String::new();
         self.0

@@ -1,4 +1,5 @@
-//! Requests as any program on this machine could send them: each refusal beside the same one that is served.
+//! Requests as any program on this machine could send them: each rejection beside the same request that is
+//! served.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -31,14 +32,14 @@ impl Site {
         }
     }
 
-    /// What a page is answered that sends a ticket.
+    /// Returns the status of a page's request with a ticket.
     fn exchange(&self, ticket: &str) -> u16 {
         let body = json!({ "token": ticket }).to_string();
         self.ask("POST /session", &["Host: HOST", "Origin: http://HOST"], &body)
             .0
     }
 
-    /// A request with these headers; `HOST` and `TOKEN` in them are ours.
+    /// Sends a request with these headers; `HOST` and `TOKEN` in them are replaced.
     fn ask(&self, line: &str, headers: &[&str], body: &str) -> (u16, Value) {
         let headers = headers.join("\r\n");
         let length = body.len();
@@ -64,7 +65,7 @@ impl Site {
     }
 }
 
-/// The ticket of a new link.
+/// Returns the ticket of a new link.
 fn ticket(world: &World) -> String {
     link(world).split_once("/#token=").unwrap().1.to_owned()
 }
@@ -150,7 +151,8 @@ fn no_secret_of_the_console_outlives_its_engine() {
             holds_no(&world.dir.path(directory), secret);
         }
     }
-    // Without an engine no link is given away, and the next one at the same address takes nothing of the last.
+    // Without a server no link is issued, and the next server at the same address accepts no credentials of
+    // the last.
     assert_eq!(world.stop_engine("TERM"), Some(0));
     world.dir.run(["console"]).refused(125, "none is running");
     let config = CONFIG.replace("127.0.0.1:0", &first.address);
@@ -164,7 +166,7 @@ fn no_secret_of_the_console_outlives_its_engine() {
         401
     );
     assert_eq!(first.exchange(&unused), 401);
-    // What an engine that was killed left behind is no way in either.
+    // Credentials left by a killed server do not open the next one.
     world.stop_engine("KILL");
     world.dir.run(["console"]).refused(125, "none is running");
     world.start_engine();
@@ -172,7 +174,7 @@ fn no_secret_of_the_console_outlives_its_engine() {
     world.close();
 }
 
-/// No file below this directory holds the text.
+/// Asserts that no file below this directory contains the text.
 fn holds_no(directory: &Path, text: &str) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -208,7 +210,7 @@ fn a_link_opens_one_session() {
     world.close();
 }
 
-/// Opens 70 connections that say nothing and one that asks with the right token; tells what that is answered.
+/// Opens 70 silent connections and one that sends the right token; prints its response.
 const OTHER_USER: &str = r#"
 import socket, sys
 host, port = sys.argv[1].rsplit(":", 1)
@@ -253,7 +255,8 @@ fn other_users_are_not_served_and_hold_nobody_up() {
         BufReader::new(other.stdout.take().unwrap())
             .read_line(&mut told)
             .unwrap();
-        // The 70 are still there. Whoever the console is for is served at once, and the token alone serves nobody else.
+        // The 70 connections are still open. The console's user is served at once; another user's token is
+        // not enough.
         assert_eq!(site.waiting(), [Value::Null; 0], "{listen}");
         assert!(["403", "nothing"].contains(&told.trim()), "{listen}: {told}");
         drop(other.stdin.take());
@@ -268,7 +271,7 @@ fn a_web_page_that_opens_connections_holds_nobody_up() {
     world.dir.write("config/ringfence/ringfence.toml", CONFIG);
     world.start_engine();
     let site = Site::of(&world);
-    // As a browser opens them for any page: some say nothing, some ask under another name or without credentials.
+    // As a browser opens them for any page: some silent, some with another host name or without credentials.
     let connections: Vec<TcpStream> = (0..150)
         .map(|number| {
             let mut stream = TcpStream::connect(&site.address).unwrap();
@@ -278,7 +281,7 @@ fn a_web_page_that_opens_connections_holds_nobody_up() {
                 &site.address
             };
             if number % 3 < 2 {
-                // It may be evicted already.
+                // It may have been evicted already.
                 let _ = write!(stream, "GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
             }
             stream
@@ -311,7 +314,7 @@ fn an_address_is_that_which_was_asked_for_or_none() {
             "{refused:?}"
         );
     }
-    // Nobody can wait for a link at an address that is known before.
+    // No other process can listen beforehand at a random address.
     configure("");
     world.start_engine();
     assert!(!link(&world).contains(":8737"), "{}", link(&world));
@@ -321,7 +324,7 @@ fn an_address_is_that_which_was_asked_for_or_none() {
     world.dir.run(["console"]).refused(125, "serves no console");
     assert!(!world.engine_log().contains("console"));
     assert_eq!(world.stop_engine("TERM"), Some(0));
-    // A project may not decide it.
+    // A project's file may not set it.
     world.dir.write("config/ringfence/ringfence.toml", CONFIG);
     world
         .dir

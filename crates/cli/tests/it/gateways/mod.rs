@@ -1,4 +1,4 @@
-//! Gateways to chat services, each against its service as played on this machine.
+//! Gateways to chat services, each against a fake service.
 
 mod discord;
 mod telegram;
@@ -13,28 +13,28 @@ use serde_json::{Value, json};
 use crate::support::eventually;
 use crate::world::World;
 
-/// Answers to a press on a question that is over. The gateway forgets the question once the chat service has confirmed
-/// the edit, which is after the fake service shows it: until then it says what became of it.
+/// Replies to a press on a closed question. The gateway forgets the question once the chat service has
+/// confirmed the edit, which is after the fake service shows it: until then it replies with the outcome.
 const OVER: [&str; 3] = ["already answered", "too late", "outdated"];
 
-/// That a press was refused because its question is over.
+/// Asserts that a press was rejected because its question is closed.
 #[track_caller]
 fn assert_over(answer: &str) {
     assert!(OVER.iter().any(|words| answer.contains(words)), "{answer}");
 }
 
-/// A gateway that runs, and what it must never say.
+/// A running gateway, and the secret that it must never print.
 struct Bot {
     child: Child,
     log: PathBuf,
     token: &'static str,
 }
 
-/// A use of `host_exec` that waits for its answer.
+/// A call of `host_exec` that waits for its answer.
 struct Asking(Child);
 
 impl Bot {
-    /// `ringfence gateway ARGS…`
+    /// Starts `ringfence gateway ARGS…`.
     fn start(world: &World, args: &[&str], env: &[(&str, &str)], token: &'static str) -> Self {
         let env: Vec<_> = env
             .iter()
@@ -65,7 +65,7 @@ impl Bot {
         eventually(words, || self.said().contains(words));
     }
 
-    /// That it ends by itself, for this reason, with a word on what to do.
+    /// Asserts that it exits by itself, with this reason and a hint.
     #[track_caller]
     fn ended(mut self, status: i32, words: &str) {
         let ended = self.child.wait().unwrap().code();
@@ -75,7 +75,7 @@ impl Bot {
         assert!(!said.contains(self.token), "{said}");
     }
 
-    /// Ends it; it ends well, if it can.
+    /// Stops it with a signal; it must exit cleanly if it can.
     #[track_caller]
     fn stop(mut self, world: &World, signal: &str) {
         world.signal(&self.child, signal);
@@ -85,7 +85,7 @@ impl Bot {
     }
 }
 
-/// What a failed test leaves would go on for ever.
+/// Leftovers of a failed test would run for ever.
 impl Drop for Bot {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -103,7 +103,7 @@ impl Asking {
         Self(child)
     }
 
-    /// Whoever asked no longer wants to know.
+    /// Kills the asker.
     fn killed(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -118,7 +118,7 @@ impl Asking {
     }
 }
 
-/// Ends a world, and shows that nothing is left and that the token is nowhere.
+/// Ends a world, and asserts that nothing is left and that the token is nowhere.
 #[track_caller]
 fn close(world: World, token: &str) {
     for file in files(&world.dir.path("")) {
@@ -129,7 +129,7 @@ fn close(world: World, token: &str) {
     world.close();
 }
 
-/// All regular files below a directory, but the binary.
+/// Returns all regular files below a directory, except the binary.
 fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {

@@ -1,4 +1,4 @@
-//! Questions in a channel, and what becomes of presses.
+//! Questions in a channel, and the results of button presses.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use super::{ANN, CHANNEL, EVE, Setting};
 use crate::gateways::assert_over;
 use crate::support::eventually;
 
-/// What only the one who pressed is told.
+/// Returns the ephemeral reply to a press.
 #[track_caller]
 fn whispered(answer: &serde_json::Value) -> String {
     assert_eq!(
@@ -18,7 +18,7 @@ fn whispered(answer: &serde_json::Value) -> String {
     answer["data"]["content"].as_str().unwrap().replace('\\', "")
 }
 
-/// Says no, and shows that it is taken.
+/// Denies the request, and asserts that this is accepted.
 #[track_caller]
 fn deny(setting: &Setting, message: &Message) {
     let answer = setting.fake.press_after_a_look(message, "Reject", ANN);
@@ -55,7 +55,7 @@ fn a_press_lets_the_command_run_and_the_message_tells_who() {
             .ends_with(&format!("**Approved by user{ANN} on Discord**")),
         "{settled:?}"
     );
-    // What is over stays so.
+    // A closed question stays closed.
     let again = setting.fake.press(&message, &message.button("Reject"), ANN);
     assert_over(&whispered(&again));
     bot.until(&format!("user {ANN} answers"));
@@ -110,7 +110,7 @@ fn presses_of_others_elsewhere_and_of_other_buttons_count_for_nothing() {
     crate::support::eventually("a press in another message", || {
         whispered(&setting.fake.press(&foreign, &approve, ANN)).contains("another message")
     });
-    // Of a question that may not be remembered for good.
+    // A question that cannot be approved for good.
     let offered: Vec<String> = message.buttons().into_iter().map(|(label, _)| label).collect();
     if !offered.iter().any(|label| label.starts_with("Always")) {
         let always = approve.replacen('a', "w", 1);

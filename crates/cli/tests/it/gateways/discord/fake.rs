@@ -1,4 +1,4 @@
-//! A Discord on this machine: its REST interface and its gateway, as far as a bot with buttons sees them.
+//! A fake Discord: its REST API and its gateway, as far as a bot with buttons uses them.
 
 mod gateway;
 mod rest;
@@ -20,41 +20,41 @@ use crate::support::eventually;
 pub(super) const TOKEN: &str = "MTk4NjIy.Cl2FMQ.ZnCjm1XVW7vRze4b7Cq4se7kKWs";
 const BOT: u64 = 190_000_000_000_000_001;
 
-/// A Discord that runs until it is dropped.
+/// A fake Discord that runs until it is dropped.
 pub(super) struct Fake {
     state: Arc<Mutex<World>>,
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
 }
 
-/// What is there, and how the service behaves.
+/// State and behaviour of the service.
 #[derive(Default)]
 pub(super) struct World {
     pub(super) address: String,
     pub(super) messages: Vec<Message>,
-    /// Answers to presses, as they came.
+    /// Responses to presses, in arrival order.
     pub(super) answers: Vec<(u64, Value)>,
-    /// What the bot said on the gateway: identify, resume.
+    /// The bot's identify and resume messages.
     pub(super) hellos: Vec<Value>,
     pub(super) heartbeats: usize,
-    /// Posts, changes and answers, with those that failed.
+    /// Posts, edits and responses, including failed ones.
     calls: Vec<(Method, String)>,
-    /// What becomes of the next posts and changes.
+    /// Faults of the next posts and edits.
     pub(super) faults: VecDeque<Fault>,
-    /// Until when posts and changes are too many, and how many came all the same.
+    /// End of the rate limit of posts and edits, and the number of calls before it.
     closed: Option<Instant>,
     pub(super) too_early: usize,
-    /// The channels that exist, for this bot.
+    /// The channels that the bot may use.
     pub(super) channels: Vec<u64>,
     pub(super) files_allowed: bool,
     pub(super) heartbeat_interval: u64,
-    /// Whether heartbeats are answered.
+    /// Set if heartbeats are not acknowledged.
     pub(super) mute: bool,
-    /// The code that every greeting is answered with.
+    /// The close code of every identify.
     pub(super) close_with: Option<u16>,
-    /// Whether the REST interface refuses everything, with what it was sent in its words.
+    /// Set if the REST API rejects every request and echoes it in the error.
     pub(super) echoes: bool,
-    /// Whether the REST interface is out of order, and how often it was asked then.
+    /// Set if the REST API is out of order; and the number of requests meanwhile.
     pub(super) away: bool,
     pub(super) visits: usize,
     session: u64,
@@ -69,31 +69,31 @@ pub(super) struct World {
 pub(super) struct Message {
     pub(super) id: u64,
     pub(super) channel: u64,
-    /// As it was posted, and last changed.
+    /// The last posted or edited body.
     pub(super) body: Value,
     pub(super) file: Option<String>,
     pub(super) edits: usize,
 }
 
-/// How one call fails.
+/// The fault of one call.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fault {
-    /// 429 for this many milliseconds; whether for everything.
+    /// Responds 429 with this many milliseconds; `true` for a global limit.
     Limited(u64, bool),
-    /// It is done, and was the last for so many milliseconds.
+    /// Succeeds, and exhausts the rate limit for this many milliseconds.
     Spent(u64),
-    /// A page of something in between.
+    /// Responds with an error page of a proxy.
     Page(u16),
-    /// It is done, but nobody hears.
+    /// Succeeds, but drops the response.
     Unheard,
 }
 
-/// What the gateway is to do next.
+/// The next action of the gateway.
 #[derive(Debug, Clone)]
 enum Order {
     Send(Value),
     Close(u16),
-    /// The connection just ends.
+    /// Drops the connection.
     Cut,
 }
 
@@ -140,7 +140,7 @@ impl Fake {
         self.state.lock().unwrap()
     }
 
-    /// What the configuration says of it.
+    /// Returns the configuration of the bot.
     pub(super) fn config(&self) -> String {
         format!(
             "base_url = 'http://{0}/api'\ngateway_url = 'ws://{0}/gateway'\n",
@@ -148,14 +148,14 @@ impl Fake {
         )
     }
 
-    /// The message at this place, once there are so many.
+    /// Waits for the message at this index.
     #[track_caller]
     pub(super) fn message(&self, index: usize) -> Message {
         eventually("a message", || self.state().messages.len() > index);
         self.state().messages[index].clone()
     }
 
-    /// The message at this place, once its buttons are gone.
+    /// Waits until the message at this index has no buttons.
     #[track_caller]
     pub(super) fn settled(&self, index: usize) -> Message {
         eventually("a settled message", || {
@@ -165,13 +165,13 @@ impl Fake {
         self.message(index)
     }
 
-    /// Presses a button as a user; what the one who pressed is told, and for whose eyes, once it is answered.
+    /// Presses a button as a user; returns the response with its visibility.
     #[track_caller]
     pub(super) fn press(&self, message: &Message, button: &str, user: u64) -> Value {
         self.press_in(message.channel, message, button, user)
     }
 
-    /// The same, until it is no longer one that came with the question.
+    /// Presses a button until the question has been displayed long enough.
     #[track_caller]
     pub(super) fn press_after_a_look(&self, message: &Message, label: &str, user: u64) -> Value {
         let mut answer = Value::Null;
@@ -194,13 +194,13 @@ impl Fake {
         answer.clone()
     }
 
-    /// Waits until a bot listens, for the so-manieth time.
+    /// Waits until the bot has connected this many times.
     #[track_caller]
     pub(super) fn greeted(&self, times: usize) {
         eventually("a bot on the gateway", || self.state().hellos.len() >= times);
     }
 
-    /// Calls so far, with those that failed, whose path ends so.
+    /// Returns the number of calls, including failed ones, whose path ends so.
     pub(super) fn count(&self, method: &str, end: &str) -> usize {
         let state = self.state();
         let fits = |(how, path): &&(Method, String)| how == method && path.ends_with(end);
@@ -236,7 +236,7 @@ impl Message {
         self.body["content"].as_str().unwrap()
     }
 
-    /// The labels of its buttons and what they carry.
+    /// Returns the labels of its buttons and their custom ids.
     pub(super) fn buttons(&self) -> Vec<(String, String)> {
         let rows = self.body["components"].as_array().unwrap();
         let buttons = rows.iter().flat_map(|row| row["components"].as_array().unwrap());
@@ -260,7 +260,7 @@ impl World {
         self.next_id
     }
 
-    /// Gives the session an event, now or when it resumes.
+    /// Dispatches an event to the session, now or when it resumes.
     fn dispatch(&mut self, kind: &str, data: Value) {
         let event = json!({"op": 0, "t": kind, "s": self.events.len() + 1, "d": data});
         self.events.push(event.clone());
@@ -270,7 +270,7 @@ impl World {
         }
     }
 
-    /// Somebody presses a button: the id of the press.
+    /// Presses a button; returns the id of the press.
     pub(super) fn press(&mut self, channel: u64, message: &Message, button: &str, user: u64) -> u64 {
         let id = self.id();
         let press = json!({

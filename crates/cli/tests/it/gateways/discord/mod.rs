@@ -1,4 +1,4 @@
-//! `ringfence gateway discord`, with the engine, the tool and the bot as people run them.
+//! `ringfence gateway discord`, with the real server, tool and bot.
 
 mod answers;
 mod fake;
@@ -13,14 +13,14 @@ const CHANNEL: u64 = 200_000_000_000_000_001;
 const ANN: u64 = 300_000_000_000_000_001;
 const EVE: u64 = 300_000_000_000_000_666;
 
-/// An engine whose questions go to a channel of a Discord of its own.
+/// A server whose questions go to a channel of its own fake Discord.
 struct Setting {
     world: World,
     fake: Fake,
 }
 
 impl Setting {
-    /// With more of `hostExecution`, and more of `gateway.discord`.
+    /// Creates a setting with further keys of `hostExecution`.
     fn new(host_execution: &str) -> Self {
         let fake = Fake::new(&[CHANNEL]);
         let world = World::before_engine();
@@ -33,7 +33,7 @@ impl Setting {
         Self { world, fake }
     }
 
-    /// With an engine and a bot that listens.
+    /// Creates a setting with a server and a connected bot.
     fn running(host_execution: &str) -> (Self, Bot) {
         let setting = Self::new(host_execution);
         setting.world.start_engine();
@@ -55,7 +55,7 @@ impl Setting {
         self.world.dir.path(&format!("work/{name}")).exists()
     }
 
-    /// Ends all, shows that nothing is left, and that the token is nowhere.
+    /// Stops all, and asserts that nothing is left and that the token is nowhere.
     #[track_caller]
     fn close(self, bot: Bot) {
         bot.stop(&self.world, "TERM");

@@ -1,4 +1,5 @@
-//! Limits, lost connections, and ends of the engine and of the bot: nothing is lost, and nothing is said twice.
+//! Rate limits, lost connections, and exits of the server and of the bot: nothing is lost, and nothing is
+//! sent twice.
 
 use serde_json::json;
 
@@ -6,7 +7,7 @@ use super::fake::{Fault, Message};
 use super::{ANN, CHANNEL, Setting};
 use crate::support::eventually;
 
-/// Says no through the bot, and shows that it arrives.
+/// Denies through the bot, and asserts that this arrives.
 #[track_caller]
 fn deny(setting: &Setting, message: &Message) {
     let answer = setting.fake.press_after_a_look(message, "Reject", ANN);
@@ -92,7 +93,7 @@ fn a_connection_that_is_lost_is_resumed_with_what_was_missed() {
         .collect();
     drop(state);
     assert_eq!(opcodes, [2, 6, 6, 6, 6]);
-    // Pressed while nobody listens.
+    // Pressed while no bot is connected.
     setting.fake.cut();
     deny(&setting, &message);
     assert_eq!(asking.end()["error"]["type"], "rejected");

@@ -1,4 +1,4 @@
-//! What keeps the bot from starting.
+//! Errors that keep the bot from starting.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

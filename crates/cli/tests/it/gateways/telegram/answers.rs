@@ -1,4 +1,4 @@
-//! Questions in a chat, and what becomes of them.
+//! Questions in a chat, and their outcomes.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! A Telegram on this machine: the Bot API over a real socket, as strict as the real one where a bot can go wrong.
+//! A fake Telegram: the Bot API over a real socket, as strict as the real one about a bot's mistakes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -12,7 +12,7 @@ use crate::support::eventually;
 
 pub(super) const TOKEN: &str = "110201543:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw_x-1";
 
-/// A Telegram that runs until it is dropped.
+/// A fake Telegram that runs until it is dropped.
 pub(super) struct Fake {
     shared: Arc<Shared>,
     server: Option<Server>,
@@ -21,25 +21,25 @@ pub(super) struct Fake {
 #[derive(Default)]
 struct Shared {
     world: Mutex<World>,
-    /// There is something for whoever waits for updates.
+    /// Notified of new updates.
     changed: Condvar,
 }
 
-/// What is there, and how the service behaves.
+/// State and behaviour of the service.
 #[derive(Default)]
 pub(super) struct World {
     pub(super) messages: Vec<Message>,
-    /// What people were told about their presses, by the presses' ids.
+    /// Replies to presses, by the presses' ids.
     pub(super) replies: Vec<(String, String)>,
-    /// The calls, with those that failed.
+    /// The calls, including failed ones.
     pub(super) calls: Vec<String>,
-    /// What becomes of the next calls of a method.
+    /// Faults of the next calls of a method.
     pub(super) faults: VecDeque<(&'static str, Fault)>,
-    /// Holds every answer to a method for so long.
+    /// Delay of every response to a method.
     pub(super) slow: Option<(&'static str, Duration)>,
-    /// Whether another program takes the updates.
+    /// Set if another program takes the updates.
     pub(super) contested: bool,
-    /// Which updates are asked for.
+    /// The update types that the bot requested.
     pub(super) wanted: Value,
     updates: VecDeque<Value>,
     last_update: i64,
@@ -48,16 +48,16 @@ pub(super) struct World {
     closed: bool,
 }
 
-/// A way in which a call fails.
+/// The fault of a call.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fault {
-    /// Too many: wait so many seconds.
+    /// Too many requests: retry after this many seconds.
     Busy(u32),
-    /// Something in between answers.
+    /// An error page of a proxy.
     BadGateway,
-    /// The connection ends before an answer.
+    /// The connection ends before a response.
     Dropped,
-    /// It is not allowed.
+    /// The bot lacks the permission.
     Forbidden,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// What stands where entities of a kind are.
+    /// Returns the text of the entities of a kind.
     pub(super) fn marked(&self, kind: &str) -> String {
         let text: Vec<u16> = self.text.encode_utf16().collect();
         let of_kind = self.entities.iter().filter(|entity| entity["type"] == kind);
@@ -86,7 +86,7 @@ impl Message {
             .collect()
     }
 
-    /// What a button carries.
+    /// Returns the callback data of a button.
     #[track_caller]
     pub(super) fn button(&self, label: &str) -> String {
         let found = self.buttons.iter().find(|(text, _)| text == label);
@@ -114,14 +114,14 @@ impl Fake {
         self.shared.world.lock().unwrap()
     }
 
-    /// A message, once it is there.
+    /// Waits for the message at this index.
     #[track_caller]
     pub(super) fn message(&self, index: usize) -> Message {
         eventually("a message", || self.world().messages.len() > index);
         self.world().messages[index].clone()
     }
 
-    /// A message, once it has lost its buttons.
+    /// Waits until a message has no buttons.
     #[track_caller]
     pub(super) fn settled(&self, index: usize) -> Message {
         eventually("the end of a question", || {
@@ -131,7 +131,7 @@ impl Fake {
         self.message(index)
     }
 
-    /// Waits until a method has been called so often.
+    /// Waits until a method has been called this many times.
     #[track_caller]
     pub(super) fn called(&self, method: &str, times: usize) {
         eventually(method, || {
@@ -139,7 +139,7 @@ impl Fake {
         });
     }
 
-    /// Presses in the name of anybody, anywhere; the press's id.
+    /// Presses as any user in any chat; returns the press's id.
     pub(super) fn send_press(&self, user: i64, chat: i64, message: i64, data: &str) -> String {
         self.world().pressed += 1;
         let id = format!("press{}", self.world().pressed);
@@ -157,13 +157,13 @@ impl Fake {
         id
     }
 
-    /// Something for the bot to know.
+    /// Sends an update to the bot.
     pub(super) fn send(&self, update: Value) {
         self.world().update(update);
         self.shared.changed.notify_all();
     }
 
-    /// What whoever pressed is told.
+    /// Returns the reply to a press.
     #[track_caller]
     pub(super) fn told(&self, press: &str) -> String {
         let found = |world: &World| world.replies.iter().find(|(id, _)| id == press).cloned();
@@ -171,13 +171,13 @@ impl Fake {
         found(&self.world()).unwrap().1
     }
 
-    /// Presses a button as Ann, until it no longer counts as pressed by mistake.
+    /// Presses a button as Ann, until the question has been displayed long enough.
     #[track_caller]
     pub(super) fn press(&self, message: &Message, label: &str) -> String {
         self.press_with(message, &message.button(label))
     }
 
-    /// The same with any data.
+    /// Presses with any callback data.
     #[track_caller]
     pub(super) fn press_with(&self, message: &Message, data: &str) -> String {
         let mut words = String::new();
@@ -251,7 +251,7 @@ impl Shared {
         }
     }
 
-    /// Holds the request until there is something, or its time is over, or another one takes its place.
+    /// Long-polls until there is an update, the timeout expires, or another request replaces this one.
     fn get_updates(&self, mut world: MutexGuard<'_, World>, params: &Value) -> Reply {
         if world.contested {
             return refused(
@@ -331,7 +331,7 @@ impl World {
     }
 }
 
-/// The message that parameters describe, if the real service took them.
+/// Returns the message of these parameters, if the real service would accept them.
 fn written(params: &Value, id: i64, chat: i64) -> Result<Message, &'static str> {
     let text = params["text"].as_str().unwrap().to_owned();
     let units = text.encode_utf16().count() as u64;

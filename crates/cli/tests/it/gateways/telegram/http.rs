@@ -1,4 +1,5 @@
-//! HTTP as far as a bot speaks it: requests with a body over connections that last, answered whole, late or not at all.
+//! A minimal HTTP server: requests with a body over persistent connections, answered completely, late or not
+//! at all.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// What a request is answered with.
+/// The response to a request.
 pub(super) enum Reply {
-    /// A status and a body of a type.
+    /// A status, a content type and a body.
     Whole(u16, &'static str, String),
-    /// Nothing: the connection ends.
+    /// None: the connection ends.
     Dropped,
 }
 
@@ -22,7 +23,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Answers each request by its path and body.
+    /// Creates a server that answers each request by its path and body.
     pub(super) fn new(answer: impl Fn(&str, &[u8]) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

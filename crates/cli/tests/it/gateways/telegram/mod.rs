@@ -1,4 +1,4 @@
-//! `ringfence gateway telegram`, with the engine, the tool and the bot as people run them.
+//! `ringfence gateway telegram`, with the real server, tool and bot.
 
 mod answers;
 mod fake;
@@ -11,21 +11,21 @@ use self::fake::{Fake, TOKEN};
 use super::{Asking, Bot};
 use crate::world::World;
 
-/// The chat that is asked: a group, for its id is negative.
+/// The chat to ask in: a group, since its id is negative.
 const GROUP: i64 = -1_001_234_567_890;
-/// Who may answer.
+/// The user who may answer.
 const ANN: i64 = 42;
-/// Who may not, though she is in the group.
+/// A user who may not answer, although she is in the group.
 const EVE: i64 = 666;
 
-/// An engine whose questions go to a group of a Telegram of its own.
+/// A server whose questions go to a group of its own fake Telegram.
 struct Setting {
     world: World,
     fake: Fake,
 }
 
 impl Setting {
-    /// With more of `hostExecution`; nothing runs yet.
+    /// Creates a setting with further keys of `hostExecution`, without starting anything.
     fn new(host_execution: &str) -> Self {
         let (world, fake) = (World::before_engine(), Fake::new());
         let config = format!(
@@ -37,7 +37,7 @@ impl Setting {
         Self { world, fake }
     }
 
-    /// With an engine, and a bot that is connected to it and to Telegram.
+    /// Creates a setting with a server, and a bot connected to it and to Telegram.
     fn running(host_execution: &str) -> (Self, Bot) {
         let setting = Self::new(host_execution);
         setting.world.start_engine();
@@ -50,7 +50,7 @@ impl Setting {
         self.bot_with(&[], &[("TELEGRAM_BOT_TOKEN", TOKEN)])
     }
 
-    /// With options, and a token from elsewhere.
+    /// Starts a bot with options, and a token from the environment.
     fn bot_with(&self, options: &[&str], env: &[(&str, &str)]) -> Bot {
         let args = [&["telegram"], options].concat();
         Bot::start(&self.world, &args, env, TOKEN)
@@ -64,14 +64,14 @@ impl Setting {
         self.world.dir.path(&format!("work/{name}")).exists()
     }
 
-    /// Ends all, shows that nothing is left, and that the token is nowhere.
+    /// Stops all, and asserts that nothing is left and that the token is nowhere.
     #[track_caller]
     fn close(self, bot: Bot) {
         bot.stop(&self.world, "TERM");
         self.end();
     }
 
-    /// The same without a bot.
+    /// Stops a setting without a bot.
     #[track_caller]
     fn end(self) {
         super::close(self.world, TOKEN);

@@ -1,4 +1,4 @@
-//! The gateway, the engine and Telegram come and go.
+//! Outages of the gateway, the server and Telegram.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn what_waited_before_the_gateway_is_asked_and_a_gateway_that_starts_anew_asks_a
     let bot = setting.bot();
     let old = setting.fake.message(0);
     bot.stop(&setting.world, "KILL");
-    // Nobody hears this until there is a gateway.
+    // Sent before there is a gateway.
     let unheard = setting
         .fake
         .send_press(ANN, GROUP, old.id, &old.button("Approve"));

@@ -1,4 +1,4 @@
-//! Presses that do not count.
+//! Rejected button presses.
 
 use serde_json::json;
 

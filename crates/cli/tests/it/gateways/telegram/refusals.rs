@@ -1,4 +1,4 @@
-//! What ends the gateway, at its start or later.
+//! Errors that end the gateway, at its start or later.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -42,7 +42,7 @@ fn a_gateway_that_anybody_could_answer_does_not_start() {
             .bot_with(&["--config", file.to_str().unwrap()], &env)
             .ended(status, words);
     }
-    // Nor does a project's file say who may answer.
+    // A project's file may not set the users either.
     setting
         .world
         .dir

@@ -1,4 +1,4 @@
-//! Its gateway: a socket on which a bot introduces itself and is told of presses.
+//! The gateway of the fake: a socket on which a bot identifies itself and receives presses.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::{BOT, Order, Shared, TOKEN, World};
 
-/// The gateway: one connection.
+/// Serves one gateway connection.
 pub(super) async fn gateway(State(state): Shared, upgrade: WebSocketUpgrade) -> Response {
     upgrade.on_upgrade(move |socket| converse(socket, state))
 }
@@ -47,7 +47,7 @@ async fn converse(mut socket: WebSocket, state: Arc<Mutex<World>>) {
 }
 
 impl World {
-    /// What the gateway answers; or the code that it closes with.
+    /// Returns the gateway's responses, or the close code.
     fn hear(&mut self, said: Value, orders: &mpsc::UnboundedSender<Order>) -> Result<Vec<Value>, u16> {
         match said["op"].as_u64().unwrap() {
             1 => {

@@ -1,4 +1,4 @@
-//! Its REST interface: messages, changes, and answers to presses.
+//! The REST API of the fake: messages, edits, and responses to presses.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{BOT, Fault, Message, Shared, TOKEN, World, account};
 
-/// The REST interface.
+/// Serves the REST API.
 pub(super) async fn rest(State(state): Shared, Path(path): Path<String>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, 1024 * 1024).await.unwrap();
@@ -153,7 +153,7 @@ impl World {
     }
 }
 
-/// Why a message is none.
+/// Returns the rejection of an invalid message.
 fn wrong(body: &Value) -> Option<Response> {
     assert_eq!(
         body["allowed_mentions"],
@@ -172,7 +172,7 @@ fn wrong(body: &Value) -> Option<Response> {
     (!fine).then(|| refusal(StatusCode::BAD_REQUEST, 50035, "Invalid Form Body"))
 }
 
-/// A form's words and its file.
+/// Returns the JSON and the file of a form.
 fn form(boundary: &str, body: &[u8]) -> (Value, Option<String>) {
     let text = String::from_utf8(body.to_vec()).unwrap();
     let mut words = Value::Null;
