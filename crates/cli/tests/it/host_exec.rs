@@ -1,4 +1,5 @@
-//! Commands on the host: what runs at once, what is asked about, and that nothing else runs than what was approved.
+//! Commands on the host: those that run at once, those that need approval, and that nothing but the approved
+//! command runs.
 
 use std::fs;
 use std::io::Read;
@@ -11,7 +12,7 @@ use crate::tools::Tools;
 
 const LISTS: &str = "[hostExecution]\nenabled = true\nallowList = ['@read-only']\nnotifyList = ['touch *']\n";
 
-/// What a tool says in the end, while the test answers its question.
+/// A tool call whose question the test answers.
 pub(crate) struct Asking<'a> {
     tools: &'a Tools,
     child: Child,
@@ -25,7 +26,7 @@ impl<'a> Asking<'a> {
         Self { tools, child }
     }
 
-    /// The question, once it is there.
+    /// Waits for the question.
     pub(crate) fn question(&self) -> Value {
         let mut found = Value::Null;
         eventually("a question", || {
@@ -117,7 +118,7 @@ fn what_an_agent_wrote_is_not_obeyed_by_a_program_that_only_reads() {
     write("HEAD", "ref: refs/heads/main\n");
     write("config", &settings(&tools, "touched"));
     write("objects/x", "");
-    // The last part of it is refused; a program of the user's may make it.
+    // The write that would complete a repository is rejected; a program of the user's may do it.
     let refused = tools.refused("file_write", json!({"path": "refs/x", "content": ""}));
     assert!(refused.message.contains("git repository"), "{refused:?}");
     fs::create_dir_all(tools.dir.path("work/refs")).unwrap();
@@ -134,7 +135,7 @@ fn what_an_agent_wrote_is_not_obeyed_by_a_program_that_only_reads() {
     asking.answer("deny");
     assert_eq!(asking.end()["error"]["type"], "rejected");
 
-    // Nor what code of a guest made that was not there.
+    // Nor code of a guest that was missing at the approval.
     let other = Tools::new(LISTS).with(&workspace);
     let code = format!(
         "mkdir -p .git/objects .git/refs && echo ref: refs/heads/main > .git/HEAD && cat > .git/config <<'E'\n{}E\n",
@@ -220,7 +221,7 @@ fn what_no_list_allows_waits_for_a_person() {
     asking.answer("approve");
     assert_eq!(asking.end(), json!(""));
     assert!(!tools.dir.path("work/old").exists());
-    // An approval is for once: the next is asked again.
+    // An approval holds once: the next call asks again.
     tools.dir.write("work/old", "x");
     let asking = Asking::of(&tools, "rm old");
     asking.answer("deny");
@@ -288,7 +289,7 @@ fn a_yes_for_the_session_ends_when_what_is_read_changes() {
     let id = question["id"].as_str().unwrap();
     tools.dir.run(["approvals", "approve", id, "--session"]).ok();
     assert!(asking.end().to_string().contains("safe"));
-    // The same again is not asked about.
+    // The same again needs no approval.
     assert!(begin().end().to_string().contains("safe"));
     tools.dir.write("work/lib.sh", "touch swapped");
     let asking = begin();

@@ -1,4 +1,4 @@
-//! Images that are built and pulled, by engines of a test's own: from a registry that nobody else reaches.
+//! Images built and pulled by the test's own engines, from a private registry.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -11,30 +11,30 @@ use crate::daemon::{Containers, Daemon};
 use crate::support::{Dir, Output, eventually, finish};
 use crate::world::skip;
 
-/// In the network of the test's own Docker, where nobody else has ports.
+/// In the network namespace of the test's own Docker, whose ports are private.
 const REGISTRY: &str = "127.0.0.1:5000";
 const SANDBOX: &str = "ringfence-sandbox:latest";
 
-/// What the project's Dockerfile begins with, as far as it can be had without the internet.
+/// The first lines of the project's Dockerfile, as far as they work without the internet.
 const BASE: &str = "FROM ringfence-sandbox:latest\nUSER 0:0\n\
     RUN rm -rf /workspace /output && mkdir -p /usr/local/bin && cd /usr/local/bin \\\n\
     && printf '#!/bin/sh\\necho \"told: $*\" >&2\\n' > apt-get && chmod 755 apt-get && cp apt-get groupadd && cp apt-get useradd\n";
 const WITHOUT_PYTHON: &str = "FROM ringfence-sandbox:latest\nUSER 0:0\nRUN rm -f /usr/bin/python3*\n";
 
-/// What its author would have of the host: disk without a bound, and a program that is run again and again.
+/// An image whose author wants unlimited disk, and a program that is run periodically.
 const WITH_WISHES: &str = "FROM ringfence-sandbox:latest\nUSER 0:0\nRUN mkdir -p /data/deep && echo own > /data/own\n\
     VOLUME /data /data/deep /tmp /output /var/spool/\nHEALTHCHECK --interval=1s CMD touch /tmp/healthy\n";
 const WITH_MANY_WISHES: &str = "FROM ringfence-sandbox:latest\n\
     VOLUME /v1 /v2 /v3 /v4 /v5 /v6 /v7 /v8 /v9 /v10 /v11 /v12 /v13 /v14 /v15 /v16 /v17\n";
 
-/// A Docker, a Podman and a registry in a network of their own.
+/// A Docker, a Podman and a registry in their own network namespace.
 struct Place {
     registry: Child,
     podman: Child,
     docker: Daemon,
 }
 
-/// An engine, and the variable that leads to it.
+/// A container engine, and the variable that points to it.
 struct Engine<'a> {
     name: &'static str,
     host: (&'static str, String),
@@ -48,7 +48,7 @@ impl Place {
         if found.status != 0 {
             return skip("no docker-registry (`cargo xtask setup` installs it)");
         }
-        // What is asked of the Docker Hub is asked of the registry first.
+        // Requests to the Docker Hub go to the registry first.
         let mirrors = json!({"registry-mirrors": [format!("http://{REGISTRY}")]});
         dir.write("daemon.json", mirrors.to_string());
         let docker = Daemon::in_place(dir, Containers::End)?;
@@ -81,7 +81,7 @@ impl Place {
         ]
     }
 
-    /// Makes an image and leaves it in the registry alone; its digest there.
+    /// Builds an image and leaves it in the registry alone; returns its digest.
     fn publish(&self, name: &str, dockerfile: &str) -> String {
         let context = self.docker.dir.path("context");
         fs::create_dir_all(&context).unwrap();
@@ -111,7 +111,7 @@ impl Drop for Place {
     }
 }
 
-/// A program in the network of the test's own Docker.
+/// Returns the command of a program in the network namespace of the test's own Docker.
 fn inside(docker: &Daemon, program: &str) -> Command {
     let mut command = docker.dir.program("nsenter");
     command.arg(format!("--net=/proc/{}/ns/net", docker.pid()));
@@ -130,7 +130,7 @@ fn start_registry(docker: &Daemon) -> Child {
     quiet(inside(docker, "docker-registry").arg("serve").arg(file))
 }
 
-/// A Podman with storage of its own, which asks the registry for what is on the Docker Hub.
+/// Starts a Podman with its own storage, which asks the registry for images of the Docker Hub.
 fn start_podman(docker: &Daemon) -> Child {
     let dir = &docker.dir;
     let registries = format!(
@@ -158,7 +158,7 @@ fn quiet(command: &mut Command) -> Child {
 }
 
 impl Engine<'_> {
-    /// A command of ours, to which an image is the one that is configured.
+    /// Returns a command of ours with this image in its configuration.
     fn command(&self, image: &str, args: &[&str]) -> Command {
         let mut command = self.dir.command(args);
         command
@@ -180,7 +180,7 @@ impl Engine<'_> {
         finish(&mut self.command(image, &all), b"")
     }
 
-    /// That an image was made, which is noted by its digest.
+    /// Asserts that an image was built and its digest recorded.
     #[track_caller]
     fn noted(&self, image: &str, made: &Output) {
         let (name, digest) = made.ok().trim().split_once(' ').unwrap();
@@ -244,13 +244,13 @@ impl Engine<'_> {
         ] {
             assert!(built.stderr.contains(told), "{told}: {built:?}");
         }
-        // What the base's programs say is red, for those who have a terminal.
+        // On a terminal, messages of the base's programs are red.
         for remains in ["\x1b", "[91m", "[0m"] {
             assert!(!built.stderr.contains(remains), "{built:?}");
         }
     }
 
-    /// The volumes that an image declares have a size, and its check of its health is not run.
+    /// Declared volumes of an image have a size limit, and its health check is not run.
     #[track_caller]
     fn gives_an_image_no_disk(&self, image: &str) {
         self.setup("registry", image).ok();
@@ -284,7 +284,7 @@ impl Engine<'_> {
         let inspected = self.program(&["inspect", "--format", format, running().trim()]);
         let told = inspected.ok();
         assert!(told.starts_with("[\"NONE\"] "), "{told}");
-        // Nobody made one that we do not remove.
+        // Every volume has our name prefix, so that we remove it.
         let names = told.split_whitespace().skip(2);
         assert!(
             names.clone().count() >= 4 && names.clone().all(|name| name.starts_with("fw-sandbox-")),
@@ -295,7 +295,7 @@ impl Engine<'_> {
         assert_eq!(self.program(&["volume", "ls", "-q"]).ok(), "");
     }
 
-    /// What the container engine says itself.
+    /// Returns the output of the container engine itself.
     fn program(&self, args: &[&str]) -> Output {
         let mut command = self.dir.program(self.name);
         match self.name {
@@ -314,7 +314,7 @@ impl Engine<'_> {
             refused.status == 125 && refused.stderr.contains(&words),
             "{refused:?}"
         );
-        // Podman tries again and again, and says the same in the end.
+        // Podman retries, with the same final message.
         if self.name == "podman" {
             return;
         }

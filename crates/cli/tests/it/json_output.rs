@@ -1,4 +1,4 @@
-//! Standard output as programs read it: one JSON object, or one on each line, whatever becomes of the run.
+//! Standard output as programs read it: one JSON object, or one per line, for every outcome.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::world::{World, here};
 
 here!(output_comes_as_events_and_the_result_last);
 
-/// The one object that was printed, on however many lines.
+/// Returns the one object that was printed, on any number of lines.
 #[track_caller]
 fn object(output: &Output) -> Value {
     let objects: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(&output.stdout)
@@ -18,14 +18,14 @@ fn object(output: &Output) -> Value {
     objects[0].clone()
 }
 
-/// The objects that were printed, one a line.
+/// Returns the objects that were printed, one per line.
 #[track_caller]
 fn lines(output: &Output) -> Vec<Value> {
     let lines = output.stdout.lines().map(serde_json::from_str);
     lines.collect::<Result<_, _>>().unwrap()
 }
 
-/// A command line that fails, the status that it ends with, the type of the error, and a part of its message.
+/// Failing command lines, with exit status, error type and part of the message.
 const FAILING: &[(&[&str], i32, &str, &str)] = &[
     (
         &["run", "missing.py"],
@@ -176,7 +176,7 @@ fn output_comes_as_events_and_the_result_last(world: &World) {
     assert_eq!(last["type"], "result", "{output:?}");
     assert_eq!(last["result"]["exit_code"], 3);
     assert_eq!(last["result"]["stdout"], "a\u{e9}\n");
-    // Each piece goes out when it comes: the program reads what we answer to the first.
+    // Each chunk is printed on arrival: the program reads our reply to the first.
     let mut echo = world
         .call([
             "--json-stream",

@@ -1,4 +1,4 @@
-//! What bash and JavaScript programs rely on, inside the fence.
+//! Features that bash and JavaScript programs rely on, inside the fence.
 
 use crate::world::{World, here};
 

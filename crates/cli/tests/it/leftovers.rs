@@ -1,4 +1,4 @@
-//! Shows that nothing is left: no process, no control group, no mount, no temporary file.
+//! Checks that nothing is left: no process, no control group, no mount, no temporary file.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support::{Dir, entries, eventually_none, finish};
 
-/// That nothing is left of the commands with these process ids, run in `dir` as the user `uid`.
+/// Asserts that nothing is left of the commands with these process ids, run in `dir` as the user `uid`.
 #[track_caller]
 pub(crate) fn none(dir: &Dir, pids: &[u32], uid: u32) {
     let prefixes: Vec<_> = pids.iter().map(|pid| format!("ringfence-{pid}-")).collect();
@@ -18,7 +18,7 @@ pub(crate) fn none(dir: &Dir, pids: &[u32], uid: u32) {
             .collect()
     });
     let born = fs::metadata(dir.path("")).unwrap().created().unwrap();
-    // A process of long ago may have had the same id, and may have left its group.
+    // An old process with the same id may have left its group.
     let is_of_today =
         |group: &PathBuf| fs::metadata(group).is_ok_and(|found| found.modified().unwrap() >= born);
     eventually_none("control groups", || {
@@ -39,7 +39,7 @@ pub(crate) fn none(dir: &Dir, pids: &[u32], uid: u32) {
     assert_eq!(entries(&dir.path("tmp")), [""; 0], "temporary files are left");
 }
 
-/// That nothing is left in a container but the process that keeps it alive.
+/// Asserts that nothing is left in a container but the process that keeps it alive.
 #[track_caller]
 pub(crate) fn none_in_container(dir: &Dir, container: &str) {
     let shown = |script: &str| {
@@ -58,8 +58,8 @@ pub(crate) fn none_in_container(dir: &Dir, container: &str) {
     files(dir);
 }
 
-/// What may be in the state directory: artifacts, the audit log, filters that Podman reads, what was found out about interpreters, the
-/// compiled worker, questions and answers, what opens the console, what skills have said.
+/// Checks the files of the state directory: artifacts, the audit log, filters for Podman, the cache of
+/// interpreter properties, the compiled worker, questions and answers, console credentials, output of skills.
 #[track_caller]
 fn files(dir: &Dir) {
     let state = dir.path("state/ringfence");
@@ -106,7 +106,7 @@ fn files(dir: &Dir) {
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
-    /// Empty for one that has ended.
+    /// Empty if the process has exited.
     pub(crate) executable: PathBuf,
     groups: String,
     pub(crate) command: String,
@@ -152,7 +152,7 @@ pub(crate) fn processes() -> Vec<Process> {
     pids.filter_map(Process::read).collect()
 }
 
-/// Every control group of this machine that bears our name.
+/// Returns every control group of this machine that bears our name.
 pub(crate) fn control_groups() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut pending = vec![PathBuf::from("/sys/fs/cgroup")];

@@ -1,4 +1,4 @@
-//! `--network allowlist`: programs of every language reach what is allowed, and nothing else by no way.
+//! `--network allowlist`: programs of every language reach the allowed hosts, and nothing else in any way.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::world::{Mode, Place, Run, World, play};
 
-/// A server that answers everybody the same, and keeps what it heard first.
+/// A server with one response for all, which records the first bytes of each connection.
 pub(crate) struct Server {
     pub(crate) port: u16,
     heard: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -40,7 +40,7 @@ impl Server {
         self.heard.lock().unwrap().len()
     }
 
-    /// Everything that it heard first, as text.
+    /// Returns all recorded bytes as text.
     pub(crate) fn text(&self) -> String {
         let heard = self.heard.lock().unwrap();
         heard
@@ -54,7 +54,7 @@ impl Server {
     }
 }
 
-/// Private addresses are open here: what remains closed is so by the list of hosts.
+/// Private addresses are allowed here, so that only the allowlist of hosts denies.
 pub(crate) const OPEN: &str = "[egress]\nprivate_networks = ['127.0.0.0/8', '::1']\n";
 
 fn in_both_modes(scenario: impl Fn(&World)) {
@@ -103,7 +103,7 @@ fn clients_of_every_language_reach_an_allowed_host() {
                 "{language}"
             );
         }
-        // Without being asked for it, nobody has a network.
+        // By default there is no network.
         let ran = world.json([
             "-c",
             "import socket\ntry: socket.socket()\nexcept OSError as e: print(e.errno)",
@@ -114,7 +114,7 @@ fn clients_of_every_language_reach_an_allowed_host() {
     });
 }
 
-/// Asks the proxy for each target, and says the status.
+/// Requests each target from the proxy, and prints the status.
 pub(crate) const ASK: &str = r#"
 import os, socket, sys
 from urllib.parse import urlsplit
@@ -127,7 +127,7 @@ def ask(line, host):
     return answer.split(b" ")[1].decode() if b" " in answer else "closed"
 "#;
 
-/// A program with a network: what it may reach, then its arguments.
+/// A program with a network: its allowed hosts, then its arguments.
 type Guest<'a> = &'a dyn Fn(&str, &[&str]) -> Run;
 
 #[test]
@@ -226,7 +226,7 @@ print(tunnel("localhost"), tunnel("evil.test"), tunnel(None), tunnel("", b"GET /
     assert_eq!(closed, 3, "{reasons:?}");
 }
 
-/// Each line tries one way out, and says the error's name.
+/// Each line tries one way out, and prints the error's name.
 pub(crate) const WAYS: &str = r#"
 import errno, socket, sys
 def way(name, act):
@@ -264,7 +264,7 @@ fn there_is_no_other_way_out() {
         let allowed = format!("127.0.0.1:{port}");
         let ran = run(world, &allowed, &["-c", &code, "--", &port, &name]);
         let said = ran.get("stdout").as_str().unwrap().replace('\n', ",");
-        // Where Landlock governs ports it refuses; without it there is nobody at the port.
+        // If Landlock governs ports, it denies; without it nothing listens at the port.
         let (tcp, listen) = if ran.get("meta.isolation.landlock_abi").as_u64() >= Some(4) {
             ("EACCES", "EACCES")
         } else {

@@ -1,4 +1,5 @@
-//! `--network allowlist` in containers: programs reach what is allowed through our agent, and nothing else by no way.
+//! `--network allowlist` in containers: programs reach the allowed hosts through our agent, and nothing else
+//! in any way.
 
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
@@ -11,7 +12,7 @@ use crate::network::{ASK, OPEN, Server, WAYS, prints, spellings, tunnels};
 use crate::support::{Output, eventually, finish};
 use crate::world::{Run, World};
 
-/// Container engines, where this machine's own addresses are open but for the list of hosts.
+/// Returns container engines whose configuration allows this machine's addresses, subject to the allowlist.
 fn open_engines() -> Vec<Engine> {
     let engines = engines();
     for engine in &engines {
@@ -59,7 +60,7 @@ fn clients_reach_an_allowed_host_and_the_result_says_how() {
             let layers = (&isolation["seccomp"], &isolation["net_ns"]);
             assert_eq!(layers, (&json!("standard-tcp"), &json!(true)), "{language}");
         }
-        // Without being asked for it, nobody has a network, nor anything to reach one by.
+        // By default there is neither a network nor a proxy.
         let look = "import os, socket\nprint([n for n in os.environ if 'PROXY' in n.upper()])\n\
                     try: socket.socket()\nexcept OSError as e: print(e.errno)";
         let ran = result(engine.run(&["--json", "-c", look]));
@@ -82,7 +83,7 @@ fn a_tunnel_speaks_tls_to_its_host_alone() {
     }
 }
 
-/// Ways to what lies beyond the loopback.
+/// Attempts to connect beyond the loopback.
 const FURTHER: &str = r#"
 def name_server():
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -93,7 +94,7 @@ way("bridge", lambda: socket.create_connection((sys.argv[4], int(sys.argv[5]))))
 print("routes", open("/proc/net/route").read().count("\n") > 1)
 "#;
 
-/// The same, where somebody outside could answer late or not at all.
+/// The same attempts for addresses that may answer late or not at all.
 const FARTHER: &str = r#"
 for name, address in ("private", "10.0.0.1"), ("metadata", "169.254.169.254"), ("public", "192.0.2.1"):
     way(name, lambda: socket.create_connection((address, port)))
@@ -146,7 +147,8 @@ fn there_is_no_other_way_out() {
     }
 }
 
-/// The host's address on Docker's bridge. `network inspect` lacks it where the daemon made the bridge in this boot.
+/// Returns the host's address on Docker's bridge. `network inspect` lacks it if the daemon created the bridge
+/// in this boot.
 #[track_caller]
 fn bridge_address(engine: &Engine) -> String {
     let show = ["-4", "-oneline", "address", "show", "dev", "docker0"];

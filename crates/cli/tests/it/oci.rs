@@ -1,4 +1,4 @@
-//! Containers by every OCI runtime: runc, crun and gVisor's runsc.
+//! Containers under every OCI runtime: runc, crun and gVisor's runsc.
 
 use std::process::{Child, Stdio};
 
@@ -8,18 +8,18 @@ use crate::containers::{Engine, engines};
 use crate::support::{Dir, Output, eventually, finish};
 use crate::world::skip;
 
-/// What a program finds that asks for the kernel's version under gVisor.
+/// The kernel version that a program sees under gVisor.
 const GVISOR: &str = "4.4.0";
 
-/// An engine, and what makes its containers.
+/// A container engine, and its OCI runtime.
 struct Maker {
     engine: Engine,
     runtime: &'static str,
-    /// Podman's service makes all its containers with one.
+    /// Podman's service uses one OCI runtime for all its containers.
     service: Option<Service>,
 }
 
-/// A service of Podman with an OCI runtime of its own.
+/// A Podman service with its own OCI runtime.
 struct Service {
     process: Child,
     address: String,
@@ -32,7 +32,7 @@ impl Drop for Service {
     }
 }
 
-/// Every OCI runtime in every engine. In CI all must be there.
+/// Returns every OCI runtime in every engine. In CI all are required.
 fn makers() -> Vec<Maker> {
     let each = |engine: Engine| ["runc", "crun", "runsc"].map(|runtime| (engine.name, runtime));
     let all = engines().into_iter().flat_map(each);
@@ -57,7 +57,7 @@ fn maker(name: &'static str, runtime: &'static str) -> Option<Maker> {
     })
 }
 
-/// The program of a runtime, as it was made known to Docker.
+/// Returns the program of a runtime, as registered with Docker.
 fn registered(dir: &Dir, runtime: &str) -> Option<String> {
     let format = "{{json .Runtimes}}";
     let info = finish(dir.program("docker").args(["info", "--format", format]), b"");
@@ -65,7 +65,7 @@ fn registered(dir: &Dir, runtime: &str) -> Option<String> {
     known[runtime]["path"].as_str().map(str::to_owned)
 }
 
-/// Its runtime is said in either way that there is.
+/// Starts a service that names its runtime in either of the two possible ways.
 fn serve(dir: &Dir, runtime: &str, program: &str) -> Service {
     let socket = dir.path("podman.sock");
     let address = format!("unix://{}", socket.display());
@@ -92,7 +92,7 @@ fn serve(dir: &Dir, runtime: &str, program: &str) -> Service {
 }
 
 impl Maker {
-    /// A run, with this limit of files if there is one.
+    /// Runs a program, optionally with this disk limit.
     fn run_with(&self, disk: Option<&str>, args: &[&str]) -> Output {
         let first = ["run", "--runtime", self.engine.name];
         let mut command = self.engine.dir.command(first.iter().chain(args));
@@ -230,7 +230,7 @@ fn a_program_is_held_to_its_limits() {
     }
 }
 
-/// As many as are asked for can be had by all; beyond them a kernel says no, and gVisor ends.
+/// A program may have all the processes that it asked for; beyond them a kernel denies, and gVisor exits.
 #[test]
 fn a_program_has_the_processes_that_it_may() {
     let code = "import os, time\nn = 0\ntry:\n    while n < 100:\n        if os.fork() == 0: time.sleep(60); os._exit(0)\n        n += 1\n\
@@ -263,7 +263,7 @@ fn what_the_engine_does_not_know_is_refused_with_what_it_knows() {
             command.env("RINGFENCE_SANDBOX_DOCKER_OCI_RUNTIME", wanted);
             finish(&mut command, b"")
         };
-        // Its service makes all containers with runc, whatever a request says.
+        // Its service uses runc for all containers, whatever a request asks for.
         if engine.name == "podman" {
             let refused = command("runsc");
             refused.refused(

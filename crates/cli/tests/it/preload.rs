@@ -1,4 +1,4 @@
-//! Modules that a warm interpreter imports beforehand, and what becomes of those that it cannot.
+//! Modules preloaded by a warm interpreter, and failing preloads.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::support::{Dir, eventually, finish};
 use crate::world::{World, venv};
 
-/// Modules by name, with their text: three that can be imported, and every way in which one cannot.
+/// Modules by name, with their text: three good ones, and every way to fail.
 const MODULES: &[(&str, &str)] = &[
     ("good", "value = 1"),
     ("ends", "raise SystemExit(3)"),
@@ -29,7 +29,7 @@ const MODULES: &[(&str, &str)] = &[
     ("last", "import good"),
 ];
 
-/// Those that cannot be imported, and what is said of each.
+/// The failing ones, with their errors.
 const FAILED: &[(&str, &str)] = &[
     ("nowhere", "ModuleNotFoundError: No module named 'nowhere'"),
     ("ends", "SystemExit: 3"),
@@ -41,7 +41,7 @@ const FAILED: &[(&str, &str)] = &[
     ("hangs", "or it took longer than 5s"),
 ];
 
-/// A virtual environment whose packages are [`MODULES`]; its interpreter.
+/// Creates a virtual environment with the packages [`MODULES`]; returns its interpreter.
 fn environment(dir: &Dir) -> PathBuf {
     let place = dir.path("venv");
     let mut make = dir.program("python3");
@@ -62,7 +62,7 @@ fn configure(dir: &Dir, python: &Path, modules: &[&str]) {
     dir.write("config/ringfence/ringfence.toml", text);
 }
 
-/// Waits until programs find an interpreter that was started beforehand.
+/// Waits until programs get a pooled interpreter.
 #[track_caller]
 fn until_warm(world: &World) {
     eventually("a warm interpreter", || {
@@ -96,7 +96,7 @@ fn a_module_that_cannot_be_imported_costs_nothing_but_itself() {
         assert_eq!(log.matches(&told).count(), 1, "{log}");
     }
     assert!(!log.contains('\x1b'), "{log}");
-    // A model is told of its program.
+    // A model gets no warnings about the preload.
     let text = world.tool(&[], "run_python_code", &serde_json::json!({"code": "print(1)"}));
     assert_eq!(text, "1\n");
     // Other languages have nothing to do with it.

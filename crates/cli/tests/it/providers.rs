@@ -1,4 +1,5 @@
-//! Servers of models: real HTTP in the providers' formats, answered as a test wants, with every request kept as it came.
+//! Model APIs: real HTTP in the providers' formats, with responses of the test's choice, and a record of
+//! every request.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// The two formats that models are asked in.
+/// The two API formats of models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Anthropic,
@@ -16,7 +17,7 @@ pub(crate) enum Format {
 
 pub(crate) const FORMATS: [Format; 2] = [Format::Anthropic, Format::OpenAi];
 
-/// What a server does once it has read a request.
+/// The response of an API to a request.
 pub(crate) enum Reply {
     /// Sends this and hangs up.
     Whole(String),
@@ -24,11 +25,11 @@ pub(crate) enum Reply {
     Endless(String, &'static str),
     /// Sends one byte after another, slowly and for ever.
     Trickle(String),
-    /// Says nothing and stays.
+    /// Sends nothing and stays connected.
     Silence,
 }
 
-/// A server, and what it was asked.
+/// An API, and its recorded requests.
 pub(crate) struct Provider {
     pub(crate) port: u16,
     requests: Arc<Mutex<Vec<String>>>,
@@ -42,7 +43,7 @@ impl Format {
         }
     }
 
-    /// The body of an answer with this text, ended for this reason.
+    /// Returns a response body with this text and stop reason.
     pub(crate) fn ended(self, text: &str, reason: &str) -> Value {
         match self {
             Self::Anthropic => json!({
@@ -60,7 +61,7 @@ impl Format {
         }
     }
 
-    /// The body of a whole answer with this text.
+    /// Returns the body of a complete response with this text.
     pub(crate) fn says(self, text: &str) -> Value {
         self.ended(
             text,
@@ -86,7 +87,7 @@ impl Reply {
 }
 
 impl Provider {
-    /// A server that answers each request by its text.
+    /// Creates an API that responds to each request by its text.
     pub(crate) fn new(reply: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -98,7 +99,7 @@ impl Provider {
                 std::thread::spawn(move || {
                     let request = read(&mut stream);
                     seen.lock().unwrap().push(request.clone());
-                    // Whoever asked may be gone.
+                    // The client may have disconnected.
                     let _ = answer(&mut stream, reply(&request));
                 });
             }
@@ -106,13 +107,13 @@ impl Provider {
         Self { port, requests }
     }
 
-    /// A server whose model says this to everything.
+    /// Creates an API whose model always answers this.
     pub(crate) fn saying(format: Format, text: &str) -> Self {
         let body = format.says(text);
         Self::new(move |_| Reply::body(&body))
     }
 
-    /// Every request, as it came.
+    /// Returns every request, unmodified.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }

@@ -1,4 +1,4 @@
-//! Code in Pyodide: what it can do, what it cannot, and what is left of it.
+//! Code in Pyodide: its abilities, its limits, and its leftovers.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,7 +13,7 @@ use crate::mcp::{Client, text};
 use crate::support::{Dir, Output, finish};
 use crate::world::{Mode, Place, World, play, repository};
 
-/// Where `cargo xtask setup` has Deno and Pyodide installed.
+/// Returns the installation of Deno and Pyodide by `cargo xtask setup`.
 pub(crate) fn installed() -> PathBuf {
     let directory = repository("target/pyodide").canonicalize();
     assert!(
@@ -23,7 +23,7 @@ pub(crate) fn installed() -> PathBuf {
     directory.unwrap()
 }
 
-/// Python code by which a program may import anything: what is tried then is the barrier itself.
+/// Lets a program import anything, so that the tests reach the barrier itself.
 pub(crate) const UNCHECKED: (&str, &str) = ("RINGFENCE_SKILLS_SANDBOX_BLOCKED_IMPORTS", "[]");
 
 pub(crate) struct Pyodide(pub(crate) Dir);
@@ -46,7 +46,7 @@ impl Pyodide {
         finish(&mut self.command(args), b"")
     }
 
-    /// Runs code that may import anything, and takes the result.
+    /// Runs code that may import anything, and returns the result.
     fn result(&self, code: &str) -> Value {
         let mut command = self.command(&["--json", "-c", code]);
         let output = finish(command.env(UNCHECKED.0, UNCHECKED.1), b"");
@@ -56,7 +56,7 @@ impl Pyodide {
     }
 }
 
-/// The Denos whose programs have this much memory: each test that looks has a figure of its own.
+/// Returns the Deno processes with this memory limit; each test uses a unique figure.
 fn denos(mebibytes: &str) -> Vec<String> {
     let lines = fs::read_dir("/proc").unwrap().flatten();
     let lines = lines.map(|entry| fs::read(entry.path().join("cmdline")).unwrap_or_default());
@@ -225,7 +225,7 @@ fn an_endless_loop_is_killed_at_its_limit() {
     assert_eq!(fs::read_dir(pyodide.0.path("tmp")).unwrap().count(), 0);
 }
 
-/// Without control groups a resource limit counts what V8 sets aside as if it were used.
+/// Without control groups a resource limit counts V8's reserved address space as if it were used.
 #[test]
 fn an_ordinary_user_has_programs_and_their_limits() {
     play(World::new(Mode::OneShot, Place::User), |world| {
@@ -328,7 +328,7 @@ fn files_of_the_host_are_not_there() {
         inside["stderr"].as_str().unwrap().contains("FileNotFoundError"),
         "{inside}"
     );
-    // What it writes is written to its memory.
+    // Its writes go to its memory.
     let target = pyodide.0.path("work/planted");
     let write = format!(
         "from pathlib import Path\np = Path({:?})\np.parent.mkdir(parents=True)\np.write_text('x')\nprint(p.exists())",
@@ -355,7 +355,7 @@ fn processes_cannot_be_started() {
     );
 }
 
-/// Deno without our flags, to show what the flags and the emptied globals take away.
+/// Runs Deno without our flags, to show the effect of the flags and the emptied globals.
 fn plain_deno(code: &str) -> String {
     let dir = Dir::new();
     let deno = installed().join("deno-linux-x64-glibc-2.9.6/deno");
@@ -408,7 +408,7 @@ fn text_that_looks_like_the_protocol_is_text() {
     assert_eq!(result["stdout"], format!("{line}\nafter\n"));
 }
 
-/// A program that spoils JavaScript's own objects spoils its own run at most.
+/// A program that corrupts JavaScript's own objects affects its own run at most.
 #[test]
 fn what_is_spoilt_in_javascript_stays_in_the_run() {
     let pyodide = Pyodide::new();
@@ -423,7 +423,7 @@ fn what_is_spoilt_in_javascript_stays_in_the_run() {
 #[test]
 fn an_interpreter_that_dies_is_no_success() {
     let pyodide = Pyodide::new();
-    // The scanner that is written in C goes deeper than JavaScript's stack.
+    // The scanner in C recurses deeper than JavaScript's stack.
     let result = pyodide.result("import json\njson.loads('[' * 100_000)");
     assert_eq!(result["meta"]["outcome"], "unknown", "{result}");
     assert_ne!(result["exit_code"], 0);
@@ -477,7 +477,7 @@ fn without_the_sandbox_the_local_fence_runs_it_and_says_so() {
     assert_eq!(pyodide.result(code)["stdout"], "Emscripten\n");
 }
 
-/// An engine runs it, and keeps interpreters ready for whoever comes; one that is set up otherwise is not used.
+/// A server runs it, and keeps idle interpreters; a server with another configuration is not used.
 #[test]
 fn an_engine_keeps_one_ready() {
     let world = World::before_engine();
@@ -546,7 +546,7 @@ fn a_package_that_was_tampered_with_is_not_installed() {
     }
     let output = dir.run(["setup", "deno", "--from", "packages"]);
     output.refused(125, "as it was pinned");
-    // What unpacks it works elsewhere.
+    // The unpacking program runs in another directory, so the message names an absolute path.
     let archive = dir.path("work/packages/deno-linux-x64-glibc-2.9.6.tgz");
     assert!(output.stderr.contains(archive.to_str().unwrap()), "{output:?}");
     let missing = dir.run(["setup", "deno", "--from", "."]);
@@ -558,7 +558,7 @@ fn a_package_that_was_tampered_with_is_not_installed() {
     );
 }
 
-/// A server keeps an interpreter ready; each serves one program, and none sees what another left.
+/// An MCP server keeps an idle interpreter; each serves one program, and none sees another's leftovers.
 #[test]
 fn a_server_keeps_one_ready_and_shares_none() {
     let world = World::here();

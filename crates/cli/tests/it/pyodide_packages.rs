@@ -10,7 +10,8 @@ use crate::pyodide::{Pyodide, UNCHECKED, installed};
 use crate::support::{Output, finish};
 use crate::world::repository;
 
-/// Makes a wheel of contents by path, the same for the same: `"text"`, `{"zeros": n}`, `{"hex": "…"}` or `{"link": "to"}`.
+/// Creates a reproducible wheel of contents by path: `"text"`, `{"zeros": n}`, `{"hex": "…"}` or `{"link":
+/// "to"}`.
 const ZIP: &str = "\
 import json, sys, zipfile
 with zipfile.ZipFile(sys.argv[1], 'w', zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
@@ -41,7 +42,7 @@ impl Packages {
         finish(zip, members.to_string().as_bytes()).ok();
     }
 
-    /// Wheels as a package index has them; `cargo xtask setup` fetches them.
+    /// Adds wheels of the package index; `cargo xtask setup` fetches them.
     fn real(&self) {
         let there = fs::read_dir(repository("target/pyodide-wheels"));
         assert!(there.is_ok(), "no wheels (`cargo xtask setup` fetches them)");
@@ -57,7 +58,7 @@ impl Packages {
         }
     }
 
-    /// Vouches for what lies there.
+    /// Records the digests of its files.
     fn vouch(&self) {
         let mut sums = self.0.0.program("sh");
         finish(
@@ -67,7 +68,7 @@ impl Packages {
         .ok();
     }
 
-    /// A place where Pyodide's list has an archive of the wheels' directory too.
+    /// Returns a Pyodide directory whose package list contains an archive of the wheels' directory.
     fn pyodide_that_lists(&self, archive: &str) -> PathBuf {
         let dir = &self.0.0;
         let own = dir.path("own/pyodide-314.0.7");
@@ -138,7 +139,7 @@ fn packages_of_a_directory_can_be_imported() {
     assert!(ran.stderr.contains("SyntaxError"), "{ran:?}");
 }
 
-/// pydantic, whose core is written in Rust, and msgpack, as they are on the index of packages.
+/// pydantic, with a core in Rust, and msgpack, as on the package index.
 #[test]
 fn compiled_wheels_of_the_index_work() {
     let packages = Packages::new();
@@ -212,7 +213,7 @@ fn hostile_wheels_are_not_unpacked() {
     not_a_zip.run(&["-c", "1"]).refused(125, "File is not a zip file");
 }
 
-/// Emscripten makes code of what a library exports by such names, which V8 is told not to do.
+/// Emscripten compiles exports of such names as code, which V8 is configured to reject.
 #[test]
 fn libraries_that_bring_javascript_are_refused() {
     let library = |export: &str| {
@@ -229,13 +230,13 @@ fn libraries_that_bring_javascript_are_refused() {
     assert_eq!(packages.run(&["-c", "print('ran')"]).ok(), "ran\n");
 }
 
-/// Two libraries of WebAssembly by hand: one answers 42, the other asks it.
+/// Two handwritten WebAssembly libraries: one returns 42, the other calls it.
 const ANSWER: &str = "0061736d01000000000f0864796c696e6b2e300104000000000105016000017f0302010007\
                       0a0106616e7377657200000a06010400412a0b";
 const ASK: &str = "0061736d01000000001f0864796c696e6b2e30010400000000020e010c6c6962616e737765722e736f0105016000017f\
                    020e0103656e7606616e737765720000030201000707010361736b00010a0601040010000b";
 
-/// Wheels of Pyodide's distribution share libraries that come as archives of their own.
+/// Wheels of Pyodide's distribution share libraries in separate archives.
 #[test]
 fn libraries_that_wheels_share_are_found() {
     let packages = Packages::new();

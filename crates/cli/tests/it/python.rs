@@ -1,4 +1,4 @@
-//! What Python programs rely on, inside the fence.
+//! Features that Python programs rely on, inside the fence.
 
 use crate::support::finish;
 use crate::world::{Mode, World, here, venv};
@@ -48,7 +48,7 @@ fn threads_and_asyncio_work(world: &World) {
     let code = "import threading, time\nresults = []\ndef work(n):\n    time.sleep(0.01)\n    results.append(n)\n\
                 for n in range(20):\n    threading.Thread(target=work, args=(n,)).start()\nimport atexit\n\
                 atexit.register(lambda: print(len(results)))\nprint('main is done')";
-    // Threads that are no daemons are waited for before what is at exit runs.
+    // Non-daemon threads are joined before the `atexit` handlers run.
     assert_eq!(world.python(code), "main is done\n20\n");
     let code = "import asyncio\nasync def child():\n    process = await asyncio.create_subprocess_exec('echo', 'hi', \
                 stdout=asyncio.subprocess.PIPE)\n    return (await process.communicate())[0]\n\
@@ -73,7 +73,7 @@ fn processes_work_within_the_limit(world: &World) {
         let run = world.json(["--timeout", "10s", "pool.py"]);
         match run.get("exit_code").as_i64() {
             Some(0) => assert_eq!(run.stdout(), "[0, 1, 4, 9, 16]\n", "{method}"),
-            // Where a way to start processes cannot work, it must end by itself and say so.
+            // A start method that cannot work must fail with an error.
             _ => assert!(
                 method != "fork" && run.get("meta.outcome") == "exited",
                 "{method}: {run:?}"
@@ -85,7 +85,7 @@ fn processes_work_within_the_limit(world: &World) {
     assert_eq!(world.python(code), "10\n");
 }
 
-/// A use of a module, and what it prints.
+/// Uses of modules, with the expected output.
 const STANDARD: &[(&str, &str)] = &[
     (
         "import sqlite3; c = sqlite3.connect('x.db'); c.execute('create table t(a)'); c.execute('insert into t values(7)'); c.commit(); print(c.execute('select a from t').fetchall())",
@@ -190,10 +190,10 @@ fn what_is_at_exit_runs(world: &World) {
         run.stdout() == "done\n" && run.stderr().contains("ValueError: at exit"),
         "{run:?}"
     );
-    // What is written in many ways arrives in the order in which it was flushed.
+    // Output written in various ways arrives in the order of its flushes.
     let code = "import os, sys\nprint('a', end='', flush=True)\nos.write(1, b'b')\nos.system('printf c')\nsys.stdout.write('d')";
     assert_eq!(world.python(code), "abcd");
-    // A generator's and a file's own end come too.
+    // Finalisers of generators and files run too.
     let run = world.json([
         "--output",
         "out",
@@ -266,7 +266,7 @@ fn exceptions_of_threads_and_groups_are_shown(world: &World) {
     let run = world.json(["-c", "raise KeyboardInterrupt"]);
     assert_eq!(run.output.status, 130, "{run:?}");
     assert!(run.stderr().ends_with("KeyboardInterrupt\n"), "{run:?}");
-    // An exception whose text breaks does not take the report with it.
+    // An exception whose `__str__` fails does not break the report.
     let code = "class E(Exception):\n    def __str__(self): raise ValueError\nraise E";
     assert!(
         world
@@ -348,7 +348,7 @@ fn a_linked_virtual_environment_works(world: &World) {
     assert_eq!(output.ok(), "True\n");
 }
 
-/// Whatever versions pyenv has here, from 3.9 on; none is no failure.
+/// Any versions of pyenv from 3.9 on; there may be none.
 fn other_versions_work(world: &World) {
     let versions =
         std::path::PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".pyenv/versions");

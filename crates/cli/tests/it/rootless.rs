@@ -1,4 +1,4 @@
-//! Containers of a Podman without the rights of root: an ordinary user's own, found at that user's own socket.
+//! Containers of a rootless Podman: an ordinary user's own, found at that user's socket.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use crate::world::{Mode, Place, World, own_uid, skip};
 
 const IMAGE: &str = "ringfence-sandbox:latest";
 
-/// A user who has a Podman.
+/// A user with a Podman.
 struct Rootless {
     world: World,
     uid: u32,
@@ -37,7 +37,7 @@ impl Rootless {
         Some(rootless)
     }
 
-    /// What the user's service is asked.
+    /// Runs a command against the user's service.
     fn podman(&self, args: &[&str]) -> Output {
         let socket = self.world.dir.path("run/podman/podman.sock");
         let mut command = self.world.dir.program("podman");
@@ -52,14 +52,14 @@ impl Rootless {
 
 impl Drop for Rootless {
     fn drop(&mut self) {
-        // All that runs for the user: the service, and what it has left to hold the user's namespaces.
+        // All processes of the user: the service, and the process that holds the user's namespaces.
         let mut kill = as_user(&self.world.dir, self.uid);
         finish(kill.args(["kill", "-KILL", "-1"]), b"");
         let _ = self.service.wait();
     }
 }
 
-/// The image of sandboxes, in an archive.
+/// Returns the image of sandboxes, in an archive.
 fn image() -> Option<Dir> {
     if own_uid() != 0 {
         return skip("not root, so no other user can be taken on");
@@ -88,8 +88,8 @@ fn as_user(dir: &Dir, uid: u32) -> Command {
     command
 }
 
-/// Starts the user's Podman, where the user has a name, and others to give away. The files that say so are this process's
-/// alone.
+/// Starts the user's Podman, with a user name and subordinate ids. The files that define these are visible to
+/// this process alone.
 fn serve(dir: &Dir, uid: u32) -> Child {
     let home = dir.path("home").display().to_string();
     let others = format!("{uid}:200000000:65536\n");
@@ -145,7 +145,7 @@ fn a_user_without_rights_has_containers_of_their_own_engine() {
     assert_eq!(run.get("meta.isolation.user_ns"), true, "{run:?}");
     assert_eq!(run.get("meta.output_files")[0]["path"], "x", "{run:?}");
 
-    // Where it cannot limit memory it is said so, and only there.
+    // Only if it cannot limit memory, it reports this.
     let eaten = world.json([
         "--runtime",
         "podman",

@@ -1,4 +1,4 @@
-//! The tool `sandbox_exec`: programs in containers that are kept for their callers.
+//! The tool `sandbox_exec`: programs in kept-alive containers.
 
 mod files;
 
@@ -15,16 +15,16 @@ use crate::mcp::{Client, text};
 use crate::support::{Dir, Output, eventually, eventually_none, finish, none_within};
 use crate::world::World;
 
-/// Who programs are where root runs them.
+/// The uid of programs in root's containers.
 const NOBODY: u32 = 65_534;
 
-/// An engine of ours, and a container engine.
+/// A server of ours, and a container engine.
 struct Place {
     world: World,
     engine: Engine,
 }
 
-/// A place for each container engine, with these keys of `codeExecution`.
+/// Returns a place for each container engine, with these keys of `codeExecution`.
 fn places(keys: &str) -> Vec<Place> {
     let place = |engine: Engine| {
         let world = World::before_engine();
@@ -72,7 +72,7 @@ impl Place {
             .to_owned()
     }
 
-    /// The whole result.
+    /// Returns the complete result.
     #[track_caller]
     fn result(&self, options: &[&str], arguments: &Value) -> Value {
         let mut all = vec!["--json"];
@@ -92,7 +92,7 @@ impl Place {
             .unwrap()
     }
 
-    /// A call that runs until it is told to [`Self::release`].
+    /// Starts a call that runs until [`Self::release`].
     fn begin(&self, name: &str) -> Child {
         let code = format!(
             "touch /output/{name}.up; until [ -e /output/{name}.go ]; do read -t 0.01 < <(:) || :; done; echo released"
@@ -103,7 +103,7 @@ impl Place {
         child
     }
 
-    /// The container that holds a file. What a call leaves is on the host only after it.
+    /// Returns the container that holds a file. A call's files reach the host only after its end.
     fn holder(&self, file: &str) -> Option<String> {
         let running = self.running();
         let names = running.iter().filter_map(|line| line.split(' ').next());
@@ -111,7 +111,7 @@ impl Place {
         names.into_iter().find(holds).map(str::to_owned)
     }
 
-    /// Has the container engine run a command in a container.
+    /// Runs a command in a container through the container engine.
     fn inside(&self, container: &str, command: &[&str]) -> Output {
         let mut program = self.engine.dir.program(self.engine.name);
         finish(program.args(["exec", container]).args(command), b"")
@@ -119,7 +119,7 @@ impl Place {
 
     #[track_caller]
     fn release(&self, name: &str, child: Child) {
-        // One that was made meanwhile has what others have left, too.
+        // A container started meanwhile has the others' files, too.
         for line in self.running() {
             let container = line.split(' ').next().unwrap();
             self.inside(container, &["touch", &format!("/output/{name}.go")]);
@@ -127,7 +127,7 @@ impl Place {
         assert_eq!(printed(child), "released\n");
     }
 
-    /// Where programs of a user leave files, on the host.
+    /// Returns the host directory of a user's output files.
     fn output(&self, user: Option<&str>) -> PathBuf {
         let output = self.world.dir.path("state/ringfence/output");
         output
@@ -136,12 +136,12 @@ impl Place {
             .join(user.unwrap_or("local"))
     }
 
-    /// The containers of our engine that run.
+    /// Returns the running containers of our server.
     fn running(&self) -> Vec<String> {
         self.engine.running(self.world.engine_pid().unwrap())
     }
 
-    /// Has the container engine do this to the container that runs.
+    /// Runs this command of the container engine on the running container.
     #[track_caller]
     fn end(&self, how: &str) {
         let container = self.running()[0].split(' ').next().unwrap().to_owned();
@@ -149,7 +149,7 @@ impl Place {
         finish(program.args([how, &container]), b"").ok();
     }
 
-    /// A directory that programs may write.
+    /// Creates a directory that programs may write to.
     fn workspace(&self) -> String {
         let path = self.world.dir.path("shared");
         fs::create_dir(&path).unwrap();
@@ -160,7 +160,7 @@ impl Place {
         path.display().to_string()
     }
 
-    /// Stops our engine, which leaves nothing.
+    /// Stops our server, which must leave nothing.
     #[track_caller]
     fn close(self) {
         let pid = self.world.engine_pid().unwrap();
@@ -249,7 +249,7 @@ fn a_call_ends_at_its_time_and_takes_no_other_along() {
             more["meta"]["warnings"][0].as_str().unwrap().contains("20s"),
             "{more}"
         );
-        // A call that is taken back is killed alone.
+        // A cancelled call is killed alone.
         let taken_back = place.begin("taken-back");
         place.world.signal(&taken_back, "INT");
         let told = printed(taken_back);
@@ -501,7 +501,7 @@ fn a_connection_keeps_its_container_and_takes_it_along() {
         }
         assert_eq!(engine.running(pid).len(), 1);
         let left = client.leave();
-        // One that is kept is told.
+        // A kept workspace is reported.
         if options.is_empty() {
             left.well();
         }

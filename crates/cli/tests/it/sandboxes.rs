@@ -1,4 +1,4 @@
-//! Sandboxes that a person asks an engine for.
+//! Sandboxes that a person creates in a server.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Stdio};
@@ -11,20 +11,20 @@ use crate::network::{OPEN, Server};
 use crate::support::{Dir, Output, eventually_none, finish, none_within};
 use crate::world::World;
 
-/// An engine of ours, and a container engine.
+/// A server of ours, and a container engine.
 struct Place {
     world: World,
     engine: Engine,
 }
 
-/// Somebody who follows a log.
+/// A client that follows a log.
 struct Following {
     child: Child,
     output: BufReader<ChildStdout>,
 }
 
 impl Following {
-    /// The next line; empty at the end.
+    /// Returns the next line; empty at the end.
     fn line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
@@ -62,7 +62,7 @@ impl Place {
         serde_json::from_str(output.ok()).unwrap()
     }
 
-    /// Makes a sandbox; its name.
+    /// Creates a sandbox; returns its name.
     #[track_caller]
     fn create(&self, options: &[&str]) -> String {
         let mut all = vec!["create", "--engine", self.engine.name];
@@ -83,7 +83,7 @@ impl Place {
         })
     }
 
-    /// What a sandbox's commands print, from now on too.
+    /// Follows the output of a sandbox's commands.
     fn follow(&self, name: &str) -> Following {
         let mut command = self.world.command(&[], ["sandbox", "logs", "--follow", name]);
         let command = command.stdout(Stdio::piped()).stderr(Stdio::null());
@@ -92,7 +92,7 @@ impl Place {
         Following { child, output }
     }
 
-    /// Waits until a sandbox has ended; nothing may be left of it then.
+    /// Waits until a sandbox has ended, and asserts that nothing is left of it.
     #[track_caller]
     fn gone(&self, name: &str) {
         let state = || Some(self.state(name)).filter(|state| !state.starts_with("destroyed"));
@@ -100,7 +100,7 @@ impl Place {
         assert_eq!(self.there(name), Vec::<String>::new());
     }
 
-    /// The names of the containers with this one's name in the container engine.
+    /// Returns the names of the containers of this sandbox in the container engine.
     fn there(&self, name: &str) -> Vec<String> {
         let filter = format!("name={name}");
         let listed = finish(
@@ -247,14 +247,15 @@ fn an_engine_that_ends_takes_its_sandboxes_along() {
 fn what_a_killed_engine_left_is_removed_when_the_next_one_starts() {
     for place in places() {
         let name = place.create(&[]);
-        // From here on whoever comes first removes it: it may be the engine of another test.
+        // From here on the first server to see it removes it: it may be that of another test.
         place.world.stop_engine("KILL");
         place.world.start_engine();
         eventually_none("the orphan", || place.there(&name));
     }
 }
 
-/// Two engines of ours in one container engine: the sandboxes of each live until it ends or dies itself.
+/// Two servers with one container engine: the sandboxes of each live until their end, or until their server
+/// dies.
 #[test]
 fn an_engine_leaves_what_another_one_has_and_removes_what_a_dead_one_left() {
     for place in places() {
@@ -265,7 +266,7 @@ fn an_engine_leaves_what_another_one_has_and_removes_what_a_dead_one_left() {
             dir: Dir::new(),
         };
         let other = Place { world, engine };
-        // Each looks for orphans when it first has to do with the container engine.
+        // Each looks for orphans at its first use of the container engine.
         let (first, second) = (place.create(&[]), other.create(&[]));
         place.world.stop_engine("TERM");
         assert_eq!(place.there(&first), Vec::<String>::new());

@@ -96,7 +96,7 @@ fn the_result_has_every_key_of_the_contract(world: &World) {
     );
     assert_eq!(limits["pids"], json!(20));
     let peak = run.get("meta.peak_memory_bytes");
-    // Only a control group holds these for all processes together, and measures them.
+    // Only a control group limits and measures these for all processes together.
     match run.get("meta.isolation.cgroup").is_null() {
         false => {
             assert_eq!(
@@ -320,7 +320,7 @@ fn the_other_languages_have_the_same_shape(world: &World) {
     let python = world.json(["-c", "print('Hi')"]);
     for (language, code) in [("javascript", "console.log('Hi')"), ("bash", "echo Hi")] {
         if language == "javascript" && world.container() {
-            // The image has no Node: what a machine without it says.
+            // The image has no Node.js: this is the error of such a machine.
             let refused = world.run(["-l", language, "-c", code]);
             refused.refused(125, "node");
             continue;
@@ -397,7 +397,7 @@ fn processes_are_limited(world: &World) {
     assert_eq!(world.python("print('still well')"), "still well\n");
 }
 
-/// Scenarios 2 and 7, as far as this version has them.
+/// Scenarios 2 and 7, as far as this version supports them.
 fn later_runtimes_say_what_is_missing(world: &World) {
     let what = "the runtime `e2b` is not available";
     world.run(["--runtime", "e2b", "-c", "1"]).refused(125, what);

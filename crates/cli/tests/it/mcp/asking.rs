@@ -1,4 +1,4 @@
-//! The official clients, whose person is asked, and the errors that need one.
+//! The official clients with approval requests, and the errors that follow.
 
 use std::fs;
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ use crate::world::World;
 const PYTHON: &str = include_str!("clients/asking.py");
 const TYPESCRIPT: &str = include_str!("clients/asking.mjs");
 
-/// Limits that are met soon, and a server that never answers.
+/// Returns a configuration of low limits, and a server that never answers.
 fn config(port: u16) -> String {
     format!(
         "{LISTS}[permissions.tool_limits]\nat_limit = 'ask'\nrun_code_timeout_secs = 0.2\nhard_timeout_secs = 60\n\
@@ -67,7 +67,7 @@ fn steps(world: &World, port: u16) -> Value {
     ])
 }
 
-/// Denies, as the person at the machine, the one command that is left to him, twice.
+/// Denies the one pending command twice, as the person at the machine.
 fn deny_elsewhere(world: &World) {
     deny(world);
     world.dir.write("work/answered", "");
@@ -85,7 +85,7 @@ fn deny(world: &World) {
     world.dir.run(["approvals", "deny", &id]).ok();
 }
 
-/// Has a client, made by `command`, be asked everything, and judges what it told.
+/// Has a client, made by `command`, answer every kind of question, and checks its report.
 fn check(is_told_of_the_end: bool, command: impl FnOnce(&World) -> Command) {
     let world = World::before_engine();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -139,7 +139,7 @@ fn limits(told: &Told) {
     told.failed("timeout", "timeout");
 }
 
-/// Has a client ask for what cannot be asked about, as the store cannot be used.
+/// Has a client request an approval while the store is broken.
 fn check_broken(command: impl FnOnce(&World) -> Command) {
     let world = World::before_engine();
     world.dir.write("config/ringfence/ringfence.toml", LISTS);

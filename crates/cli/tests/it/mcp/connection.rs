@@ -1,4 +1,4 @@
-//! What happens to work when its client changes its mind, is slow, or is gone.
+//! Calls whose client cancels, is slow, or disconnects.
 
 use std::fs;
 
@@ -9,14 +9,14 @@ use crate::leftovers::processes;
 use crate::support::{eventually, eventually_none};
 use crate::world::World;
 
-/// Begins a call that lasts, and waits until its process runs. The mark is among the process's arguments.
+/// Starts a long call, and waits until its process runs. The mark is among the process's arguments.
 fn lasting(client: &mut Client, mark: &str) -> i64 {
     let id = client.begin("shell", &json!({"command": "sleep", "args": [mark]}));
     eventually("the program runs", || !marked(mark).is_empty());
     id
 }
 
-/// The processes that have the mark among their arguments.
+/// Returns the processes that have the mark among their arguments.
 fn marked(mark: &str) -> Vec<u32> {
     let has = |command: &str| command.split(' ').any(|word| word == mark);
     let all = processes().into_iter();
@@ -25,7 +25,7 @@ fn marked(mark: &str) -> Vec<u32> {
         .collect()
 }
 
-/// A number of seconds that nobody else sleeps.
+/// Returns a unique number of seconds to sleep.
 fn mark(client: &Client, nth: u32) -> String {
     format!("8{}.{nth}", client.pid())
 }
@@ -97,7 +97,7 @@ fn a_client_that_stops_reading_and_is_gone_leaves_nothing() {
         ..
     } = client;
     drop(stdout);
-    // Standard input stays open: that nobody reads the answers is enough.
+    // Standard input stays open: closing the reading end of the answers is enough.
     assert_eq!(child.wait().unwrap().code(), Some(0));
     drop(stdin);
     assert_eq!(marked(&mark), [0; 0]);
@@ -137,7 +137,7 @@ fn pings_are_answered_while_every_turn_is_taken_and_what_has_no_room_is_refused(
     }
     assert_eq!(client.ask("ping", &json!({}))["result"], json!({}));
     eventually("sixteen run", || marked(&mark).len() == 16);
-    // Those that wait are taken back first, so that none of them begins.
+    // Queued calls are cancelled first, so that none of them starts.
     for id in ids[..128].iter().rev() {
         client.tell("notifications/cancelled", &json!({"requestId": id}));
     }

@@ -1,4 +1,4 @@
-//! Questions that the client of a call answers for its person, by hand.
+//! Questions that a call's client answers for its user, with a handwritten client.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
@@ -12,11 +12,11 @@ use crate::world::World;
 pub(super) const LISTS: &str =
     "[hostExecution]\nenabled = true\nallowList = ['@read-only']\nnotifyList = ['touch *']\n";
 
-/// A tool's limit that a person is asked about.
+/// A tool timeout that asks a person.
 pub(super) const ASK: &str =
     "[permissions.tool_limits]\nat_limit = 'ask'\nrun_code_timeout_secs = 0.2\nhard_timeout_secs = 60\n";
 
-/// A world with a file `old` in its working directory, and this configuration.
+/// Creates a world with a file `old` in its working directory, and this configuration.
 pub(super) fn world(config: &str) -> World {
     let world = World::before_engine();
     world.dir.write("config/ringfence/ringfence.toml", config);
@@ -24,19 +24,19 @@ pub(super) fn world(config: &str) -> World {
     world
 }
 
-/// A client that can show a form.
+/// Connects a client that can show a form.
 fn asked(world: &World) -> Client {
     let mut client = Client::start(world, &["--workspace", "."]);
     client.greet(&json!({"elicitation": {"form": {}}}));
     client
 }
 
-/// Begins to remove the file; the request's id.
+/// Starts to remove the file; returns the request's id.
 fn remove(client: &mut Client) -> i64 {
     client.begin("host_exec", &json!({"command": "rm old"}))
 }
 
-/// The server's question to the client.
+/// Returns the server's question to the client.
 #[track_caller]
 fn question(client: &mut Client) -> Value {
     client.until(|message| message["method"] == "elicitation/create")
@@ -54,7 +54,7 @@ pub(super) fn chosen(decision: &str) -> Value {
     json!({"action": "accept", "content": {"decision": decision}})
 }
 
-/// The type of the error that a call came to.
+/// Returns the error type of a call.
 #[track_caller]
 fn error(client: &mut Client, id: i64) -> String {
     kind(&client.answer(id))
@@ -76,7 +76,7 @@ pub(super) fn listed(world: &World, options: &[&str]) -> Vec<Value> {
     serde_json::from_str(output.ok()).unwrap()
 }
 
-/// What became of the newest question, and by whom.
+/// Returns the outcome of the newest question, and its author.
 pub(super) fn newest(world: &World) -> (String, String) {
     let all = listed(world, &["--all"]);
     let newest = all.last().unwrap();
@@ -92,7 +92,7 @@ pub(super) fn answer_elsewhere(world: &World, verdict: &str) {
     world.dir.run(["approvals", verdict, id]).ok();
 }
 
-/// A gateway that is connected as long as this lives.
+/// Connects a gateway, until the reader is dropped.
 fn gateway(world: &World) -> BufReader<UnixStream> {
     let socket = world.dir.path("run/ringfence/gateway.sock");
     let mut gateway = BufReader::new(UnixStream::connect(socket).unwrap());
@@ -142,7 +142,7 @@ fn the_client_is_asked_in_full_and_its_yes_runs_the_command() {
         newest(&world),
         ("consumed".to_owned(), "MCP client by hand".to_owned())
     );
-    // For once: the same is asked again, and a no keeps it from running.
+    // An approval holds once: the next call asks again, and a denial prevents it.
     world.dir.write("work/old", "x");
     let id = remove(&mut client);
     let asked = question(&mut client);
@@ -186,7 +186,7 @@ fn nothing_but_a_yes_as_the_form_has_it_is_a_yes() {
         "rejected",
     );
     let accept = |content: Value| json!({"action": "accept", "content": content});
-    // Without a gateway, nobody else is there to answer.
+    // Without a gateway, nobody else can answer.
     for malformed in [
         json!({"action": "cancel"}),
         json!({"action": "cancel", "content": {"decision": "approve once"}}),
@@ -254,7 +254,7 @@ fn a_client_that_cannot_or_may_not_be_asked_is_not() {
         answer_elsewhere(&world, "approve");
         assert_eq!(client.answer(id)["result"]["isError"], false);
         assert!(!is_there(&world));
-        // Nothing but the answer has been said.
+        // The server has sent nothing but the answer.
         client.leave().well();
         world.close();
     }
@@ -398,7 +398,7 @@ fn a_limit_is_extended_by_the_client_while_progress_is_told() {
         "{words}"
     );
 
-    // Whoever gives no answer, where nobody else is, has not extended it.
+    // Without a valid answer, and nobody else to ask, the limit is not extended.
     let id = client.begin("run_code", &json!({"code": "while True: pass"}));
     let asked = question(&mut client);
     respond(&mut client, &asked, &json!({"action": "cancel"}));

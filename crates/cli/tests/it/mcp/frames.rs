@@ -1,11 +1,11 @@
-//! What is no proper message: answered or passed over, and the next one is understood.
+//! Malformed messages: answered or ignored, and the next message is handled.
 
 use serde_json::{Value, json};
 
 use super::Client;
 use crate::world::World;
 
-/// Sends `line`; the answer's error code and id, if there was an answer before that to the next request.
+/// Sends `line`; returns the error code and id of the answer, if one precedes that of the next request.
 fn said_to(client: &mut Client, line: &[u8]) -> Option<(i64, Value)> {
     client.write([line, b"\n"].concat());
     let ping = client.request("ping", &json!({}));
@@ -95,7 +95,7 @@ fn an_endless_line_takes_no_memory_and_no_turn() {
     );
     let grown = resident_kib(client.pid()).saturating_sub(before);
     assert!(grown < 64 * 1024, "grew by {grown} KiB");
-    // The line is not over yet: what follows belongs to it.
+    // The line is not complete: the following bytes belong to it.
     client.write(b"{\"jsonrpc\":\"2.0\",\"id\":500,\"method\":\"ping\"}\n");
     assert_eq!(client.python("print(2)"), "2\n");
     client.leave().well();

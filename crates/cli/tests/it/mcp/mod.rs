@@ -1,4 +1,4 @@
-//! `ringfence mcp`: the protocol by hand, and as the official clients speak it.
+//! `ringfence mcp`, with a handwritten client and with the official ones.
 
 mod asking;
 mod connection;
@@ -18,18 +18,18 @@ use serde_json::{Value, json};
 use crate::support::start;
 use crate::world::World;
 
-/// A client that writes what it wants.
+/// A handwritten MCP client.
 pub(crate) struct Client {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
-    /// Messages that came while another was waited for.
+    /// Messages that arrived while waiting for another.
     early: VecDeque<Value>,
     last_id: i64,
 }
 
 impl Client {
-    /// Starts `ringfence mcp ARGS…`, and says nothing yet.
+    /// Starts `ringfence mcp ARGS…` without initialising it.
     pub(crate) fn start(world: &World, args: &[&str]) -> Self {
         let mut child = start(&mut world.command(&[], [&["mcp"], args].concat()));
         world.watch(child.id());
@@ -42,7 +42,7 @@ impl Client {
         }
     }
 
-    /// Starts it and introduces itself.
+    /// Starts and initialises it.
     pub(crate) fn greeted(world: &World, args: &[&str]) -> Self {
         let mut client = Self::start(world, args);
         client.greet(&json!({}));
@@ -74,7 +74,7 @@ impl Client {
         self.send(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
     }
 
-    /// Sends a request; its id.
+    /// Sends a request; returns its id.
     fn request(&mut self, method: &str, params: &Value) -> i64 {
         self.last_id += 1;
         let id = self.last_id;
@@ -82,18 +82,18 @@ impl Client {
         id
     }
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request and returns its answer.
     pub(crate) fn ask(&mut self, method: &str, params: &Value) -> Value {
         let id = self.request(method, params);
         self.answer(id)
     }
 
-    /// Begins to call a tool; the request's id.
+    /// Starts a tool call; returns the request's id.
     pub(crate) fn begin(&mut self, tool: &str, arguments: &Value) -> i64 {
         self.request("tools/call", &json!({"name": tool, "arguments": arguments}))
     }
 
-    /// Calls a tool; the result, which there must be.
+    /// Calls a tool; returns the result, which must exist.
     #[track_caller]
     pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> Value {
         let id = self.begin(tool, arguments);
@@ -102,7 +102,7 @@ impl Client {
         answer["result"].clone()
     }
 
-    /// Runs Python code; what it printed.
+    /// Runs Python code; returns its output.
     #[track_caller]
     pub(crate) fn python(&mut self, code: &str) -> String {
         text(&self.call("run_python_code", &json!({"code": code}))).to_owned()
@@ -123,13 +123,13 @@ impl Client {
         message.unwrap()
     }
 
-    /// The answer to a request; what comes before it is kept for later.
+    /// Returns the answer to a request, and buffers earlier messages.
     #[track_caller]
     pub(crate) fn answer(&mut self, id: i64) -> Value {
         self.until(|message| message["id"] == id && message.get("method").is_none())
     }
 
-    /// The first message that is one of those wanted.
+    /// Returns the first message that matches.
     #[track_caller]
     fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
         if let Some(place) = self.early.iter().position(&wanted) {
@@ -148,13 +148,13 @@ impl Client {
         self.child.id()
     }
 
-    /// Leaves, and waits for the end: what was still said, what was complained about, and the exit status.
+    /// Disconnects, and waits for the exit: returns the last messages, standard error and the exit status.
     pub(crate) fn leave(mut self) -> Left {
         drop(self.stdin.take());
         self.end()
     }
 
-    /// Waits for the end.
+    /// Waits for the exit.
     fn end(mut self) -> Left {
         let mut rest = String::new();
         self.stdout.read_to_string(&mut rest).unwrap();
@@ -171,7 +171,7 @@ impl Client {
     }
 }
 
-/// What there was when a connection had ended.
+/// The remains of a closed connection.
 #[derive(Debug)]
 pub(crate) struct Left {
     messages: Vec<Value>,
@@ -180,7 +180,7 @@ pub(crate) struct Left {
 }
 
 impl Left {
-    /// That it ended well, with nothing left to say.
+    /// Asserts that it exited successfully, without messages.
     #[track_caller]
     pub(crate) fn well(&self) {
         assert_eq!((self.status, self.stderr.as_str()), (0, ""), "{self:?}");
@@ -188,7 +188,7 @@ impl Left {
     }
 }
 
-/// The text of a result.
+/// Returns the text of a result.
 #[track_caller]
 pub(crate) fn text(result: &Value) -> &str {
     let text = result["content"][0]["text"].as_str();

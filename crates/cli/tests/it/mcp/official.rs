@@ -1,4 +1,4 @@
-//! The official clients for Python and TypeScript, each in a program of its own that tells what it met.
+//! The official clients for Python and TypeScript, each in its own program that reports its results.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::world::{World, repository};
 const PYTHON: &str = include_str!("clients/contract.py");
 const TYPESCRIPT: &str = include_str!("clients/contract.mjs");
 
-/// What each client calls one after the other, and how the test names the answers.
+/// Returns the calls of each client in order, with the names of the checks.
 fn calls() -> Value {
     let call = |check: &str, tool: &str, arguments: Value| json!({"check": check, "tool": tool, "arguments": arguments});
     json!([
@@ -70,7 +70,7 @@ fn calls() -> Value {
     ])
 }
 
-/// What a client told, by the name of the check.
+/// A client's report, by the name of the check.
 pub(super) struct Told(BTreeMap<String, Value>);
 
 impl Told {
@@ -80,7 +80,7 @@ impl Told {
         &self.0[check]
     }
 
-    /// That a call was answered, with this text.
+    /// Asserts that a call succeeded with this text.
     #[track_caller]
     fn answered(&self, check: &str, text: &str) {
         let told = self.get(check);
@@ -91,7 +91,7 @@ impl Told {
         );
     }
 
-    /// That a call failed with an error of this type, for a program and for a model.
+    /// Asserts that a call failed with this type of error, for a program and for a model.
     #[track_caller]
     pub(super) fn failed(&self, check: &str, kind: &str) {
         let told = self.get(check);
@@ -106,7 +106,7 @@ impl Told {
     }
 }
 
-/// Runs a client's program to its end, with what it shall do.
+/// Runs a client's program with these calls, and returns its report.
 pub(super) fn told(mut client: Command, calls: &Value) -> Told {
     let output = finish(&mut client, calls.to_string().as_bytes());
     assert_eq!(output.status, 0, "{}", output.stderr);
@@ -124,7 +124,7 @@ pub(crate) fn installed(path: &str) -> PathBuf {
     parent.join(place.file_name().unwrap())
 }
 
-/// Has a client, made by `command` for a binary and a directory, do everything, and judges it.
+/// Has a client, made by `command` for a binary and a directory, run all checks, and verifies its report.
 fn check(protocol: Option<&str>, command: impl FnOnce(&World, &Path, &Path) -> Command) {
     let world = World::here();
     let offered = world.dir.path("offered");

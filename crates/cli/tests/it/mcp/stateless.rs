@@ -1,4 +1,4 @@
-//! Questions to a client whose requests stand for themselves, by hand: it comes back with the answer.
+//! Questions to a stateless client, by hand: it repeats its request with the answer.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::elicitation::{ASK, LISTS, answer_elsewhere, chosen, is_there, kind, l
 use super::{Client, text};
 use crate::support::eventually;
 
-/// The members of a call of a tool, with what each request says for itself.
+/// Returns the members of a tool call, with the metadata of each stateless request.
 fn call(tool: &str, arguments: &Value) -> Value {
     let about = |name: &str| format!("io.modelcontextprotocol/{name}");
     json!({
@@ -24,7 +24,7 @@ fn removal() -> Value {
     call("host_exec", &json!({"command": "rm old"}))
 }
 
-/// Calls, and gives the result, which asks for the person's decision.
+/// Makes a call, and returns its result, which asks for an approval.
 #[track_caller]
 fn asked(client: &mut Client, call: &Value) -> Value {
     let answer = client.ask("tools/call", call);
@@ -35,7 +35,7 @@ fn asked(client: &mut Client, call: &Value) -> Value {
     result
 }
 
-/// The call again, with an answer to what it has been asked.
+/// Returns the repeated call, with an answer to its question.
 fn again(call: &Value, asked: &Value, answer: &Value) -> Value {
     let mut again = call.clone();
     again["requestState"] = asked["requestState"].clone();
@@ -155,7 +155,7 @@ fn another_may_answer_while_the_client_asks() {
     );
     assert_eq!(kind(&late), "rejected");
     assert!(is_there(&world));
-    // What was approved runs, whether the client comes back or not.
+    // An approved command runs, even if the client does not come back.
     let approved = asked(&mut client, &removal());
     answer_elsewhere(&world, "approve");
     eventually("the command has run", || !is_there(&world));
@@ -177,7 +177,7 @@ fn a_client_that_does_not_come_back_has_approved_nothing() {
     eventually("the time is up", || newest(&world).0 == "expired");
     let late = client.ask("tools/call", &again(&removal(), &late, &chosen("approve once")));
     assert_eq!(kind(&late), "approval_timeout");
-    // More than are kept: the oldest are forgotten, and the rest goes on as it was.
+    // Above the capacity: the oldest are dropped, and the others continue.
     let mut calls: Vec<Value> = Vec::new();
     for _ in 0..2 {
         // No more of one session wait at once.
@@ -236,7 +236,7 @@ fn a_call_that_went_on_can_be_taken_back() {
     let id = client.request("tools/call", &yes);
     eventually("the approval is taken", || newest(&world).0 == "consumed");
     client.tell("notifications/cancelled", &json!({"requestId": id}));
-    // Its record is written at its end, which no other way leads to in time.
+    // Its record is written at its end, which only the cancellation reaches in time.
     let recorded = || {
         let log = world.dir.run(["audit", "tail", "--json"]);
         log.stdout.contains("run_code")

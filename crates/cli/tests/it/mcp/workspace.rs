@@ -1,4 +1,4 @@
-//! Where the tools of a connection work.
+//! The workspace of a connection's tools.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn shared(client: &mut Client) {
     );
 }
 
-/// Answers the server's next question for roots.
+/// Answers the server's next request for roots.
 fn offer(client: &mut Client, roots: &[&Path]) {
     let question = client.until(|message| message["method"] == "roots/list");
     let roots: Vec<Value> = roots
@@ -29,7 +29,7 @@ fn offer(client: &mut Client, roots: &[&Path]) {
     client.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": {"roots": roots}}));
 }
 
-/// A client that offers roots, greeted, and the one it offered taken over.
+/// Connects a client with roots, and waits until the server has adopted one.
 fn with_root(world: &World, args: &[&str], root: &Path) -> Client {
     let mut client = Client::start(world, args);
     client.greet(&json!({"roots": {"listChanged": true}}));
@@ -43,7 +43,7 @@ fn directory(world: &World, name: &str) -> PathBuf {
     path
 }
 
-/// The private workspaces that there are.
+/// Returns the existing private workspaces.
 fn private(world: &World) -> Vec<String> {
     entries(&world.dir.path("state/ringfence/workspaces"))
 }
@@ -68,7 +68,7 @@ fn a_private_one_works(world: &World) {
     let mut client = Client::greeted(world, &[]);
     let written = client.call("file_write", &json!({"path": "a.txt", "content": "shared"}));
     assert_eq!(written["isError"], false, "{written}");
-    // A warning about what the machine lacks may follow.
+    // A warning about a missing layer may follow.
     let read = client.python("print(open('a.txt').read())");
     assert!(read.starts_with("shared\n"), "{read}");
     client.python("open('b.txt', 'w').write('from code')");
@@ -137,7 +137,7 @@ fn one_that_a_person_names_is_used_whatever_the_client_offers() {
     shared(&mut client);
     assert_eq!(fs::read_to_string(named.join("a.txt")).unwrap(), "shared");
     assert_eq!(entries(&offered), [""; 0]);
-    // Nobody was asked.
+    // The server requested no roots.
     client.leave().well();
     assert!(named.join("a.txt").exists());
     world.close();
@@ -163,7 +163,7 @@ fn a_root_counts_for_calls_that_come_later() {
     let (one, two) = (directory(&world, "one"), directory(&world, "two"));
     let mut client = with_root(&world, &[], &one);
     shared(&mut client);
-    // This one writes when it is told to, in the directory that it began with.
+    // This program writes on a signal, in the directory that it started in.
     let code = "import os, time\nopen('begun', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.01)\n\
                 open('late', 'w').close()";
     let lasting = client.begin("run_python_code", &json!({"code": code}));

@@ -1,4 +1,4 @@
-//! Answers that are no scores, and servers that give none: a person is asked, and learns why.
+//! Invalid scores, and APIs without an answer: a person is asked, with the reason.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ const UNFINISHED: &str = "it did not finish its answer";
 const REFUSED: &str = "it refused to answer";
 const FORMAT: &str = "its server's answer is not in the format of the provider";
 
-/// That such a server leads to a question, for this reason.
+/// Asserts that such an API leads to a question with this reason.
 #[track_caller]
 fn no_score(format: Format, more: &str, reply: impl Fn(&str) -> Reply + Send + Sync + 'static, reason: &str) {
     let provider = Provider::new(reply);
@@ -51,7 +51,7 @@ fn only_a_bare_integer_counts() {
             body_leads_to(format, format.says(text), NO_INTEGER);
         }
     }
-    // Space around it is none of its matter.
+    // Surrounding whitespace is ignored.
     let provider = Provider::saying(Format::Anthropic, " \n4\n");
     let tools = asking(&provider, Format::Anthropic, "");
     assert_eq!(tools.ask("host_exec", json!({"command": "echo ran"})), "ran\n");

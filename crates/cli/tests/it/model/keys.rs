@@ -1,4 +1,4 @@
-//! The key of a model's server: where it comes from, what happens without one, and that nobody sees it.
+//! The key of a model's API: its sources, its absence, and its secrecy.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -43,7 +43,7 @@ fn it_comes_from_a_variable_or_a_file() {
         let tools = asking(&provider, format, "");
         tools.ask("host_exec", json!({"command": "echo ran"}));
         shows_the_key(format, &provider.requests().pop().unwrap());
-        // A local server may want none, if its owner says so.
+        // A local API may need no key, if its owner configures this.
         let tools = Tools::new(&configured(format, &base, "apiKeyEnv = ''"));
         tools.ask("host_exec", json!({"command": "echo ran"}));
         assert!(!provider.requests().pop().unwrap().contains(KEY));
@@ -73,7 +73,7 @@ fn without_one_the_person_is_asked_and_told_what_to_do() {
 
 #[test]
 fn a_file_is_read_anew_for_each_question() {
-    // An engine of days must see a key that was changed, and one that was taken away.
+    // A long-running server must notice a changed key, and a removed one.
     let provider = Provider::saying(Format::OpenAi, "0");
     let tools = asking(&provider, Format::OpenAi, IMPATIENT);
     let file = tools.dir.path("config/key");
@@ -122,7 +122,7 @@ fn what_can_never_work_is_refused_at_once() {
     }
 }
 
-/// Every file below a directory that holds the key.
+/// Returns every file below a directory that contains the key.
 fn holders(directory: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).unwrap().flatten() {
@@ -141,7 +141,7 @@ fn holders(directory: &Path) -> Vec<String> {
 #[test]
 fn nobody_but_the_server_sees_it() {
     for format in FORMATS {
-        // A server that says it aloud, in every way that it can.
+        // An API that echoes the key in every possible way.
         let provider = Provider::new(move |request| {
             let aloud = format!("{KEY} {}", format.says("0"));
             match request {

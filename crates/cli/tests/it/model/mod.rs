@@ -15,7 +15,7 @@ use crate::tools::Tools;
 
 const KEY: &str = "sk-very-secret-0123456789";
 
-/// A place where this server's model is asked, with the key in a file. `more` goes into `preValidation`.
+/// Creates a setting with this model API, and the key in a file. `more` is added to `preValidation`.
 fn asking(provider: &Provider, format: Format, more: &str) -> Tools {
     let base = format!("http://127.0.0.1:{}/v1", provider.port);
     let tools = Tools::new("");
@@ -42,17 +42,17 @@ fn configured(format: Format, base: &str, more: &str) -> String {
     )
 }
 
-/// The person does not answer for long.
+/// Gives the person a short timeout.
 const IMPATIENT: &str = "# impatient\n";
 
-/// What the audit log says of the last command.
+/// Returns the audit record of the last command.
 fn judged(tools: &Tools) -> String {
     let log = tools.dir.run(["audit", "tail", "--json"]);
     let last: Value = serde_json::from_str(log.ok().lines().last().unwrap()).unwrap();
     last["judgement"].as_str().unwrap().to_owned()
 }
 
-/// That the command was asked about, and what the log says of it.
+/// Asserts that the command needed approval, and returns its record.
 #[track_caller]
 fn was_asked(tools: &Tools, command: &str) -> String {
     let refused = tools.refused("host_exec", json!({ "command": command }));
@@ -74,10 +74,10 @@ fn a_risk_below_the_threshold_runs_without_asking() {
                 format.model()
             )
         );
-        // No score is kept: what stands behind a word can change.
+        // Scores are not cached: the program behind a name can change.
         tools.ask("host_exec", json!({"command": "echo ran"}));
         assert_eq!(provider.requests().len(), 2);
-        // The way out is on record.
+        // The outgoing connection is recorded.
         let log = tools.dir.run(["audit", "tail", "--json"]);
         let connected = format!("\"attempts\":[\"127.0.0.1:{} connected", provider.port);
         assert!(log.ok().contains(&connected), "{log:?}");
@@ -93,7 +93,7 @@ fn a_risk_at_or_above_the_threshold_is_asked_about() {
             let asking = Asking::of(&tools, "echo ran");
             let question = asking.question();
             assert_eq!(question["risk"].to_string(), score, "{question}");
-            // With a threshold of 0 no score could let it run, so that none is asked for.
+            // With a threshold of 0 no score could let it run, so none is requested.
             let first = question["reasons"][0].as_str().unwrap();
             let said = format!("the model {} scores the risk {score} of 10", format.model());
             assert_eq!(first == said, threshold > 0, "{question}");

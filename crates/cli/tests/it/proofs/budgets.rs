@@ -1,4 +1,5 @@
-//! How far an answer reaches: so many uses, this session, this exact text, and nothing that runs other code tomorrow.
+//! The scope of an answer: a number of uses, a session, an exact text, and never a command that runs other
+//! code tomorrow.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -9,7 +10,7 @@ use super::{Asker, ON, Through, answer, asked, question, requests, ringfence, wo
 use crate::support::eventually;
 use crate::world::World;
 
-/// Asks in a session; the questions that wait then are denied. Whether the command ran.
+/// Asks in a session, and denies pending questions; returns `true` if the command ran.
 fn runs(world: &World, options: &[&str], line: &str) -> bool {
     let mut asker = Asker::with(world, Through::Tool, options, line);
     eventually("it has ended, or waits", || {
@@ -34,7 +35,7 @@ fn deny_all(world: &World) {
 #[test]
 fn so_many_uses_are_so_many_for_this_command_in_this_session() {
     let world = world(ON, false);
-    // One that changes nothing that the others of it would find changed.
+    // Commands whose effects do not change those of the others.
     fs::create_dir(world.dir.path("work/made")).unwrap();
     let (talk, line) = (["--session", "talk"], "chmod 700 made");
     let asker = Asker::with(&world, Through::Tool, &talk, line);
@@ -196,7 +197,7 @@ fn the_file_of_lasting_approvals_is_believed_only_as_a_whole_and_only_if_it_is_o
     let runs = |line: &str| runs(&world, &[], line);
     assert!(runs(line) && !runs("touch other"));
     assert!(!self::runs(&world, &["--user", "bob"], line));
-    // A person edits it: what is added counts, but nothing that runs code.
+    // A person may add entries, but none that runs code.
     let work = world.dir.path("work").display().to_string();
     let below = |directory: &str, text: &str| {
         format!("{good}\n[[command]]\ntext = '{text}'\nscope = 'local'\ndirectory = '{directory}'\n")
@@ -227,7 +228,7 @@ fn the_file_of_lasting_approvals_is_believed_only_as_a_whole_and_only_if_it_is_o
     }
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     assert!(runs(line));
-    // Links to what others may write to, to what is no file, and to nothing.
+    // Links to a file that others may write to, to something that is no file, and to nothing.
     let elsewhere = world.dir.write("work/theirs.toml", &good);
     fs::set_permissions(&elsewhere, fs::Permissions::from_mode(0o666)).unwrap();
     let pipe = world.dir.path("work/pipe");

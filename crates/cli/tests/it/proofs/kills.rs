@@ -1,4 +1,4 @@
-//! Whoever is killed, and whenever: nothing runs twice, nothing runs unapproved, and what became of it is told.
+//! Any process may be killed at any moment: no command runs twice or unapproved, and its outcome is recorded.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::leftovers::processes;
 use crate::support::{entries, eventually, eventually_none};
 use crate::world::World;
 
-/// A command that adds a line to a file, and the file.
+/// Returns a command that appends a line to a file, and the file.
 fn adding(world: &World, line: &str) -> (String, PathBuf) {
     let path = world.dir.path("work/ran");
     let script = world.dir.path("work/add.sh");
@@ -48,7 +48,7 @@ fn killed_between_question_and_answer_nothing_runs_and_others_are_not_lost() {
         answer(&world, "approve", &other);
         assert_eq!(waiting.end(), json!(""));
         assert_eq!(lines(&ran), ["other"], "{through:?}");
-        // Whoever comes next clears up behind the dead.
+        // The next asker cleans up after a killed one.
         Asker::start(&world, through, "ls").end();
         world.close();
     }
@@ -59,7 +59,7 @@ fn killed_between_answer_and_act_nothing_runs_and_that_is_told() {
     for through in ALL {
         let world = world(ON, through == Through::Engine);
         let (line, ran) = adding(&world, "x");
-        // It works: stopped, answered and let go, it acts, once.
+        // It works: stopped, approved and resumed, it runs once.
         let asker = Asker::start(&world, through, &line);
         let id = asked(&world, &line);
         world.signal(&asker.child, "STOP");
@@ -79,7 +79,7 @@ fn killed_between_answer_and_act_nothing_runs_and_that_is_told() {
             ("abandoned", 1),
             "{through:?}"
         );
-        // Nor does its approval serve the next who asks the same.
+        // Nor does its approval apply to the next asker of the same command.
         let next = Asker::start(&world, through, &line);
         let again = asked(&world, &line);
         assert_ne!(again, id);
@@ -119,10 +119,10 @@ fn killed_while_it_runs_the_command_ends_with_all_that_it_started() {
         asker.kill();
         eventually_none("processes of the command", sleeping);
         assert_eq!(lines(&ran), ["started"], "{through:?}");
-        // It was taken, and it began; what it came to, nobody is left to tell.
+        // The approval was consumed and the command started; its outcome is unknown.
         assert_eq!(state(&world, &id), "consumed", "{through:?}");
         assert_eq!(outcomes(&world), ["begun"], "{through:?}");
-        // Whoever comes next clears up behind the dead.
+        // The next asker cleans up after a killed one.
         let again = Asker::start(&world, through, "ls");
         again.end();
         assert_eq!(entries(&world.dir.path("tmp")), [""; 0], "{through:?}");
@@ -131,7 +131,7 @@ fn killed_while_it_runs_the_command_ends_with_all_that_it_started() {
     }
 }
 
-/// What the audit log tells of the commands, oldest first.
+/// Returns the outcomes in the audit log, oldest first.
 fn outcomes(world: &World) -> Vec<String> {
     let log = ringfence(world, &["audit", "tail", "--json"]);
     let records = log
@@ -174,7 +174,7 @@ fn an_engine_that_is_killed_loses_no_question_and_repeats_no_answer() {
                 .count(),
             1
         );
-        // The new engine neither shows it again nor takes another answer.
+        // The new server neither shows it again nor accepts another answer.
         gateway.answer(&request, true);
         let late = gateway.expect("error");
         assert_eq!((&late["id"], &late["error"]), (&request["id"], &json!("late")));
@@ -217,7 +217,7 @@ fn a_gateway_that_goes_right_after_its_answer_has_answered_once_or_not_at_all() 
         let request = gateway.expect("approval_request");
         gateway.answer(&request, true);
         drop(gateway);
-        // Somebody else says yes as well, at the same time or later.
+        // Another gateway approves as well, at the same time or later.
         let mut other = Gateway::of(&world);
         other.answer(&request, true);
         asker.end();
@@ -255,12 +255,12 @@ mod alone {
 
     const ROUNDS: u64 = 50;
 
-    /// A number below another.
+    /// Returns a random number below another.
     fn any(below: u64) -> u64 {
         std::hash::RandomState::new().hash_one(0) % below
     }
 
-    /// Says yes to whatever waits, until it is told to stop. The texts to which a yes was taken.
+    /// Approves every pending question until stopped; returns the texts of accepted approvals.
     fn agreeing(state: PathBuf, stop: &AtomicBool) -> BTreeSet<String> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -289,7 +289,7 @@ mod alone {
         approved
     }
 
-    /// Set when it goes, also where a check has failed: whoever is told so is waited for.
+    /// A stop flag, set on drop, also when an assertion fails: otherwise joining the thread would hang.
     struct Stop<'a>(&'a AtomicBool);
 
     impl Drop for Stop<'_> {
@@ -298,7 +298,7 @@ mod alone {
         }
     }
 
-    /// Four who ask at once, each killed at some moment of its life, which lasts about so long.
+    /// Starts four concurrent askers, and kills each at some moment of its approximate lifetime.
     fn round(world: &World, number: u64, life: Duration) {
         let since = Instant::now();
         let askers = [Through::Tool, Through::Engine, Through::Mcp, Through::Tool];
@@ -318,7 +318,7 @@ mod alone {
         }
     }
 
-    /// How long four who ask at once take here.
+    /// Returns the duration of four concurrent askers on this machine.
     fn life(world: &World) -> Duration {
         let since = Instant::now();
         let lines = (0..4).map(|which| adding(world, &format!("first-{which}")).0);

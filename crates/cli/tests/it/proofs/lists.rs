@@ -1,4 +1,4 @@
-//! The cases that the sources list for commands on the host and for approvals, but for those of a model's score.
+//! The specification's cases of commands on the host and of approvals, except those of a model's score.
 
 use std::fs;
 
@@ -9,12 +9,12 @@ use crate::approvals::Gateway;
 use crate::tools::Tools;
 use crate::world::World;
 
-/// The lists of the sources, and one command that can be run anywhere on each.
+/// The lists of the specification, with one command on each that can run anywhere.
 const LISTS: &str = "[hostExecution]\nenabled = true\n\
     allowList = ['vcgencmd measure_temp', 'df -h', 'free -m', 'uptime', 'systemctl status *', 'docker ps', 'ls *']\n\
     notifyList = ['systemctl restart klaw-*', 'docker restart *', 'touch *']\n";
 
-/// What is decided about a command, without running it.
+/// Returns the decision about a command, without running it.
 fn decided(tools: &Tools, command: &str) -> String {
     let checked = tools.dir.run(["policy", "check", "--json", "--", command]);
     let object: Value = serde_json::from_str(checked.ok()).unwrap();
@@ -79,7 +79,7 @@ fn allow_list_uses_glob_matching() {
             "ls /tmp | ls",
         ],
     );
-    // Nothing more: neither other words, nor more of them, nor what a line hides.
+    // No other commands: no other words, no further ones, no hidden parts.
     all(
         "review",
         &[
@@ -210,7 +210,7 @@ fn approval_timeout_returns_timeout_error() {
 
 #[test]
 fn pre_validation_disabled_skips_llm_and_goes_straight_to_ask() {
-    // A model is named and cannot be reached; nobody tries.
+    // A model is configured and unreachable, but never contacted.
     let config = format!("{LISTS}[hostExecution.preValidation]\nenabled = false\nmodel = 'anthropic/none'\n");
     let world = world(&config, false);
     let line = "cp /etc/hostname copy";
@@ -289,7 +289,7 @@ fn timeout_completes_with_false() {
     let request = gateway.expect("approval_request");
     assert_eq!(gateway.expect("approval_closed")["outcome"], "expired");
     assert_eq!(asker.end()["error"]["type"], "approval_timeout");
-    // A yes that comes late changes nothing.
+    // A late approval has no effect.
     gateway.answer(&request, true);
     assert_eq!(gateway.expect("error")["error"], "late");
     assert!(!world.dir.path("work/copy").exists());

@@ -1,4 +1,4 @@
-//! What is promised of commands on the host and of the answers to their questions, shown by trying to break it.
+//! Guarantees about commands on the host and their approvals, proved by attacks.
 
 mod budgets;
 mod everywhere;
@@ -15,15 +15,15 @@ use serde_json::{Value, json};
 use crate::support::{Output, eventually, finish};
 use crate::world::World;
 
-/// Commands of the host are switched on, and what only reads runs at once.
+/// Enables commands on the host, and allows those that only read.
 const ON: &str = "[hostExecution]\nenabled = true\nallowList = ['@read-only']\n";
 
-/// How a command comes to be asked about.
+/// The interface through which a command is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Through {
-    /// `ringfence tool`, by itself.
+    /// `ringfence tool` without a server.
     Tool,
-    /// The same with an engine.
+    /// `ringfence tool` with a server.
     Engine,
     /// `ringfence mcp`.
     Mcp,
@@ -31,10 +31,10 @@ enum Through {
 
 const ALL: [Through; 3] = [Through::Tool, Through::Engine, Through::Mcp];
 
-/// A process that wants to run a command on the host.
+/// A process that requests a command on the host.
 struct Asker {
     child: Child,
-    /// An MCP server ends with its input.
+    /// An MCP server exits at the end of its input.
     stdin: Option<ChildStdin>,
 }
 
@@ -43,7 +43,7 @@ impl Asker {
         Self::with(world, through, &[], line)
     }
 
-    /// With further options.
+    /// Starts an asker with further options.
     fn with(world: &World, through: Through, options: &[&str], line: &str) -> Self {
         let arguments = json!({"command": line});
         let (mut args, text) = match through {
@@ -76,7 +76,7 @@ impl Asker {
         self.child.wait().unwrap();
     }
 
-    /// What it says in the end.
+    /// Returns its final output.
     fn end(mut self) -> Value {
         let mut printed = String::new();
         if self.stdin.is_some() {
@@ -96,7 +96,7 @@ impl Asker {
     }
 }
 
-/// What a client of the MCP server writes to have a command run.
+/// Returns the messages of an MCP client that requests a command.
 fn conversation(arguments: &Value) -> String {
     let about = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}});
     let call = json!({"name": "host_exec", "arguments": arguments});
@@ -110,7 +110,7 @@ fn conversation(arguments: &Value) -> String {
     message(1, "initialize", &about) + &format!("{told}\n") + &message(2, "tools/call", &call)
 }
 
-/// A world with this configuration, and with an engine where one is wanted.
+/// Creates a world with this configuration, optionally with a server.
 fn world(config: &str, engine: bool) -> World {
     let world = if engine {
         World::before_engine()
@@ -124,27 +124,27 @@ fn world(config: &str, engine: bool) -> World {
     world
 }
 
-/// `ringfence ARGS…` in a world.
+/// Runs `ringfence ARGS…` in a world.
 fn ringfence(world: &World, args: &[&str]) -> Output {
     let output = finish(&mut world.command(&[], args), b"");
     world.watch(output.pid);
     output
 }
 
-/// All requests, with whatever became of them.
+/// Returns all approval requests, whatever their state.
 #[track_caller]
 fn requests(world: &World) -> Vec<Value> {
     let listed = ringfence(world, &["approvals", "ls", "--all", "--json"]);
     serde_json::from_str(listed.ok()).unwrap()
 }
 
-/// The id of the question about this line, once it waits.
+/// Waits for the question about this line, and returns its id.
 #[track_caller]
 fn asked(world: &World, line: &str) -> String {
     question(world, line)["id"].as_str().unwrap().to_owned()
 }
 
-/// The question about this line, once it waits.
+/// Waits for the question about this line.
 #[track_caller]
 fn question(world: &World, line: &str) -> Value {
     let mut found = Value::Null;
@@ -156,7 +156,7 @@ fn question(world: &World, line: &str) -> Value {
     found
 }
 
-/// What became of a request.
+/// Returns the state of a request.
 #[track_caller]
 fn state(world: &World, id: &str) -> String {
     let all = requests(world);
@@ -164,7 +164,7 @@ fn state(world: &World, id: &str) -> String {
     request["state"].as_str().unwrap().to_owned()
 }
 
-/// Says yes or no; it must be taken.
+/// Approves or denies; the answer must be accepted.
 #[track_caller]
 fn answer(world: &World, verdict: &str, id: &str) {
     ringfence(world, &["approvals", verdict, id]).ok();

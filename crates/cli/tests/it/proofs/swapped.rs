@@ -1,4 +1,4 @@
-//! What was approved is what runs: whatever is changed under its name meanwhile keeps it from running.
+//! Exactly the approved command runs: any change to the files that it names prevents it.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{Asker, ON, Through, answer, asked, world};
 use crate::world::World;
 
-/// Has a line approved, with something done to what it names between question and answer.
+/// Approves a line, after a change to the files that it names.
 fn approved_after(world: &World, line: &str, act: impl FnOnce(&Path)) -> Value {
     let asker = Asker::start(world, Through::Tool, line);
     let id = asked(world, line);
@@ -18,7 +18,7 @@ fn approved_after(world: &World, line: &str, act: impl FnOnce(&Path)) -> Value {
     asker.end()
 }
 
-/// That it runs where nothing is done, and does not where something is.
+/// Asserts that it runs without the change, and does not with it.
 #[track_caller]
 fn check(prepare: impl Fn(&Path), line: &str, act: impl FnOnce(&Path)) {
     let world = world(ON, false);

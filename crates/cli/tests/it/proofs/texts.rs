@@ -1,4 +1,4 @@
-//! Texts that an agent wrote to be read wrongly, wherever a person reads them.
+//! Misleading texts of an agent, in every place where a person reads them.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -10,7 +10,7 @@ use super::{Asker, ON, Through, answer, question, requests, ringfence, world};
 use crate::approvals::Gateway;
 use crate::support::{finish, start};
 
-/// Commands that look like something else, with what a person must be shown of each.
+/// Commands that look like something else, with the escaped part that a person must see.
 const HOSTILE: &[(&str, &str)] = &[
     ("touch a\0b", "\\u{0}"),
     ("touch a\rrm b", "\\u{d}"),
@@ -29,7 +29,7 @@ const HOSTILE: &[(&str, &str)] = &[
     ("touch \u{ff52}\u{ff4d}", "U+FF52"),
 ];
 
-/// That a text does nothing to a terminal, and hides nothing.
+/// Asserts that a text neither controls a terminal nor hides anything.
 #[track_caller]
 fn harmless(text: &str) {
     let hides = |c: char| {
@@ -73,7 +73,7 @@ fn no_text_hides_anything_from_whoever_is_asked() {
     for (line, shown) in HOSTILE {
         let asker = Asker::start(&world, Through::Tool, line);
         let found = question(&world, line);
-        // What is kept and sent is the exact text.
+        // The exact text is stored and sent.
         assert_eq!(found["text"], *line);
         let listed = ringfence(&world, &["approvals", "ls"]);
         let text = until("to deny");
@@ -122,7 +122,7 @@ fn errors_and_notices_hide_nothing() {
             .unwrap()
             .contains('\u{430}')
     );
-    // An error that names what the agent named.
+    // An error that repeats the agent's name for something.
     let name = "x\u{202e}\u{1b}[2Jy";
     let (line, path) = (
         format!("cp /etc/hostname '{name}'"),
@@ -218,7 +218,7 @@ fn bytes_that_are_no_text_answer_nothing() {
         );
         assert_eq!(question(&world, line)["id"], id.as_str());
     }
-    // Whoever answers may call itself anything; others are shown that harmlessly.
+    // A gateway may choose any name; others see it escaped.
     let mut gateway = Gateway::of(&world);
     gateway.say(&json!({"type": "approval_response", "id": id, "approved": false, "by": "ann\u{202e}\u{1b}[2J\n[1] approved"}));
     let rejected = asker.end();

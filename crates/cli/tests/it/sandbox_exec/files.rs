@@ -1,4 +1,4 @@
-//! What programs of `sandbox_exec` see of files, and what they leave.
+//! The files that programs of `sandbox_exec` see and leave.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -104,7 +104,7 @@ fn what_is_left_in_output_is_read_by_either_path() {
     }
 }
 
-/// The limit of files is known as the write fails, in every place that a program may fill.
+/// The disk limit is recognised as the write fails, in every directory that a program may fill.
 #[test]
 fn what_fills_a_directory_fails_and_the_next_call_deletes_it() {
     for place in places("maxDisk = '4MiB'") {
@@ -147,7 +147,7 @@ fn what_fills_a_directory_fails_and_the_next_call_deletes_it() {
     }
 }
 
-/// Under each of what makes containers.
+/// Tested under each OCI runtime.
 #[test]
 fn nothing_makes_the_tool_unusable() {
     for place in places("maxDisk = '4MiB'") {
@@ -164,7 +164,7 @@ fn nothing_makes_the_tool_unusable() {
             .map(|entry| entry.unwrap().metadata().unwrap().len())
             .sum();
         assert!(bytes <= 5 << 20, "{bytes}");
-        // What a file tool deletes is deleted for programs too.
+        // A file deleted by a file tool is deleted for programs too.
         place
             .world
             .tool(&[], "file_delete", &json!({"path": "/output/a"}));
