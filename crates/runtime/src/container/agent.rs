@@ -90,7 +90,7 @@ impl Parted {
     }
 }
 
-/// Selects if the init keeps a warm interpreter ready.
+/// The availability of a warm interpreter for calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interpreter {
     /// Python guests are forked from a warm interpreter.

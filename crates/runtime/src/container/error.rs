@@ -64,7 +64,7 @@ pub enum Error {
         /// Reference of the image.
         image: String,
     },
-    /// Two mounts would overlap.
+    /// Two mounts have the same mount point.
     #[error(transparent)]
     Place(BindError),
     /// The image declares volumes that cannot be replaced by bounded ones.
@@ -132,7 +132,7 @@ pub enum Error {
         /// The cause.
         why: String,
     },
-    /// The request is on our denylist and was not sent.
+    /// The request is not on our allowlist, and was not sent.
     #[error(transparent)]
     Refused(#[from] check::Refusal),
     /// A file for the engine cannot be written.

@@ -369,7 +369,7 @@ impl Taking {
         })
     }
 
-    /// Returns the new common content, the skipped entries, and `true` if nothing was changing.
+    /// Returns the new common content, the skipped entries, and `true` if all is certain.
     fn run(mut self, input: &mut dyn Read) -> io::Result<(Known, Left, bool)> {
         let complete = loop {
             match Record::read(input)? {

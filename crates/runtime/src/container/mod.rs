@@ -1,7 +1,7 @@
 //! Containers of Docker and Podman, through the HTTP API of their engines.
 //!
 //! - [`endpoint`]: the socket of the API; [`runtime`]: every API call.
-//! - [`spec`]: the specification of a container; [`check`]: the denylist for create requests, applied before
+//! - [`spec`]: the specification of a container; [`check`]: the allowlist of API requests, applied before
 //!   they are sent.
 //! - [`state`]: the state machine of a sandbox; [`manager`]: the sandboxes of this process, and orphans of
 //!   dead processes.

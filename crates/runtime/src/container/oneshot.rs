@@ -43,7 +43,7 @@ struct Heard {
     broken: Option<String>,
 }
 
-/// Runs a request as the first process of a fresh container, below Docker's init.
+/// Runs a request as the program of a fresh container, under the engine's init.
 pub(super) async fn run(
     settings: &Settings,
     (manager, frame): (&Manager, &Frame),

@@ -61,7 +61,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Checks that no volume overlaps another mount.
+    /// Checks that no volume shares its mount point with another mount.
     ///
     /// # Errors
     /// If one does.

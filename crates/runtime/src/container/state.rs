@@ -31,7 +31,7 @@ pub enum Failure {
     TimedOut,
     /// It exceeded its memory limit.
     OutOfMemory,
-    /// Its first process ended by itself.
+    /// Its first process ended by itself, without success.
     Crashed,
     /// It was removed by somebody else, or the engine went away.
     Vanished,

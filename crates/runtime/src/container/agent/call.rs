@@ -236,7 +236,7 @@ impl Listener {
                     if self.ending {
                         slot.give_up();
                     }
-                    // The agent kills it; it has the same deadline.
+                    // The init kills it; it has the same deadline.
                     self.stop_waiting(slot);
                     due += GRACE;
                 }
