@@ -1,4 +1,4 @@
-//! A cell: namespaces with nothing in them but a first process that reaps, and writable places of its own.
+//! Cells: fresh namespaces, an init that reaps, private writable directories.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -9,7 +9,7 @@ use crate::protocol::GUEST_ID;
 use crate::steps::{SetupReport, Step, StepError, join_control_groups};
 use crate::{clock, copy, nest, shares, sys, template};
 
-/// Namespaces that every cell has. The cgroup namespace is made by the cell's init, once it is in its groups.
+/// Namespaces of every cell. The cell's init creates the cgroup namespace, once it has joined its cgroups.
 const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNS
@@ -17,7 +17,7 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS;
 
-/// Names below `/cell` and where they are seen.
+/// Directories below `/cell` and their mount points.
 pub(crate) const PLACES: &[(&CStr, &CStr)] = &[
     (c"tmp", c"/tmp"),
     (c"workspace", c"/workspace"),
@@ -25,72 +25,73 @@ pub(crate) const PLACES: &[(&CStr, &CStr)] = &[
     (c"shm", c"/dev/shm"),
 ];
 
-/// The same places, as paths.
+/// The same mount points, as paths.
 pub(crate) const WRITABLE_PLACES: &[&str] = &["/tmp", "/workspace", "/output", "/dev/shm"];
 
-/// What a cell is made from.
+/// Specification of a cell.
 #[derive(Debug)]
 pub(crate) struct CellSpec<'a> {
-    /// The id in our user namespace that stands for the guest.
+    /// Id in the launcher's user namespace that the guest's id maps to.
     pub(crate) outer_id: u32,
-    /// Mounts of the template to be put on top of the cell's own.
+    /// Template mounts to stack on the cell's own file systems.
     pub(crate) inner_mounts: &'a [CString],
-    /// Bytes in the writable places together.
+    /// Total bytes in the writable directories.
     pub(crate) disk_bytes: u64,
-    /// The program's text and the file name it gets below `/code`.
+    /// Source code, and its file name below `/code`.
     pub(crate) code: Option<(&'a str, &'a OwnedFd)>,
-    /// Control groups to join.
+    /// Cgroups to join.
     pub(crate) groups: &'a [OwnedFd],
-    /// Whether it gets a time namespace, where the kernel has them.
+    /// Set to create a time namespace, if the kernel supports it.
     pub(crate) time_namespace: bool,
-    /// The port on its loopback where the engine listens.
+    /// Loopback port on which the server listens.
     pub(crate) listen: Option<u16>,
-    /// Whom it is for.
+    /// Occupant of the cell.
     pub(crate) tenant: Tenant<'a>,
 }
 
-/// Whom a cell is for.
+/// The occupant of a cell.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Tenant<'a> {
-    /// A guest that stays where it is.
+    /// A guest that stays in this cell.
     Guest,
-    /// A session, whose forks get cells of their own within this one.
+    /// A session, whose forks get cells nested in this one.
     Session,
-    /// A fork of the session whose home this is. It is a session, too.
+    /// A fork of the session with this home. Also a session.
     Fork(&'a Home),
 }
 
-/// A cell that stands.
+/// A cell that has been set up.
 #[derive(Debug)]
 pub(crate) struct Cell {
-    /// Its first process, where that is the launcher's child.
+    /// Process id of its init, if that is the launcher's child.
     pub(crate) init: Option<libc::pid_t>,
-    /// A handle on it, and thereby on its namespaces.
+    /// Pidfd of its init, through which its namespaces can be joined.
     pub(crate) pidfd: OwnedFd,
     /// Its output directory.
     pub(crate) output: OwnedFd,
-    /// The socket where the engine listens, until that has it.
+    /// The server's listening socket, until it is handed over.
     pub(crate) listener: Option<OwnedFd>,
-    /// Whether it has a time namespace of its own.
+    /// Set if it has its own time namespace.
     pub(crate) time_namespace: bool,
-    /// The socket to its first process, where that makes cells for forks.
+    /// Socket to its init, if that creates cells for forks.
     pub(crate) nest: Option<OwnedFd>,
-    /// Handles on its namespaces, where a session's fork is to join them.
+    /// Handles of its namespaces, for a session's fork to join.
     pub(crate) namespaces: Vec<OwnedFd>,
 }
 
 impl Cell {
-    /// The namespaces of the cell that a process joins by itself; the pid namespace counts for its children.
+    /// Returns the namespaces that a process joins itself; joining the pid namespace affects only its
+    /// children.
     fn joined(&self) -> libc::c_int {
         joined_namespaces(self.time_namespace)
     }
 
-    /// Makes a child of the caller that lives in the cell's pid namespace but in none of the others yet.
+    /// Forks a child into the cell's pid namespace, but into none of the others yet.
     pub(crate) fn fork_into(&self, own: BorrowedFd<'_>) -> Result<sys::Fork, StepError> {
         sys::setns(self.pidfd.as_fd(), libc::CLONE_NEWPID).step("join the cell's pid namespace")?;
         let fork = sys::clone3(0, sys::Parentage::Own);
         if !matches!(fork, Ok(sys::Fork::Child)) {
-            // Our own again: new namespaces can be made only below the one we live in.
+            // Back to the own pid namespace: new namespaces can be created only below the current one.
             sys::setns(own, libc::CLONE_NEWPID).step("leave the cell's pid namespace")?;
         }
         fork.step("fork a guest")
@@ -101,31 +102,31 @@ impl Cell {
         sys::setns(self.pidfd.as_fd(), self.joined()).step("join the cell's namespaces")
     }
 
-    /// Kills everything in the cell. What is left to do is to reap.
+    /// Kills everything in the cell. The caller must still reap.
     pub(crate) fn kill(&self) {
-        // It can fail only if the cell's first process is dead, and everything with it.
+        // Fails only if the cell's init is dead, and everything with it.
         let _ = sys::pidfd_send_signal(self.pidfd.as_fd(), libc::SIGKILL);
     }
 }
 
-/// The namespaces that a process joins by itself.
+/// Returns the namespaces that a process joins itself.
 pub(crate) fn joined_namespaces(time_namespace: bool) -> libc::c_int {
     let time = if time_namespace { clock::CLONE_NEWTIME } else { 0 };
     (NAMESPACES & !libc::CLONE_NEWPID) | libc::CLONE_NEWCGROUP | time
 }
 
-/// A cell whose first process is setting it up.
+/// A cell that its init is setting up.
 #[derive(Debug)]
 pub(crate) struct Founding {
     init: libc::pid_t,
     pidfd: OwnedFd,
-    /// Readable once the cell stands, or cannot.
+    /// Readable once set-up has succeeded or failed.
     socket: OwnedFd,
     time_namespace: bool,
     nests: bool,
 }
 
-/// Begins to make a cell.
+/// Starts to create a cell.
 pub(crate) fn found(spec: &CellSpec<'_>) -> Result<Founding, StepError> {
     const STEP: &str = "make a cell";
     let (socket, theirs) = sys::seqpacket_pair().step(STEP)?;
@@ -155,7 +156,7 @@ pub(crate) fn found(spec: &CellSpec<'_>) -> Result<Founding, StepError> {
     }
 }
 
-/// Maps the ids of a cell and lets its first process go on.
+/// Writes the id maps of a cell and lets its init continue.
 fn release(spec: &CellSpec<'_>, init: libc::pid_t, socket: &OwnedFd) -> Result<(), StepError> {
     let map = format!("{GUEST_ID} {} 1\n", spec.outer_id);
     template::write_id_maps(init, &map, &map).step("map the ids of a cell")?;
@@ -163,7 +164,7 @@ fn release(spec: &CellSpec<'_>, init: libc::pid_t, socket: &OwnedFd) -> Result<(
 }
 
 impl Founding {
-    /// Takes the message that the cell stands, or why it does not. Waits for it if need be.
+    /// Receives the outcome of the set-up. Blocks if necessary.
     pub(crate) fn finish(self) -> Result<Cell, StepError> {
         let received = receive_handles(&self.socket).and_then(|fds| {
             let mut fds = fds.into_iter();
@@ -182,14 +183,14 @@ impl Founding {
         })
     }
 
-    /// The cell's first process.
+    /// Returns the process id of the cell's init.
     pub(crate) fn init(&self) -> libc::pid_t {
         self.init
     }
 
-    /// Kills what there is of the cell.
+    /// Kills the unfinished cell.
     pub(crate) fn kill(&self) {
-        // It can fail only if the first process is dead, and everything with it.
+        // Fails only if the init is dead, and everything with it.
         let _ = sys::pidfd_send_signal(self.pidfd.as_fd(), libc::SIGKILL);
     }
 }
@@ -200,7 +201,7 @@ impl AsFd for Founding {
     }
 }
 
-/// What the first process of a cell sends when the cell stands, or why it does not.
+/// Receives the outcome of a cell's set-up from its init: handles, or an error.
 pub(crate) fn receive_handles(socket: &OwnedFd) -> Result<Vec<OwnedFd>, StepError> {
     const STEP: &str = "await a cell";
     let mut buffer = [0; 512];
@@ -212,7 +213,7 @@ pub(crate) fn receive_handles(socket: &OwnedFd) -> Result<Vec<OwnedFd>, StepErro
     }
 }
 
-/// Clones the first process of a cell within the caller's. Its clocks are the caller's.
+/// Clones the init of a nested cell. Its clocks are the caller's.
 pub(crate) fn clone_init(time_namespace: bool) -> Result<sys::Fork, StepError> {
     let time = if time_namespace { clock::CLONE_NEWTIME } else { 0 };
     sys::clone3((NAMESPACES | time) as u64, sys::Parentage::Own).step("make the namespaces of a cell")
@@ -222,7 +223,7 @@ fn died() -> io::Error {
     io::Error::from_raw_os_error(libc::ECHILD)
 }
 
-/// A process that should have reported ended without a word.
+/// Returns the error for a process that exited without a report.
 pub(crate) fn silence() -> StepError {
     StepError {
         step: "set a guest up",
@@ -230,7 +231,7 @@ pub(crate) fn silence() -> StepError {
     }
 }
 
-/// An error that another process reported. Steps are literals in this very binary, so the few that are
+/// Converts an error reported by another process. Steps are literals in this very binary, so the few that are
 /// leaked here are bounded by the number of failures, each of which ends a launcher or a run.
 pub(crate) fn remote_error(step: String, errno: i32) -> StepError {
     StepError {
@@ -239,7 +240,7 @@ pub(crate) fn remote_error(step: String, errno: i32) -> StepError {
     }
 }
 
-/// The cell's first process.
+/// Runs the cell's init.
 pub(crate) fn run_init(spec: &CellSpec<'_>, socket: OwnedFd) -> ! {
     let outcome = set_up(spec, &socket);
     let (message, handles) = match &outcome {
@@ -256,7 +257,7 @@ pub(crate) fn run_init(spec: &CellSpec<'_>, socket: OwnedFd) -> ! {
     }
 }
 
-/// Orphans of the guest end up here. Init ends only by being killed, and takes the cell with it.
+/// Reaps orphans of the guest. The init ends only by being killed, and takes the cell with it.
 fn reap_for_ever() -> ! {
     loop {
         if sys::reap(sys::Wait::Block).is_err() {
@@ -265,20 +266,20 @@ fn reap_for_ever() -> ! {
     }
 }
 
-/// What setting a cell up yields.
+/// The result of setting up a cell.
 struct Stands {
-    /// What the launcher gets: the output directory and, for a fork, the rest of [`Cell`].
+    /// Handles for the launcher: the output directory and, for a fork, the rest of [`Cell`].
     handles: Vec<OwnedFd>,
-    /// What the first process needs to make cells for forks.
+    /// Handles with which the init creates cells for forks.
     home: Option<Home>,
 }
 
-/// What a cell shows to its first process alone.
+/// Mounts of a cell that only its init can reach.
 #[derive(Debug)]
 pub(crate) struct Home {
     /// The root of the writable file system.
     pub(crate) files: OwnedFd,
-    /// A `/proc` that can be written and shows every process.
+    /// A writable `/proc` that shows every process.
     pub(crate) proc: OwnedFd,
 }
 
@@ -296,10 +297,10 @@ fn set_up(spec: &CellSpec<'_>, socket: &OwnedFd) -> Result<Stands, StepError> {
     sys::block_child_signal().step("block the child signal")?;
     sys::set_ids(GUEST_ID, GUEST_ID).step("take the guest's user id")?;
     sys::set_dumpable().step("let the launcher open the cell's namespaces")?;
-    // The change of ids has undone it.
+    // The change of ids has cleared it.
     sys::die_with_parent().step("tie a cell to its launcher")?;
     sys::sethostname("sandbox").step("set the host name")?;
-    // What a fork takes counts for its session.
+    // Usage of a fork counts against its session.
     if !matches!(spec.tenant, Tenant::Fork(_)) {
         shares::bound_cell()?;
     }
@@ -310,7 +311,7 @@ fn set_up(spec: &CellSpec<'_>, socket: &OwnedFd) -> Result<Stands, StepError> {
     }
     handles.extend(spec.listen.map(listen).transpose()?);
     sys::set_no_new_privs().step("set no_new_privs")?;
-    // The bounding set stays as it is: this process never executes a program, and each guest gives up its own.
+    // The bounding set stays: this process never executes a program, and each guest drops its own.
     sys::drop_held_capabilities().step("drop all capabilities")?;
     Ok(Stands { handles, home })
 }
@@ -327,19 +328,19 @@ fn mount(spec: &CellSpec<'_>) -> Result<Option<Home>, StepError> {
         return Ok(None);
     }
     let proc = nest::hide_home(&files)?;
-    // The rule that lets a session write wherever the mounts do is no reason to write here.
+    // Sessions may write wherever the mounts allow it, which must not include this one.
     mount_proc(libc::MOUNT_ATTR_RDONLY)?;
     Ok(Some(Home { files, proc }))
 }
 
-/// A socket on the cell's own loopback. Who has it is on the other side of the only way out of the cell.
+/// Opens a listening socket on the cell's loopback. Its owner controls the only way out of the cell.
 fn listen(port: u16) -> Result<OwnedFd, StepError> {
     sys::raise_loopback().step("raise the cell's loopback")?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).step("listen on the cell's loopback")?;
     Ok(listener.into())
 }
 
-/// One size-limited file system in memory, seen at several places.
+/// Creates one size-limited tmpfs and mounts it at several places.
 fn mount_writable(spec: &CellSpec<'_>) -> Result<OwnedFd, StepError> {
     const STEP: &str = "mount the writable directories";
     let inodes = (spec.disk_bytes / 4096).clamp(64, 65_536);
@@ -360,11 +361,11 @@ fn mount_writable(spec: &CellSpec<'_>) -> Result<OwnedFd, StepError> {
         bind_below(&root, c"code", c"/code").step("mount the code directory")?;
         write_code(name, text).step("write the program's text")?;
     }
-    // It stays mounted at `/cell` too, where no rule lets the guest in: unmounting waits for all processors.
+    // Stays mounted at `/cell`, too, where no rule admits the guest: unmounting waits for all processors.
     Ok(root)
 }
 
-/// Copies of the mounts that the writable places are about to hide.
+/// Opens copies of the mounts that the writable directories are about to cover.
 pub(crate) fn open_inner_mounts<'a>(
     paths: impl IntoIterator<Item = &'a CString>,
 ) -> Result<Vec<(&'a CString, OwnedFd)>, StepError> {
@@ -376,7 +377,7 @@ pub(crate) fn open_inner_mounts<'a>(
         .step("copy a mount in a writable place")
 }
 
-/// Attaches them again, on top of what hid them.
+/// Attaches them again, on top of what covers them.
 pub(crate) fn attach_inner_mounts(mounts: &[(&CString, OwnedFd)]) -> Result<(), StepError> {
     const STEP: &str = "attach a mount in a writable place";
     let root = sys::open_path(c"/").step(STEP)?;
@@ -403,7 +404,7 @@ fn mount_proc(more: u64) -> Result<(), StepError> {
     sys::move_mount(proc.as_fd(), c"/proc").step("mount /proc")?;
     for path in HIDDEN {
         match sys::open_tree(template::HIDDEN).and_then(|nothing| sys::move_mount(nothing.as_fd(), path)) {
-            // This kernel does not tell it to anybody.
+            // This kernel does not have the file.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             covered => covered.step("cover what /proc tells of the machine")?,
         }
@@ -411,8 +412,8 @@ fn mount_proc(more: u64) -> Result<(), StepError> {
     Ok(())
 }
 
-/// Files of `/proc` that tell how the machine was started and what it is doing, and that programs do without. Each
-/// costs a mount in every cell; SECURITY.md lists what stays.
+/// Files of `/proc` about the machine's boot and activity that programs do not need. Each costs a mount in
+/// every cell; SECURITY.md lists what stays visible.
 const HIDDEN: &[&CStr] = &[
     c"/proc/cmdline",
     c"/proc/config.gz",
@@ -423,11 +424,11 @@ const HIDDEN: &[&CStr] = &[
     c"/proc/sys/kernel/random/boot_id",
 ];
 
-/// How every `/proc` is mounted.
+/// Mount attributes of every `/proc`.
 pub(crate) const PROC_ATTRIBUTES: u64 =
     libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC;
 
-/// What a status pipe said of a guest's set-up, as a result.
+/// Converts the report of a guest's set-up to a result.
 pub(crate) fn setup_result(report: Option<SetupReport>) -> Result<crate::protocol::Applied, StepError> {
     match report {
         Some(Ok(applied)) => Ok(applied),

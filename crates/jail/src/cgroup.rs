@@ -1,15 +1,15 @@
-//! Control groups: how much memory, how many processes and how much processor time a guest may use.
+//! Cgroups: limits on a guest's memory, processes and processor time.
 //!
-//! Both versions of the kernel's interface are spoken. In version 1 each controller has a tree of its own; in version 2
-//! there is one tree, where a group that holds processes cannot hand controllers to its children. Groups are made below
-//! the engine's own group, in a folder per engine, so that the next engine can find what a killed one left:
-//! `<own group>/ringfence-<owner>/<slot>`.
+//! Supports both versions of the kernel's interface. In version 1 each controller has a tree of its own; in
+//! version 2 there is one tree, where a group that contains processes cannot delegate controllers to its
+//! children. Groups are created below the server's own group, in a directory per server, so that the next
+//! server can find the leftovers of a killed one: `<own group>/ringfence-<owner>/<slot>`.
 //!
-//! A child enters a group by writing `0` to the descriptors of [`Group::procs`]: that needs no path, no pid and, in
-//! version 2, no permission beyond what the engine had when it opened them.
+//! A child enters a group by writing `0` to the file descriptors of [`Group::procs`]: that needs no path, no
+//! pid and, in version 2, no permission beyond that of the server when it opened them.
 //!
-//! What version 2 does with memory was tried on made-up folders only: the machines at hand have an empty version 2
-//! tree beside a full version 1.
+//! The memory limits of version 2 were tested on simulated directories only: the available machines have an
+//! empty version 2 tree beside a full version 1.
 
 mod detect;
 mod group;
@@ -21,7 +21,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Which of the kernel's two interfaces is used.
+/// The version of the kernel's interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// One tree per controller.
@@ -30,81 +30,82 @@ pub enum Version {
     V2,
 }
 
-/// The most that a group may use.
+/// Limits of a group.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GroupLimits {
-    /// Memory of every kind, tmpfs and page cache included; no swap on top.
+    /// Memory of every kind, including tmpfs and page cache; no swap on top.
     pub memory_bytes: u64,
     /// Processes and threads.
     pub pids: u32,
-    /// Processor time per time, 1.0 being one processor.
+    /// Processor time per wall time; 1.0 is one processor.
     pub cpus: f64,
 }
 
-/// What went wrong with a group.
+/// The error of an operation on a group.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file of the kernel could not be read.
+    /// A kernel file could not be read.
     #[error("reading {path}")]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A file of the kernel did not take a value.
+    /// A kernel file rejected a value.
     #[error("writing `{value}` to {path}")]
     Write {
         /// The file.
         path: PathBuf,
-        /// What it was to hold.
+        /// The value.
         value: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A group could not be made.
+    /// A group could not be created.
     #[error("making the control group {path}")]
     Create {
-        /// Its folder.
+        /// Its directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A group could not be removed, most likely because a process is still in it.
+    /// A group could not be removed, most likely because it still has processes.
     #[error("removing the control group {path}")]
     Remove {
-        /// Its folder.
+        /// Its directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A name that is not `ringfence-<owner>` or `ringfence-<owner>/<slot>` in letters, digits, `-`, `_` and `.`.
+    /// A name that is not `ringfence-<owner>` or `ringfence-<owner>/<slot>` in letters, digits, `-`, `_` and
+    /// `.`.
     #[error("`{name}` cannot name a control group")]
     Name {
-        /// As given.
+        /// The given name.
         name: String,
     },
 }
 
-/// Where groups can be made: the engine's own group, once for each controller.
+/// The parent of new groups: the server's own group, in each controller's tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hierarchy {
     version: Version,
     own: Places,
 }
 
-/// A group's folder in the tree of each controller. In version 2, and where version 1 mounts controllers together,
-/// some are the same.
+/// A group's directory in the tree of each controller. In version 2, and where version 1 mounts controllers
+/// together, some are equal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Places {
     memory: PathBuf,
     pids: PathBuf,
     cpu: Option<PathBuf>,
-    /// Who counts processor time: `cpuacct` in version 1.
+    /// Directory of the processor time counter: `cpuacct` in version 1.
     accounting: Option<PathBuf>,
 }
 
@@ -130,26 +131,27 @@ impl Places {
     }
 }
 
-/// What every folder of ours begins with, so that [`Hierarchy::sweep`] never meets one of somebody else.
+/// Prefix of every directory created here, so that [`Hierarchy::sweep`] never removes another program's.
 const PREFIX: &str = "ringfence-";
-/// Folders that detection makes to see whether it can; a pid follows.
+/// Prefix of probe directories; a pid follows.
 const PROBE: &str = "ringfence-probe-";
-/// The leaf that the engine moves to in version 2; see `detect`.
+/// The leaf that the server moves to in version 2; see `detect`.
 const ENGINE: &str = "ringfence-engine";
 
-/// How long a group whose last process has just died is given to become removable.
+/// Time for a group whose last process has just exited to become removable.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 impl Hierarchy {
-    /// Finds where this process can make groups with limits on memory and processes.
+    /// Finds the parent of new groups with limits on memory and processes.
     ///
     /// # Errors
-    /// If `/proc` cannot be read. That there is no such place is `None`; [`Self::detect_verbose`] says why.
+    /// If `/proc` cannot be read. `None` if there is no such parent; [`Self::detect_verbose`] gives the
+    /// reasons.
     pub fn detect() -> Result<Option<Self>, Error> {
         detect::detect().map(|detection| detection.hierarchy)
     }
 
-    /// As [`Self::detect`], with the reasons for what is missing.
+    /// Like [`Self::detect`], with the reasons for missing features.
     pub fn detect_verbose() -> Detection {
         detect::detect().unwrap_or_else(|error| Detection {
             hierarchy: None,
@@ -157,20 +159,22 @@ impl Hierarchy {
         })
     }
 
-    /// Which interface it is.
+    /// Returns the interface version.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Whether processor time can be limited here; if not, [`GroupLimits::cpus`] has no effect.
+    /// Returns `true` if processor time can be limited; otherwise [`GroupLimits::cpus`] has no effect.
     pub fn limits_cpu(&self) -> bool {
         self.own.cpu.is_some()
     }
 
-    /// Makes the group `ringfence-<owner>` or `ringfence-<owner>/<slot>`, the folder of the owner on demand.
+    /// Creates the group `ringfence-<owner>` or `ringfence-<owner>/<slot>`, and the owner's directory on
+    /// demand.
     ///
     /// # Errors
-    /// For another kind of name, a group that exists, or limits that the kernel does not take; then nothing is left.
+    /// If the name has another form, the group exists, or the kernel rejects a limit; then nothing is left
+    /// behind.
     pub fn group(&self, name: &str, limits: GroupLimits) -> Result<Group, Error> {
         if !is_name(name) {
             return Err(Error::Name {
@@ -182,8 +186,8 @@ impl Hierarchy {
         Ok(group)
     }
 
-    /// Removes what engines left that were killed: the trees of all owners that `is_dead` says are gone.
-    /// Gives the owners of which nothing is left.
+    /// Removes the groups of killed servers: the trees of all owners for which `is_dead` returns `true`.
+    /// Returns the owners whose groups were removed completely.
     pub fn sweep(&self, is_dead: &dyn Fn(&str) -> bool) -> Vec<String> {
         let deadline = Instant::now() + PATIENCE;
         let mut removed = Vec::new();
@@ -195,7 +199,7 @@ impl Hierarchy {
             {
                 let path = folder.join(&name);
                 if name.starts_with(PROBE) {
-                    // Empty in any case. If its maker is just about to remove it, one of the two comes first.
+                    // Always empty. If its creator is just about to remove it, one of the two comes first.
                     let _ = std::fs::remove_dir(&path);
                     continue;
                 }
@@ -238,7 +242,7 @@ fn subfolders(folder: &Path) -> Vec<String> {
 }
 
 fn remove_tree(folder: &Path, deadline: Instant) -> Result<(), Error> {
-    // Version 2 ends what is still in there; version 1 has no such file.
+    // Version 2 kills its processes; version 1 has no such file.
     let _ = std::fs::OpenOptions::new()
         .write(true)
         .open(folder.join("cgroup.kill"))
@@ -252,7 +256,7 @@ fn remove_tree(folder: &Path, deadline: Instant) -> Result<(), Error> {
     remove(folder, deadline)
 }
 
-/// Removes an empty group. It stays busy for a moment after its last process has ended.
+/// Removes an empty group. It stays busy for a moment after its last process has exited.
 fn remove(folder: &Path, deadline: Instant) -> Result<(), Error> {
     loop {
         match std::fs::remove_dir(folder) {

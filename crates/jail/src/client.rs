@@ -1,4 +1,4 @@
-//! The engine's end of a launcher.
+//! The server's end of a launcher.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,25 +9,25 @@ use std::time::Duration;
 use crate::protocol::{Command, Event, LauncherSpec, MAX_MESSAGE};
 use crate::{hook, launcher, sys};
 
-/// Why a launcher could not be started.
+/// The error of starting a launcher.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// [`crate::init`] was not called: what the new process would run is this program's own `main`.
+    /// [`crate::init`] was not called: the new process would run this program's own `main`.
     #[error("this program cannot be its own launcher: it has not called `init()`")]
     NotInitialised,
     /// The system refused a socket or a process.
     #[error("cannot start the launcher process")]
     Spawn(#[source] io::Error),
-    /// It could not be told what to be.
+    /// The specification could not be sent.
     #[error("cannot instruct the launcher process")]
     Instruct(#[source] io::Error),
 }
 
-/// Time that a launcher has to come up. A process that needs longer is taken for a program whose `main` does not call
+/// Deadline for a launcher to come up. A slower process is taken for a program whose `main` does not call
 /// [`crate::init`] on every path.
 pub const START_DEADLINE: Duration = Duration::from_secs(30);
 
-/// A launcher process and the socket to it. When this is dropped, the launcher and all guests end.
+/// A launcher process and the socket to it. Dropping it ends the launcher and all guests.
 #[derive(Debug)]
 pub struct Launcher {
     socket: OwnedFd,
@@ -35,21 +35,21 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// Starts a launcher and tells it what to be.
+    /// Starts a launcher and sends its specification.
     ///
     /// # Errors
-    /// If [`crate::init`] was not called, or no process or socket can be had.
+    /// If [`crate::init`] was not called, or a process or socket cannot be created.
     pub fn start(spec: &LauncherSpec) -> Result<Self, StartError> {
         let launcher = Self::spawn()?;
         launcher.instruct(spec)?;
         Ok(launcher)
     }
 
-    /// Starts a launcher: this very binary, entered anew, with an empty environment. It waits for
-    /// [`Launcher::instruct`], so that the specification can be worked out meanwhile.
+    /// Starts a launcher: this very binary, executed anew, with an empty environment. It waits for
+    /// [`Launcher::instruct`], so that the specification can be computed meanwhile.
     ///
     /// # Errors
-    /// If [`crate::init`] was not called, or no process or socket can be had.
+    /// If [`crate::init`] was not called, or a process or socket cannot be created.
     pub fn spawn() -> Result<Self, StartError> {
         if !hook::is_installed() {
             return Err(StartError::NotInitialised);
@@ -71,13 +71,13 @@ impl Launcher {
         Ok(Self { socket, pid })
     }
 
-    /// Starts a launcher that is a copy of the calling process: that is faster. It waits for [`Launcher::instruct`].
+    /// Forks a launcher from the calling process, which is faster. It waits for [`Launcher::instruct`].
     ///
-    /// Only for a process that has one thread and has done nothing yet but to copy its arguments; the launcher
+    /// Only for a single-threaded process that has done nothing yet except copy its arguments; the launcher
     /// overwrites these, and what the kernel put into its memory.
     ///
     /// # Errors
-    /// If no process or socket can be had.
+    /// If a process or socket cannot be created.
     pub fn fork(arguments: &mut [OsString]) -> Result<Self, StartError> {
         let (socket, theirs) = sys::seqpacket_pair().map_err(StartError::Spawn)?;
         match sys::fork().map_err(StartError::Spawn)? {
@@ -89,17 +89,17 @@ impl Launcher {
         }
     }
 
-    /// Tells a new launcher what to be. It answers with [`Event::Ready`] or [`Event::Failed`].
+    /// Sends a new launcher its specification. It answers with [`Event::Ready`] or [`Event::Failed`].
     ///
     /// # Errors
-    /// If it has gone, or the specification does not fit into a message.
+    /// If it has exited, or the specification does not fit into a message.
     pub fn instruct(&self, spec: &LauncherSpec) -> Result<(), StartError> {
         let bytes = serde_json::to_vec(spec).map_err(io::Error::other);
         let sent = bytes.and_then(|bytes| sys::send_message(self.socket.as_fd(), &bytes, &[]));
         sent.map_err(StartError::Instruct)
     }
 
-    /// Makes [`Launcher::receive`] return at once, with `WouldBlock`, where nothing has arrived.
+    /// Makes [`Launcher::receive`] fail with `WouldBlock` if nothing has arrived.
     ///
     /// # Errors
     /// If the system refuses.
@@ -107,23 +107,23 @@ impl Launcher {
         sys::set_nonblocking(self.socket.as_fd())
     }
 
-    /// Sends a command with its descriptors.
+    /// Sends a command with its file descriptors.
     ///
     /// # Errors
-    /// If the launcher has gone, or the message does not fit.
+    /// If the launcher has exited, or the message does not fit.
     pub fn send(&self, command: &Command, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let bytes = serde_json::to_vec(command).map_err(io::Error::other)?;
         if bytes.len() > MAX_MESSAGE {
-            // A launcher ends at what it cannot read, and all its guests with it.
+            // A launcher exits on an unreadable message, with all its guests.
             return Err(io::ErrorKind::ArgumentListTooLong.into());
         }
         sys::send_message(self.socket.as_fd(), &bytes, fds)
     }
 
-    /// Receives an event with its descriptors. `None`: the launcher has gone.
+    /// Receives an event with its file descriptors; `None` if the launcher has exited.
     ///
     /// # Errors
-    /// If the socket broke, or, without blocking, nothing has arrived.
+    /// If the socket failed, or, without blocking, nothing has arrived.
     pub fn receive(&self, buffer: &mut Vec<u8>) -> io::Result<Option<(Event, Vec<OwnedFd>)>> {
         buffer.resize(MAX_MESSAGE, 0);
         let (length, fds) = sys::receive_message(self.socket.as_fd(), buffer)?;
@@ -134,14 +134,14 @@ impl Launcher {
         Ok(Some((event, fds)))
     }
 
-    /// The process id of the launcher's outermost process.
+    /// Returns the process id of the launcher's outermost process.
     pub fn id(&self) -> u32 {
         self.pid.cast_unsigned()
     }
 
-    /// Lets the launcher and every guest end. [`Launcher::close`] waits for that.
+    /// Ends the launcher and every guest, without waiting; [`Launcher::close`] waits.
     pub fn end(&self) {
-        // It fails if the launcher has ended.
+        // Fails if the launcher has exited.
         let _ = sys::hang_up(self.socket.as_fd());
     }
 
@@ -155,17 +155,18 @@ impl Launcher {
         sys::await_child(pid)
     }
 
-    /// Kills and reaps a process that did not come up as a launcher. It may be anything, and need not end by itself.
+    /// Kills and reaps a process that did not come up as a launcher. It may be any program, and need not exit
+    /// by itself.
     ///
     /// # Errors
     /// If the process cannot be awaited.
     pub fn kill(self) -> io::Result<()> {
-        // It fails if the process has ended.
+        // Fails if the process has exited.
         let _ = sys::kill(self.pid, libc::SIGKILL);
         self.close()
     }
 
-    /// Waits until something has arrived, or the launcher has gone; `false` at the deadline.
+    /// Waits for an event or the launcher's exit; `false` at the deadline.
     ///
     /// # Errors
     /// If the system refuses.

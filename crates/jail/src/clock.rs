@@ -1,4 +1,4 @@
-//! The clocks of cells, which do not tell how long the machine has been running.
+//! Time namespaces: the clocks of cells hide the machine's uptime.
 
 use std::fs;
 use std::io;
@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use crate::sys;
 
-/// A time namespace. clone3 takes it; libc does not name it.
+/// A time namespace. clone3 accepts it; libc does not define it.
 pub(crate) const CLONE_NEWTIME: libc::c_int = 0x80;
 
-/// What the clocks of a new cell show. Programs mistake some numbers near zero for "never".
+/// Uptime in a new cell. Programs mistake some numbers near zero for "never".
 const START: Duration = Duration::from_secs(3600);
 
-/// Has the next child of the caller live in a time namespace in which the machine has just been started. `false`: its clocks
-/// are the caller's, for the kernel has no such namespaces, as before 5.6, or does not let us set them.
+/// Puts the next child of the caller into a time namespace with a fresh uptime. `false` if it keeps the
+/// caller's clocks: the kernel (before 5.6) has no such namespaces, or does not let us set them.
 ///
-/// A child that is cloned into a new time namespace has the clocks of its parent, and they cannot be set any more.
+/// Cloning directly into a new time namespace would give the child its parent's clocks, which can no longer
+/// be set.
 pub(crate) fn start_anew() -> io::Result<bool> {
     match sys::unshare(CLONE_NEWTIME) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(false),
@@ -29,12 +30,12 @@ pub(crate) fn start_anew() -> io::Result<bool> {
     Ok(fs::write("/proc/self/timens_offsets", lines).is_ok())
 }
 
-/// Time since the machine was started, sleep included. Endless if the kernel cannot tell.
+/// Returns the machine's uptime, including suspend; [`Duration::MAX`] if the kernel cannot tell.
 pub fn uptime() -> Duration {
     sys::clock(libc::CLOCK_BOOTTIME).unwrap_or(Duration::MAX)
 }
 
-/// The line that sets a clock back. The kernel wants nanoseconds that are not negative.
+/// Formats the line that sets a clock back. The kernel requires non-negative nanoseconds.
 fn offset(name: &str, now: Duration) -> String {
     let seconds = now.as_secs().cast_signed() - START.as_secs().cast_signed();
     match now.subsec_nanos() {

@@ -1,7 +1,7 @@
-//! The private files of a session, copied for its fork while the session may be doing anything to them.
+//! Copies a session's private files for its fork, while the session may be modifying them in any way.
 //!
-//! Every step goes from an open directory to one name in it and follows no link. Depth, entries and bytes are
-//! bounded. Sockets, FIFOs and devices are passed over: what they stand for cannot be copied.
+//! Every step goes from an open directory to one name in it and follows no symbolic link. Depth, entries and
+//! bytes are bounded. Sockets, FIFOs and devices are skipped: copying them would be meaningless.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions, Permissions};
@@ -15,12 +15,12 @@ use crate::cell::PLACES;
 use crate::steps::{Step, StepError};
 use crate::sys;
 
-/// Directories within directories.
+/// Maximum depth of directories.
 const MAX_DEPTH: usize = 128;
-/// Names that are looked at, all together; a cell's file system holds half as many.
+/// Maximum number of entries overall; a cell's file system holds half as many.
 const MAX_ENTRIES: usize = 131_072;
 
-/// Copies what a session has in its writable places to the empty places of its fork.
+/// Copies a session's writable directories to the empty ones of its fork.
 pub(crate) fn places(from: &OwnedFd, to: &OwnedFd) -> Result<(), StepError> {
     const STEP: &str = "copy the session's files";
     let mut budget = MAX_ENTRIES;
@@ -36,7 +36,7 @@ pub(crate) fn places(from: &OwnedFd, to: &OwnedFd) -> Result<(), StepError> {
     Ok(())
 }
 
-/// A name in an open directory. Only this last part of the path is the session's to change.
+/// Returns the path of a name in an open directory. The session can change only this last component.
 fn child(directory: &impl AsRawFd, name: &OsStr) -> PathBuf {
     Path::new("/proc/self/fd")
         .join(directory.as_raw_fd().to_string())
@@ -58,7 +58,7 @@ fn fill(from: &File, to: &File, depth: usize, budget: &mut usize) -> io::Result<
             .ok_or_else(|| io::Error::from_raw_os_error(libc::E2BIG))?;
         let name = entry?.file_name();
         match copy_entry(&child(from, &name), &child(to, &name), depth, budget) {
-            // It went away meanwhile.
+            // It was removed meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             copied => copied?,
         }
@@ -86,7 +86,7 @@ fn copy_entry(from: &Path, to: &Path, depth: usize, budget: &mut usize) -> io::R
 }
 
 fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
-    // Should it have become a FIFO since it was looked at, opening it does not wait.
+    // If it has become a FIFO meanwhile, opening it must not block.
     let source = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
@@ -100,7 +100,7 @@ fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
     take_over_attributes(&metadata, &target)
 }
 
-/// Copies what a file held when it was looked at, and leaves its holes.
+/// Copies the data that the file had when its length was read, and preserves holes.
 fn copy_data(mut source: &File, mut target: &File, length: u64) -> io::Result<()> {
     let mut at = 0;
     while at < length {

@@ -1,4 +1,4 @@
-//! Guests where namespaces are not to be had: a supervisor above each one finds and kills what it leaves.
+//! Guests without namespaces: a supervisor above each one finds and kills its leftover processes.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,7 +9,7 @@ use crate::protocol::{Applied, Event};
 use crate::steps::{Step, StepError, join_control_groups, read_report};
 use crate::{serve, sys};
 
-/// Starts a program under a supervisor. Returns the supervisor's id once the program runs.
+/// Starts a program under a supervisor. Returns the supervisor's pid once the program runs.
 pub(crate) fn start(
     id: u64,
     engine: &OwnedFd,
@@ -28,7 +28,7 @@ pub(crate) fn start(
     }
 }
 
-/// The supervisor: reaps orphans, tells the engine how the guest ended, kills the rest, ends.
+/// Runs the supervisor: reaps orphans, reports the guest's exit, kills the rest, exits.
 fn supervise(id: u64, engine: &OwnedFd, start: Start<'_>, status: OwnedFd) -> ! {
     let prepared = sys::die_with_parent()
         .and_then(|()| sys::become_subreaper())
@@ -85,7 +85,7 @@ fn reap_all() -> Reaped {
     }
 }
 
-/// Kills children until there are none: what a killed child leaves behind becomes a child in its turn.
+/// Kills children until there are none: orphans of a killed child become children in turn.
 fn kill_descendants(id: u64, guest: libc::pid_t, engine: &OwnedFd, mut told: bool) {
     loop {
         for pid in descendants() {
@@ -112,7 +112,7 @@ fn kill_descendants(id: u64, guest: libc::pid_t, engine: &OwnedFd, mut told: boo
     }
 }
 
-/// All living processes below this one, children before grandchildren.
+/// Returns all descendants of this process, children before grandchildren.
 fn descendants() -> Vec<libc::pid_t> {
     let mut found = children_of(sys::process_ids().0);
     let mut next = 0;
@@ -123,7 +123,7 @@ fn descendants() -> Vec<libc::pid_t> {
     found
 }
 
-/// The children of a process, from all its threads.
+/// Returns the children of a process, across all its threads.
 pub(crate) fn children_of(pid: libc::pid_t) -> Vec<libc::pid_t> {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return Vec::new();

@@ -1,7 +1,7 @@
-//! A session's side of being forked into a cell of its own.
+//! The session's part in forking itself into a new cell.
 //!
-//! All of this runs in the interpreter of a guest, which may do whatever it likes instead. The launcher believes
-//! nothing of it: `inspect` looks at what came of it.
+//! All of this runs in the interpreter of a guest, which may do anything else instead. The launcher trusts
+//! none of it: `inspect` checks the result.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -17,15 +17,15 @@ use crate::protocol::{Confinement, MAX_MESSAGE, Rlimits};
 use crate::steps::{GuestDescriptors, SESSION_FD, Step, StepError, limit_resources};
 use crate::sys;
 
-/// What the launcher sends for each fork.
-/// Descriptors: stdin, stdout, stderr, control, report, session, the namespaces of the cell.
+/// The launcher's request for a fork. File descriptors: stdin, stdout, stderr, control, report, session, the
+/// namespaces of the cell.
 #[derive(Debug, Serialize, Deserialize)]
 struct ForkRequest {
     working_directory: PathBuf,
     rlimits: Option<Rlimits>,
 }
 
-/// What a fork can fail at. The launcher is told a number only: what a guest says is kept short.
+/// Steps that can fail. The launcher receives an index only: messages of a guest are kept short.
 const STEPS: &[&str] = &[
     "fork a session",
     "fork a session that has more than one thread",
@@ -39,21 +39,21 @@ const STEPS: &[&str] = &[
     "enter the working directory",
 ];
 
-/// A report: the number of a step and of an error, or zero twice.
+/// Length of a report: the numbers of a step and of an error, or zero twice.
 const REPORT: usize = 8;
 
-/// The launcher's ends of a fork that is under way.
+/// The launcher's ends of a pending fork.
 #[derive(Debug)]
 pub(crate) struct Forking {
-    /// Where the fork says that it is there.
+    /// Channel on which the fork reports that it runs.
     pub(crate) reports: OwnedFd,
-    /// Where it will be asked for forks in its turn.
+    /// Channel on which it will receive fork requests itself.
     pub(crate) session: OwnedFd,
-    /// The files that the fork may have open, as `/proc` names them.
+    /// Files that the fork may have open, as named by `/proc`.
     pub(crate) descriptors: Vec<PathBuf>,
 }
 
-/// Asks a session for a fork in a cell.
+/// Requests a fork of a session into a cell.
 pub(crate) fn ask(
     session: &OwnedFd,
     cell: &Cell,
@@ -83,14 +83,14 @@ pub(crate) fn ask(
     })
 }
 
-/// Tells a session that there will be no fork. It waits for one word for each that the engine wants.
+/// Tells a session that there will be no fork. It waits for one message for each that the server requests.
 pub(crate) fn cancel(session: &OwnedFd) {
-    // If it does not read, it does not wait either.
+    // A session that does not read does not wait, either.
     let _ = sys::offer_message(session.as_fd(), b"null", &[]);
 }
 
 impl Forking {
-    /// Takes the report: the process that sent it, as the kernel says, if that is a fork that is there.
+    /// Receives the report and returns the process that sent it, according to the kernel, if the fork runs.
     pub(crate) fn finish(&self) -> Result<libc::pid_t, Refusal> {
         let mut report = [0; REPORT];
         let received = sys::receive_from_sender(self.reports.as_fd(), &mut report);
@@ -102,14 +102,14 @@ impl Forking {
             (Ok((REPORT, _)), step, errno @ 1..=4095) => fail(errno as i32)
                 .step(STEPS.get(step as usize).unwrap_or(&STEPS[0]))
                 .map_err(Refusal::Failed),
-            // Everybody who could have reported has ended.
+            // All processes that could have reported have exited.
             (Ok((0, None)), ..) => fail(libc::ECHILD).step(STEPS[0]).map_err(Refusal::Failed),
             _ => fail(libc::EPROTO).step(STEPS[0]).map_err(Refusal::Forged),
         }
     }
 }
 
-/// What the library's symbol does; see `sys::export`.
+/// Implements the library's exported symbol; see `sys::export`.
 pub(crate) fn serve() -> i32 {
     match fork() {
         Ok(Forked::Session) => 0,
@@ -123,12 +123,12 @@ enum Forked {
     Fork,
 }
 
-/// What a fork becomes.
+/// The parameters of a fork.
 struct Plan {
     descriptors: GuestDescriptors,
     namespaces: Vec<OwnedFd>,
     request: ForkRequest,
-    /// Where the session is.
+    /// Working directory of the session.
     directory: Option<PathBuf>,
 }
 
@@ -144,7 +144,8 @@ fn fork() -> io::Result<Forked> {
     hooks.before();
     let forked = sys::clone_sibling();
     if let Ok(None) = forked {
-        // Neither the session nor its fork: a process between the two, which gets the rights to make the fork.
+        // Neither the session nor its fork: an intermediate process, which gets the privileges to create the
+        // fork.
         return pass_over(hooks, plan, report);
     }
     hooks.after_in_parent();
@@ -155,7 +156,7 @@ fn fork() -> io::Result<Forked> {
 }
 
 fn receive() -> io::Result<Plan> {
-    // It stays open: whoever calls next needs it.
+    // Stays open: the next call needs it.
     let socket = ManuallyDrop::new(sys::inherited(SESSION_FD)?);
     let mut buffer = vec![0; MAX_MESSAGE];
     let (length, fds) = sys::receive_message(socket.as_fd(), &mut buffer)?;
@@ -184,7 +185,8 @@ fn receive() -> io::Result<Plan> {
     })
 }
 
-/// Another thread would be missing in the fork, with whatever lock it holds.
+/// Rejects a multi-threaded session: in the fork the other threads would be missing, with any locks they
+/// hold.
 fn refuse_threads() -> Result<(), StepError> {
     let threads = std::fs::read_dir("/proc/self/task").step(STEPS[1])?.count();
     if threads == 1 {
@@ -207,7 +209,7 @@ fn tell(report: &OwnedFd, outcome: &Result<(), StepError>) -> io::Result<()> {
     sys::send_message(report.as_fd(), &message, &[])
 }
 
-/// In the process between: joins the cell, makes the fork there, and ends.
+/// Runs the intermediate process: joins the cell, forks there, and exits.
 fn pass_over(hooks: sys::ForkHooks, plan: Plan, report: OwnedFd) -> io::Result<Forked> {
     let forked = join(&plan.namespaces).and_then(|()| sys::clone_sibling().step(STEPS[2]));
     match forked {
@@ -231,12 +233,13 @@ fn join(namespaces: &[OwnedFd]) -> Result<(), StepError> {
     Ok(())
 }
 
-/// The fork, in its cell: gives up what joining brought, and goes on as the interpreter that it was.
+/// Runs the fork, in its cell: drops the privileges gained by joining, and continues as the interpreter that
+/// it was.
 fn become_fork(plan: Plan, report: OwnedFd) {
     let arranged = sys::setsid()
         .step(STEPS[4])
         .and_then(|()| plan.descriptors.arrange());
-    // Without the report there is nobody to tell; the launcher sees the silence.
+    // Without the report channel the launcher sees only the closed socket.
     let Ok(status) = arranged else { sys::exit_now(127) };
     drop((report, plan.namespaces));
     let outcome = settle(&plan.request, plan.directory.as_deref());
@@ -249,7 +252,7 @@ fn become_fork(plan: Plan, report: OwnedFd) {
 fn settle(request: &ForkRequest, directory: Option<&Path>) -> Result<(), StepError> {
     forget_files().step(STEPS[5])?;
     limit_resources(request.rlimits.as_ref())?;
-    // The session is above it and, to the kernel, the owner of its namespaces.
+    // The session is its ancestor and, to the kernel, the owner of its namespaces.
     sys::set_undumpable().step(STEPS[7])?;
     sys::drop_capabilities().step(STEPS[8])?;
     let here = directory.is_some_and(|directory| std::env::set_current_dir(directory).is_ok());
@@ -259,7 +262,7 @@ fn settle(request: &ForkRequest, directory: Option<&Path>) -> Result<(), StepErr
     std::env::set_current_dir(&request.working_directory).step(STEPS[9])
 }
 
-/// What the session had open stays its own: a fork that kept it would share it with all its siblings.
+/// Replaces the session's open files: a fork that kept them would share them with all its siblings.
 fn forget_files() -> io::Result<()> {
     let listed: Vec<RawFd> = std::fs::read_dir("/proc/self/fd")?
         .flatten()
@@ -271,8 +274,8 @@ fn forget_files() -> io::Result<()> {
         .try_for_each(forget_file)
 }
 
-/// Closes a number and leaves it taken, so that what the interpreter still holds under it is not mistaken for
-/// another file.
+/// Closes a file descriptor but leaves its number occupied, so that the interpreter's stale references cannot
+/// mean another file.
 fn forget_file(number: RawFd) -> io::Result<()> {
     sys::place(sys::open_path(c"/dev/null")?.as_fd(), number)
 }

@@ -1,4 +1,4 @@
-//! Starting a guest by executing a program.
+//! Starts a guest by executing a program.
 
 use std::ffi::CString;
 use std::io;
@@ -9,23 +9,23 @@ use crate::protocol::{Confinement, Program};
 use crate::steps::{GuestDescriptors, STATUS_FD, Step, StepError, confine, join_control_groups, report};
 use crate::{sys, template};
 
-/// What a guest's first process needs.
+/// Parameters of a guest's first process.
 #[derive(Debug)]
 pub(crate) struct Start<'a> {
     /// The program.
     pub(crate) program: &'a Program,
-    /// What holds it.
+    /// Its confinement.
     pub(crate) confinement: &'a Confinement,
-    /// stdin, stdout, stderr and control.
+    /// File descriptors of stdin, stdout, stderr and control.
     pub(crate) descriptors: [OwnedFd; 4],
-    /// Control groups to join.
+    /// Cgroups to join.
     pub(crate) groups: &'a [OwnedFd],
 }
 
-/// A guest whose set-up is under way: its process, where that is known, and where the set-up reports.
+/// A guest during set-up: its process id, if known, and its status pipe.
 pub(crate) type Starting = (Option<libc::pid_t>, OwnedFd);
 
-/// Begins to start a program in a cell.
+/// Starts a program in a cell, without waiting for its set-up.
 pub(crate) fn start(cell: &Cell, own: BorrowedFd<'_>, start: Start<'_>) -> Result<Starting, StepError> {
     let (reports, status) = sys::pipe().step("make a status pipe")?;
     match cell.fork_into(own)? {
@@ -38,7 +38,7 @@ pub(crate) fn start(cell: &Cell, own: BorrowedFd<'_>, start: Start<'_>) -> Resul
     }
 }
 
-/// The new process: confines itself and becomes the program.
+/// Runs the new process: confines itself and executes the program.
 pub(crate) fn run(start: Start<'_>, status: OwnedFd, joined: Result<(), StepError>) -> ! {
     let [stdin, stdout, stderr, control] = start.descriptors;
     let descriptors = GuestDescriptors {
@@ -51,7 +51,7 @@ pub(crate) fn run(start: Start<'_>, status: OwnedFd, joined: Result<(), StepErro
         .and_then(|()| sys::reset_signals().step("reset the signals"))
         .and_then(|()| sys::setsid().step("start a session"))
         .and_then(|()| descriptors.arrange());
-    // Without a status pipe there is nobody to tell; the launcher sees the silence.
+    // Without a status pipe the launcher sees only the closed pipe.
     let Ok(status) = arranged else { sys::exit_now(127) };
     let confined = confine(start.confinement, STATUS_FD);
     report(status.as_fd(), &confined);
@@ -68,7 +68,7 @@ pub(crate) fn run(start: Start<'_>, status: OwnedFd, joined: Result<(), StepErro
     sys::exit_now(127)
 }
 
-/// Replaces the calling process by a program. Returns only if that failed.
+/// Replaces the calling process by a program. Returns only on failure.
 pub(crate) fn execute(program: &Program) -> io::Error {
     let strings = || -> io::Result<(Vec<CString>, Vec<CString>)> {
         let arguments = program.arguments.iter().map(|text| CString::new(text.as_str()));

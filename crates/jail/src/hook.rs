@@ -10,12 +10,12 @@ pub(crate) const LAUNCHER_ARGUMENT: &str = "__jail";
 /// Set once [`init`] has returned.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// Turns the process into a launcher if it was started as one, and never returns then; otherwise records that this program
-/// can be started as one.
+/// Turns the process into a launcher if it was started as one, and never returns then; otherwise records that
+/// this program can be started as one.
 ///
-/// Call it first in `main`, whatever the arguments are, before any thread starts. [`crate::Launcher::start`] and
-/// [`crate::Launcher::spawn`] enter this very program anew: without the hook the new process would do what `main` does,
-/// and start the next one.
+/// Call it first in `main`, whatever the arguments are, before any thread starts. [`crate::Launcher::start`]
+/// and [`crate::Launcher::spawn`] execute this very program anew: without the hook the new process would run
+/// `main`, and start the next one.
 pub fn init() {
     if std::env::args_os()
         .nth(1)

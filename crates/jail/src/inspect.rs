@@ -1,4 +1,5 @@
-//! What the launcher wants to see of a session's fork before it vouches for it. Nothing of it is asked of the fork.
+//! Verifies a session's fork from outside before the launcher accepts it. Nothing is asked of the fork
+//! itself.
 
 use std::fs;
 use std::io;
@@ -11,29 +12,29 @@ use crate::nest::NAMESPACES;
 use crate::steps::{Step, StepError};
 use crate::sys;
 
-/// A fork that claims to be there.
+/// A fork that claims to run.
 #[derive(Debug)]
 pub(crate) struct Claim<'a> {
-    /// The process, in our pid namespace.
+    /// The process, in the launcher's pid namespace.
     pub(crate) pid: libc::pid_t,
-    /// The cell that it was asked to move into.
+    /// The cell that it was asked to join.
     pub(crate) cell: &'a Cell,
-    /// The files that it may have open.
+    /// Files that it may have open.
     pub(crate) descriptors: &'a [PathBuf],
     /// A file of the session's own, which no fork may share memory with.
     pub(crate) private: &'a OwnedFd,
 }
 
-/// Why a fork is not vouched for.
+/// The reason why a fork is rejected.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// It did not work out.
+    /// The fork failed.
     Failed(StepError),
-    /// The session claims something that is not so.
+    /// The session made a false claim.
     Forged(StepError),
 }
 
-/// Looks at a fork from outside.
+/// Checks a fork from outside.
 pub(crate) fn check(claim: &Claim<'_>) -> Result<(), Refusal> {
     let process = PathBuf::from(format!("/proc/{}", claim.pid));
     let status = fs::read_to_string(process.join("status")).or_else(unseen)?;
@@ -51,7 +52,7 @@ pub(crate) fn check(claim: &Claim<'_>) -> Result<(), Refusal> {
     .map_err(Refusal::Failed)
 }
 
-/// It has ended, or nobody may look at it.
+/// The fork has exited, or must not be inspected.
 fn unseen<T>(error: io::Error) -> Result<T, Refusal> {
     Err(error).step("look at the fork").map_err(Refusal::Failed)
 }
@@ -94,7 +95,8 @@ fn lives_in(process: &Path, cell: &Cell) -> io::Result<bool> {
     Ok(!cell.namespaces.is_empty())
 }
 
-/// What it may have open is what it was given, and the placeholder for what the session had.
+/// Returns `true` if it has a file open other than the given ones and the placeholder for the session's
+/// files.
 fn shares_files(process: &Path, given: &[PathBuf]) -> io::Result<bool> {
     for entry in fs::read_dir(process.join("fd"))? {
         match fs::read_link(entry?.path()) {
@@ -108,8 +110,8 @@ fn shares_files(process: &Path, given: &[PathBuf]) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Shared mappings go through a fork and a change of namespaces. Those that are left are of files that nobody in a
-/// cell can write, such as a locale's tables.
+/// Returns `true` for shared mappings with the session, which survive a fork and a change of namespaces. The
+/// permitted ones are of files that nobody in a cell can write, such as a locale's tables.
 fn shares_memory(process: &Path, private: &OwnedFd) -> io::Result<bool> {
     let anonymous = device(&sys::memfd(c"ringfence-probe")?)?;
     let own = [anonymous, device(private)?];
@@ -117,8 +119,8 @@ fn shares_memory(process: &Path, private: &OwnedFd) -> io::Result<bool> {
     Ok(maps.lines().any(|mapping| is_shared(mapping, own)))
 }
 
-/// Whether a line of `/proc/<pid>/maps` (proc_pid_maps(5)) is a shared mapping that can be written, or that shows a
-/// file on one of `devices`.
+/// Returns `true` if a line of `/proc/<pid>/maps` (proc_pid_maps(5)) is a shared mapping that is writable, or
+/// of a file on one of `devices`.
 fn is_shared(mapping: &str, devices: [(u32, u32); 2]) -> bool {
     let mut fields = mapping.split_whitespace();
     let modes = fields.nth(1).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Landlock: an allow-list of paths, and nothing reached outside the guest's own domain.
+//! Landlock: an allowlist of paths, and no access outside the guest's own domain.
 //!
 //! Source: landlock(7), `Documentation/userspace-api/landlock.rst`.
 
@@ -19,12 +19,12 @@ mod right {
     pub(super) const READ_DIR: u64 = 1 << 3;
     pub(super) const MAKE_CHAR: u64 = 1 << 6;
     pub(super) const MAKE_BLOCK: u64 = 1 << 11;
-    /// Everything that the first ABI knows.
+    /// All rights of the first ABI.
     pub(super) const ABI_1: u64 = (1 << 13) - 1;
     pub(super) const REFER: u64 = 1 << 13;
     pub(super) const TRUNCATE: u64 = 1 << 14;
     pub(super) const IOCTL_DEV: u64 = 1 << 15;
-    /// The rights that make sense on a file; the others are refused for one.
+    /// Rights that apply to files; the kernel rejects the others on one.
     pub(super) const FILE: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV;
 }
 
@@ -35,10 +35,10 @@ const NET_TCP: u64 = 0b11;
 /// Abstract Unix sockets and signals outside the domain.
 const SCOPES: u64 = 0b11;
 
-/// The Landlock ABI of this kernel.
+/// Returns the Landlock ABI of this kernel.
 ///
 /// # Errors
-/// `ENOSYS` where the kernel has none, `EOPNOTSUPP` where it is switched off.
+/// `ENOSYS` if the kernel has none, `EOPNOTSUPP` if it is disabled.
 pub fn abi() -> io::Result<u32> {
     sys::landlock_abi()
 }
@@ -51,14 +51,14 @@ pub(crate) struct Ruleset {
 }
 
 impl Ruleset {
-    /// Enforces it on the calling process. Returns the ABI that is now in force.
+    /// Enforces it on the calling process. Returns the ABI in force.
     pub(crate) fn enforce(self) -> io::Result<u32> {
         sys::landlock_restrict(self.fd.as_fd())?;
         Ok(self.abi)
     }
 }
 
-/// Builds the rule set that denies everything the kernel can govern but what `rules` grant.
+/// Builds a rule set that denies everything the kernel can govern except what `rules` grant.
 pub(crate) fn prepare(rules: &LandlockRules) -> io::Result<Ruleset> {
     let abi = abi()?;
     let handled = handled_rights(abi);
@@ -121,14 +121,14 @@ fn handled_rights(abi: u32) -> u64 {
     rights
 }
 
-/// What is made of a link at the end of a path.
+/// Treatment of a symbolic link at the end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Link {
     Follow,
     Leave,
 }
 
-/// A path that does not exist needs no rule: there is nothing to reach. Nor does a link that is not followed.
+/// Grants access to a path. A missing path needs no rule; nor does a link that is not followed.
 fn allow(ruleset: &Ruleset, path: &Path, access: u64, link: Link) -> io::Result<()> {
     let more = match link {
         Link::Follow => 0,
@@ -142,7 +142,7 @@ fn allow(ruleset: &Ruleset, path: &Path, access: u64, link: Link) -> io::Result<
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened?,
     };
-    // Of what was opened: the name may mean something else by now.
+    // Of the opened file: the name may mean another one by now.
     let kind = file.metadata()?.file_type();
     if kind.is_symlink() {
         return Ok(());

@@ -1,7 +1,7 @@
-//! How a launcher comes up: a single-threaded process between the engine and the guests.
+//! Start-up of a launcher: a single-threaded process between the server and the guests.
 //!
-//! It is the first process of an outer pid namespace, so that the kernel kills everything below it when it
-//! ends, and it ends when the engine's end of its socket closes.
+//! It is the init of an outer pid namespace, so that the kernel kills everything below it when it exits, and
+//! it exits when the server's end of its socket closes.
 
 use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,22 +12,22 @@ use crate::serve::{CellGround, GuestIds, Launcher, failure, send};
 use crate::steps::{Step, StepError};
 use crate::{cell, probe, seccomp, shares, sys, template};
 
-/// Serves as a launcher; standard input is the engine's socket.
+/// Serves as a launcher; standard input is the server's socket.
 pub(crate) fn launcher_main() -> ! {
     serve_on(take_socket(std::io::stdin().as_fd()), Entry::Anew)
 }
 
-/// How a launcher came to be.
+/// The origin of a launcher process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Entry {
-    /// Its program was started anew, and `main` came first.
+    /// Its program was executed anew, and `main` came first.
     Anew,
-    /// As a copy of a process that vouches for having one thread.
+    /// Forked from a process that guarantees to have one thread.
     Copied,
 }
 
-/// Fails if another thread runs already: namespaces and forks are for single-threaded processes, and the kernel's refusal
-/// would read as that of a machine which has none.
+/// Fails if another thread runs already: namespaces and forks are for single-threaded processes, and the
+/// kernel's error would look like that of a machine without them.
 fn only_thread() -> Result<(), StepError> {
     const STEP: &str = "be the program's only thread (call `init()` before any other starts)";
     let threads = std::fs::read_dir("/proc/self/task").step(STEP)?.count();
@@ -37,8 +37,8 @@ fn only_thread() -> Result<(), StepError> {
     Err(std::io::Error::from_raw_os_error(libc::EBUSY)).step(STEP)
 }
 
-/// Makes a launcher of a copy of an engine that has only just begun. What that was given must not be found in the first
-/// processes of cells, which are copies of the launcher.
+/// Turns a fork of a process that has only just started into a launcher. Its arguments must not be found in
+/// the init processes of cells, which are copies of the launcher.
 pub(crate) fn become_launcher(socket: OwnedFd, arguments: &mut [OsString]) -> ! {
     for argument in arguments {
         sys::blank(&mut std::mem::take(argument).into_encoded_bytes());
@@ -65,7 +65,7 @@ fn serve_on(socket: std::io::Result<OwnedFd>, entry: Entry) -> ! {
     sys::exit_now(status)
 }
 
-/// Moves the socket to where no guest's descriptors will be laid out.
+/// Moves the socket to a number outside the range of guests' file descriptors.
 fn take_socket(socket: BorrowedFd<'_>) -> std::io::Result<OwnedFd> {
     let socket = sys::dup_above(socket, 16)?;
     sys::replace_by_null(std::io::stdin().as_fd())?;
@@ -93,8 +93,8 @@ fn run(socket: &OwnedFd, entry: Entry) -> Result<(), StepError> {
     }
 }
 
-/// Builds the template and goes on as the first process of new namespaces. The caller stays behind as the
-/// parent that the host sees, and ends with it.
+/// Builds the template and continues as the init of new namespaces. The caller stays behind as the parent
+/// that the host sees, and exits with it.
 fn enter_namespaces(socket: &OwnedFd, template: &Template) -> Result<(), StepError> {
     shares::leave_reserve()?;
     shares::raise_open_files().step("raise the limit on open files")?;
@@ -102,8 +102,8 @@ fn enter_namespaces(socket: &OwnedFd, template: &Template) -> Result<(), StepErr
         become_root_of_own_namespace()?;
     }
     template::build(template)?;
-    // No network namespace: none of our code here uses a network, each cell gets its own, and making one is
-    // the slowest part of making a cell.
+    // No network namespace: no code here uses a network, each cell gets its own, and creating one is the
+    // slowest part of creating a cell.
     let mut namespaces = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
     if template.host_ids.is_some() {
         namespaces |= libc::CLONE_NEWUSER;
@@ -130,7 +130,8 @@ fn enter_namespaces(socket: &OwnedFd, template: &Template) -> Result<(), StepErr
     }
 }
 
-/// An ordinary user may map nothing but the own id, and must give up changing groups for it.
+/// Creates a user namespace in which the caller is root. An ordinary user may map no id but the own one, and
+/// must give up setgroups for it.
 pub(crate) fn become_root_of_own_namespace() -> Result<(), StepError> {
     let (uid, gid) = sys::effective_ids();
     sys::unshare(libc::CLONE_NEWUSER).step("make a user namespace")?;
@@ -146,7 +147,7 @@ fn serve_cells(socket: &OwnedFd, template: &Template) -> Result<(), StepError> {
         sys::drop_groups().step("leave the host's groups")?;
         sys::set_ids(0, 0).step("become root of the outer namespace")?;
         sys::set_dumpable().step("let /proc entries belong to us")?;
-        // The change of ids has undone it.
+        // The change of ids has cleared it.
         sys::die_with_parent().step("tie the launcher to its parent")?;
     }
     let attributes = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC;
@@ -163,8 +164,8 @@ fn serve_cells(socket: &OwnedFd, template: &Template) -> Result<(), StepError> {
     .serve()
 }
 
-/// The ids that guests are, outside. Some counters of the kernel are of a user alone, whatever the namespace, so each guest
-/// is another user where we may choose; what is mounted for guests belongs to one of them.
+/// Returns the outer ids of guests. Some kernel counters are per user, across namespaces, so each guest is
+/// another user if ids are available; files mounted as the guest's own belong to one of them.
 fn guest_ids(template: &Template) -> GuestIds {
     match template.host_ids {
         Some(ids) if !template.binds.iter().any(|bind| bind.guest_owns) => GuestIds::new(GUEST_ID..ids.count),
@@ -173,15 +174,16 @@ fn guest_ids(template: &Template) -> GuestIds {
     }
 }
 
-/// Files in memory cannot be executed in this pid namespace and below (Linux 6.3). Where the kernel is older
-/// the filter still refuses execveat, and whatever is executed stays inside the same fence.
+/// Forbids executing files in memory in this pid namespace and below (Linux 6.3). On older kernels the filter
+/// still rejects execveat, and whatever is executed stays inside the same fence.
 fn forbid_executable_memory_files() {
     let _ = std::fs::write("/proc/sys/vm/memfd_noexec", "1");
 }
 
-/// Mounts of the template that lie where cells mount their own file systems, and must be put on top of them.
+/// Returns template mounts that lie where cells mount their own file systems, and must be stacked on them.
 ///
-/// Those within others come along with these. By their paths they would be looked for among what guests may change.
+/// Mounts within others come along with these. Their paths would be resolved among files that guests may
+/// change.
 fn inner_mounts(template: &Template) -> Vec<CString> {
     let guests = || template.binds.iter().map(|bind| &bind.guest);
     let hidden = |guest: &Path| cell::WRITABLE_PLACES.iter().any(|place| guest.starts_with(place));

@@ -1,14 +1,15 @@
-//! Turns a fully spelled-out specification into confined processes, or fails saying which step.
+//! Turns a fully spelled-out specification into confined processes, or fails with the name of the step.
 //!
-//! The crate is a stranger to policy: it does what the specification says, in the order that `steps` lists,
-//! and reports what the kernel really granted. It is synchronous, knows nothing of Python beyond three fork
-//! hooks, and keeps every `unsafe` block in `sys`.
+//! The crate knows no policy: it does what the specification says, in the order that `steps` lists, and
+//! reports the layers that the kernel really applied. It is synchronous, knows nothing of Python beyond three
+//! fork hooks, and keeps every `unsafe` block in `sys`. The *server* is the process that owns launchers and
+//! containers: `ringfence serve`, or `ringfence run` on its own.
 //!
-//! - [`protocol`]: what the engine and a launcher say to each other, and the specifications they exchange.
-//! - [`Launcher`]: the engine's end: starts a launcher process and talks to it; [`init`]: the hook by which a program becomes one.
-//! - `launcher`, `serve`, `template`, `cell`, `guest`, `flat`, `zygote`: the other end, one part of the work each.
-//! - [`agent`]: the first process of a container, which does there what a launcher and its cells do here.
-//! - `nest`, `copy`, `fork`, `inspect`: a session's fork, from its cell to the look at what came of it.
+//! - [`protocol`]: the messages between the server and a launcher, and the specifications in them.
+//! - [`Launcher`]: the server's end; [`init`]: the hook that makes a program its own launcher.
+//! - `launcher`, `serve`, `template`, `cell`, `guest`, `flat`, `zygote`: the launcher's end.
+//! - [`agent`]: the container init, the counterpart of a launcher and its cells.
+//! - `nest`, `copy`, `fork`, `inspect`: a session's fork, from its cell to the check of the result.
 //! - [`cgroup`], [`seccomp`], `clock`, `landlock`, `shares`, `steps`: the layers.
 
 pub mod agent;

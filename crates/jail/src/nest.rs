@@ -1,7 +1,8 @@
-//! Cells within a session's cell: made by its first process, at the launcher's word, for the session's forks.
+//! Nested cells: created by the init of a session's cell, on the launcher's request, for the session's forks.
 //!
-//! A process can only join namespaces below its own, and only those of a user namespace that its own user made. So
-//! the cell of a session's fork must be made in the session's cell, by a process that nobody confined: its init.
+//! A process can join only namespaces below its own, and only those of a user namespace that its own user
+//! created. So the cell of a session's fork must be created in the session's cell, by an unconfined process:
+//! its init.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -14,17 +15,17 @@ use crate::protocol::GUEST_ID;
 use crate::steps::{Step, StepError};
 use crate::{clock, sys};
 
-/// What the launcher asks the first process of a session's cell to do.
+/// The launcher's request to the init of a session's cell.
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
-    /// Make a cell. Descriptors: the socket of its first process, control groups to join.
+    /// Creates a cell. File descriptors: the socket of its init, cgroups to join.
     Found { disk_bytes: u64, time_namespace: bool },
-    /// End every process of the cell but those in cells within.
+    /// Kills every process of the cell except those in nested cells.
     Clear,
 }
 
-/// The namespaces of a cell in the order in which a fork joins them: the one that gives it the right comes first,
-/// the one that hides `/proc` last.
+/// The namespaces of a cell in the order in which a fork joins them: the one that grants the right comes
+/// first, the one that hides `/proc` last.
 pub(crate) const NAMESPACES: &[(&str, libc::c_int)] = &[
     ("user", libc::CLONE_NEWUSER),
     ("pid", libc::CLONE_NEWPID),
@@ -36,17 +37,17 @@ pub(crate) const NAMESPACES: &[(&str, libc::c_int)] = &[
     ("time", clock::CLONE_NEWTIME),
 ];
 
-/// How long clearing a cell may take before the whole of it ends.
+/// Deadline for clearing a cell, after which the whole cell ends.
 const CLEARING: Duration = Duration::from_secs(2);
 
-/// A cell within a cell that is being set up.
+/// A nested cell that is being set up.
 #[derive(Debug)]
 pub(crate) struct Nesting {
     socket: OwnedFd,
     time_namespace: bool,
 }
 
-/// Asks the first process of a session's cell for a cell within it.
+/// Requests a nested cell from the init of a session's cell.
 pub(crate) fn found(session: &Cell, disk_bytes: u64, groups: &[OwnedFd]) -> Result<Nesting, StepError> {
     const STEP: &str = "ask for a cell in a session's cell";
     let (socket, theirs) = sys::seqpacket_pair().step(STEP)?;
@@ -68,7 +69,8 @@ pub(crate) fn found(session: &Cell, disk_bytes: u64, groups: &[OwnedFd]) -> Resu
     })
 }
 
-/// Ends every process of a session's cell but those in cells within. If it has gone, so have they.
+/// Kills every process of a session's cell except those in nested cells. If the init has exited, they are
+/// gone already.
 pub(crate) fn clear(session: &Cell) {
     let _ = send(session, &Request::Clear, &[]);
 }
@@ -81,7 +83,7 @@ fn send(session: &Cell, request: &Request, fds: &[BorrowedFd<'_>]) -> io::Result
 }
 
 impl Nesting {
-    /// Takes the message that the cell stands, or why it does not.
+    /// Receives the outcome of the set-up.
     pub(crate) fn finish(self) -> Result<Cell, StepError> {
         let mut handles = cell::receive_handles(&self.socket)?.into_iter();
         let died = || io::Error::from_raw_os_error(libc::ECHILD);
@@ -104,14 +106,14 @@ impl AsFd for Nesting {
     }
 }
 
-/// The handles on the calling process and its namespaces that make up a [`Cell`].
+/// Opens the handles of the calling process and its namespaces for a [`Cell`].
 pub(crate) fn own_handles() -> Result<Vec<OwnedFd>, StepError> {
     const STEP: &str = "open the cell's namespaces";
     let mut handles = vec![sys::pidfd_open(sys::process_ids().0).step(STEP)?];
     for (name, kind) in NAMESPACES {
         match std::fs::File::open(format!("/proc/self/ns/{name}")) {
             Ok(handle) => handles.push(handle.into()),
-            // This kernel is built without.
+            // This kernel is built without it.
             Err(error) if *kind == clock::CLONE_NEWTIME && error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error).step(STEP),
         }
@@ -119,7 +121,7 @@ pub(crate) fn own_handles() -> Result<Vec<OwnedFd>, StepError> {
     Ok(handles)
 }
 
-/// Lets the guest's id stand for itself. Nobody else is in the session's user namespace.
+/// Maps the guest's id to itself. There is no other id in the session's user namespace.
 pub(crate) fn map_own_id(original: &Home) -> Result<(), StepError> {
     const STEP: &str = "map the ids of a cell";
     let own = format!("/proc/self/fd/{}/self", original.proc.as_raw_fd());
@@ -129,8 +131,8 @@ pub(crate) fn map_own_id(original: &Home) -> Result<(), StepError> {
     std::fs::write(format!("{own}/uid_map"), &map).step(STEP)
 }
 
-/// Covers `/cell`, which is not the guest's, with an empty directory. Below it, out of everybody's sight, lies a
-/// `/proc` that can be written: the kernel gives a cell within one only where this one has one.
+/// Covers `/cell`, which is not the guest's, with an empty directory. Below it, unreachable, lies a writable
+/// `/proc`: the kernel allows mounting one in a nested cell only if this cell has one.
 pub(crate) fn hide_home(files: &OwnedFd) -> Result<OwnedFd, StepError> {
     const STEP: &str = "hide the cell's home";
     sys::mkdir_at(files.as_fd(), c"proc", 0o500).step(STEP)?;
@@ -141,7 +143,7 @@ pub(crate) fn hide_home(files: &OwnedFd) -> Result<OwnedFd, StepError> {
     Ok(proc)
 }
 
-/// The rest of the life of a session's init: it reaps, and does what the launcher says.
+/// Runs a session's init after set-up: reaps, and handles requests of the launcher.
 pub(crate) fn serve(spec: &CellSpec<'_>, socket: &OwnedFd, home: &Home) -> ! {
     let Ok((signals, socket, home)) = settle(socket, home) else {
         sys::exit_now(1)
@@ -177,7 +179,7 @@ pub(crate) fn serve(spec: &CellSpec<'_>, socket: &OwnedFd, home: &Home) -> ! {
     }
 }
 
-/// Keeps what it needs and closes everything else.
+/// Keeps the required file descriptors and closes all others.
 fn settle(socket: &OwnedFd, home: &Home) -> io::Result<(OwnedFd, OwnedFd, Home)> {
     const KEPT: std::ops::Range<i32> = 0..4;
     let signals = sys::signalfd(&[libc::SIGCHLD])?;
@@ -203,7 +205,7 @@ fn reap(signals: &OwnedFd) {
     while let Ok(Some(_)) = sys::reap(sys::Wait::Poll) {}
 }
 
-/// Makes a cell within. Its first process tells the launcher how that went; only that there is none is told here.
+/// Creates a nested cell. Its init reports to the launcher; only a failed clone is reported here.
 fn found_within(spec: &CellSpec<'_>, fds: Vec<OwnedFd>) {
     let mut fds = fds.into_iter();
     let Some(socket) = fds.next() else { return };
@@ -225,14 +227,14 @@ fn found_within(spec: &CellSpec<'_>, fds: Vec<OwnedFd>) {
                 _ => error.step,
             };
             let message: Result<&str, _> = Err((step, error.errno()));
-            // If the launcher has gone there is nobody to tell.
+            // Fails if the launcher has exited.
             let _ = serde_json::to_vec(&message).map(|bytes| sys::offer_message(socket.as_fd(), &bytes, &[]));
         }
     }
 }
 
-/// Ends every process of this very pid namespace. Should they come up faster than they are killed, the cell ends
-/// with all cells within.
+/// Kills every process of this very pid namespace. If they fork faster than they are killed, the cell ends
+/// with all nested cells.
 fn clear_out(home: &Home, signals: &OwnedFd) {
     let deadline = Instant::now() + CLEARING;
     loop {
@@ -256,7 +258,7 @@ fn kill_own(home: &Home) -> io::Result<usize> {
         let Some(pid) = number.filter(|pid| *pid != 1) else {
             continue;
         };
-        // The handle comes first: what is read then is about the process that is killed.
+        // Pidfd first: the status read afterwards is that of the process that is killed.
         let Ok(handle) = sys::pidfd_open(pid) else {
             continue;
         };
@@ -270,7 +272,8 @@ fn kill_own(home: &Home) -> io::Result<usize> {
     Ok(killed)
 }
 
-/// Whether a process has one number only, ours: those in cells within have another there.
+/// Returns `true` if a process has a single pid, that of this namespace: those in nested cells have another
+/// there.
 fn lives_here(status: &str) -> bool {
     let field = |name| status.lines().find_map(|line: &str| line.strip_prefix(name));
     let zombie = field("State:").is_some_and(|state| state.trim_start().starts_with('Z'));

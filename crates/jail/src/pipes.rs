@@ -1,4 +1,4 @@
-//! The descriptors that the engine makes for a guest.
+//! File descriptors that the server creates for a guest.
 
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -6,36 +6,36 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::sys;
 
-/// A pipe for a guest's output or input: read end, write end.
+/// Returns a pipe for a guest's output or input: read end, write end.
 ///
 /// # Errors
-/// If no more descriptors can be had.
+/// If no more file descriptors are available.
 pub fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     sys::pipe()
 }
 
-/// The two ends of a control channel; the first one, the engine's, does not block.
+/// Returns the two ends of a control channel; the first one, the server's, does not block.
 ///
 /// # Errors
-/// If no more descriptors can be had.
+/// If no more file descriptors are available.
 pub fn control_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) = sys::stream_pair()?;
     sys::set_nonblocking(ours.as_fd())?;
     Ok((ours, theirs))
 }
 
-/// Sends a descriptor to a guest, beside one byte on its control channel.
+/// Sends a file descriptor to a guest, with one byte on its control channel.
 ///
 /// # Errors
-/// If the guest has gone, or, without blocking, there is no room.
+/// If the guest has exited, or, without blocking, there is no room.
 pub fn hand_over(channel: BorrowedFd<'_>, descriptor: BorrowedFd<'_>) -> io::Result<()> {
     sys::send_message(channel, &[0], &[descriptor])
 }
 
-/// Takes over a descriptor that comes beside one byte on a channel.
+/// Receives a file descriptor, with one byte on a channel.
 ///
 /// # Errors
-/// If none comes, or, without blocking, not yet.
+/// If there is none, or, without blocking, nothing has arrived.
 pub fn take_over(channel: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let (_, descriptors) = sys::receive_message(channel, &mut [0])?;
     let mut descriptors = descriptors.into_iter();
@@ -45,10 +45,10 @@ pub fn take_over(channel: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     }
 }
 
-/// An anonymous file that holds `bytes`, to be handed to a launcher.
+/// Returns an anonymous file that contains `bytes`, to be passed to a launcher.
 ///
 /// # Errors
-/// If no more descriptors or memory can be had.
+/// If no more file descriptors or memory are available.
 pub fn code_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     let mut file = File::from(sys::memfd(c"ringfence-code")?);
     file.write_all(bytes)?;

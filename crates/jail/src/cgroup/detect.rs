@@ -1,15 +1,15 @@
-//! Where this process can make groups, found by reading `/proc` and trying.
+//! Detects where this process can create groups, by reading `/proc` and trying.
 
 use super::{ENGINE, Error, Hierarchy, PROBE, Places, Version, read, write};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What was found, and why the rest was not.
+/// The detected hierarchy, and the reasons for missing features.
 #[derive(Debug)]
 pub struct Detection {
-    /// Where groups can be made.
+    /// The hierarchy, if usable.
     pub hierarchy: Option<Hierarchy>,
-    /// One sentence for each thing that is missing, whether another takes its place or not.
+    /// One sentence for each missing feature, with or without a substitute.
     pub reasons: Vec<String>,
 }
 
@@ -19,7 +19,7 @@ pub(super) fn detect() -> Result<Detection, Error> {
     Ok(examine(&memberships, &mounts))
 }
 
-/// An error with what lies beneath it, on one line.
+/// Formats an error and its cause on one line.
 pub(super) fn explain(error: &Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
@@ -27,7 +27,7 @@ pub(super) fn explain(error: &Error) -> String {
     }
 }
 
-/// Version 2 first: where it has the controllers, version 1 cannot have them.
+/// Tries version 2 first: if it has the controllers, version 1 cannot have them.
 fn examine(memberships: &str, mounts: &str) -> Detection {
     let mounts: Vec<Mount> = mounts.lines().filter_map(Mount::parse).collect();
     let memberships: Vec<Membership> = memberships.lines().filter_map(Membership::parse).collect();
@@ -45,7 +45,7 @@ fn examine(memberships: &str, mounts: &str) -> Detection {
     Detection { hierarchy, reasons }
 }
 
-/// A line of `/proc/self/cgroup`: the controllers of a tree, and our group in it.
+/// A line of `/proc/self/cgroup`: the controllers of a tree, and this process's group in it.
 struct Membership<'a> {
     /// Empty for version 2.
     controllers: &'a str,
@@ -62,13 +62,13 @@ impl<'a> Membership<'a> {
     }
 }
 
-/// A line of `/proc/self/mountinfo`, as far as it concerns groups.
+/// A line of `/proc/self/mountinfo`, reduced to the fields about groups.
 struct Mount {
-    /// The group that is seen at the mount point.
+    /// The group at the mount point.
     root: String,
     point: PathBuf,
     version: Version,
-    /// Among other options, the controllers of version 1.
+    /// Mount options, including the controllers of version 1.
     options: String,
 }
 
@@ -91,10 +91,10 @@ impl Mount {
         })
     }
 
-    /// The folder of a group, if it is to be seen through this mount.
+    /// Returns the directory of a group, if it is visible through this mount.
     fn folder(&self, group: &str) -> Option<PathBuf> {
         let inner = Path::new(group).strip_prefix(&self.root).ok()?;
-        // A group outside of our cgroup namespace is written with `..`.
+        // A group outside the current cgroup namespace is written with `..`.
         let plain = inner
             .components()
             .all(|part| matches!(part, std::path::Component::Normal(_)));
@@ -206,22 +206,22 @@ fn version2(
     })
 }
 
-/// Proves that groups can be made by making one.
+/// Creates and removes a group, to prove that it is possible.
 fn probe(folder: &Path) -> io::Result<()> {
     let probe = folder.join(format!("{PROBE}{}", std::process::id()));
     match std::fs::create_dir(&probe) {
-        // Another thread of this process is asking the same.
+        // Another thread of this process is probing, too.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
         Ok(()) => {
-            // A sweep may have been quicker; only the making counts.
+            // A sweep may have been quicker; only the creation counts.
             let _ = std::fs::remove_dir(&probe);
             Ok(())
         }
     }
 }
 
-/// Hands the controllers to the children of a group of version 2.
+/// Enables the controllers for the children of a version 2 group.
 pub(super) fn enable(folder: &Path, cpu: bool) -> Result<(), Error> {
     write(
         folder.join("cgroup.subtree_control"),
@@ -233,9 +233,10 @@ pub(super) fn enable(folder: &Path, cpu: bool) -> Result<(), Error> {
     )
 }
 
-/// As [`enable`], for our own group. The kernel refuses that for a group with processes in it: where all of them are ours,
-/// as in a scope that systemd made for this process, they first move to a leaf. A run without an engine has a launcher
-/// by now, which may be starting processes of its own.
+/// Like [`enable`], for this process's own group. The kernel rejects that for a group that contains
+/// processes: if all of them are this process and its descendants, as in a scope that systemd made for it,
+/// they first move to a leaf. A run without a server has a launcher by now, which may be starting processes
+/// of its own.
 fn delegate(folder: &Path, cpu: bool) -> Result<(), Error> {
     const ATTEMPTS: usize = 20;
     let leaf = folder.join(ENGINE);
@@ -249,11 +250,11 @@ fn delegate(folder: &Path, cpu: bool) -> Result<(), Error> {
     result
 }
 
-/// Moves the processes of a group to a leaf of it, unless one is not this process or below it: then `false`.
+/// Moves the processes of a group to a leaf of it; `false` if one is neither this process nor a descendant.
 fn move_ours(folder: &Path, leaf: &Path) -> Result<bool, Error> {
     let own = std::process::id();
     let inside = read(folder.join("cgroup.procs"))?;
-    // What another pid namespace hides is shown as 0.
+    // Processes hidden by another pid namespace are shown as 0.
     let pids: Vec<u32> = inside
         .split_whitespace()
         .map(|pid| pid.parse().unwrap_or(0))
@@ -270,7 +271,7 @@ fn move_ours(folder: &Path, leaf: &Path) -> Result<bool, Error> {
     }
     for pid in pids {
         match write(leaf.join("cgroup.procs"), &pid.to_string()) {
-            // It has ended meanwhile.
+            // It has exited meanwhile.
             Err(Error::Write { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => {}
             result => result?,
         }
@@ -278,11 +279,11 @@ fn move_ours(folder: &Path, leaf: &Path) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Whether a process is `ancestor` or below it.
+/// Returns `true` if a process is `ancestor` or a descendant of it.
 fn descends(pid: u32, ancestor: u32) -> bool {
     let parent = |pid: u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name before it may hold anything.
+        // The name before it may contain anything.
         stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
     };
     let line = std::iter::successors((pid != 0).then_some(pid), |pid| parent(*pid));
@@ -297,7 +298,8 @@ fn busy(error: &Error) -> bool {
 mod tests {
     use super::*;
 
-    /// A made-up tree; gives what a process in `group` would find, with the tree mounted from `root`.
+    /// Returns a simulated tree, and the detection result of a process in `group`, with the tree mounted from
+    /// `root`.
     fn unified(root: &str, group: &str, controllers: &str) -> (tempfile::TempDir, Detection) {
         let folder = tempfile::tempdir().unwrap();
         let own = folder

@@ -1,4 +1,4 @@
-//! One group: its limits, its use, its end.
+//! A single cgroup: limits, usage, removal.
 
 use super::{Error, GroupLimits, PATIENCE, Places, Version, detect, read, remove, write};
 use std::fs::File;
@@ -6,55 +6,55 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// A group. Dropping it removes it as [`Group::close`] does, without saying whether that worked.
+/// A group. Dropping it removes it like [`Group::close`], but ignores errors.
 #[derive(Debug)]
 pub struct Group {
     version: Version,
     places: Places,
-    /// Emptied when the group has been removed.
+    /// Empty once the group has been removed.
     folders: Vec<PathBuf>,
-    /// The folders of the owner, removed with the last slot.
+    /// Directories of the owner, removed with the last slot.
     owners: Vec<PathBuf>,
     procs: Vec<File>,
-    /// What the counters said at the last reset.
+    /// Counters at the last reset.
     baseline: Usage,
 }
 
-/// What a group has used since it was made or reset.
+/// Usage of a group since its creation or reset.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Usage {
-    /// The most memory at one time, where the kernel keeps count.
+    /// Peak memory, if the kernel counts it.
     pub peak_memory_bytes: Option<u64>,
-    /// Processor time, where the kernel keeps count.
+    /// Processor time, if the kernel counts it.
     pub cpu_seconds: Option<f64>,
-    /// Processes that were killed for want of memory.
+    /// Out-of-memory kills.
     pub oom_kills: u64,
-    /// How often a process could not be started because there were too many.
+    /// Number of forks that failed at the limit on processes.
     pub pids_max_hits: u64,
 }
 
 /// The kernel's own default, in microseconds.
 const CPU_PERIOD: f64 = 100_000.0;
-/// The least quota that the kernel takes, in microseconds.
+/// Smallest quota that the kernel accepts, in microseconds.
 const LEAST_QUOTA: f64 = 1_000.0;
 
-/// A reset group may still be charged with this much: kernel memory that goes away by itself. With more, the next
-/// guest would find part of its limit used up.
+/// Memory that a reset group may still be charged with: kernel memory that goes away by itself. With more,
+/// the next guest would find part of its limit used up.
 const LEFT_OVER: u64 = 4 << 20;
 
-/// Where the kernel tells how much memory a group uses.
+/// The file with a group's current memory usage.
 #[derive(Debug, Clone)]
 pub struct MemoryGauge(PathBuf);
 
 impl MemoryGauge {
-    /// Bytes in use; `None` once the group is gone.
+    /// Returns the bytes in use; `None` once the group is gone.
     pub fn read(&self) -> Option<u64> {
         number(&self.0)
     }
 }
 
 impl Group {
-    /// Makes the folders, without limits.
+    /// Creates the directories, without limits.
     pub(super) fn create(version: Version, own: &Places, name: &str) -> Result<Self, Error> {
         let owner = name.split_once('/').map(|(owner, _)| own.join(owner));
         let mut group = Self {
@@ -67,10 +67,11 @@ impl Group {
         };
         for folder in group.places.distinct() {
             group.create_folder(&folder)?;
-            // From here on, dropping the group removes the folder.
+            // From here on, dropping the group removes the directory.
             group.folders.push(folder.clone());
-            // One thread that moves itself by `tasks` spares the kernel a lock, and the wait of milliseconds that comes
-            // with it (`cgroup_procs_write_start` in kernel/cgroup/cgroup.c). Version 2 has no such file.
+            // One thread that moves itself through `tasks` spares the kernel a lock, and the wait of
+            // milliseconds that comes with it (`cgroup_procs_write_start` in kernel/cgroup/cgroup.c). Version
+            // 2 has no such file.
             let entrance = match version {
                 Version::V1 => "tasks",
                 Version::V2 => "cgroup.procs",
@@ -85,8 +86,8 @@ impl Group {
         Ok(group)
     }
 
-    /// Makes one folder and, on demand, its owner's. That one goes with its last slot, which can happen between the
-    /// two steps, so they are tried again.
+    /// Creates one directory and, on demand, its owner's. The latter is removed with its last slot, possibly
+    /// between the two steps, so they are retried.
     fn create_folder(&self, folder: &Path) -> Result<(), Error> {
         let owner = self.owners.iter().find(|owner| folder.starts_with(owner));
         let failed = |path: &Path| {
@@ -115,10 +116,10 @@ impl Group {
         }
     }
 
-    /// Replaces the limits, also of a group in use.
+    /// Replaces the limits, even of a group in use.
     ///
     /// # Errors
-    /// If the kernel does not take one, for example less memory than is in use.
+    /// If the kernel rejects one, for example less memory than is in use.
     pub fn set_limits(&self, limits: GroupLimits) -> Result<(), Error> {
         write(self.places.pids.join("pids.max"), &limits.pids.to_string())?;
         match self.version {
@@ -134,13 +135,14 @@ impl Group {
             Version::V2 => write(cpu.join("cpu.max"), &format!("{quota} {CPU_PERIOD}")),
         };
         match set {
-            // A group above has less. Then that limit holds, which is the stricter one.
+            // A parent group has less. Its limit applies, which is the stricter one.
             Err(Error::Write { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => Ok(()),
             result => result,
         }
     }
 
-    /// Version 1 has one limit for memory and one for memory with swap, and the second is never below the first.
+    /// Version 1 has one limit for memory and one for memory with swap, and the second is never below the
+    /// first.
     fn set_memory_v1(&self, bytes: u64) -> Result<(), Error> {
         let value = bytes.to_string();
         let limit = self.places.memory.join("memory.limit_in_bytes");
@@ -157,7 +159,8 @@ impl Group {
     fn set_memory_v2(&self, bytes: u64) -> Result<(), Error> {
         let folder = &self.places.memory;
         write(folder.join("memory.max"), &bytes.to_string())?;
-        // One guest is one thing: half of it left alive by the kernel would only hang. Kernels without swap lack the other.
+        // A guest must die as a whole: with one of its processes killed the rest would only hang. Kernels
+        // without swap lack the other file.
         for (name, value) in [("memory.swap.max", "0"), ("memory.oom.group", "1")] {
             let path = folder.join(name);
             if path.exists() {
@@ -167,13 +170,13 @@ impl Group {
         Ok(())
     }
 
-    /// The entrance in the tree of each controller, open for writing: a single-threaded process enters by writing `0`
-    /// to all.
+    /// Returns the entry files of each controller's tree, open for writing: a single-threaded process enters
+    /// by writing `0` to all.
     pub fn procs(&self) -> &[File] {
         &self.procs
     }
 
-    /// The processes in the group, as seen from our pid namespace.
+    /// Returns the processes in the group, as pids of the current namespace.
     ///
     /// # Errors
     /// If the kernel's list cannot be read.
@@ -185,7 +188,7 @@ impl Group {
             .collect())
     }
 
-    /// What has been used. Whatever the kernel does not tell is absent, or 0.
+    /// Returns the usage. Values that the kernel does not provide are absent, or 0.
     pub fn usage(&self) -> Usage {
         let now = self.counters();
         Usage {
@@ -198,13 +201,13 @@ impl Group {
         }
     }
 
-    /// What has been used since this was last asked, or since the beginning. The peak is one since then where it can
-    /// be reset (version 1), else the highest of all.
+    /// Returns the usage since the last call, or since the creation. The peak is that of the interval if it
+    /// can be reset (version 1), else the overall one.
     pub fn take_usage(&mut self) -> Usage {
         let now = self.counters();
         let before = std::mem::replace(&mut self.baseline, now);
         if self.version == Version::V1 {
-            // What cannot be reset stays the highest of all.
+            // Without a reset, the overall peak remains.
             let _ = write(self.places.memory.join("memory.max_usage_in_bytes"), "0");
         }
         let now = &self.baseline;
@@ -218,7 +221,7 @@ impl Group {
         }
     }
 
-    /// Tells how much memory is in use, also after the group has been handed on.
+    /// Returns a gauge of the memory in use, which stays valid after the group has been handed on.
     pub fn memory_gauge(&self) -> MemoryGauge {
         let name = match self.version {
             Version::V1 => "memory.usage_in_bytes",
@@ -255,8 +258,8 @@ impl Group {
         }
     }
 
-    /// Starts counting anew, for the next guest. Answers whether the group is as good as new: empty, next to nothing
-    /// charged to it, its peak reset (version 2 cannot). If not, make another.
+    /// Restarts the counters for the next guest. Returns `true` if the group is as good as new: empty, hardly
+    /// charged, its peak reset (version 2 cannot). If not, create another.
     pub fn reset(&mut self) -> bool {
         self.baseline = self.counters();
         let memory = &self.places.memory;
@@ -266,8 +269,8 @@ impl Group {
             && number(&memory.join("memory.usage_in_bytes")).is_some_and(|bytes| bytes < LEFT_OVER)
     }
 
-    /// Kills all members where the kernel offers that (version 2 since Linux 5.14). Otherwise gives their pids, for the
-    /// caller to kill.
+    /// Kills all members if the kernel supports it (version 2 since Linux 5.14). Otherwise returns their
+    /// pids, for the caller to kill.
     ///
     /// # Errors
     /// If the kernel's list cannot be read.
@@ -279,10 +282,10 @@ impl Group {
         self.members()
     }
 
-    /// Removes the group, waiting up to a tenth of a second for processes that are just ending.
+    /// Removes the group, waiting up to a tenth of a second for exiting processes.
     ///
     /// # Errors
-    /// If a process is still in it.
+    /// If it still has processes.
     pub fn close(mut self) -> Result<(), Error> {
         self.remove()
     }
@@ -294,7 +297,7 @@ impl Group {
             result = result.and(remove(&folder, deadline));
         }
         for owner in std::mem::take(&mut self.owners) {
-            // Other slots keep it.
+            // Fails while the owner has other slots.
             let _ = std::fs::remove_dir(owner);
         }
         result
@@ -311,7 +314,7 @@ fn number(path: &Path) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// From a file of lines `key number`.
+/// Reads a value from a file of `key number` lines.
 fn keyed(path: &Path, key: &str) -> Option<u64> {
     let text = std::fs::read_to_string(path).ok()?;
     let value = text
@@ -330,7 +333,7 @@ mod tests {
         cpus: 0.5,
     };
 
-    /// A group of version 2 over a plain folder, which holds the files that the kernel would make.
+    /// A version 2 group over a plain directory, which contains the files that the kernel would create.
     fn unified(folder: &Path, files: &[(&str, &str)]) -> Group {
         for (name, content) in files {
             std::fs::write(folder.join(name), content).unwrap();
@@ -420,7 +423,7 @@ mod tests {
         assert_eq!(unified(folder.path(), &[]).usage(), Usage::default());
     }
 
-    /// The controllers do not matter for this, so the empty version 2 tree beside a full version 1 will do.
+    /// The controllers do not matter here, so the empty version 2 tree beside a full version 1 suffices.
     #[test]
     #[expect(
         clippy::disallowed_methods,
