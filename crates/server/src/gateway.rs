@@ -1,10 +1,11 @@
-//! The engine's socket for gateways: programs that pass questions on to people, and their answers back.
+//! Gateways: programs that forward approval requests to people, and return their answers.
 //!
-//! One JSON object a line, in both directions; `docs/protocol/gateway.md` specifies it. Everything that matters
-//! is decided in the store ([`ringfence_runtime::approval`]): a connection shows what is there and passes answers on.
+//! Messages are JSON objects, one per line, in both directions; `docs/protocol/gateway.md` specifies them.
+//! All decisions are made in the store ([`ringfence_runtime::approval`]): a connection only shows pending
+//! requests and forwards answers.
 //!
-//! A gateway has a [`Link`] to the engine and, if it asks by buttons in chats, a [`Desk`] that knows which questions
-//! are on show and what a press means.
+//! A gateway has a [`Link`] to the server and, if it uses buttons in chats, a [`Desk`] that tracks the
+//! messages and interprets presses.
 
 mod card;
 mod client;
@@ -29,7 +30,7 @@ pub use words::{
     FromEngine, FromGateway, Refusal, RequestWords, VERSION, parse_from_engine, parse_from_gateway,
 };
 
-/// The longest line, its end not included. A question's text of 10,000 characters, each escaped, fits.
+/// Maximum length of a line, without its newline. A question of 10,000 characters, each escaped, fits.
 const MAX_LINE: usize = 256 * 1024;
 
 #[cfg(test)]

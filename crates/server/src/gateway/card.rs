@@ -1,4 +1,4 @@
-//! One question as a chat shows it.
+//! State and rendering of one approval request in a chat.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -9,75 +9,75 @@ use super::{FromGateway, RequestWords, foreign, lines, remaining, visible};
 const TOO_LONG: &str = "The text is too long to be shown in full here, so it cannot be approved here. \
                         `ringfence approvals ls` on the machine shows all of it.";
 
-/// One question as a chat shows it.
+/// An approval request in a chat.
 #[derive(Debug)]
 pub struct Card {
     number: u64,
     words: RequestWords,
     token: String,
     standing: Standing,
-    /// The last time that the engine sent it.
+    /// Time at which the server last sent it.
     heard: Instant,
     expires: Instant,
     /// The same moment, for people.
     expires_at: SystemTime,
-    /// Messages of it that are on show.
+    /// Number of posted messages.
     parts: usize,
-    /// The one with the buttons, and since when it is there.
+    /// Id of the message with the buttons, and the time at which it was posted.
     message: Option<(u64, Instant)>,
-    /// Whether it can be posted at all.
+    /// Cleared if it cannot be posted.
     postable: bool,
-    /// The most of its text that can be shown, in UTF-16 units.
+    /// Maximum length of its text, in UTF-16 units.
     room: usize,
     whole: bool,
 }
 
-/// Where a question stands.
+/// State of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Nobody has answered here.
+    /// Not answered here.
     Waiting,
-    /// Somebody has, and the engine has not told what became of it.
+    /// Answered here, but not yet confirmed by the server.
     Answered,
-    /// It no longer waits.
+    /// No longer pending.
     Over(Ending),
 }
 
-/// What became of a question.
+/// Outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// As the engine told.
+    /// Reported by the server.
     Told {
         /// `approved`, `rejected`, `expired` or `abandoned`.
         outcome: String,
-        /// Who answered.
+        /// Name of the answerer.
         by: Option<String>,
     },
-    /// Its time is up, and no engine told more.
+    /// It expired without a report from the server.
     TimeUp,
-    /// It ended while there was no engine.
+    /// It ended while the server was unavailable.
     Unknown,
 }
 
 /// A button.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
-    /// Yes, for this question.
+    /// Approve this request.
     Approve,
-    /// Yes, for the same in the session.
+    /// Approve the same for the session.
     Session,
-    /// Yes, for so many more calls of the same function.
+    /// Approve further calls of the same function.
     More,
-    /// Yes, for the same text from now on.
+    /// Always approve the same text.
     Always,
-    /// No.
+    /// Reject.
     Deny,
 }
 
 impl Choice {
     const ALL: [Self; 5] = [Self::Approve, Self::Deny, Self::Session, Self::More, Self::Always];
 
-    /// What stands on the button.
+    /// Returns the label of the button.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Approve => "Approve",
@@ -107,7 +107,7 @@ impl Choice {
         }
     }
 
-    /// What a button's data says: which choice, and of which question the token.
+    /// Parses a button's data into the choice and the request's token.
     pub(super) fn split(data: &str) -> Option<(Self, &str)> {
         let mut rest = data.chars();
         let code = rest.next()?;
@@ -136,27 +136,27 @@ impl Card {
         }
     }
 
-    /// What it is called at the [desk](super::Desk).
+    /// Returns its number at the [desk](super::Desk).
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The question as the engine sent it.
+    /// Returns the request as sent by the server.
     pub fn words(&self) -> &RequestWords {
         &self.words
     }
 
-    /// How many messages of it are on show.
+    /// Returns the number of posted messages.
     pub fn parts(&self) -> usize {
         self.parts
     }
 
-    /// The message with the buttons.
+    /// Returns the id of the message with the buttons.
     pub fn message(&self) -> Option<u64> {
         self.message.map(|(message, _)| message)
     }
 
-    /// The first line: what is asked, and how grave it is.
+    /// Renders the first line: kind and risk.
     pub fn headline(&self) -> String {
         let kind = match self.words.kind.as_str() {
             "command" => "A command asks to run on the host".to_owned(),
@@ -170,7 +170,7 @@ impl Card {
         }
     }
 
-    /// The text that is asked about, with nothing in it that cannot be seen; its beginning if it is too long.
+    /// Renders the requested text with invisible characters escaped, truncated if too long.
     pub fn body(&self) -> String {
         let mut body = lines(&self.words.command).join("\n");
         let mut units = 0;
@@ -183,7 +183,7 @@ impl Card {
         body
     }
 
-    /// What is to be known about it: reasons, odd characters, for whom, until when. A line each.
+    /// Renders reasons, suspicious characters, scope and expiry, one line each.
     pub fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = Vec::new();
         if !self.whole {
@@ -207,10 +207,10 @@ impl Card {
         notes
     }
 
-    /// The buttons, in order.
+    /// Returns the buttons in order.
     pub fn choices(&self) -> Vec<Choice> {
         let offered = |name: &str| self.words.remember.iter().any(|remember| remember == name);
-        // Nobody approves here what they cannot read here.
+        // A person must not approve what is not shown in full.
         let fits = |choice: &Choice| match choice {
             Choice::Deny => true,
             Choice::Approve => self.whole,
@@ -221,12 +221,12 @@ impl Card {
         Choice::ALL.into_iter().filter(fits).collect()
     }
 
-    /// What a button carries: 33 plain characters that nobody can guess.
+    /// Returns a button's data: 33 ASCII characters that cannot be guessed.
     pub fn data(&self, choice: Choice) -> String {
         format!("{}{}", choice.code(), self.token)
     }
 
-    /// What became of it, in a line; nothing while it waits.
+    /// Renders the outcome in one line. `None` while pending.
     pub fn ending(&self) -> Option<String> {
         match &self.standing {
             Standing::Waiting | Standing::Answered => None,
@@ -234,7 +234,7 @@ impl Card {
         }
     }
 
-    /// Whether a person here sees all that is asked about.
+    /// Returns `true` if the text is shown in full.
     pub fn is_whole(&self) -> bool {
         self.whole
     }
@@ -259,7 +259,7 @@ impl Card {
         matches!(self.standing, Standing::Over(_))
     }
 
-    /// Whether a person has seen any of it.
+    /// Returns `true` if any part has been posted.
     pub(super) fn is_on_show(&self) -> bool {
         self.parts > 0
     }
@@ -284,7 +284,7 @@ impl Card {
         }
     }
 
-    /// The first ending counts.
+    /// The first outcome counts.
     pub(super) fn end(&mut self, ending: Ending) {
         if !self.is_over() {
             self.standing = Standing::Over(ending);
@@ -343,7 +343,7 @@ fn utf16_len(text: &str) -> usize {
     text.chars().map(char::len_utf16).sum()
 }
 
-/// The time of day, for people in any place.
+/// Renders the time of day in UTC.
 fn clock(moment: SystemTime) -> String {
     let seconds = moment.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() % (24 * 60 * 60);
     let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);

@@ -1,4 +1,4 @@
-//! The gateway's side of the socket.
+//! Client of the gateway socket.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use super::{FromEngine, FromGateway, MAX_LINE, Refusal, VERSION, parse_from_engine};
 use crate::lines::{Lines, Next};
 
-/// A gateway's connection to an engine.
+/// A gateway's connection to the server.
 #[derive(Debug)]
 pub struct Client {
     lines: Lines<OwnedReadHalf>,
@@ -18,10 +18,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the engine whose socket this is, and waits for its greeting.
+    /// Connects to a server's socket, and waits for its greeting.
     ///
     /// # Errors
-    /// If nobody listens there, or somebody who speaks another version.
+    /// If no server listens there, or it has another protocol version.
     pub async fn connect(socket: &Path) -> io::Result<Self> {
         let (reader, sender) = UnixStream::connect(socket).await?.into_split();
         let mut client = Self {
@@ -35,10 +35,10 @@ impl Client {
         }
     }
 
-    /// What the engine says next; `None` when it has gone. What this version does not know is passed over.
+    /// Receives the next message; `None` at the end of the connection. Skips messages of unknown types.
     ///
     /// # Errors
-    /// If the connection breaks, or carries something else.
+    /// If the connection breaks, or a message is malformed.
     pub async fn next(&mut self) -> io::Result<Option<FromEngine>> {
         loop {
             match self.lines.next().await? {
@@ -53,7 +53,7 @@ impl Client {
         }
     }
 
-    /// Says something to the engine.
+    /// Sends a message.
     ///
     /// # Errors
     /// If the connection breaks.

@@ -1,4 +1,4 @@
-//! One gateway's connection: what waits is shown to it, what it answers is passed on.
+//! Serves one gateway: sends it pending requests, and forwards its answers.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -17,13 +17,13 @@ use super::words::{FromEngine, FromGateway, RequestWords, VERSION, parse_from_ga
 use super::{MAX_LINE, Patience};
 use crate::lines::{Lines, Next};
 
-/// How often requests are looked at whose asker has died without a word, or whose time is up.
+/// Polling interval for requests that expired or whose asker has died.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The longest name that a gateway gives of who answered, in characters.
+/// Maximum length of an answerer's name, in characters.
 const MAX_NAME: usize = 64;
 
-/// Why a connection ends.
+/// Reason for the end of a connection.
 #[derive(Debug, thiserror::Error)]
 enum Broken {
     #[error(transparent)]
@@ -40,19 +40,19 @@ struct Connection {
     service: Service,
     sender: OwnedWriteHalf,
     patience: Patience,
-    /// What this gateway was sent and has not been told the end of: only that can be answered through it.
+    /// Requests sent to this gateway and not ended: only these can be answered through it.
     sent: HashMap<Id, (Chat, Digest)>,
-    /// The chats that it serves; all if it has named none.
+    /// Chats that it serves. `None`: all.
     chats: Option<BTreeSet<Chat>>,
     name: String,
     listener: Listener,
-    /// The last notice that it was sent.
+    /// Number of the last notice sent.
     noticed: Option<u64>,
 }
 
-/// Attends a gateway until it goes or breaks the protocol.
+/// Serves a gateway until it disconnects or violates the protocol.
 pub(super) async fn attend(stream: UnixStream, service: Service, patience: Patience) {
-    // Before the greeting: whoever has read it can be asked.
+    // Before the greeting: a gateway that has read it can be asked.
     let Ok(listener) = service.listen(None, None).await else {
         return;
     };
@@ -67,9 +67,9 @@ pub(super) async fn attend(stream: UnixStream, service: Service, patience: Patie
         listener: listener.clone(),
         noticed: None,
     };
-    // However it ended, there is nobody left to tell.
+    // Errors are ignored: there is no one to report them to.
     let _ = connection.talk(Lines::new(reader, MAX_LINE)).await;
-    // Where this fails, or the task is aborted, the engine's own end tells.
+    // If this fails, or the task is aborted, the end of the server removes the listener.
     let _ = service.leave(listener).await;
 }
 
@@ -79,7 +79,7 @@ impl Connection {
         let mut changes = self.service.changes();
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // What waits is shown before anything is heard, so that an answer in the first line finds its question.
+        // Sends pending requests before it reads, so that an answer in the first line finds its request.
         changes.next().await?;
         loop {
             self.show().await?;
@@ -99,7 +99,7 @@ impl Connection {
         }
     }
 
-    /// Sends what the gateway does not know yet: requests, their ends, notices.
+    /// Sends new requests, outcomes and notices.
     async fn show(&mut self) -> Result<(), Broken> {
         let waiting = self.service.waiting().await?;
         let ended: Vec<Id> = self
@@ -231,7 +231,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Passes an answer on, if it is to something that this gateway was sent.
+    /// Forwards an answer, if the gateway was sent the request.
     async fn answer(&self, id: &str, said: Said, verdict: Verdict, remember: Remember) -> Result<(), Error> {
         let id: Id = id.parse().map_err(|_| Unanswerable::Unknown)?;
         let Some((chat, digest)) = self.sent.get(&id) else {
@@ -252,7 +252,8 @@ impl Connection {
         self.service.answer(answer).await.map(drop)
     }
 
-    /// Why there is nothing to answer: one that is over is told apart from one that never was, or was another chat's.
+    /// Returns the error for a request that is not pending: one that ended is distinguished from one that is
+    /// unknown or of another chat.
     async fn gone(&self, id: &Id) -> Result<Unanswerable, Error> {
         let found = self.service.request(id).await?;
         Ok(found
@@ -274,14 +275,14 @@ impl Connection {
     }
 }
 
-/// What an answer says beside yes or no.
+/// An answer's fields other than the verdict.
 struct Said {
     chat: Option<String>,
     digest: Option<Digest>,
     by: Option<String>,
 }
 
-/// Ends when there may be something to show.
+/// Resolves when there may be something to send.
 async fn changed(changes: &mut Changes, looks: &mut Interval) -> Result<(), Error> {
     tokio::select! {
         changed = changes.next() => changed,
@@ -289,7 +290,7 @@ async fn changed(changes: &mut Changes, looks: &mut Interval) -> Result<(), Erro
     }
 }
 
-/// A name as results and terminals may show it.
+/// Sanitizes and truncates a name.
 fn short(name: &str) -> String {
     name.chars().filter(|c| !c.is_control()).take(MAX_NAME).collect()
 }

@@ -1,7 +1,7 @@
-//! The questions of a gateway with buttons: which are open, what is to be posted about them, what a press means.
+//! Tracks the approval requests of a gateway with buttons: open requests, messages to post, and presses.
 //!
-//! It says what is due, one thing at a time, until the chats show what the engine told; so nothing is lost or said
-//! twice when a post fails or a connection breaks.
+//! It returns one due action at a time until the chats show the server's state, so that nothing is lost or
+//! repeated when a post fails or a connection breaks.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -13,37 +13,38 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::card::{Card, Choice, Ending, Standing};
 use super::{FromEngine, FromGateway, News, RequestWords, visible};
 
-/// Questions at once; an engine has fewer.
+/// Maximum number of requests; a server has fewer.
 const MAX_CARDS: usize = 512;
-/// Notices that wait to be posted; the oldest go first.
+/// Maximum number of queued notices; the oldest are dropped.
 const MAX_NOTICES: usize = 64;
-/// How long after connecting everything that waits has been sent again.
+/// Time after connecting in which the server has sent all pending requests again.
 const CONFIRMED_AFTER: Duration = Duration::from_secs(2);
-/// How long after a question's time the engine is given to tell what became of it.
+/// Grace period for the server to report the outcome of an expired request.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long a question must have been on show before it can be approved: a press as it appears was meant for another.
+/// Minimum time that a request must be visible before it can be approved: an earlier press was meant for
+/// something else.
 const LOOK_FIRST: Duration = Duration::from_secs(1);
-/// Longer than any question waits.
+/// Upper bound of a request's timeout in seconds.
 const MAX_TIMEOUT: u64 = 24 * 60 * 60;
 
-/// The questions of a gateway with buttons.
+/// Approval requests of a gateway with buttons.
 #[derive(Debug)]
 pub struct Desk {
-    /// The chats that it serves.
+    /// Chats that it serves.
     chats: BTreeSet<String>,
     cards: BTreeMap<u64, Card>,
     notices: VecDeque<Notice>,
-    /// The most of a question's text that a chat can show, in UTF-16 units.
+    /// Maximum length of a text that a chat can show, in UTF-16 units.
     room: usize,
-    /// The last number that a card was given.
+    /// Number of the last card.
     last: u64,
-    /// What tokens are made from.
+    /// Secret from which tokens are derived.
     key: Key,
-    /// Since when there is an engine, if there is one.
+    /// Time of the connection to the server, if connected.
     connected: Option<Instant>,
 }
 
-/// 256 bits that nobody can guess.
+/// 256 random bits.
 struct Key([u8; 32]);
 
 impl std::fmt::Debug for Key {
@@ -52,72 +53,72 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// Something to tell a chat, without a question.
+/// A notice for a chat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// Where.
+    /// Chat to post to.
     pub chat: String,
-    /// What, as it came from the engine.
+    /// Text as sent by the server.
     pub text: String,
 }
 
-/// What is to be done next so that the chats show what holds.
+/// The next action that brings the chats up to date.
 #[derive(Debug)]
 pub enum Due<'a> {
-    /// Post the question, or its next part, and tell [`Desk::posted`].
+    /// Post the request, or its next part, and call [`Desk::posted`].
     Ask(&'a Card),
-    /// Show the question's [ending](Card::ending) in the place of its buttons, and tell [`Desk::settled`]. Without a
-    /// message, parts of it were posted before it ended.
+    /// Replace the request's buttons by its [outcome](Card::ending), and call [`Desk::settled`]. Without a
+    /// message, it ended after only parts of it were posted.
     Settle(&'a Card),
-    /// Post the notice, and tell [`Desk::told`].
+    /// Post the notice, and call [`Desk::told`].
     Tell(&'a Notice),
 }
 
-/// What is known about a press of a button.
+/// A press of a button.
 #[derive(Debug, Clone, Copy)]
 pub struct Press<'a> {
-    /// What the button carries.
+    /// Data of the button.
     pub data: &'a str,
-    /// The chat in which it was pressed.
+    /// Chat of the press.
     pub chat: &'a str,
-    /// The message that carries the button.
+    /// Message with the button.
     pub message: u64,
-    /// Who pressed it, as others are told.
+    /// Name of the presser, as shown elsewhere.
     pub by: &'a str,
 }
 
-/// Why a press has no effect.
+/// Reason to ignore a press.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Ignored {
-    /// Nobody could take the answer.
+    /// No server is connected.
     #[error("the engine does not answer at the moment; try again")]
     NoEngine,
-    /// It was not made by this gateway since its start.
+    /// This gateway has not created the button since its start.
     #[error("outdated: this button belongs to no open question")]
     Unknown,
-    /// The token is known, but not from there.
+    /// The token is valid, but for another message.
     #[error("outdated: the question was asked in another message")]
     Elsewhere,
-    /// It has only just appeared.
+    /// The request has just appeared.
     #[error("look at it first, then press again")]
     TooSoon,
-    /// It was pressed before.
+    /// It was answered before.
     #[error("already answered")]
     Answered,
-    /// It no longer waits.
+    /// It is no longer pending.
     #[error("too late: the question no longer waits")]
     Over,
-    /// No such button was offered.
+    /// The button was not offered.
     #[error("this answer was not offered")]
     NotOffered,
 }
 
 impl Desk {
-    /// An empty desk for these chats, which can show `room` UTF-16 units of a question's text. A longer one is not
-    /// offered for approval.
+    /// Creates an empty desk for these chats, which can show `room` UTF-16 units of a request's text. A
+    /// longer one cannot be approved.
     ///
     /// # Errors
-    /// If the kernel gives no random bytes.
+    /// If the kernel returns no random bytes.
     pub fn new(chats: BTreeSet<String>, room: usize) -> io::Result<Self> {
         let mut key = [0; 32];
         if getrandom(&mut key, GetRandomFlags::empty())? != key.len() {
@@ -134,7 +135,7 @@ impl Desk {
         })
     }
 
-    /// Takes note of what the engine says; a line for the log, if there is something to tell.
+    /// Processes an event of the link. Returns a line for the log, if any.
     pub fn hear(&mut self, news: News, now: Instant) -> Option<String> {
         match news {
             News::Connected => {
@@ -154,7 +155,7 @@ impl Desk {
 
     fn take(&mut self, message: FromEngine, now: Instant) -> Option<String> {
         match message {
-            // It may have been sent before the engine knew which chats we serve.
+            // The server may have sent it before it knew our chats.
             FromEngine::ApprovalRequest(words) => {
                 self.chats.contains(&words.chat_id).then(|| self.open(words, now))
             }
@@ -170,7 +171,7 @@ impl Desk {
                 dropped.then(|| "too many notices wait; the oldest is dropped".to_owned())
             }
             FromEngine::Error { id, error, message } => {
-                // Of a question that is over, the end is told as well.
+                // If the request has ended, the server reports that as well.
                 if let Some(card) = id.and_then(|id| self.of_id(&id))
                     && error != "late"
                 {
@@ -186,7 +187,7 @@ impl Desk {
         let id = visible(&words.id);
         words.timeout = words.timeout.min(MAX_TIMEOUT);
         if let Some(card) = self.of_id(&words.id) {
-            // Whoever answered before the connection broke was not heard.
+            // An answer sent before the connection broke was lost.
             card.sent_again(now);
             return format!("{id} still waits");
         }
@@ -216,7 +217,8 @@ impl Desk {
         self.cards.values_mut().find(|card| card.words().id == id)
     }
 
-    /// Ends what can no longer be waiting, though no engine said so: to be called once a second.
+    /// Ends requests that cannot be pending any more, though no server reported it. Must be called once a
+    /// second.
     pub fn look(&mut self, now: Instant) {
         let connected = self.connected;
         let confirmed = connected.filter(|since| now.saturating_duration_since(*since) >= CONFIRMED_AFTER);
@@ -229,7 +231,7 @@ impl Desk {
         }
     }
 
-    /// What is to be done next. Asked again before that is done, it says the same.
+    /// Returns the next action. Returns the same one until it is done.
     pub fn due(&mut self) -> Option<Due<'_>> {
         self.cards.retain(|_, card| !card.is_over() || card.is_on_show());
         let over = self.cards.values().find(|card| card.is_over());
@@ -242,41 +244,42 @@ impl Desk {
         self.notices.front().map(Due::Tell)
     }
 
-    /// One more part of a question is on show; the last one with its buttons, in the message that is given.
+    /// Records that another part of a request was posted; for the last one, with the message that has the
+    /// buttons.
     pub fn posted(&mut self, number: u64, with_buttons: Option<u64>, now: Instant) {
         if let Some(card) = self.cards.get_mut(&number) {
             card.posted(with_buttons, now);
         }
     }
 
-    /// A question can be posted, but not all of its text: nobody can approve it here.
+    /// Records that a request cannot be posted in full, so that it cannot be approved here.
     pub fn withhold(&mut self, number: u64) {
         if let Some(card) = self.cards.get_mut(&number) {
             card.withhold();
         }
     }
 
-    /// A question cannot be posted, whatever is tried.
+    /// Records that a request cannot be posted at all.
     pub fn unpostable(&mut self, number: u64) {
         if let Some(card) = self.cards.get_mut(&number) {
             card.give_up();
         }
     }
 
-    /// A question's end is on show, or never will be.
+    /// Records that a request's outcome is shown, or never can be.
     pub fn settled(&mut self, number: u64) {
         self.cards.remove(&number);
     }
 
-    /// The notice that was due has been posted, or never will be.
+    /// Records that the due notice was posted, or never can be.
     pub fn told(&mut self) {
         self.notices.pop_front();
     }
 
-    /// The answer that a press is, for the engine. Whoever cannot deliver it tells [`Desk::undelivered`].
+    /// Converts a press to an answer for the server. If it cannot be sent, call [`Desk::undelivered`].
     ///
     /// # Errors
-    /// If the press has no effect.
+    /// If the press is ignored.
     pub fn press(&mut self, press: Press<'_>, now: Instant) -> Result<FromGateway, Ignored> {
         let (choice, token) = Choice::split(press.data).ok_or(Ignored::Unknown)?;
         let card = self.cards.values_mut().find(|card| card.token() == token);
@@ -287,7 +290,7 @@ impl Desk {
         match card.message() {
             Some(message) if message == press.message => {}
             Some(_) => return Err(Ignored::Elsewhere),
-            // It was posted, and we have not been told as which message.
+            // It was posted, but its message id is not known yet.
             None => return Err(Ignored::TooSoon),
         }
         match card.standing() {
@@ -310,7 +313,7 @@ impl Desk {
         Ok(card.answer(choice, press.by))
     }
 
-    /// The answer to this question could not be said to the engine.
+    /// Records that the answer to this request could not be sent.
     pub fn undelivered(&mut self, id: &str) {
         if let Some(card) = self.of_id(id) {
             card.ask_again();

@@ -1,4 +1,4 @@
-//! Discord as a gateway: the engine's questions as messages with buttons in channels.
+//! Discord gateway: approval requests as messages with buttons in channels.
 
 mod address;
 mod bot;
@@ -17,78 +17,78 @@ pub use bot::Bot;
 
 use super::Secret;
 
-/// Where Discord's REST interface is.
+/// Default URL of Discord's REST API.
 pub const REST: &str = "https://discord.com/api";
-/// Where Discord's gateway is.
+/// Default URL of Discord's gateway.
 pub const GATEWAY: &str = "wss://gateway.discord.gg";
 
-/// What a bot needs to know.
+/// Configuration of the bot.
 #[derive(Debug)]
 pub struct Setup {
-    /// What it proves with that it is the bot.
+    /// Bot token.
     pub token: Secret,
-    /// The channels that it asks in; it listens to no others.
+    /// Channels to post to; all others are ignored.
     pub channels: BTreeSet<Id<ChannelMarker>>,
-    /// The users whose presses count.
+    /// Users whose presses count.
     pub users: BTreeSet<Id<UserMarker>>,
-    /// Where the REST interface is.
+    /// URL of the REST API.
     pub rest: Address,
-    /// Where the gateway is.
+    /// URL of the gateway.
     pub gateway: Address,
 }
 
-/// Why Discord cannot be a gateway, or one thing was not done.
+/// The gateway cannot run, or an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is nowhere to ask.
+    /// No channel is configured.
     #[error("no channel is configured for discord")]
     NoChannels,
-    /// There is nobody to ask.
+    /// No user is configured.
     #[error("no user is configured for discord")]
     NoUsers,
-    /// It is not that of a bot.
+    /// The bot token is invalid.
     #[error("discord does not take the token")]
     Token,
-    /// The gateway ended the connection, and would again.
+    /// Discord closed the connection permanently.
     #[error("discord ends the connection for good ({reason}, code {code})")]
     Closed {
-        /// Why, by Discord's list.
+        /// Reason by Discord's list of close codes.
         reason: String,
-        /// The code.
+        /// Close code.
         code: u16,
     },
-    /// The bot does not see a channel.
+    /// The bot cannot see a channel.
     #[error("the bot does not see the channel {0}")]
     Channel(Id<ChannelMarker>),
-    /// It may not, or it is not there.
+    /// Discord refused the request.
     #[error("discord refuses it: {message} (status {status}, code {code})")]
     Refused {
-        /// The HTTP status.
+        /// HTTP status.
         status: u16,
-        /// Discord's code.
+        /// Discord's error code.
         code: u64,
-        /// Discord's words.
+        /// Discord's error message.
         message: String,
     },
-    /// It was tried for as long as it makes sense.
+    /// All retries failed.
     #[error("discord cannot be reached: {0}")]
     Unreachable(String),
-    /// Discord makes us wait for longer than it makes sense.
+    /// The rate limit delays the request beyond its deadline.
     #[error("discord lets us send no more for now")]
     Limited,
-    /// Something else than Discord seems to answer.
+    /// The response is not understood; it may not be Discord's.
     #[error("what discord answers cannot be understood: {0}")]
     Odd(String),
-    /// Nobody could be trusted.
+    /// No root certificates can be used.
     #[error("the root certificates of this machine cannot be used: {0}")]
     Roots(String),
-    /// The kernel gave none.
+    /// The kernel returned no random bytes.
     #[error("no random bytes: {0}")]
     Random(std::io::Error),
 }
 
 impl Error {
-    /// What a person can do about it.
+    /// Returns a remedy.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::NoChannels => "set `gateway.discord.channels` to the ids of the channels that may be asked",

@@ -1,4 +1,4 @@
-//! A gateway's link to the engine, made again whenever it ends.
+//! A gateway's connection to the server; reconnects whenever it ends.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -9,37 +9,37 @@ use tokio::time::Instant;
 
 use super::{Client, FromEngine, FromGateway, VERSION};
 
-/// The first pause before the engine is tried again, and the longest.
+/// Initial and maximum retry delay.
 const PAUSES: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(5)];
 
-/// A gateway's link to the engine, and to the next one after its end.
+/// A gateway's connection to the server, across restarts of the server.
 #[derive(Debug)]
 pub struct Link {
     socket: PathBuf,
     hello: FromGateway,
     client: Option<Client>,
     pause: Duration,
-    /// When the engine is tried next.
+    /// Time of the next attempt.
     due: Instant,
-    /// Whether it has been told that no engine answers.
+    /// Set once the outage was reported.
     told: bool,
 }
 
-/// What there is to know about the engine.
+/// An event of the link.
 #[derive(Debug)]
 pub enum News {
-    /// It answers; what waits will be sent again.
+    /// Connected; pending requests will be sent again.
     Connected,
-    /// It says something.
+    /// A message of the server.
     Said(Box<FromEngine>),
-    /// It has gone. What waits is kept.
+    /// Disconnected. Pending requests remain in the store.
     Gone,
-    /// It does not answer; told once until it does.
+    /// An outage; reported once until it is over.
     Unreachable(io::Error),
 }
 
 impl Link {
-    /// A link to the engine whose socket this is, for the gateway `name` of these chats; all if there are none.
+    /// Creates a link to the server's socket, for the gateway `name` of these chats; empty means all.
     pub fn new(socket: PathBuf, chats: &BTreeSet<String>, name: &str) -> Self {
         Self {
             socket,
@@ -55,7 +55,7 @@ impl Link {
         }
     }
 
-    /// Waits until there is something to know. Dropping a call and calling again loses nothing.
+    /// Waits for the next event. Cancel safe.
     pub async fn next(&mut self) -> News {
         if let Some(client) = &mut self.client {
             return match client.next().await {
@@ -82,7 +82,7 @@ impl Link {
         }
     }
 
-    /// Says something; whether there was an engine to say it to.
+    /// Sends a message. Returns `false` if no server is connected.
     pub async fn say(&mut self, message: &FromGateway) -> bool {
         match &mut self.client {
             Some(client) => client.say(message).await.is_ok(),

@@ -1,4 +1,4 @@
-//! The socket that gateways connect to.
+//! Serves the socket for gateways.
 
 use std::future::Future;
 use std::io;
@@ -10,10 +10,10 @@ use ringfence_runtime::approval::Service;
 use super::connection;
 use crate::socket::Socket;
 
-/// Gateways at once.
+/// Maximum number of gateways.
 const MAX_CONNECTIONS: usize = 32;
 
-/// How long a gateway may take to read what it is sent.
+/// Timeout for a gateway to read a message.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience(pub Duration);
 
@@ -23,7 +23,7 @@ impl Default for Patience {
     }
 }
 
-/// A socket for gateways, removed when this is dropped.
+/// The socket for gateways, removed on drop.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
@@ -31,11 +31,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at `path`, in a directory of ours alone, in place of a socket that was left there. The caller must hold
-    /// the engine's lock.
+    /// Listens at `path`, which must be in a private directory, replacing a stale socket. The caller must
+    /// hold the server's lock.
     ///
     /// # Errors
-    /// If the socket cannot be made.
+    /// If the socket cannot be created.
     pub fn bind(path: &Path, patience: Patience) -> io::Result<Self> {
         Ok(Self {
             socket: Socket::bind(path)?,
@@ -43,7 +43,7 @@ impl Listener {
         })
     }
 
-    /// Serves gateways until `stop` ends. Questions and answers are in the store, and outlive this.
+    /// Serves gateways until `stop` resolves. Requests and answers are in the store, and persist.
     pub async fn serve(&self, service: &Service, stop: impl Future<Output = ()>) {
         let attend = |stream| connection::attend(stream, service.clone(), self.patience);
         self.socket.serve(MAX_CONNECTIONS, attend, stop).await;

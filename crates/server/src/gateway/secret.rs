@@ -1,24 +1,24 @@
-//! A chat service's token.
+//! Tokens of chat services.
 
 use std::fmt;
 
-/// The longest token, in characters.
+/// Maximum length of a token, in characters.
 const MAX: usize = 256;
 
-/// What lets a program speak as a bot. It is in no message and no log.
+/// A bot token. Never shown in messages or logs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
-/// A text that is no token. It does not say what it was.
+/// A text is not a valid token. Does not contain the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it is not a token: one has up to {MAX} letters, digits and `:._-`")]
 pub struct NotASecret;
 
 impl Secret {
-    /// A token with white space around it, as files and variables hold it.
+    /// Parses a token, ignoring surrounding white space, as in files and variables.
     ///
     /// # Errors
-    /// If it has characters that no token has: it becomes part of addresses and headers.
+    /// If it has invalid characters: it becomes part of URLs and headers.
     pub fn new(text: &str) -> Result<Self, NotASecret> {
         let text = text.trim();
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '.' | '_' | '-');
@@ -26,12 +26,12 @@ impl Secret {
         fits.then(|| Self(text.to_owned())).ok_or(NotASecret)
     }
 
-    /// The token itself, for the service that it is for.
+    /// Returns the token itself, to send it to its service.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// A text from elsewhere without this token.
+    /// Removes this token from a text.
     pub fn scrub(&self, text: &str) -> String {
         text.replace(&self.0, "[token]")
     }

@@ -1,27 +1,28 @@
-//! Text that strangers wrote, as a person may be shown it.
+//! Renders untrusted text for a person.
 
 use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-/// How many characters beyond ASCII are named.
+/// Maximum number of listed non-ASCII characters.
 const MAX_FOREIGN: usize = 8;
 
-/// `text` on one line and without control sequences, invisible and bidirectional characters: messages quote names
+/// Escapes line breaks, control sequences, and invisible and bidirectional characters: messages quote names
 /// that others chose.
 pub fn visible(text: &str) -> String {
     text.chars().map(escaped_if(hidden)).collect()
 }
 
-/// The lines of a text that a person decides about, each visible, and a note of what only looks like plain letters.
+/// Renders a text that needs a decision: its lines, and a warning about characters that resemble plain
+/// letters.
 pub fn decidable(text: &str) -> Vec<String> {
     let mut shown = lines(text);
     shown.extend(foreign(text));
     shown
 }
 
-/// A text that a person decides about, each line behind a bar, and our own note of it behind another sign: no text can
-/// pass for the note.
+/// Renders a text that needs a decision with a bar before each line, and our warning with another sign: no
+/// text can imitate the warning.
 pub fn framed(text: &str) -> String {
     let lines = lines(text).into_iter().map(|line| format!("    | {line}\n"));
     lines
@@ -29,10 +30,10 @@ pub fn framed(text: &str) -> String {
         .collect()
 }
 
-/// The lines of a text that a person decides about, with nothing in them that cannot be seen, or that reads like an
-/// escape of ours and is none.
+/// Splits a text that needs a decision into lines, escaping invisible characters and anything that resembles
+/// our own escapes.
 ///
-/// Runs of blanks and of empty lines are folded: they would push what follows off the screen.
+/// Long runs of blanks and of empty lines are folded: they would push the rest off the screen.
 pub fn lines(text: &str) -> Vec<String> {
     let shown: String = runs(text)
         .into_iter()
@@ -41,11 +42,11 @@ pub fn lines(text: &str) -> Vec<String> {
     shown.split('\n').map(str::to_owned).collect()
 }
 
-/// Blanks, or new lines, that are shown as they are when they follow each other.
+/// Maximum number of consecutive blanks, and of line breaks, that are shown as is.
 const MAX_BLANKS: usize = 16;
 const MAX_LINES: usize = 3;
 
-/// A text taken apart where blanks and new lines follow each other, and our note in place of those that are too many.
+/// Splits a text at runs of blanks and line breaks, with a note that replaces each run that is too long.
 fn runs(text: &str) -> Vec<(&str, Option<String>)> {
     let blank = |c: char| c == ' ' || c == '\n';
     let mut runs = Vec::new();
@@ -69,7 +70,7 @@ fn runs(text: &str) -> Vec<(&str, Option<String>)> {
     runs
 }
 
-/// How far a line may be indented.
+/// Maximum indentation of a line.
 const MAX_INDENT: usize = 60;
 
 fn line(text: &str) -> String {
@@ -84,17 +85,17 @@ fn line(text: &str) -> String {
     shown.collect()
 }
 
-/// Part of a text that a person decides about.
+/// Part of a text that needs a decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Piece {
-    /// As it was written; lines end with `\n`.
+    /// Text as written; lines end with `\n`.
     Plain(String),
-    /// The escape of a character that would not be seen.
+    /// Escape of an invisible character.
     Escape(String),
 }
 
-/// A text that a person decides about, taken apart into what can be seen and what stands for what cannot.
+/// Splits a text that needs a decision into visible text and escapes.
 pub fn pieces(text: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
     for (run, note) in runs(text) {
@@ -113,7 +114,7 @@ pub fn pieces(text: &str) -> Vec<Piece> {
     pieces
 }
 
-/// A note of the characters that are not plain ASCII, if there are any: some look like letters and are not.
+/// Renders a warning that lists non-ASCII characters, if any: some resemble plain letters.
 pub fn foreign(text: &str) -> Option<String> {
     let foreign: BTreeSet<char> = text.chars().filter(|c| !c.is_ascii()).collect();
     let escape = escaped_if(unseen);
@@ -129,7 +130,7 @@ pub fn foreign(text: &str) -> Option<String> {
     (!named.is_empty()).then(|| format!("(not plain ASCII: {}{more})", named.join(", ")))
 }
 
-/// A time that is left, as a person reads it: `4m 59s`.
+/// Renders a remaining time: `4m 59s`.
 pub fn remaining(seconds: u64) -> String {
     match (seconds / 60, seconds % 60) {
         (0, seconds) => format!("{seconds}s"),
@@ -147,7 +148,7 @@ fn escaped_if(hides: fn(char) -> bool) -> impl Fn(char) -> String {
     }
 }
 
-/// What steers a terminal, reorders text or is not there to be seen.
+/// Returns `true` for characters that control a terminal, reorder text or are invisible.
 fn hidden(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -163,7 +164,7 @@ fn hidden(c: char) -> bool {
         || matches!(c, '\u{e0000}'..='\u{e0fff}')
 }
 
-/// What is hidden, or looks like a space or like nothing.
+/// Also returns `true` for characters that look like a space or like nothing.
 fn unseen(c: char) -> bool {
     hidden(c)
         || matches!(
@@ -211,10 +212,10 @@ mod tests {
         let mixed = " \n".repeat(2_000);
         assert_eq!(lines(&format!("ls{mixed}rm x")).len(), 3);
         assert_eq!(lines(&format!("ls\n{blanks}rm x")).len(), 3);
-        // As people write it.
+        // Ordinary indentation.
         let written = "if x\n\n                        y\n";
         assert_eq!(lines(written).join("\n"), written);
-        // No text passes for it.
+        // No text can imitate the note.
         assert_eq!(lines("\\u{20}[9 blanks]"), ["\\u{5c}u{20}[9 blanks]"]);
         let escape = Piece::Escape(" \\u{20}[6000 blanks] ".to_owned());
         assert_eq!(pieces(&format!("ls{blanks}x"))[1], escape);

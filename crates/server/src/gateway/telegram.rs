@@ -1,7 +1,7 @@
-//! The gateway of Telegram: questions as messages with buttons, in chats and from people that the configuration names.
+//! Telegram gateway: approval requests as messages with buttons, limited to configured chats and users.
 //!
-//! Telegram is trusted to tell who pressed what, and nothing else is: not the text of a question, not what a button
-//! carries, and no update that does not name a chat and a person of ours.
+//! Telegram is trusted to report which user pressed a button, and nothing more: not the text of a request,
+//! not a button's data, and no update without a configured chat and user.
 
 mod api;
 mod attend;
@@ -18,10 +18,10 @@ use reqwest::Url;
 
 use super::Secret;
 
-/// Where Telegram's own Bot API is.
+/// Default URL of the Bot API.
 pub const BASE_URL: &str = "https://api.telegram.org";
 
-/// What the gateway needs to know. It exists only if it names somebody who may answer.
+/// Validated settings: they name at least one user who may answer.
 #[derive(Debug, Clone)]
 pub struct Settings {
     base: Url,
@@ -31,34 +31,34 @@ pub struct Settings {
     patience: Patience,
 }
 
-/// Why the gateway cannot be set up, or ends.
+/// The gateway cannot start, or has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is nowhere to ask.
+    /// No chat is configured.
     #[error("no chat is configured for telegram")]
     NoChats,
-    /// There is nobody to ask.
+    /// No user is configured.
     #[error("no user is configured for telegram")]
     NoUsers,
-    /// The address is not one that a token may be sent to.
+    /// A token must not be sent to this URL.
     #[error("`gateway.telegram.base_url` is not an https address")]
     BaseUrl,
-    /// This process cannot make connections.
+    /// The HTTP client cannot be created.
     #[error("cannot set up connections: {0}")]
     Setup(String),
-    /// The token is nobody's.
+    /// The bot token is invalid.
     #[error("telegram does not accept the bot's token")]
     Token,
-    /// Updates go to somebody else.
+    /// Another program receives this bot's updates.
     #[error("telegram sends this bot's presses to somebody else: {0}")]
     Conflict(String),
-    /// A task of ours broke off.
+    /// A task panicked.
     #[error("the work on a message broke off")]
     Broken,
 }
 
 impl Error {
-    /// What the reader can do about it.
+    /// Returns a remedy.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::NoChats => "set `gateway.telegram.chats` to the ids of the chats that may be asked",
@@ -80,16 +80,16 @@ impl Error {
     }
 }
 
-/// The name in the engine of a chat of Telegram.
+/// Returns the chat name of a Telegram chat.
 pub fn chat_name(id: i64) -> String {
     format!("telegram_{id}")
 }
 
 impl Settings {
-    /// The settings, if they name somebody who may answer, and a place for the token to go.
+    /// Validates the settings.
     ///
     /// # Errors
-    /// If they do not.
+    /// If no chat or user is named, or the token must not be sent to the URL.
     pub fn new(
         base: &str,
         token: Secret,
@@ -112,21 +112,21 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The names of the chats.
+    /// Returns the names of the chats.
     pub fn chat_names(&self) -> BTreeSet<String> {
         self.chats.iter().copied().map(chat_name).collect()
     }
 }
 
-/// Checks an address before there is a token to send.
+/// Validates a base URL without a token.
 ///
 /// # Errors
-/// If no token may be sent to it.
+/// If a token must not be sent to it.
 pub fn check_base_url(text: &str) -> Result<(), Error> {
     base_url(text).map(drop).ok_or(Error::BaseUrl)
 }
 
-/// An address that a token may be sent to: over a secure connection, or to this machine itself.
+/// Parses a URL that a token may be sent to: encrypted, or on loopback.
 fn base_url(text: &str) -> Option<Url> {
     let url = Url::parse(text).ok()?;
     let plain = url.username().is_empty()
@@ -142,7 +142,7 @@ fn base_url(text: &str) -> Option<Url> {
     (plain && fits).then_some(url)
 }
 
-/// Whether a host is this machine by its address; a name could be anything.
+/// Returns `true` for a loopback address. A name could resolve to anything.
 fn is_loopback(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())

@@ -1,4 +1,4 @@
-//! Gateways on a socket, with questions of a library.
+//! Tests of gateways on a socket, with requests of a library.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::{Client, FromEngine, FromGateway, Link, Listener, News, Patience};
 
-/// A listener that serves for as long as this is there.
+/// A listener that serves until dropped.
 struct Served {
     dir: TempDir,
     service: Service,
@@ -101,7 +101,7 @@ async fn a_gateway_that_never_reads_is_left_and_holds_up_nobody() {
     let served = Served::new(Duration::from_millis(100));
     let mut deaf = UnixStream::connect(served.socket()).await.unwrap();
     let mut asking = Vec::new();
-    // Far more than a socket holds.
+    // Far more than a socket buffer holds.
     for number in 0..100 {
         asking.push(served.ask("\u{1}".repeat(10_000), number));
     }
@@ -109,7 +109,7 @@ async fn a_gateway_that_never_reads_is_left_and_holds_up_nobody() {
     for _ in 0..asking.len() {
         request(&mut client).await;
     }
-    // Until it is left, the deaf one counts as somebody who would ask.
+    // Until it is disconnected, the gateway that does not read counts as one that can ask.
     let mut heard = Vec::new();
     let mut changes = served.service.changes();
     drop(client);
@@ -135,7 +135,7 @@ async fn a_notice_is_told_to_one_who_comes_later_and_not_twice() {
     };
     let mut client = served.client().await;
     assert_eq!(client.next().await.unwrap(), Some(told));
-    // It is noted as told before the next thing is sent.
+    // A notice is recorded as delivered before the next message is sent.
     let asking = served.ask("x".to_owned(), 0);
     request(&mut client).await;
     let mut later = served.client().await;

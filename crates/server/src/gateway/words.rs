@@ -1,4 +1,4 @@
-//! What engine and gateway say to each other.
+//! Messages between server and gateway.
 
 use std::collections::BTreeSet;
 
@@ -7,114 +7,114 @@ use ringfence_runtime::audit::Digest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The protocol's version.
+/// Protocol version.
 pub const VERSION: u32 = 1;
 
-/// The most chats that a gateway may name.
+/// Maximum number of chats that a gateway may name.
 const MAX_CHATS: usize = 256;
 
-/// What the engine says.
+/// A message of the server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum FromEngine {
-    /// The first line.
+    /// First message.
     Hello {
-        /// The protocol's version.
+        /// Protocol version.
         version: u32,
     },
-    /// A question that waits.
+    /// A pending approval request.
     ApprovalRequest(RequestWords),
-    /// A question that this connection was sent no longer waits.
+    /// A request sent on this connection is no longer pending.
     ApprovalClosed {
-        /// Which.
+        /// Id of the request.
         id: String,
-        /// What became of it: `approved`, `rejected`, `expired` or `abandoned`.
+        /// Outcome: `approved`, `rejected`, `expired` or `abandoned`.
         outcome: String,
-        /// Who answered.
+        /// Name of the answerer.
         by: Option<String>,
     },
-    /// Something to tell a person.
+    /// A notice for a person.
     Message {
-        /// Where.
+        /// Chat to post to.
         chat_id: String,
-        /// What.
+        /// Text of the notice.
         text: String,
     },
-    /// A line of the gateway's had no effect.
+    /// A message of the gateway had no effect.
     Error {
-        /// The request that it named, if it named one.
+        /// Id of the request, if the message named one.
         id: Option<String>,
-        /// What kind of mistake.
+        /// Kind of error.
         error: String,
-        /// In words.
+        /// Description of the error.
         message: String,
     },
 }
 
-/// A question as a gateway is sent it.
+/// An approval request as sent to a gateway.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestWords {
-    /// What an answer must name.
+    /// Id that an answer must name.
     pub id: String,
-    /// Where the person is.
+    /// Chat of the person.
     pub chat_id: String,
-    /// The exact text that is asked about, to be shown in full with invisible characters made visible.
+    /// Exact text to approve, which must be shown in full with invisible characters escaped.
     pub command: String,
-    /// From 0 to 10, if somebody judged it.
+    /// Risk from 0 to 10, if it was scored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risk_score: Option<u8>,
-    /// Seconds that are left.
+    /// Remaining seconds.
     pub timeout: u64,
     /// `command`, `soft_timeout` or `skill`.
     pub kind: String,
-    /// What is to be known about it.
+    /// Reasons for the request, and other facts.
     #[serde(default)]
     pub reasons: Vec<String>,
-    /// How an approval may be remembered.
+    /// Ways to remember an approval.
     #[serde(default)]
     pub remember: Vec<String>,
-    /// The SHA-256 of `command`.
+    /// SHA-256 of `command`.
     pub digest: Digest,
-    /// For whom.
+    /// Scope of the request.
     pub scope: String,
-    /// In which conversation.
+    /// Session of the request.
     #[serde(default)]
     pub session: Option<String>,
 }
 
-/// What a gateway says. Unknown members are ignored.
+/// A message of a gateway. Unknown members are ignored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum FromGateway {
-    /// Who it is; optional.
+    /// Introduction; optional.
     Hello {
-        /// The version that it speaks.
+        /// Protocol version.
         #[serde(default = "version")]
         version: u32,
-        /// The only chats that it serves; all if it names none.
+        /// Chats that it serves. `None`: all.
         #[serde(default)]
         chats: Option<BTreeSet<String>>,
-        /// What others are told about who answered.
+        /// Default name of the answerer.
         #[serde(default)]
         name: Option<String>,
     },
     /// A person's answer.
     ApprovalResponse {
-        /// To which request.
+        /// Id of the request.
         id: String,
-        /// Yes or no.
+        /// `true` approves, `false` rejects.
         approved: bool,
-        /// The chat that it was given in; the one that was asked if it is left out.
+        /// Chat of the answer; by default the one of the request.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         chat_id: Option<String>,
-        /// The digest of the text that was shown; that of the text that was sent if it is left out.
+        /// Digest of the shown text; by default that of the sent text.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         digest: Option<Digest>,
-        /// How long it holds.
+        /// Lifetime of the answer.
         #[serde(default)]
         remember: Remember,
-        /// Who answered.
+        /// Name of the answerer.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
     },
@@ -124,19 +124,19 @@ const fn version() -> u32 {
     VERSION
 }
 
-/// Why a line has no effect.
+/// A line has no effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is no message; the connection ends.
+    /// It is not a valid message; the connection ends.
     Malformed(String),
-    /// It is one of a type that this version does not know; the connection goes on.
+    /// The type is unknown; the connection goes on.
     UnknownType,
 }
 
-/// What a gateway's line says.
+/// Parses a gateway's line.
 ///
 /// # Errors
-/// If it is no message, or one of an unknown type.
+/// If it is not a valid message, or of an unknown type.
 pub fn parse_from_gateway(line: &[u8]) -> Result<FromGateway, Refusal> {
     let message = parse(line, &["hello", "approval_response"])?;
     if let FromGateway::Hello {
@@ -149,10 +149,10 @@ pub fn parse_from_gateway(line: &[u8]) -> Result<FromGateway, Refusal> {
     Ok(message)
 }
 
-/// What an engine's line says.
+/// Parses a server's line.
 ///
 /// # Errors
-/// If it is no message, or one of an unknown type.
+/// If it is not a valid message, or of an unknown type.
 pub fn parse_from_engine(line: &[u8]) -> Result<FromEngine, Refusal> {
     parse(
         line,
@@ -173,7 +173,7 @@ fn parse<T: for<'de> Deserialize<'de>>(line: &[u8], types: &[&str]) -> Result<T,
 }
 
 impl FromEngine {
-    /// The line that answers a gateway's line which has no effect.
+    /// Creates the error for a gateway's line.
     pub(super) fn refusal(refusal: &Refusal) -> Self {
         let (error, message) = match refusal {
             Refusal::Malformed(what) => ("malformed", what.as_str()),
@@ -190,9 +190,9 @@ impl FromEngine {
         }
     }
 
-    /// What became of a request.
+    /// Creates the message about a request's outcome.
     pub(super) fn closed(request: &Request) -> Self {
-        // The asker's taking it is of no interest to a person.
+        // A person does not care that the asker has consumed the approval.
         let outcome = match request.state {
             State::Consumed => State::Approved,
             other => other,
@@ -206,7 +206,7 @@ impl FromEngine {
 }
 
 impl RequestWords {
-    /// A request that waits, at a moment in milliseconds since 1970.
+    /// Converts a pending request; `now` is in milliseconds since 1970.
     pub(crate) fn of(request: &Request, now: u64) -> Self {
         let (kind, risk_score) = match &request.kind {
             Kind::Command { risk, .. } => ("command", *risk),

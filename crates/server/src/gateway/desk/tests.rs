@@ -1,4 +1,4 @@
-//! A desk, told what the engine says and what people press.
+//! Tests of a desk with messages of a server and presses.
 
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ impl Chats {
         self.desk.hear(News::Said(Box::new(message)), self.at(seconds));
     }
 
-    /// Asks and posts, in the message that is given.
+    /// Adds a request, and posts it as the message `message`.
     fn show(&mut self, id: &str, message: u64) {
         self.says(FromEngine::ApprovalRequest(words(id, "rm x")), 0);
         let Some(Due::Ask(card)) = self.desk.due() else {
@@ -58,7 +58,7 @@ impl Chats {
         self.desk.press(press, now)
     }
 
-    /// The end that is to be shown, if one is.
+    /// Returns the outcome to show, if one is due.
     fn ending(&mut self) -> Option<String> {
         match self.desk.due() {
             Some(Due::Settle(card)) => card.ending(),
@@ -152,7 +152,7 @@ fn a_press_that_is_not_the_questions_own_has_no_effect() {
     assert_eq!(chats.press(&data, 5, 300), Err(Ignored::Over));
     chats.desk.hear(News::Gone, now);
     assert_eq!(chats.press(&data, 5, 2), Err(Ignored::NoEngine));
-    // Another gateway's token for the same question is another.
+    // Another gateway has another token for the same request.
     let mut other = Chats::new();
     other.show("apr_1", 5);
     assert_eq!(
@@ -179,7 +179,7 @@ fn an_answer_that_did_not_arrive_can_be_given_again() {
     assert!(chats.press(&data, 5, 0).is_ok());
     chats.desk.undelivered("apr_1");
     assert!(chats.press(&data, 5, 1).is_ok());
-    // The engine went with it, and the next one still asks: not posted again.
+    // The server went down with the answer, and the next one still has the request: it is not posted again.
     let (gone, back) = (chats.at(2), chats.at(3));
     chats.desk.hear(News::Gone, gone);
     chats.desk.hear(News::Connected, back);
@@ -224,7 +224,7 @@ fn what_ends_before_it_was_posted_is_never_posted() {
     chats.says(FromEngine::ApprovalRequest(words("apr_1", "rm x")), 0);
     chats.says(closed("apr_1", "expired", None), 1);
     assert!(chats.desk.due().is_none());
-    // Unless a part of it is there.
+    // Unless a part of it was posted.
     chats.says(FromEngine::ApprovalRequest(words("apr_2", "rm x")), 0);
     chats.desk.posted(2, None, chats.start);
     assert!(matches!(chats.desk.due(), Some(Due::Ask(card)) if card.parts() == 1));
@@ -252,7 +252,7 @@ fn only_the_chats_that_are_served_are_told_anything() {
         text: "1".to_owned(),
     };
     assert!(matches!(chats.desk.due(), Some(Due::Tell(notice)) if *notice == first));
-    // A question goes before.
+    // Requests come before notices.
     chats.says(FromEngine::ApprovalRequest(words("apr_2", "x")), 0);
     assert!(matches!(chats.desk.due(), Some(Due::Ask(_))));
     chats.desk.unpostable(1);
@@ -286,7 +286,7 @@ fn a_question_is_shown_in_full_or_cannot_be_approved() {
         assert!(notes.contains(part), "{part}: {notes}");
     }
     assert_eq!(choices, [Choice::Approve, Choice::Deny, Choice::Session]);
-    // A clef is two units.
+    // A clef takes two units.
     for (text, whole) in [("x".repeat(ROOM), true), ("\u{1d11e}".repeat(ROOM / 2), true)] {
         let (_, body, ..) = shown(&mut chats, &text, &text);
         assert_eq!(body == text, whole, "{text}");

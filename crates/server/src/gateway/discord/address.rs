@@ -1,19 +1,19 @@
-//! Where a service is: an address that a token may be sent to.
+//! Validates URLs that a token may be sent to.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The address of a service, with TLS unless it is on this machine.
+/// URL of a service, with TLS unless it is on loopback.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address(String);
 
-/// Why a text is no address of a service.
+/// A text is not a valid URL of a service.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadAddress {
-    /// Another protocol, or none.
+    /// The scheme is wrong or missing.
     #[error("`{0}` does not begin with `{1}://`")]
     Scheme(String, &'static str),
-    /// The token would be readable on the way.
+    /// The token would be sent in plain text.
     #[error("`{0}` is neither encrypted nor on this machine")]
     Readable(String),
     /// It is not of the form `scheme://host[:port][/path]`.
@@ -22,23 +22,23 @@ pub enum BadAddress {
 }
 
 impl Address {
-    /// That of an interface over HTTP.
+    /// Parses the URL of an HTTP API.
     ///
     /// # Errors
-    /// If it is not of that kind, or neither encrypted nor on this machine.
+    /// If the scheme is wrong, or it is neither encrypted nor on loopback.
     pub fn http(text: &str) -> Result<Self, BadAddress> {
         Self::parse(text, ["https", "http"])
     }
 
-    /// That of a WebSocket.
+    /// Parses the URL of a WebSocket.
     ///
     /// # Errors
-    /// If it is not of that kind, or neither encrypted nor on this machine.
+    /// If the scheme is wrong, or it is neither encrypted nor on loopback.
     pub fn websocket(text: &str) -> Result<Self, BadAddress> {
         Self::parse(text, ["wss", "ws"])
     }
 
-    /// As it is written, without a slash at its end.
+    /// Returns the URL without a trailing slash.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -68,7 +68,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// The host of `host[:port]`; there is nobody's name in front of it.
+/// Returns the host of `host[:port]`; rejects user information.
 fn host(authority: &str) -> Option<&str> {
     let end = match authority.strip_prefix('[') {
         Some(rest) => rest.find(']')? + 2,
@@ -89,7 +89,7 @@ fn host(authority: &str) -> Option<&str> {
 }
 
 fn is_here(host: &str) -> bool {
-    // A name could be anything.
+    // Not `localhost`: a name could resolve to anything.
     host == "[::1]"
         || host
             .parse::<Ipv4Addr>()

@@ -1,4 +1,4 @@
-//! The bot: brings what the engine asks to channels, and presses of buttons back.
+//! The bot: posts approval requests to channels, and forwards presses of buttons.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -20,20 +20,20 @@ use super::socket::{Said, Socket};
 use super::{Error, Setup};
 use crate::gateway::{self, Card, Desk, Due, FromGateway, Ignored, Link, visible};
 
-/// What chats of Discord are called, before the channel.
+/// Prefix of chat names, before the channel id.
 const CHAT: &str = "discord_";
-/// How much of a question's text can be shown, in UTF-16 units: a file holds the longest, with each character escaped.
+/// Maximum length of a request's text, in UTF-16 units: a file holds the longest with each character escaped.
 const ROOM: usize = 128 * 1024;
-/// How long one post or change is tried before others get a turn.
+/// Deadline of one post or edit, before others get a turn.
 const TURN: Duration = Duration::from_secs(60);
-/// The pause after a turn that came to nothing.
+/// Delay after a failed turn.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long Discord waits for the answer to a press.
+/// Discord's deadline for the response to a press.
 const PRESS: Duration = Duration::from_secs(3);
-/// Answers to presses that are on their way; whoever presses beyond that hears nothing.
+/// Maximum number of responses to presses in progress; further presses get none.
 const MAX_ANSWERS: usize = 32;
 
-/// A bot on Discord that brings questions to channels and answers back.
+/// A Discord bot that serves as a gateway.
 #[derive(Debug)]
 pub struct Bot {
     setup: Setup,
@@ -41,17 +41,17 @@ pub struct Bot {
     socket: Socket,
     link: Link,
     desk: Desk,
-    /// What this bot's posts are known by.
+    /// Random prefix of the nonces of this bot's posts.
     name: String,
-    /// Notices so far.
+    /// Number of posted notices.
     notices: u64,
-    /// What is being posted or changed: one thing at a time, in order.
+    /// Post or edit in progress: one at a time, in order.
     work: JoinSet<Done>,
     not_before: Instant,
     answers: JoinSet<Result<(), Error>>,
 }
 
-/// What came of a piece of work.
+/// Result of a post or edit.
 #[derive(Debug)]
 enum Done {
     Asked(u64, Form, Result<Id<MessageMarker>, Error>),
@@ -60,15 +60,16 @@ enum Done {
 }
 
 impl Bot {
-    /// A bot that will serve the engine whose socket this is.
+    /// Creates a bot for the server with this socket.
     ///
     /// # Errors
-    /// If nobody is to be asked, this machine trusts no authority, or the kernel gives no random bytes.
+    /// If no channel or user is configured, this machine has no root certificates, or the kernel returns no
+    /// random bytes.
     pub fn new(setup: Setup, engine: PathBuf) -> Result<Self, Error> {
         if setup.channels.is_empty() {
             return Err(Error::NoChannels);
         }
-        // Else each member of a channel could approve.
+        // Without users, each member of a channel could approve.
         if setup.users.is_empty() {
             return Err(Error::NoUsers);
         }
@@ -91,7 +92,7 @@ impl Bot {
         })
     }
 
-    /// Serves until Discord refuses for good. Lines for the log go to `log`.
+    /// Runs until Discord refuses permanently. Sends log lines to `log`.
     ///
     /// # Errors
     /// If the token, a channel or a request is refused.
@@ -99,7 +100,7 @@ impl Bot {
         self.introduce(log).await?;
         let mut looks = tokio::time::interval(Duration::from_secs(1));
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // Buttons are shown once somebody listens to them.
+        // Buttons are posted only once presses are received.
         let mut listening = false;
         loop {
             tokio::select! {
@@ -134,7 +135,7 @@ impl Bot {
         }
     }
 
-    /// Makes sure that the token and the channels are good, as soon as Discord can be reached.
+    /// Verifies the token and the channels, once Discord can be reached.
     async fn introduce(&self, log: &mut dyn FnMut(&str)) -> Result<(), Error> {
         let me = patiently(log, || self.rest.me(soon())).await?;
         for channel in &self.setup.channels {
@@ -149,7 +150,7 @@ impl Bot {
         Ok(())
     }
 
-    /// Begins what is due.
+    /// Starts the next due action.
     fn work_on(&mut self) {
         let rest = Arc::clone(&self.rest);
         match self.desk.due() {
@@ -195,7 +196,7 @@ impl Bot {
         }
     }
 
-    /// Takes note of what has been done, or will never be.
+    /// Records the result of an action.
     fn done(&mut self, done: Done, log: &mut dyn FnMut(&str)) -> Result<(), Error> {
         let failed = match done {
             Done::Asked(number, _, Ok(message)) => {
@@ -204,7 +205,7 @@ impl Bot {
             }
             Done::Asked(number, form, Err(error)) => {
                 match (&error, form) {
-                    // Without the file it may be posted, and then it cannot be approved.
+                    // Without the file it may be postable, but then it cannot be approved.
                     (Error::Refused { .. }, Form::File) => self.desk.withhold(number),
                     (error, _) if is_for_good(error) => self.desk.unpostable(number),
                     _ => {}
@@ -238,7 +239,7 @@ impl Bot {
         }
     }
 
-    /// Passes a press on to the engine, or tells why it counts for nothing.
+    /// Forwards a press to the server, or responds with the reason why it is ignored.
     async fn pressed(&mut self, press: &Press, log: &mut dyn FnMut(&str)) {
         let Some(button) = &press.button else {
             return self.answer(press, page::whisper("this bot knows no such thing"));
@@ -267,7 +268,7 @@ impl Bot {
         self.answer(press, response);
     }
 
-    /// The answer that a press is.
+    /// Converts a press to an answer, or returns the reason why it is ignored.
     fn judge(&mut self, button: &Button) -> Result<FromGateway, String> {
         if !self.setup.channels.contains(&button.channel) {
             return Err("nobody is asked in this channel".to_owned());
@@ -298,7 +299,7 @@ impl Bot {
     }
 }
 
-/// Tries until Discord can be reached; that it cannot is told once.
+/// Retries until Discord can be reached; logs the outage once.
 async fn patiently<T, F: Future<Output = Result<T, Error>>>(
     log: &mut dyn FnMut(&str),
     mut attempt: impl FnMut() -> F,
@@ -317,7 +318,7 @@ async fn patiently<T, F: Future<Output = Result<T, Error>>>(
     }
 }
 
-/// Whether trying again would come to the same.
+/// Returns `true` if a retry would fail again.
 fn is_for_good(error: &Error) -> bool {
     !matches!(error, Error::Unreachable(_) | Error::Limited)
 }
@@ -334,7 +335,7 @@ fn soon() -> tokio::time::Instant {
     tokio::time::Instant::now() + TURN
 }
 
-/// When a card's time is up, in seconds since 1970.
+/// Returns the expiry of a card, in seconds since 1970.
 fn expires(card: &Card) -> u64 {
     let left = card.expires().saturating_duration_since(Instant::now());
     let at = SystemTime::now() + left;

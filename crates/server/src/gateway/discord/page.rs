@@ -1,4 +1,4 @@
-//! What a channel is shown, written so that nothing in it but our own words is markup.
+//! Renders messages for a channel, such that only our own text is markup.
 
 use serde::Serialize;
 use twilight_model::channel::message::component::{ActionRow, Button, ButtonStyle};
@@ -9,21 +9,21 @@ use twilight_model::http::interaction::{
 
 use super::super::{Card, Choice, lines};
 
-/// The longest message, in UTF-16 units; Discord counts characters, which are no more.
+/// Maximum length of a message, in UTF-16 units. Discord counts characters, which are never more.
 const MAX_MESSAGE: usize = 2000;
-/// What is left of it for how the question ends.
+/// Part of it reserved for the outcome.
 const FOR_ENDING: usize = 200;
-/// How much is shown of the notes.
+/// Maximum length of the notes.
 const MAX_NOTES: usize = 700;
-/// Of that, how much from their end.
+/// Maximum length of their tail.
 const MAX_TAIL: usize = 300;
-/// How much is shown of a notice.
+/// Maximum length of a notice.
 const MAX_NOTICE: usize = 1800;
 
-/// The file with a text that is too long for a message.
+/// Name of the file with a text that is too long for a message.
 pub(super) const FILE: &str = "question.txt";
 
-/// A message to be posted.
+/// A message to post.
 #[derive(Debug, Serialize)]
 pub(super) struct Post {
     pub(super) content: String,
@@ -32,10 +32,10 @@ pub(super) struct Post {
     flags: MessageFlags,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     attachments: Vec<Attached>,
-    /// By which Discord knows a repeated post.
+    /// Deduplicates a retried post.
     pub(super) nonce: String,
     enforce_nonce: bool,
-    /// What [`FILE`] holds.
+    /// Content of [`FILE`].
     #[serde(skip)]
     pub(super) file: Option<String>,
 }
@@ -46,7 +46,7 @@ struct Attached {
     filename: &'static str,
 }
 
-/// What becomes of a message.
+/// An edit of a message.
 #[derive(Debug, Serialize)]
 pub(super) struct Edit {
     content: String,
@@ -54,19 +54,19 @@ pub(super) struct Edit {
     allowed_mentions: AllowedMentions,
 }
 
-/// How the text that is asked about is shown.
+/// Presentation of the requested text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     /// In the message.
     Inline,
-    /// In a file that comes with the message.
+    /// In a file attached to the message.
     File,
-    /// Not at all; so nobody can approve it.
+    /// Not shown, so it cannot be approved.
     Withheld,
 }
 
 impl Form {
-    /// The one that a question's text needs.
+    /// Returns the presentation that fits a request's text.
     pub(super) fn of(card: &Card) -> Self {
         if !card.is_whole() {
             Self::Withheld
@@ -79,7 +79,7 @@ impl Form {
 }
 
 impl Post {
-    /// A question, with its buttons, that is open until a moment in seconds since 1970.
+    /// Creates a request with its buttons; `until` is its expiry in seconds since 1970.
     pub(super) fn question(card: &Card, until: u64, nonce: String) -> Self {
         let form = Form::of(card);
         let text = format!("{}\nExpires <t:{until}:R>.", content(card, form));
@@ -99,7 +99,7 @@ impl Post {
         }
     }
 
-    /// Something to tell, without a question.
+    /// Creates a notice.
     pub(super) fn notice(text: &str, nonce: String) -> Self {
         Self::plain(block(&cut(&lines(text).join("\n"), MAX_NOTICE)), nonce)
     }
@@ -119,7 +119,7 @@ impl Post {
 }
 
 impl Edit {
-    /// How a question ended, in the place of its buttons.
+    /// Replaces a request's buttons by its outcome.
     pub(super) fn settled(card: &Card, ending: &str) -> Self {
         let ending = cut(&plain(ending), FOR_ENDING - 10);
         Self {
@@ -130,7 +130,7 @@ impl Edit {
     }
 }
 
-/// An answer to a press that only the one who pressed sees.
+/// Creates a response to a press that only the presser sees.
 pub(super) fn whisper(text: &str) -> InteractionResponse {
     InteractionResponse {
         kind: InteractionResponseType::ChannelMessageWithSource,
@@ -143,7 +143,7 @@ pub(super) fn whisper(text: &str) -> InteractionResponse {
     }
 }
 
-/// An answer to a press that shows nothing yet.
+/// Creates a response to a press that shows nothing.
 pub(super) fn taken() -> InteractionResponse {
     InteractionResponse {
         kind: InteractionResponseType::DeferredUpdateMessage,
@@ -151,7 +151,7 @@ pub(super) fn taken() -> InteractionResponse {
     }
 }
 
-/// All of a question's message but until when, or how, it ends.
+/// Renders a request's message without its expiry or outcome.
 fn content(card: &Card, form: Form) -> String {
     let text = match form {
         Form::Inline => block(&card.body()),
@@ -191,9 +191,9 @@ fn button(choice: Choice, data: String) -> Component {
     })
 }
 
-/// A code block that its text cannot end, and no line of which is dropped.
+/// Renders a code block that its text cannot close, and keeps all its lines.
 fn block(text: &str) -> String {
-    // Discord leaves out empty lines at both ends, and takes a block without any text for the beginning of one.
+    // Discord drops empty lines at both ends, and takes a block without text for an opening fence.
     let first = if text.starts_with('\n') || text.is_empty() {
         "\\u{a}"
     } else {
@@ -206,11 +206,11 @@ fn block(text: &str) -> String {
     )
 }
 
-/// Text in which nothing is markup, a mention or a link.
+/// Escapes markup, mentions and links.
 fn plain(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        // Discord takes a backslash before anything but letters, digits and spaces as an escape.
+        // Discord treats a backslash before anything but letters, digits and spaces as an escape.
         if c.is_ascii_punctuation() && !matches!(c, '(' | ')' | ',' | ';') {
             shown.push('\\');
         }
@@ -219,7 +219,7 @@ fn plain(text: &str) -> String {
     shown
 }
 
-/// As much of a text as fits, in UTF-16 units, with a mark where some is left out.
+/// Truncates to a number of UTF-16 units, with an ellipsis.
 fn cut(text: &str, max: usize) -> String {
     if units(text) <= max {
         return text.to_owned();
@@ -235,7 +235,7 @@ fn cut(text: &str, max: usize) -> String {
     shown
 }
 
-/// Notes as far as they fit: what is odd about the text stands first, and who asks until when stands last.
+/// Truncates the middle of the notes: warnings about the text are at the start, scope and expiry at the end.
 fn without_middle(notes: &str) -> String {
     let all = units(notes);
     if all <= MAX_NOTES {
@@ -290,7 +290,7 @@ mod tests {
     fn what_is_cut_fits_and_says_so() {
         assert_eq!(cut("abc", 3), "abc");
         assert_eq!(cut("abcd", 3), "ab\u{2026}");
-        // No half of a character that takes two units.
+        // A character of two units is not split.
         assert_eq!(cut("a\u{1d11e}\u{1d11e}", 3), "a\u{2026}");
         let notes = format!("first{}last", "\u{1d11e}".repeat(MAX_NOTES));
         let shown = without_middle(&notes);

@@ -1,26 +1,26 @@
-//! A press of a button as Discord tells it, as far as it matters: what Discord adds some day does no harm.
+//! Parses a press of a button from a Discord event; ignores unknown fields, so that additions do no harm.
 
 use serde::Deserialize;
 use serde_json::Value;
 use twilight_model::id::Id;
 use twilight_model::id::marker::{ChannelMarker, InteractionMarker, MessageMarker, UserMarker};
 
-/// The type of an interaction that is a use of a message's component.
+/// Interaction type of a message component.
 const COMPONENT: u8 = 3;
-/// The type of a component that is a button.
+/// Component type of a button.
 const BUTTON: u8 = 2;
 
-/// Somebody pressed something, or used the bot in another way.
+/// An interaction with the bot.
 #[derive(Debug)]
 pub(super) struct Press {
     pub(super) id: Id<InteractionMarker>,
-    /// What it takes to answer it.
+    /// Token for the response.
     pub(super) token: Token,
-    /// Which button; none if it is something else.
+    /// The pressed button. `None` for any other interaction.
     pub(super) button: Option<Button>,
 }
 
-/// A secret of Discord's that lasts for minutes.
+/// A secret of Discord's that is valid for minutes.
 #[derive(Deserialize)]
 #[serde(transparent)]
 pub(super) struct Token(pub(super) String);
@@ -31,7 +31,7 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Who pressed which button, where.
+/// A pressed button, with its message and user.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Button {
     pub(super) data: String,
@@ -56,9 +56,9 @@ struct Interaction {
     channel_id: Option<Id<ChannelMarker>>,
     channel: Option<Of<ChannelMarker>>,
     message: Option<Of<MessageMarker>>,
-    /// In a server.
+    /// Set in a server.
     member: Option<Member>,
-    /// In a conversation of two.
+    /// Set in a direct message.
     user: Option<User>,
 }
 
@@ -80,7 +80,7 @@ struct Component {
 }
 
 impl Press {
-    /// What an event says; nothing if it says too little to be answered.
+    /// Parses an event. `None` if it lacks what a response needs.
     pub(super) fn of(event: Value) -> Option<Self> {
         let mut interaction: Interaction = serde_json::from_value(event).ok()?;
         let button = interaction.button();

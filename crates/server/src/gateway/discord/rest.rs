@@ -1,4 +1,4 @@
-//! Discord's REST interface: obedient to its limits, bounded, and silent about the token.
+//! Client of Discord's REST API: obeys rate limits, bounds responses, and never reveals the token.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -21,21 +21,21 @@ use crate::tls;
 const AGENT: &str = concat!("DiscordBot (ringfence, ", env!("CARGO_PKG_VERSION"), ")");
 const VERSION: &str = "v10";
 
-/// The longest answer that is read.
+/// Maximum size of a response.
 const MAX_BODY: usize = 256 * 1024;
-/// The most of Discord's own words that is shown, in characters.
+/// Maximum length of Discord's error messages, in characters.
 const MAX_WORDS: usize = 200;
-/// How long one try may take.
+/// Timeout of one attempt.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// The first pause after a failure, and the longest.
+/// Initial and maximum retry delay.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
-/// The longest that Discord may make us wait at once, whatever it says.
+/// Upper bound of a rate limit delay, whatever Discord says.
 const MAX_WAIT: Duration = Duration::from_secs(60 * 60);
 
-/// The code that Discord gives an answer to what has been answered.
+/// Discord's error code for an interaction that was already acknowledged.
 const ALREADY_ANSWERED: u64 = 40_060;
 
-/// A client of Discord's REST interface for one bot.
+/// Client of Discord's REST API for one bot.
 #[derive(Debug)]
 pub(super) struct Rest {
     http: Client,
@@ -44,22 +44,22 @@ pub(super) struct Rest {
     gates: Mutex<Gates>,
 }
 
-/// When which requests may be sent again.
+/// Rate limits: times before which requests must wait.
 #[derive(Debug, Default)]
 struct Gates {
     all: Option<Instant>,
-    /// By method and channel; there are no more than the configuration names.
+    /// By method and channel; bounded by the configured channels.
     routes: BTreeMap<String, Instant>,
 }
 
-/// One thing that Discord is asked to do.
+/// An API call.
 struct Call {
     method: Method,
     path: String,
     body: Body,
-    /// Which limit it counts towards; none for answers to presses, which have no limit in common with others.
+    /// Rate limit bucket. `None` for responses to interactions, which are not limited.
     route: Option<String>,
-    /// When it is too late.
+    /// Deadline.
     until: Instant,
 }
 
@@ -69,18 +69,18 @@ enum Body {
     Form { boundary: String, bytes: Vec<u8> },
 }
 
-/// Why a try came to nothing.
+/// A failed attempt.
 enum Failed {
     For(Error),
-    /// The gate says until when.
+    /// The gate was updated to the time of the next attempt.
     Limited,
     Now(String),
 }
 
-/// Who the bot is.
+/// The bot's own account.
 #[derive(Debug, Deserialize)]
 pub(super) struct Me {
-    /// Its name.
+    /// User name.
     pub(super) username: String,
 }
 
@@ -90,7 +90,7 @@ struct Created {
 }
 
 impl Rest {
-    /// A client for the interface at `base`.
+    /// Creates a client for the API at `base`.
     pub(super) fn new(base: &str, token: &Secret) -> Result<Self, Error> {
         tls::use_ring();
         let mut headers = HeaderMap::new();
@@ -115,20 +115,20 @@ impl Rest {
         })
     }
 
-    /// Who we are: the token's test.
+    /// Returns the bot's account; also verifies the token.
     pub(super) async fn me(&self, until: Instant) -> Result<Me, Error> {
         let call = Call::get("users/@me".to_owned(), until);
         self.read(self.send(&call).await?)
     }
 
-    /// That a channel exists and the bot sees it.
+    /// Checks that a channel exists and the bot can see it.
     pub(super) async fn channel(&self, channel: Id<ChannelMarker>, until: Instant) -> Result<(), Error> {
         self.send(&Call::get(format!("channels/{channel}"), until))
             .await
             .map(drop)
     }
 
-    /// Posts a message. Its nonce makes Discord take a repeated post for the same one.
+    /// Posts a message. The nonce makes Discord deduplicate a retried post.
     pub(super) async fn post(
         &self,
         channel: Id<ChannelMarker>,
@@ -150,7 +150,7 @@ impl Rest {
         Ok(created.id)
     }
 
-    /// Changes a message.
+    /// Edits a message.
     pub(super) async fn edit(
         &self,
         place: (Id<ChannelMarker>, Id<MessageMarker>),
@@ -168,7 +168,7 @@ impl Rest {
         self.send(&call).await.map(drop)
     }
 
-    /// Answers a press, within the three seconds that Discord waits.
+    /// Responds to a press, within the three seconds that Discord allows.
     pub(super) async fn answer(
         &self,
         press: (Id<InteractionMarker>, &str),
@@ -192,7 +192,7 @@ impl Rest {
         }
     }
 
-    /// Sends until it is done, refused or too late.
+    /// Sends with retries until it succeeds, is refused, or the deadline has passed.
     async fn send(&self, call: &Call) -> Result<Value, Error> {
         self.try_send(call).await.map_err(|error| self.scrubbed(error))
     }
@@ -202,9 +202,9 @@ impl Rest {
         T::deserialize(value).map_err(odd)
     }
 
-    /// An error without the token: what stands between Discord and us may echo our own words.
+    /// Removes the token from an error: a proxy may echo our request.
     fn scrubbed(&self, error: Error) -> Error {
-        // Cut last: a token that is cut is found no more.
+        // Truncates last: a truncated token would not be found.
         let scrub = |text: String| self.token.scrub(&text).chars().take(MAX_WORDS).collect();
         match error {
             Error::Unreachable(text) => Error::Unreachable(scrub(text)),
@@ -309,7 +309,7 @@ impl Rest {
         }
     }
 
-    /// Waits beforehand where the next request would be too many.
+    /// Waits in advance if the rate limit bucket is empty.
     fn mind(&self, call: &Call, headers: &HeaderMap) {
         let spent = headers
             .get("x-ratelimit-remaining")
@@ -323,7 +323,7 @@ impl Rest {
         }
     }
 
-    /// Waits as long as Discord says, with this route or, if it says so, with all.
+    /// Waits as long as Discord says, for this bucket or for all.
     fn limited(&self, call: &Call, headers: &HeaderMap, body: &Value) {
         let told = body.get("retry_after").and_then(Value::as_f64).and_then(wait);
         let wait = told
@@ -354,9 +354,9 @@ fn words(value: &impl serde::Serialize) -> Result<Vec<u8>, Error> {
     serde_json::to_vec(value).map_err(|error| Error::Odd(error.to_string()))
 }
 
-/// A message with a file, as a form.
+/// Encodes a message with a file as multipart form data.
 fn form(nonce: &str, json: &[u8], file: &str) -> Body {
-    // Random, and of characters that end no line.
+    // Random, without line breaks.
     let boundary = format!("ringfence-{nonce}");
     let mut bytes = Vec::with_capacity(json.len() + file.len() + 512);
     for piece in [
@@ -373,7 +373,7 @@ fn form(nonce: &str, json: &[u8], file: &str) -> Body {
     Body::Form { boundary, bytes }
 }
 
-/// The answer's JSON; null if it has none, for errors may be pages.
+/// Parses a response's JSON; null if it has none, since errors may be HTML.
 async fn body(mut response: Response) -> Result<Value, Failed> {
     let mut bytes = Vec::new();
     while let Some(chunk) = response
@@ -408,7 +408,7 @@ fn wait(seconds: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// What went wrong, without the address: those of answers to presses are secret.
+/// Renders a cause without the URL: those of responses to interactions are secret.
 fn cause(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut text = error.to_string();

@@ -1,4 +1,4 @@
-//! Discord's gateway: the connection on which presses arrive, made again whenever it ends.
+//! Connection to Discord's gateway, on which presses arrive; reconnects whenever it ends.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -16,39 +16,39 @@ use super::press::Press;
 use super::{Address, Error, Secret};
 use crate::tls;
 
-/// Failures in a row after which the pause between tries grows no more.
+/// Number of consecutive failures after which the retry delay is capped.
 const MAX_FAILURES: u8 = 5;
-/// That pause.
+/// Capped retry delay.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// Discord's gateway as one bot is connected to it.
+/// A bot's connection to Discord's gateway.
 #[derive(Debug)]
 pub(super) struct Socket {
     shard: Shard,
-    /// When it may be tried again.
+    /// Earliest time of the next attempt.
     due: Option<Instant>,
-    /// Whether it has been told that there is no connection.
+    /// Set once the outage was reported.
     told: bool,
     token: Secret,
 }
 
-/// What there is to know about the gateway.
+/// An event of the gateway.
 #[derive(Debug)]
 pub(super) enum Said {
-    /// It listens to us, and presses arrive.
+    /// Connected: presses arrive.
     Ready,
-    /// Somebody pressed something.
+    /// A press.
     Press(Press),
-    /// Something is wrong; told once until it is well again.
+    /// An outage; reported once until it is over.
     Trouble(String),
 }
 
 impl Socket {
-    /// A connection that is still to be made.
+    /// Creates a connection that is not open yet.
     pub(super) fn new(token: &Secret, gateway: &Address) -> Result<Self, Error> {
         usable_roots()?;
         tls::use_ring();
-        // Presses need no intent; all other events are nobody's business here.
+        // Interactions need no intent, and no other events are wanted.
         let config = ConfigBuilder::new(token.expose().to_owned(), Intents::empty())
             .proxy_url(gateway.as_str().to_owned())
             .build();
@@ -60,7 +60,7 @@ impl Socket {
         })
     }
 
-    /// Waits until there is something to know. Dropping a call and calling again loses nothing.
+    /// Waits for the next event. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Said, Error> {
         loop {
             if let Some(due) = self.due {
@@ -122,7 +122,7 @@ impl Socket {
         })
     }
 
-    /// Keeps pauses short enough for people who wait, and the token from places that it does not belong to.
+    /// Caps the retry delay, and discards a resume URL to which the token must not be sent.
     fn restrain(&mut self) {
         let ShardState::Disconnected { reconnect_attempts } = self.shard.state() else {
             return;
@@ -143,7 +143,7 @@ impl Socket {
     }
 }
 
-/// What the gateway sends.
+/// An event as sent by the gateway.
 #[derive(Deserialize)]
 struct Event {
     #[serde(rename = "t")]
@@ -152,17 +152,17 @@ struct Event {
     data: Value,
 }
 
-/// The next message, as it came. (The library's trait has this of one that is nobody's dependency here.)
+/// Returns the next message. (`StreamExt` would be another dependency.)
 async fn next<S: StreamExt + Unpin>(stream: &mut S) -> Option<S::Item> {
     poll_fn(|context| Pin::new(&mut *stream).poll_next(context)).await
 }
 
-/// Without its words: a press comes with what it takes to answer it.
+/// Without the content: an event contains the token for its response.
 fn not_understood() -> Said {
     Said::Trouble("Discord's gateway says something that cannot be understood".to_owned())
 }
 
-/// That the library will not end the process over the machine's root certificates.
+/// Checks the machine's root certificates, which the library would otherwise panic about.
 fn usable_roots() -> Result<(), Error> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();

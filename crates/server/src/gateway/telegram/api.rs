@@ -1,4 +1,4 @@
-//! Calls of the Bot API, each tried once.
+//! Client of the Bot API, without retries.
 
 use std::time::Duration;
 
@@ -13,21 +13,21 @@ use super::Error;
 use crate::gateway::{Secret, visible};
 use crate::tls;
 
-/// The longest answer that is read.
+/// Maximum size of a response.
 const MAX_BODY: usize = 2 * 1024 * 1024;
-/// Presses that are fetched at once: each comes with its message.
+/// Maximum number of updates per request: each contains its message.
 const MAX_UPDATES: u32 = 20;
-/// The longest that we wait because we are told to.
+/// Upper bound of a requested delay.
 const MAX_WAIT: Duration = Duration::from_secs(15 * 60);
-/// The most of Telegram's own words that is shown.
+/// Maximum length of Telegram's error messages.
 const MAX_WORDS: usize = 200;
 
-/// How long things may take.
+/// Timeouts of calls.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// How long Telegram is asked to hold a request for presses.
+    /// Long polling timeout for updates.
     pub poll: Duration,
-    /// Any call, beyond that.
+    /// Timeout of any call, in addition to that.
     pub call: Duration,
 }
 
@@ -40,7 +40,7 @@ impl Default for Patience {
     }
 }
 
-/// The Bot API, as one bot.
+/// Client of the Bot API for one bot.
 #[derive(Debug, Clone)]
 pub(super) struct Api {
     client: Client,
@@ -49,27 +49,27 @@ pub(super) struct Api {
     patience: Patience,
 }
 
-/// Why a call came to nothing.
+/// A failed call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Fault {
-    /// No answer, or one of something in between.
+    /// No response, or one of a proxy.
     #[error("telegram cannot be reached: {0}")]
     Unreachable(String),
-    /// We are told to wait.
+    /// The rate limit requires a delay.
     #[error("telegram asks to wait {}s", .0.as_secs())]
     Busy(Duration),
-    /// The token is nobody's.
+    /// The bot token is invalid.
     #[error("telegram does not know the bot")]
     Token,
-    /// Somebody else is sent this bot's updates.
+    /// Another program receives this bot's updates.
     #[error("telegram sends this bot's updates to somebody else: {0}")]
     Conflict(String),
-    /// It will not do this, however often it is asked.
+    /// Telegram refused the call; a retry would fail again.
     #[error("telegram refuses: {0}")]
     Refused(String),
 }
 
-/// What the API answers.
+/// A response of the API.
 #[derive(Deserialize)]
 struct Answer {
     ok: bool,
@@ -85,11 +85,11 @@ struct Parameters {
     retry_after: Option<u64>,
 }
 
-/// What an update can be about.
+/// A kind of update.
 pub(super) trait Update: DeserializeOwned {
-    /// What Telegram calls it when it is asked for.
+    /// Kind to request.
     const KIND: AllowedUpdate;
-    /// The member of an update that holds it.
+    /// Member of an update that contains it.
     const MEMBER: &str;
 }
 
@@ -103,14 +103,14 @@ impl Update for Written {
     const MEMBER: &str = "message";
 }
 
-/// Who wrote something, and where. Not what.
+/// A message's user and chat, without its text.
 #[derive(Debug, Deserialize)]
 pub(super) struct Written {
     pub(super) from: From,
     pub(super) chat: Chat,
 }
 
-/// What was pressed, of all that Telegram tells about it.
+/// The needed parts of a press.
 #[derive(Debug, Deserialize)]
 pub(super) struct Query {
     pub(super) id: String,
@@ -144,7 +144,7 @@ pub(super) struct Me {
 }
 
 impl Api {
-    /// The API at `base` for the bot with this token.
+    /// Creates a client of the API at `base` for the bot with this token.
     pub(super) fn new(base: Url, token: Secret, patience: Patience) -> Result<Self, Error> {
         tls::use_ring();
         let mut builder = Client::builder()
@@ -152,7 +152,7 @@ impl Api {
             .connect_timeout(patience.call)
             .pool_max_idle_per_host(4);
         if base.scheme() == "http" {
-            // What is allowed because it stays on this machine must not leave it for a proxy.
+            // Plain HTTP is allowed on loopback only, so it must not go through a proxy.
             builder = builder.no_proxy();
         }
         let client = builder.build().map_err(|error| Error::Setup(chain(error)))?;
@@ -164,13 +164,13 @@ impl Api {
         })
     }
 
-    /// Who we are.
+    /// Returns the bot's account.
     pub(super) async fn get_me(&self) -> Result<Me, Fault> {
         self.call("getMe", &serde_json::json!({}), self.patience.call)
             .await
     }
 
-    /// Waits for updates of a kind: what is understood of them, and the number to go on from.
+    /// Waits for updates of a kind; returns those that can be parsed, and the next offset.
     pub(super) async fn get_updates<T: Update>(&self, from: i64) -> Result<(Vec<T>, i64), Fault> {
         let params = GetUpdatesParams::builder()
             .offset(from)
@@ -183,7 +183,7 @@ impl Api {
         Ok(understood(updates, from))
     }
 
-    /// Sends a message; its number.
+    /// Sends a message, and returns its id.
     pub(super) async fn send(&self, params: &impl Serialize) -> Result<i32, Fault> {
         #[derive(Deserialize)]
         struct Sent {
@@ -193,13 +193,13 @@ impl Api {
         Ok(sent.message_id)
     }
 
-    /// Changes a message.
+    /// Edits a message.
     pub(super) async fn edit(&self, params: &impl Serialize) -> Result<(), Fault> {
         let done: Result<IgnoredAny, _> = self.call("editMessageText", params, self.patience.call).await;
         done.map(drop)
     }
 
-    /// Tells a person what became of a press.
+    /// Responds to a press with a short text.
     pub(super) async fn answer(&self, params: &impl Serialize) -> Result<(), Fault> {
         let done: Result<IgnoredAny, _> = self.call("answerCallbackQuery", params, self.patience.call).await;
         done.map(drop)
@@ -237,7 +237,7 @@ impl Api {
     }
 
     fn scrubbed(&self, fault: Fault) -> Fault {
-        // Cut last: a token that is cut is found no more.
+        // Truncates last: a truncated token would not be found.
         let scrub = |text: String| self.token.scrub(&text).chars().take(MAX_WORDS).collect();
         match fault {
             Fault::Unreachable(text) => Fault::Unreachable(scrub(text)),
@@ -248,7 +248,7 @@ impl Api {
     }
 }
 
-/// What an answer means. Something in between, such as a proxy, answers in ways of its own.
+/// Converts a response. A proxy may respond in ways of its own.
 fn judged<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, Fault> {
     let answer: Result<Answer, _> = serde_json::from_slice(body);
     let Ok(answer) = answer else {
@@ -275,7 +275,7 @@ fn judged<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, Fau
     })
 }
 
-/// What is understood among updates. One that is not is passed over, or it would be sent again for ever.
+/// Parses updates. An invalid one is skipped, or it would be sent again forever.
 fn understood<T: Update>(updates: Vec<Value>, from: i64) -> (Vec<T>, i64) {
     let mut next = from;
     let mut found = Vec::new();
@@ -289,7 +289,7 @@ fn understood<T: Update>(updates: Vec<Value>, from: i64) -> (Vec<T>, i64) {
     (found, next)
 }
 
-/// What went wrong, with its causes and without the address: the token is in it.
+/// Renders an error with its causes but without the URL, which contains the token.
 fn chain(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut text = error.to_string();
@@ -386,7 +386,7 @@ mod tests {
     async fn a_call_ends_whatever_the_other_side_does_and_tells_no_token() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        // It accepts, and says nothing.
+        // It accepts connections, but never responds.
         unreachable(
             api(&format!("http://{address}")).get_me().await,
             "no answer in time",
@@ -397,13 +397,13 @@ mod tests {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let _ = stream.read(&mut [0; 1024]).await;
                 let head = "HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n";
-                // Whoever reads hangs up before the end.
+                // The client disconnects before the end.
                 let _ = stream.write_all(head.as_bytes()).await;
                 while stream.write_all(&[b' '; 4096]).await.is_ok() {}
             }
         });
         unreachable(api(&format!("http://{address}")).get_me().await, "more than");
-        // Not the kind of conversation that was asked for.
+        // Plain HTTP on a port where TLS is expected.
         unreachable(
             api(&format!("https://{address}")).get_me().await,
             "error sending request",

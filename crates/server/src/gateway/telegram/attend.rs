@@ -1,4 +1,4 @@
-//! The gateway at work: one call for presses, one for what is to be posted, and short ones that answer presses.
+//! Runs the gateway: one call that polls for presses, one that posts, and short ones that respond to presses.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -15,16 +15,17 @@ use super::page::{self, Page};
 use super::{Error, Settings, chat_name};
 use crate::gateway::{Card, Desk, Due, FromGateway, Ignored, Link, Press, decidable};
 
-/// Answers to presses that are under way at once; a press beyond them counts, and is not told so.
+/// Maximum number of responses to presses in progress; a further press counts, but gets no response.
 const MAX_REPLIES: usize = 16;
-/// Conflicts in a row that are taken for an earlier call of ours that Telegram has not let go.
+/// Maximum number of consecutive conflicts that are attributed to an earlier call of ours that Telegram still
+/// holds.
 const MAX_CONFLICTS: u32 = 3;
 
 impl Settings {
-    /// Passes questions on until it cannot go on; `log` is told what happens, a line at a time.
+    /// Runs until a permanent failure. Sends log lines to `log`.
     ///
     /// # Errors
-    /// Why it cannot go on.
+    /// The permanent failure.
     pub async fn attend(self, engine: &Path, log: impl Fn(&str)) -> Result<Infallible, Error> {
         let api = Api::new(self.base.clone(), self.token.clone(), self.patience)?;
         introduce(&api, &log).await?;
@@ -49,14 +50,14 @@ impl Settings {
     }
 }
 
-/// What became of a call.
+/// Result of a call.
 enum Done {
     Polled(Result<(Vec<Query>, i64), Fault>),
     Posted(Post, Result<Option<u64>, Fault>),
     Replied,
 }
 
-/// What a call that posts is about.
+/// Purpose of a call that posts.
 #[derive(Debug, Clone, Copy)]
 enum Post {
     Ask { number: u64, last: bool },
@@ -73,11 +74,11 @@ struct Gateway<L> {
     calls: JoinSet<Done>,
     posts: Pace,
     polls: Pace,
-    /// Whether something is being posted.
+    /// Set while a post is in progress.
     posting: bool,
     conflicts: u32,
     replies: usize,
-    /// The number from which on presses are asked for.
+    /// Offset of the next updates.
     next: i64,
 }
 
@@ -116,7 +117,7 @@ impl<L: Fn(&str)> Gateway<L> {
         });
     }
 
-    /// Begins to post what is due, one thing at a time.
+    /// Starts the next due post, one at a time.
     fn post(&mut self) {
         if self.posting || self.posts.due > Instant::now() {
             return;
@@ -192,7 +193,7 @@ impl<L: Fn(&str)> Gateway<L> {
             Ok((queries, next)) => {
                 self.polls.went_well();
                 (self.conflicts, self.next) = (0, next);
-                // A server that does not hold requests must not be asked without end.
+                // Avoids a busy loop with a server that does not support long polling.
                 let pause = if queries.is_empty() {
                     BREATH
                 } else {
@@ -244,7 +245,7 @@ impl<L: Fn(&str)> Gateway<L> {
         }
     }
 
-    /// The chat and the message of a press, if both it and the person are ours.
+    /// Returns chat and message of a press, if chat and user are configured.
     fn place(&self, query: &Query) -> Option<(String, u64)> {
         let message = query.message.as_ref()?;
         let ours =
@@ -264,7 +265,7 @@ impl<L: Fn(&str)> Gateway<L> {
         Ok(if *approved { "Approving" } else { "Rejecting" })
     }
 
-    /// Tells whoever pressed what became of it, if there is room for that; what counts does not hang on it.
+    /// Responds to a press, if there is capacity; the press counts in any case.
     fn reply(&mut self, query: String, words: &str) {
         if self.replies >= MAX_REPLIES {
             return;
@@ -276,14 +277,14 @@ impl<L: Fn(&str)> Gateway<L> {
             .build();
         let api = self.api.clone();
         self.calls.spawn(async move {
-            // It may be too old to be answered.
+            // The press may be too old for a response.
             let _ = api.answer(&params).await;
             Done::Replied
         });
     }
 }
 
-/// A call that posts something.
+/// A call that posts or edits.
 enum Call {
     Send(Box<SendMessageParams>),
     Edit(Box<EditMessageTextParams>),
@@ -304,7 +305,7 @@ impl Call {
         match self {
             Self::Send(params) => Ok(u64::try_from(api.send(&params).await?).ok()),
             Self::Edit(params) => match api.edit(&params).await {
-                // An earlier try went through, though we were not told.
+                // An earlier attempt succeeded, but its response was lost.
                 Err(Fault::Refused(words)) if words.contains("not modified") => Ok(None),
                 done => done.map(|()| None),
             },
@@ -312,7 +313,7 @@ impl Call {
     }
 }
 
-/// The next part of a question; the last one with its buttons.
+/// Creates the post of the next part of a request; the last one has the buttons.
 fn ask(card: &Card) -> (Post, Option<Call>) {
     let pages = page::pages(card);
     let last = card.parts() + 1 >= pages.len();
@@ -331,7 +332,7 @@ fn ask(card: &Card) -> (Post, Option<Call>) {
     (post, call)
 }
 
-/// A question's end, in the place of its buttons.
+/// Creates the edit that replaces a request's buttons by its outcome.
 fn settle(card: &Card) -> (Post, Option<Call>) {
     let ending = card.ending().unwrap_or_default();
     let page = page::pages(card).pop().map(|page| page::ended(&page, &ending));
@@ -351,7 +352,7 @@ fn settle(card: &Card) -> (Post, Option<Call>) {
     (Post::Settle(card.number()), call)
 }
 
-/// The chat of Telegram that a chat of the engine is.
+/// Parses the Telegram chat id from a chat name.
 fn chat_id(name: &str) -> Option<i64> {
     name.strip_prefix("telegram_")?.parse().ok()
 }

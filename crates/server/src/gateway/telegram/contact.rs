@@ -1,4 +1,4 @@
-//! What every program that talks to Telegram does: says who it is, bears outages, tells who people are.
+//! Shared parts of Telegram clients: introduction, retry delays, names of users.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -7,14 +7,14 @@ use super::api::{Api, Fault, From, Patience, Written};
 use super::{Error, base_url};
 use crate::gateway::{Secret, visible};
 
-/// The first pause after a call that came to nothing, and the longest.
+/// Initial and maximum retry delay.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(60)];
-/// The pause after a call for presses that brought none.
+/// Delay after a poll without updates.
 pub(super) const BREATH: Duration = Duration::from_millis(100);
-/// Tells `log` the ids of people who write to the bot, and of the chats that they write in.
+/// Logs the ids of users who write to the bot, and of their chats.
 ///
 /// # Errors
-/// Why it cannot go on.
+/// If the URL or the token is invalid, or another program receives the updates.
 pub async fn tell_ids(base: &str, token: Secret, log: impl Fn(&str)) -> Result<Infallible, Error> {
     let base = base_url(base).ok_or(Error::BaseUrl)?;
     let api = Api::new(base, token, Patience::default())?;
@@ -41,7 +41,7 @@ pub async fn tell_ids(base: &str, token: Secret, log: impl Fn(&str)) -> Result<I
     }
 }
 
-/// Asks Telegram who we are, until it can be reached.
+/// Verifies the token, with retries until Telegram can be reached.
 pub(super) async fn introduce(api: &Api, log: &impl Fn(&str)) -> Result<(), Error> {
     let mut pace = Pace::new();
     loop {
@@ -60,11 +60,11 @@ pub(super) async fn introduce(api: &Api, log: &impl Fn(&str)) -> Result<(), Erro
     }
 }
 
-/// How soon a call is tried again.
+/// Retry delays of a call.
 #[derive(Debug)]
 pub(super) struct Pace {
     pause: Duration,
-    /// Before this, nothing is tried.
+    /// Time of the next attempt.
     pub(super) due: Instant,
 }
 
@@ -76,7 +76,7 @@ impl Pace {
         }
     }
 
-    /// How long to wait after this.
+    /// Returns the delay after this failure.
     pub(super) fn after(&mut self, fault: &Fault) -> Duration {
         let pause = match fault {
             Fault::Busy(wait) => *wait,
@@ -94,7 +94,7 @@ impl Pace {
     }
 }
 
-/// A person, as others are told. A number cannot be chosen, and a user name is plain.
+/// Renders a user for others. The id cannot be chosen, and the user name is reduced to ASCII.
 pub(super) fn name_of(person: &From) -> String {
     let name = person.username.as_deref().unwrap_or_default();
     let name: String = name

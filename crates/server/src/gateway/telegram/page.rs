@@ -1,37 +1,37 @@
-//! A question as messages of Telegram: nothing in them is markup, and what others wrote is set apart by position.
+//! Renders approval requests as Telegram messages: without markup; untrusted text is marked by entities.
 
 use frankenstein::types::{InlineKeyboardButton, InlineKeyboardMarkup, MessageEntity, MessageEntityType};
 
 use crate::gateway::Card;
 
-/// What a message may hold, in UTF-16 units, less the room for its end.
+/// Maximum length of a message in UTF-16 units, without the part reserved for the outcome.
 const MAX_UNITS: usize = 4096 - 196;
-/// Of that, what the first line takes.
+/// Part of it for the first line.
 const HEAD_UNITS: usize = 100;
-/// The most of a question's text that is shown: some ten messages.
+/// Maximum length of a request's text: about ten messages.
 pub(super) const ROOM: usize = 36_000;
-/// The most of the notes that is shown.
+/// Maximum length of the notes.
 const MAX_NOTES: usize = 6_000;
 
-/// One message.
+/// A message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Page {
     pub(super) text: String,
     pub(super) entities: Vec<MessageEntity>,
 }
 
-/// The messages that a question takes; the last one is for its buttons.
+/// Renders a request as messages; the last one is for the buttons.
 pub(super) fn pages(card: &Card) -> Vec<Page> {
     let mut notes = card.notes().join("\n");
     if units(&notes) > MAX_NOTES {
-        // Who is asked about what, and until when, stands at the end.
+        // Scope and expiry are at the end.
         let (start, end) = (split_at(&notes, MAX_NOTES - 500), tail_of(&notes, 400));
         notes = format!("{}\n(\u{2026})\n{}", &notes[..start], &notes[end..]);
     }
     laid_out(&card.headline(), &card.body(), &notes)
 }
 
-/// A notice as one message.
+/// Renders a notice as one message.
 pub(super) fn notice(text: &str) -> Page {
     let shown = &text[..split_at(text, MAX_UNITS)];
     let more = if shown.len() < text.len() { " \u{2026}" } else { "" };
@@ -41,7 +41,7 @@ pub(super) fn notice(text: &str) -> Page {
     }
 }
 
-/// The last page with what became of the question above it.
+/// Adds the outcome above the last page.
 pub(super) fn ended(page: &Page, ending: &str) -> Page {
     let ending = &ending[..split_at(ending, 180)];
     let above = format!("{ending}\n\n");
@@ -57,7 +57,7 @@ pub(super) fn ended(page: &Page, ending: &str) -> Page {
     }
 }
 
-/// The buttons of a question.
+/// Returns the buttons of a request.
 pub(super) fn keyboard(card: &Card) -> InlineKeyboardMarkup {
     let button = |choice: &crate::gateway::Choice| {
         InlineKeyboardButton::builder()
@@ -125,7 +125,7 @@ fn units(text: &str) -> usize {
     text.chars().map(char::len_utf16).sum()
 }
 
-/// The byte at which the longest beginning of so many units ends; behind a line, if that is not far off.
+/// Returns the end of the longest prefix of `most` UTF-16 units; after a line break, if one is near.
 fn split_at(text: &str, most: usize) -> usize {
     let mut units = 0;
     let beyond = |(_, c): &(usize, char)| {
@@ -141,7 +141,7 @@ fn split_at(text: &str, most: usize) -> usize {
     }
 }
 
-/// The byte at which the last so many characters begin.
+/// Returns the start of the last `most` characters.
 fn tail_of(text: &str, most: usize) -> usize {
     text.char_indices()
         .rev()
@@ -154,7 +154,7 @@ fn tail_of(text: &str, most: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// What stands where an entity says.
+    /// Returns the text marked by entities of this kind.
     fn marked(page: &Page, kind: MessageEntityType) -> String {
         let text: Vec<u16> = page.text.encode_utf16().collect();
         let of_kind = page.entities.iter().filter(|entity| entity.type_field == kind);
