@@ -1,4 +1,4 @@
-//! The engine's answers about sandboxes.
+//! Handles sandbox requests on the server's socket.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use ringfence_runtime::container::{RunError, RunResult, Sandboxes};
 use crate::frame::Kind;
 use crate::wire::{Ran, Refusal, SandboxAction, SandboxAnswer, SandboxRequest};
 
-/// How much of each stream of a command is kept.
+/// Capture limit of each stream of a command.
 const KEPT: Bytes = Bytes::mib(1);
 
-/// How long an answer waits for something to be told.
+/// Maximum time to wait for new log entries.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Does what a request asks, and answers.
+/// Performs a request, and returns the response frame.
 pub(crate) async fn answer(payload: &[u8], sandboxes: &Sandboxes) -> serde_json::Result<(Kind, Vec<u8>)> {
     let parsed = serde_json::from_slice::<SandboxRequest>(payload).map_err(|error| Refusal::invalid(&error));
     let result = match parsed {

@@ -1,4 +1,4 @@
-//! Sockets that are served: connections at once, until told to stop. The Unix socket that is for one user alone.
+//! Serves connections concurrently until told to stop. Provides a Unix socket for one user.
 
 use std::fs::{self, Permissions};
 use std::future::{Future, poll_fn};
@@ -11,20 +11,20 @@ use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
-/// How long nobody is accepted after that has failed.
+/// Delay after `accept` has failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A socket that only the user who made it may connect to, removed when this is dropped.
+/// A Unix socket for its owner only, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Socket {
     socket: UnixListener,
     path: PathBuf,
-    /// The only user who may connect.
+    /// Permitted user.
     uid: u32,
 }
 
 impl Socket {
-    /// Listens at `path`, in a directory of ours alone, in place of a socket that was left there.
+    /// Listens at `path`, which must be in a private directory, replacing a stale socket.
     pub(crate) fn bind(path: &Path) -> io::Result<Self> {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -40,7 +40,7 @@ impl Socket {
         })
     }
 
-    /// Attends `most` connections at once until `stop` ends; then drops all that are under way.
+    /// Serves up to `most` connections concurrently until `stop` resolves; then drops them.
     pub(crate) async fn serve<A: Future<Output = ()> + Send + 'static>(
         &self,
         most: usize,
@@ -61,8 +61,8 @@ impl Drop for Socket {
     }
 }
 
-/// Attends `most` connections at once until `stop` ends; then drops all that are under way. A connection for which
-/// `attend` gives nothing is not served.
+/// Serves up to `most` connections concurrently until `stop` resolves; then drops them. Closes a connection
+/// if `attend` returns `None`.
 pub(crate) async fn serve<S, Peer, A: Future<Output = ()> + Send + 'static>(
     most: usize,
     mut accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<(S, Peer)>>,
@@ -78,7 +78,7 @@ pub(crate) async fn serve<S, Peer, A: Future<Output = ()> + Send + 'static>(
             _ = connections.join_next(), if !connections.is_empty() => {}
             accepted = poll_fn(&mut accept), if connections.len() < most => match accepted {
                 Ok((stream, peer)) => drop(attend(stream, peer).map(|attended| connections.spawn(attended))),
-                // Out of descriptors: whoever waits stays in the queue, and this task does not spin.
+                // Out of file descriptors: connections stay in the backlog, and the delay avoids a busy loop.
                 Err(_) => tokio::time::sleep(PAUSE).await,
             },
         }

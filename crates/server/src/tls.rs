@@ -1,9 +1,9 @@
-//! Which cryptography secure connections use.
+//! Selects the cryptography provider of TLS.
 
 use tokio_rustls::rustls::crypto::ring;
 
-/// Has every library in this process use the same cryptography. To be called before the first connection.
+/// Installs the provider for all libraries in this process. Must be called before the first connection.
 pub(crate) fn use_ring() {
-    // Whoever was first has chosen the same.
+    // A failure means that the same provider is already installed.
     let _ = ring::default_provider().install_default();
 }

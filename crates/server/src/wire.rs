@@ -1,4 +1,4 @@
-//! What the messages on the engine's socket say.
+//! Payloads of frames on the server's socket.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,49 +19,49 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// The program's text.
+    /// Source code of the program.
     pub code: String,
-    /// What it is called.
+    /// Name of the program.
     pub name: String,
-    /// Its language.
+    /// Language of the program.
     pub language: Language,
-    /// Its arguments.
+    /// Arguments.
     pub args: Vec<String>,
-    /// Variables added to its environment.
+    /// Environment variables.
     pub env: Vec<(String, String)>,
-    /// What it may use.
+    /// Resource limits.
     #[serde(with = "WireLimits")]
     pub limits: Limits,
-    /// Host paths that it sees, as `HOST`, `GUEST`, writable.
+    /// Mounts: host path, guest path, access.
     pub mounts: Vec<(PathBuf, String, Access)>,
-    /// The host directory that is its `/workspace`; absolute.
+    /// Host directory for `/workspace`; absolute.
     pub workspace: Option<PathBuf>,
-    /// Where a command starts, below the workspace.
+    /// Working directory of a command, below the workspace.
     pub working_directory: Option<PathBuf>,
-    /// What it must leave as it is.
+    /// Paths that it must not change.
     #[serde(default)]
     pub trusted: Trusted,
-    /// Whose request it is.
+    /// Owner of the request.
     pub scope: Scope,
-    /// What it may reach; nothing if `None`.
+    /// Hosts that it may reach. `None`: no network.
     pub network: Option<WireNetwork>,
-    /// The session that it is evaluated in.
+    /// Session to evaluate the code in.
     pub session: Option<SessionId>,
-    /// How strongly it must be fenced.
+    /// Required strength of the fence.
     pub fence: WireFence,
-    /// The interpreter that the client would use; an engine that would use another declines.
+    /// Interpreter that the client would use. A server with another declines.
     pub interpreter: Option<PathBuf>,
-    /// The container that it runs in, where it is not in the engine's own fence.
+    /// Container to run in, instead of the server's own fence.
     pub container: Option<InContainer>,
-    /// The mark of the client's Pyodide, if it runs there; an engine with another declines.
+    /// Fingerprint of the client's Pyodide, if it runs there. A server with another declines.
     pub pyodide: Option<String>,
-    /// Where the files go that the program leaves for its caller.
+    /// Host directory that receives the program's output files.
     pub output_directory: Option<PathBuf>,
-    /// Whether output is sent while the program runs.
+    /// Set to receive live output.
     pub stream: bool,
-    /// Whether standard input follows.
+    /// Set if standard input follows.
     pub stdin: bool,
-    /// Whether a socket follows, beside one byte, that its bridge is to be carried over.
+    /// Set if a socket for the bridge follows, as a file descriptor with one byte.
     pub bridge: bool,
 }
 
@@ -69,9 +69,9 @@ pub struct Run {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WireNetwork {
-    /// The hosts that may be reached.
+    /// Hosts that may be reached.
     pub allowed: Vec<String>,
-    /// Ranges of addresses that may be, though they are not public.
+    /// Non-public address ranges that may be reached.
     pub private_networks: Vec<String>,
 }
 
@@ -106,50 +106,51 @@ fn parsed<T: FromStr<Err: std::error::Error>>(texts: &[String]) -> Result<Vec<T>
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InContainer {
-    /// The container engine.
+    /// Container engine.
     pub engine: Flavor,
-    /// The mark of the settings that the client would make it by; an engine with others declines.
+    /// Fingerprint of the client's container settings. A server with others declines.
     pub settings: String,
-    /// What it is, if it is to be the one that is kept for such requests.
+    /// Kind of the persistent container to run in. `None`: a new one.
     pub kept: Option<Wanted>,
 }
 
-/// A request about the sessions of a scope. Answered with a list of [`ringfence_runtime::local::SessionInfo`].
+/// A request about the sessions of a scope. The response is a list of
+/// [`ringfence_runtime::local::SessionInfo`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SessionRequest {
-    /// Whose sessions.
+    /// Owner of the sessions.
     pub scope: Scope,
-    /// What to do.
+    /// Operation to perform.
     pub action: SessionAction,
 }
 
-/// What can be done with sessions, beside evaluating in them.
+/// Operations on sessions, apart from evaluation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum SessionAction {
-    /// Tell of all.
+    /// List all.
     List,
-    /// Make one.
+    /// Create one.
     New {
-        /// Its name.
+        /// Name of the session.
         id: SessionId,
-        /// What it may use.
+        /// Resource limits.
         #[serde(with = "WireLimits")]
         limits: Limits,
-        /// How strongly it must be fenced.
+        /// Required strength of the fence.
         fence: WireFence,
     },
-    /// Make a copy of one.
+    /// Fork one.
     Fork {
-        /// Which.
+        /// Session to copy.
         from: SessionId,
-        /// The copy's name.
+        /// Name of the copy.
         to: SessionId,
     },
     /// End one.
     Remove {
-        /// Which.
+        /// Session to end.
         id: SessionId,
     },
 }
@@ -158,92 +159,92 @@ pub enum SessionAction {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SandboxRequest {
-    /// Whose sandboxes.
+    /// Owner of the sandboxes.
     pub scope: Scope,
-    /// What to do.
+    /// Operation to perform.
     pub action: SandboxAction,
 }
 
-/// What can be done with sandboxes.
+/// Operations on sandboxes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum SandboxAction {
-    /// Tell of all.
+    /// List all.
     List,
-    /// Make one.
+    /// Create one.
     New(Box<NewSandbox>),
-    /// Stop its processes where they are.
+    /// Freeze its processes.
     Pause {
-        /// Which.
+        /// Name of the sandbox.
         name: String,
     },
-    /// Let them go on.
+    /// Thaw its processes.
     Resume {
-        /// Which.
+        /// Name of the sandbox.
         name: String,
     },
-    /// Run a command in it.
+    /// Run a command.
     Run {
-        /// Which.
+        /// Name of the sandbox.
         name: String,
-        /// The program and its arguments.
+        /// Program and arguments.
         command: Vec<String>,
-        /// Milliseconds until the sandbox is ended.
+        /// Timeout in milliseconds; at it, the sandbox is ended.
         timeout_ms: u64,
     },
-    /// Tell what its commands have printed.
+    /// Read the output of its commands.
     Log {
-        /// Which.
+        /// Name of the sandbox.
         name: String,
-        /// The number of the first piece that is wanted.
+        /// Number of the first requested entry.
         after: u64,
-        /// Whether to wait for it for a while, where it is not there yet.
+        /// Set to wait for the entry, for a limited time.
         wait: bool,
     },
     /// End it.
     Remove {
-        /// Which.
+        /// Name of the sandbox.
         name: String,
     },
 }
 
-/// What came of a [`SandboxRequest`].
+/// Response to a [`SandboxRequest`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SandboxAnswer {
-    /// Those that are there because of it.
+    /// Listed or changed sandboxes.
     Sandboxes(Vec<SandboxInfo>),
-    /// What came of a command.
+    /// Result of a command.
     Ran(Ran),
-    /// What its commands have printed.
+    /// Output of its commands.
     Log(SandboxLog),
 }
 
-/// What came of a command in a sandbox.
+/// Result of a command in a sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ran {
-    /// Its status; none if it went past its time.
+    /// Exit status. `None` after a timeout.
     pub status: Option<i64>,
-    /// What it wrote to standard output, as far as it was kept.
+    /// Captured standard output.
     pub stdout: String,
-    /// What it wrote to standard error, as far as it was kept.
+    /// Captured standard error.
     pub stderr: String,
-    /// Whether either was cut.
+    /// Set if either was truncated.
     pub truncated: bool,
-    /// What it tried to reach, where it could.
+    /// Attempts to reach hosts, if it has a network.
     pub egress: Option<EgressFacts>,
-    /// Whether its sandbox was ended with it.
+    /// Set if the sandbox has ended with the command.
     pub sandbox_ended: bool,
 }
 
-/// The way into the console of the engine that answers.
+/// Access to the server's console.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConsoleAccess {
-    /// Where it is.
+    /// Address of the console.
     pub address: SocketAddr,
-    /// What opens it for one browser, once.
+    /// Ticket that opens it in one browser, once.
     pub ticket: String,
-    /// What a program sends with each request, until the engine ends.
+    /// Token for each request of a program, valid until the server ends.
     pub token: String,
 }
 
@@ -261,44 +262,44 @@ struct WireLimits {
     disk: Bytes,
 }
 
-/// [`Fence`] on the wire. Running unfenced cannot be asked of an engine.
+/// [`Fence`] on the wire. A server never runs programs unfenced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WireFence {
-    /// Every layer where namespaces work.
+    /// Every layer where namespaces are available.
     Default,
-    /// Every layer, or not at all.
+    /// Every layer, or an error.
     Required,
-    /// The layers that can be had.
+    /// Every available layer.
     BestEffort,
 }
 
-/// Why a request was not run.
+/// A request was not run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// What kind of reason.
+    /// Kind of error.
     pub reason: Reason,
-    /// What was wrong.
+    /// Description of the error.
     pub message: String,
-    /// What to do.
+    /// Remedy.
     pub hint: String,
 }
 
-/// The kinds of reasons.
+/// Kinds of errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// This engine is set up otherwise than the client; the client can do the work itself.
+    /// The server's configuration differs from the client's; the client can run the request itself.
     Declined,
-    /// Too much at once.
+    /// A concurrency limit is reached.
     Busy,
-    /// The request makes no sense.
+    /// The request is invalid.
     Invalid,
     /// A program does not exist.
     NotFound,
-    /// An interpreter, or a layer of the fence, is not there.
+    /// An interpreter, or a layer of the fence, is unavailable.
     Unavailable,
-    /// It could not be run.
+    /// An internal failure.
     Failed,
 }
 
@@ -313,7 +314,7 @@ impl From<WireFence> for Fence {
 }
 
 impl WireFence {
-    /// A fence on the wire; `None` for running unfenced.
+    /// Converts a fence for the wire. `None` if it is unfenced.
     pub fn of(fence: Fence) -> Option<Self> {
         match fence {
             Fence::Default => Some(Self::Default),
@@ -325,7 +326,7 @@ impl WireFence {
 }
 
 impl Run {
-    /// A request on the wire; `None` for one that no engine may serve.
+    /// Converts a request for the wire. `None` if no server may run it.
     pub fn of(request: &Request, fence: Fence) -> Option<Self> {
         let fence = WireFence::of(fence)?;
         let mounts = request.mounts.iter().map(|mount| {
@@ -364,10 +365,10 @@ impl Run {
         })
     }
 
-    /// The request itself, checked anew.
+    /// Converts to a request, validating it again.
     ///
     /// # Errors
-    /// If a part of it is not what it should be.
+    /// If a part of it is invalid.
     pub fn request(self) -> Result<Request, Refusal> {
         let mounts = self.mounts.into_iter().map(|(host, guest, access)| {
             Mount::new(host, &guest, access).map_err(|error| Refusal::invalid(&error))
@@ -396,7 +397,7 @@ impl Run {
 }
 
 impl Refusal {
-    /// The request makes no sense.
+    /// Creates the refusal of an invalid request.
     pub fn invalid(error: &dyn std::error::Error) -> Self {
         Self {
             reason: Reason::Invalid,
@@ -407,7 +408,7 @@ impl Refusal {
 }
 
 impl Refusal {
-    /// The client has gone before its request could begin; nobody will read this.
+    /// Creates the refusal for a client that disconnected before its request began; it will not be read.
     pub(crate) fn gone() -> Self {
         Self {
             reason: Reason::Failed,

@@ -1,4 +1,4 @@
-//! What the server does about each kind of message.
+//! Handles MCP requests and notifications.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,7 +23,7 @@ use super::parked::{self, Parked, Waiting};
 use super::roots::{Adopted, Roots};
 use super::{Elicitation, Settings, elicitation, progress, tools};
 
-/// What a model is told about all tools together.
+/// Instructions for a model about all tools.
 const INSTRUCTIONS: &str = "\
 Ringfence runs code that nobody has read yet, fenced off from this machine: no network, no files but its workspace, \
 limits on time, memory and output. Prefer these tools for anything that can be computed instead of guessed.
@@ -36,10 +36,10 @@ round. Paths are relative to it.
 unchanged; permission_denied does not go away by trying.
 - A timeout can be shortened, not lengthened: split long work.";
 
-/// How much of what a client says about itself is kept.
+/// Maximum length of the client's name and version.
 const MAX_CLIENT: usize = 100;
 
-/// One connection's server. Clones are the same server.
+/// Handler of one connection. Clones share their state.
 #[derive(Debug, Clone)]
 pub(super) struct Handler(Arc<Server>);
 
@@ -49,7 +49,7 @@ struct Server {
     session: Option<SessionId>,
     roots: Roots,
     calls: Calls,
-    /// The work of invocations, no more than there are calls.
+    /// Tasks of invocations; at most as many as there are calls.
     work: Mutex<JoinSet<()>>,
     parked: Parked,
     elicitation: Elicitation,
@@ -58,7 +58,7 @@ struct Server {
 }
 
 impl Handler {
-    /// A server whose calls are taken back when `gone` becomes true.
+    /// Creates a handler. Its calls are cancelled when `gone` becomes true.
     pub(super) fn new(settings: Settings, gone: watch::Receiver<bool>) -> Self {
         Self(Arc::new(Server {
             scope: settings.scope,
@@ -73,7 +73,7 @@ impl Handler {
         }))
     }
 
-    /// Waits until no call runs any more.
+    /// Waits until no call is running.
     pub(super) async fn finished(&self) {
         self.0.calls.finished().await;
     }
@@ -139,7 +139,7 @@ impl ServerHandler for Handler {
         self.0.ask_for_roots(&context).await;
     }
 
-    /// The library takes a request whose parameters it cannot read for one of a kind that it does not know.
+    /// The library reports a request with invalid parameters as one of an unknown method.
     async fn on_custom_request(
         &self,
         request: CustomRequest,
@@ -176,7 +176,7 @@ impl Server {
         }
     }
 
-    /// Makes a call in its turn.
+    /// Runs a call when it is its turn.
     async fn call(
         &self,
         seat: Seat,
@@ -189,7 +189,7 @@ impl Server {
             turn = seat.turn() => turn,
         };
         let Some(turn) = turn else {
-            // Nobody waits for it, and nothing has begun.
+            // The caller is gone, and nothing has started.
             return Err(ErrorData::internal_error("taken back", None));
         };
         let used = Use {
@@ -210,14 +210,14 @@ impl Server {
         self.attend(invocation, context).await
     }
 
-    /// Has work done that does not end with the request.
+    /// Spawns work that outlives the request.
     fn see_to(&self, work: impl Future<Output = ()> + Send + 'static) {
         let mut all = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         while all.try_join_next().is_some() {}
         all.spawn(work);
     }
 
-    /// Goes on with a call whose question the client has been given, with its answer to that.
+    /// Resumes a call whose question was sent to the client, with the client's answer.
     async fn go_on(
         &self,
         request: CallToolRequestParams,
@@ -236,7 +236,7 @@ impl Server {
         self.attend(invocation, context).await
     }
 
-    /// Looks after whoever waits for an invocation, until it has ended or needs another request.
+    /// Serves the request that waits for an invocation, until it has ended or needs another request.
     async fn attend(
         &self,
         invocation: Invocation,
@@ -263,13 +263,13 @@ impl Server {
         tokio::select! {
             biased;
             response = self.follow(invocation, context) => response,
-            // The library has stopped passing messages on, and would wait for whoever waits for that.
+            // The library no longer forwards messages, and would wait for this request forever.
             () = self.left() => Err(ErrorData::internal_error("taken back", None)),
             never = beside => never,
         }
     }
 
-    /// Passes on what an invocation comes to.
+    /// Forwards events of an invocation.
     async fn follow(
         &self,
         mut invocation: Invocation,
@@ -294,7 +294,7 @@ impl Server {
         }
     }
 
-    /// Has the client ask its person, and come back with another request.
+    /// Asks the client to get an answer from its user, and to retry with another request.
     fn put_off(&self, waiting: Waiting) -> InputRequiredResult {
         let request = waiting.asked.request();
         let (questions, state) = (elicitation::input(request), parked::state(request));
@@ -302,7 +302,7 @@ impl Server {
         InputRequiredResult::new(Some(questions), Some(state))
     }
 
-    /// The end of an invocation as the protocol tells it.
+    /// Converts the result of an invocation.
     async fn result(
         &self,
         invocation: &Invocation,
@@ -323,7 +323,7 @@ impl Server {
         }
     }
 
-    /// Ends when the client wants no answer any more, or is gone.
+    /// Resolves when the client cancels the request or is gone.
     async fn taken_back(&self, context: &RequestContext<RoleServer>) {
         tokio::select! {
             () = context.ct.cancelled() => {}
@@ -331,7 +331,7 @@ impl Server {
         }
     }
 
-    /// Ends when the client is gone.
+    /// Resolves when the client is gone.
     async fn left(&self) {
         // An error means that the connection has ended.
         let _ = self.gone.clone().wait_for(|gone| *gone).await;

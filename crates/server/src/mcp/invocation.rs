@@ -1,4 +1,4 @@
-//! A use of a tool, apart from the request that waits for it: another one does once a person was asked.
+//! A tool call that can outlive its request: after a question, another request waits for it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,13 +11,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::progress::Recent;
 
-/// Pieces of output on their way into progress notifications.
+/// Maximum number of buffered chunks of output for progress notifications.
 const OUTPUT_UNDER_WAY: usize = 16;
 
-/// Questions and notices on their way to the client. A call raises one of each, and a question about its time limit.
+/// Maximum number of buffered questions and notices. A call raises one of each, and a question about its time
+/// limit.
 const WORDS_UNDER_WAY: usize = 4;
 
-/// What is used, and by whom.
+/// The arguments of an invocation.
 #[derive(Debug)]
 pub(super) struct Use {
     pub(super) kernel: Arc<Kernel>,
@@ -26,27 +27,27 @@ pub(super) struct Use {
     pub(super) arguments: Value,
 }
 
-/// What the client can be told and asked meanwhile.
+/// Capabilities of the client for an invocation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Client {
-    /// Its person can be asked.
+    /// Set if its user can answer questions.
     pub(super) answers: bool,
-    /// It wants to hear of progress.
+    /// Set if it wants progress notifications.
     pub(super) listens: bool,
 }
 
-/// The tool and its arguments: a request that goes on with an invocation must name the same.
+/// Tool and arguments: a request that resumes an invocation must have the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Named {
     tool: String,
     arguments: Digest,
 }
 
-/// A use of a tool that goes on. Dropping it takes the use back.
+/// A running tool call. Dropping it cancels the call.
 #[derive(Debug)]
 pub(super) struct Invocation {
     pub(super) named: Named,
-    /// Whether there is such a tool.
+    /// Set if the tool exists.
     pub(super) is_known: bool,
     pub(super) since: Instant,
     pub(super) recent: Arc<Recent>,
@@ -56,14 +57,14 @@ pub(super) struct Invocation {
     done: oneshot::Receiver<Result<Answer, ToolError>>,
 }
 
-/// What an invocation comes to next.
+/// An event of an invocation.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// A person is asked.
+    /// A question for the user.
     Asked(Box<Asked>),
-    /// A person is told something.
+    /// A notice for the user.
     Told(String),
-    /// It has ended.
+    /// The result.
     Done(Result<Answer, ToolError>),
 }
 
@@ -77,7 +78,8 @@ impl Named {
 }
 
 impl Invocation {
-    /// An invocation, and its work, which goes on whoever waits for it. The work is taken back when `gone` becomes true.
+    /// Creates an invocation and its task, which runs independently of the request. The call is cancelled
+    /// when `gone` becomes true.
     pub(super) fn new(
         used: Use,
         client: Client,
@@ -112,13 +114,13 @@ impl Invocation {
                 .invoke(&used.caller, &used.tool, used.arguments, attention);
             let taking_back = async {
                 tokio::select! {
-                    // An error means that nobody holds the invocation, or the connection, any more.
+                    // An error means that the invocation, or the connection, was dropped.
                     _ = wanted.wait_for(|unwanted| *unwanted) => {}
                     _ = gone.wait_for(|gone| *gone) => {}
                 }
                 cancel.send_replace(true);
             };
-            // Whatever else is going on, the invocation comes to its end: it kills what it started, and is recorded.
+            // The invocation always runs to its end: it kills its processes, and is recorded.
             let beside = async {
                 tokio::join!(taking_back, recent.hear(chunks));
                 std::future::pending().await
@@ -128,16 +130,16 @@ impl Invocation {
                 answered = invoking => answered,
                 never = beside => never,
             };
-            // Where nobody waits any more, the record is all that is left of it.
+            // If the receiver is gone, the audit record is all that remains.
             let _ = answer.send(answered);
         };
         (invocation, work)
     }
 
-    /// What it comes to next. After the end, there is nothing.
+    /// Returns the next event. Must not be called after [`Event::Done`].
     pub(super) async fn next(&mut self) -> Event {
         tokio::select! {
-            // What was said before the end is told before the end.
+            // Earlier events come before the result.
             biased;
             Some(asked) = self.questions.recv() => Event::Asked(Box::new(asked)),
             Some(text) = self.notices.recv() => Event::Told(text),
@@ -145,12 +147,12 @@ impl Invocation {
         }
     }
 
-    /// What takes it back, as long as somebody holds the invocation.
+    /// Returns the cancellation signal.
     pub(super) fn unwanted(&self) -> watch::Sender<bool> {
         self.unwanted.clone()
     }
 
-    /// Whether its work has ended.
+    /// Returns `true` if its task has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.notices.is_closed()
     }

@@ -1,4 +1,4 @@
-//! Messages on standard input and output, one a line, with an upper limit on everything.
+//! Transports MCP messages over standard input and output, one per line, within limits.
 
 use std::io;
 
@@ -12,28 +12,28 @@ use tokio::sync::{mpsc, watch};
 
 use crate::lines::{self, Next};
 
-/// The longest message. A program of 8 MiB, written as JSON, fits.
+/// Maximum size of a message. A program of 8 MiB, escaped as JSON, fits.
 pub(super) const MAX_LINE: usize = 16 * 1024 * 1024;
 
-/// Messages that wait to be written. While so many do, nothing more is read.
+/// Maximum number of queued outgoing messages. At the limit, reading stops (backpressure).
 const MAX_UNWRITTEN: usize = 64;
 
-/// The length of the message that a request came in.
+/// Size of the message that contained a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Length(pub(super) usize);
 
-/// The client's side of the connection, as the protocol's loop uses it.
+/// The transport for the library's loop.
 #[derive(Debug)]
 pub(super) struct Lines<R> {
     lines: lines::Lines<R>,
     max_line: usize,
-    /// Before the first request there is nobody to whom a notification or an answer could belong.
+    /// Set after the first request: before it, notifications and responses have no addressee.
     opened: bool,
     out: mpsc::Sender<Vec<u8>>,
     gone: watch::Sender<bool>,
 }
 
-/// The answer to something that is no message.
+/// The response to an invalid message.
 #[derive(Debug)]
 struct Refusal {
     code: ErrorCode,
@@ -47,12 +47,12 @@ impl Refusal {
     }
 }
 
-/// Messages on their way to the client.
+/// Queued outgoing messages.
 pub(super) type Unwritten = mpsc::Receiver<Vec<u8>>;
 
 impl<R: AsyncRead + Unpin + Send> Lines<R> {
-    /// Reads from `reader`; what is sent goes to the receiver, which [`write_lines`] takes. `gone` becomes true when
-    /// the client has left.
+    /// Creates a transport that reads from `reader`, and the queue for [`write_lines`]. Sets `gone` when the
+    /// client disconnects.
     pub(super) fn new(reader: R, max_line: usize, gone: watch::Sender<bool>) -> (Self, Unwritten) {
         let (out, unwritten) = mpsc::channel(MAX_UNWRITTEN);
         let lines = Self {
@@ -65,10 +65,11 @@ impl<R: AsyncRead + Unpin + Send> Lines<R> {
         (lines, unwritten)
     }
 
-    /// The next message that is one. Whatever else comes is answered, or ignored where the protocol says so.
+    /// Receives the next valid message. Invalid ones get an error response, or are ignored where the protocol
+    /// says so.
     async fn message(&mut self) -> Option<ClientJsonRpcMessage> {
         loop {
-            // A client that does not read its answers is not listened to either.
+            // Reads nothing from a client that does not read its responses.
             drop(self.out.reserve().await.ok()?);
             let out = self.out.clone();
             let next = tokio::select! {
@@ -88,7 +89,7 @@ impl<R: AsyncRead + Unpin + Send> Lines<R> {
         }
     }
 
-    /// What the line says, or the answer to one that says nothing sensible.
+    /// Parses a line, or returns the error response.
     fn understood(&mut self, line: &[u8]) -> Result<Option<ClientJsonRpcMessage>, Refusal> {
         let Some(mut message) = parse(line)? else {
             return Ok(None);
@@ -129,7 +130,7 @@ impl<R: AsyncRead + Unpin + Send + 'static> Transport<RoleServer> for Lines<R> {
     }
 }
 
-/// Writes messages until there are no more, or nobody reads them.
+/// Writes messages until the queue is closed or the reader is gone.
 pub(super) async fn write_lines(mut writer: impl AsyncWrite + Unpin, mut unwritten: Unwritten) {
     while let Some(line) = unwritten.recv().await {
         let written = async {
@@ -148,14 +149,14 @@ fn encode(message: &TxJsonRpcMessage<RoleServer>) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// The answer to a line that is no message; none to one that is, or that is passed over.
+/// Returns the error response to a line that is no valid message. `None` if it is valid or ignored.
 pub fn refusal(line: &[u8]) -> Option<Vec<u8>> {
     parse(line)
         .err()
         .and_then(|refusal| encode(&refusal.message()).ok())
 }
 
-/// The message in a line; none for an empty line and for a notification of a kind that nobody knows.
+/// Parses a message. `None` for an empty line and for an unknown notification.
 fn parse(line: &[u8]) -> Result<Option<ClientJsonRpcMessage>, Refusal> {
     if line.trim_ascii().is_empty() {
         return Ok(None);
@@ -181,7 +182,7 @@ fn parse(line: &[u8]) -> Result<Option<ClientJsonRpcMessage>, Refusal> {
     })
 }
 
-/// The id of something that has one, though it is no request.
+/// Returns the id of an invalid message, if it has one.
 fn id_of(value: &Value) -> Option<RequestId> {
     match value.get("id")? {
         Value::String(text) => Some(RequestId::String(text.as_str().into())),
@@ -206,7 +207,7 @@ mod tests {
 
     const PING: &str = r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#;
 
-    /// Feeds `input` and gives the methods of what was understood, and the answers to the rest.
+    /// Returns the methods of valid messages in `input`, and the responses to the others.
     async fn check(input: &[u8], max_line: usize) -> (Vec<String>, Vec<Value>) {
         let (gone, _) = watch::channel(false);
         let (mut lines, unwritten) = Lines::new(Cursor::new(input.to_vec()), max_line, gone);
@@ -308,7 +309,7 @@ mod tests {
         let reading = lines.receive();
         tokio::pin!(reading);
         for _ in 0..3 {
-            // With nobody writing, reading stops at the limit.
+            // If nothing is written, reading stops at the limit.
             tokio::select! {
                 biased;
                 _ = &mut reading => panic!("everything was read"),

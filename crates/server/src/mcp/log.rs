@@ -1,4 +1,4 @@
-//! What a client is told beside its answers.
+//! Sends log messages to a client.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -7,10 +7,10 @@ use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam, ProtocolVersion
 use rmcp::service::{Peer, RequestContext};
 use serde_json::Value;
 
-/// Told to a client that has not said what it wants to hear.
+/// Level until the client sets one.
 const DEFAULT: LoggingLevel = LoggingLevel::Warning;
 
-/// How grave a message must be for a client to hear it.
+/// Minimum level of messages for a client.
 #[derive(Debug)]
 pub(super) struct Log(AtomicU8);
 
@@ -19,19 +19,19 @@ impl Log {
         Self(AtomicU8::new(DEFAULT as u8))
     }
 
-    /// From here on, nothing below `level`.
+    /// Sets the minimum level.
     pub(super) fn set(&self, level: LoggingLevel) {
         self.0.store(level as u8, Ordering::Relaxed);
     }
 
-    /// Tells a client something, outside any request.
+    /// Sends a log message outside any request.
     pub(super) async fn tell(&self, peer: &Peer<RoleServer>, level: LoggingLevel, what: &str) {
         if level as u8 >= self.0.load(Ordering::Relaxed) {
             send(peer, level, what).await;
         }
     }
 
-    /// Tells a client something about its request. Since 2026-07-28 a request says itself what it wants to hear.
+    /// Sends a log message about a request. Since protocol version 2026-07-28 the request contains the level.
     pub(super) async fn tell_about(
         &self,
         context: &RequestContext<RoleServer>,
@@ -51,7 +51,7 @@ impl Log {
     }
 }
 
-/// Whether the request belongs to a version of the protocol in which each request stands for itself.
+/// Returns `true` for protocol versions without sessions, in which each request is independent.
 pub(super) fn is_stateless(context: &RequestContext<RoleServer>) -> bool {
     context
         .protocol_version()
@@ -60,7 +60,7 @@ pub(super) fn is_stateless(context: &RequestContext<RoleServer>) -> bool {
 
 async fn send(peer: &Peer<RoleServer>, level: LoggingLevel, what: &str) {
     let message = LoggingMessageNotificationParam::new(level, Value::from(what)).with_logger("ringfence");
-    // A client that has gone hears nothing.
+    // A client that is gone needs no log.
     let _ = peer.notify_logging_message(message).await;
 }
 

@@ -1,4 +1,4 @@
-//! What a client hears of a call that takes long.
+//! Sends progress notifications of a call.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,17 +9,17 @@ use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::Peer;
 use tokio::sync::mpsc;
 
-/// Between two notifications, and before the first.
+/// Interval of notifications, also before the first.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// How much of the output since the last notification goes into the next one.
+/// Maximum output in a notification, in bytes.
 const MAX_TOLD: usize = 2048;
 
-/// Tells `peer` every now and then how long it has taken, and what was printed since. Ends when nobody listens.
+/// Sends the elapsed time or recent output to `peer` at intervals, until it disconnects.
 pub(super) async fn tell(peer: &Peer<RoleServer>, token: ProgressToken, since: Instant, recent: &Recent) {
     let mut ticks = tokio::time::interval(EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    // The first tick comes at once.
+    // The first tick resolves immediately.
     ticks.tick().await;
     loop {
         ticks.tick().await;
@@ -34,7 +34,7 @@ pub(super) async fn tell(peer: &Peer<RoleServer>, token: ProgressToken, since: I
     }
 }
 
-/// The end of what was printed since it was last told.
+/// The tail of the output since the last notification.
 #[derive(Debug, Default)]
 pub(super) struct Recent(Mutex<Printed>);
 
@@ -45,7 +45,7 @@ struct Printed {
 }
 
 impl Recent {
-    /// Takes in what is printed, until nothing more is.
+    /// Collects output until the channel is closed.
     pub(super) async fn hear(&self, mut output: mpsc::Receiver<Chunk>) {
         while let Some(chunk) = output.recv().await {
             self.push(&chunk.bytes);

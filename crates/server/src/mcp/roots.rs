@@ -1,4 +1,4 @@
-//! Where the tools work: the directory that a client offers, where no person has chosen one.
+//! Uses a client's root as the workspace, if no user has chosen one.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,15 +19,15 @@ use super::Wish;
 use super::log::is_stateless;
 use super::uri::path_of;
 
-/// How long a client may take to name its roots, and calls wait for that.
+/// Timeout for a client to list its roots; calls wait for it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The name of our question in a result that asks for input.
+/// Name of the question in a result that requires input.
 const QUESTION: &str = "roots";
 
 const UNNAMED: &str = "the client did not name its roots";
 
-/// The kernel that works in the right directory, and whether it is known yet which one that is.
+/// The kernel for the current workspace, and the state of the negotiation.
 #[derive(Debug)]
 pub(super) struct Roots {
     wishes: Option<mpsc::Sender<Wish>>,
@@ -35,23 +35,23 @@ pub(super) struct Roots {
     kernel: watch::Sender<Arc<Kernel>>,
     settled: watch::Sender<bool>,
     asking: AtomicBool,
-    /// The client has said that they changed while we were asking.
+    /// Set if the roots changed while they were being requested.
     stale: AtomicBool,
 }
 
-/// What became of a client's directory.
+/// Result of a client's request for a workspace.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Adopted {
-    /// Later calls work there.
+    /// Later calls use this directory.
     Yes(PathBuf),
-    /// They do not, and why.
+    /// The directory was rejected, with the reason.
     Refused(String),
-    /// There was none.
+    /// The client has no root.
     None,
 }
 
 impl Roots {
-    /// Works with `kernel` until a client's directory is adopted.
+    /// Uses `kernel` until a client's directory is adopted.
     pub(super) fn new(kernel: Arc<Kernel>, wishes: Option<mpsc::Sender<Wish>>) -> Self {
         Self {
             settled: watch::Sender::new(wishes.is_none()),
@@ -63,14 +63,14 @@ impl Roots {
         }
     }
 
-    /// The kernel for a call that begins. It keeps the one it was given.
+    /// Returns the kernel for a new call. Running calls keep theirs.
     pub(super) fn kernel(&self) -> Arc<Kernel> {
         Arc::clone(&self.kernel.borrow())
     }
 
-    /// Asks the client for its roots and takes over the first. For versions in which a server may ask.
+    /// Requests the client's roots and adopts the first, in protocol versions with sessions.
     pub(super) async fn ask(&self, peer: &Peer<RoleServer>) -> Adopted {
-        // Where each request stands for itself, nobody has introduced himself, and a call will ask.
+        // In stateless versions there is no handshake; the first call asks.
         let Some(client) = peer.peer_info().filter(|_| self.wishes.is_some()) else {
             return Adopted::None;
         };
@@ -93,8 +93,8 @@ impl Roots {
         self.settle(adopted).await
     }
 
-    /// Waits until the client has named its roots, where it was asked to. Where each request stands for itself: what
-    /// the client has to be asked before the call can go on.
+    /// Waits for the roots if they were requested. In stateless versions, returns the question that the
+    /// client has to answer before the call.
     pub(super) async fn question(
         &self,
         request: &CallToolRequestParams,
@@ -126,7 +126,7 @@ impl Roots {
         Ok(self.settle(adopted).await)
     }
 
-    /// Takes over the first root that is a directory here, if it may be one.
+    /// Adopts the first root that is a local directory, if permitted.
     async fn take_over(&self, roots: &ListRootsResult) -> Adopted {
         let first = roots.roots.iter().find_map(|root| path_of(&root.uri));
         let (Some(path), Some(wishes)) = (first, &self.wishes) else {
@@ -145,7 +145,7 @@ impl Roots {
         }
     }
 
-    /// Lets calls go on. A directory that the client no longer offers is no longer used.
+    /// Releases waiting calls. Reverts to the first kernel if the client no longer offers a directory.
     async fn settle(&self, adopted: Adopted) -> Adopted {
         if !matches!(adopted, Adopted::Yes(_)) {
             self.kernel.send_replace(Arc::clone(&self.first));
@@ -169,7 +169,7 @@ fn ask_for_input() -> InputRequiredResult {
 }
 
 impl Adopted {
-    /// What a client is told of it, and how grave that is.
+    /// Returns a log message about the result, with its level.
     pub(super) fn told(&self) -> Option<(LoggingLevel, String)> {
         match self {
             Self::Yes(path) => Some((LoggingLevel::Info, format!("the workspace is {}", path.display()))),

@@ -1,4 +1,4 @@
-//! The kernel's tools, answers and errors as the protocol writes them.
+//! Converts the kernel's tools, results and errors to MCP types.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, ContentBlock, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
-/// A tool as it is listed.
+/// Converts a tool for a list.
 pub(super) fn listed(definition: &Definition) -> Tool {
     let input = plain(definition.input_schema.clone());
     let tool = Tool::new(definition.name, definition.description, Arc::new(input))
@@ -34,8 +34,8 @@ fn annotations(effects: Effects) -> ToolAnnotations {
     }
 }
 
-/// A schema without what clients stumble over: a dialect that they would look up (2020-12 is the protocol's own),
-/// and the widths of Rust's numbers.
+/// Removes parts that clients mishandle: the dialect, which they would look up (MCP's default is 2020-12),
+/// and the formats of Rust's numbers.
 fn plain(mut schema: Map<String, Value>) -> Map<String, Value> {
     schema.remove("$schema");
     schema.values_mut().for_each(without_widths);
@@ -56,13 +56,13 @@ fn without_widths(value: &mut Value) {
     }
 }
 
-/// Whether a schema's `type` names this one, alone or among others.
+/// Returns `true` if a schema's `type` is, or includes, this one.
 fn names(kind: &Value, wanted: &str) -> bool {
     let among = |kinds: &Vec<Value>| kinds.iter().any(|kind| kind == wanted);
     kind == wanted || kind.as_array().is_some_and(among)
 }
 
-/// The schema of an answer or of an error in its place: clients check errors against it too.
+/// Returns the schema of a result or an error: clients validate errors against it too.
 fn or_error(answer: Map<String, Value>) -> Map<String, Value> {
     let text = json!({"type": "string"});
     let error = json!({
@@ -83,14 +83,14 @@ fn or_error(answer: Map<String, Value>) -> Map<String, Value> {
     ])
 }
 
-/// An answer as a result.
+/// Converts a result.
 pub(super) fn answered(answer: Answer) -> CallToolResult {
     let mut result = CallToolResult::success(vec![ContentBlock::text(answer.text)]);
     result.structured_content = answer.structured;
     result
 }
 
-/// An error as a result, for a model to read and act on.
+/// Converts an error to a result, so that a model can read it and act on it.
 pub(super) fn failed(error: &ToolError) -> CallToolResult {
     let text = format!("{}: {}\nhint: {}", error.kind.as_str(), error.message, error.hint);
     let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
@@ -98,12 +98,12 @@ pub(super) fn failed(error: &ToolError) -> CallToolResult {
     result
 }
 
-/// The protocol's own error for a tool that does not exist.
+/// Creates the protocol error for an unknown tool.
 pub(super) fn unknown(error: &ToolError) -> ErrorData {
     ErrorData::invalid_params(error.message.clone(), Some(json!({"hint": error.hint})))
 }
 
-/// The error for a call that there is no room for.
+/// Creates the error for a call beyond the limit.
 pub(super) fn too_many() -> ToolError {
     ToolError::new(
         ErrorKind::LimitExceeded,
@@ -112,7 +112,7 @@ pub(super) fn too_many() -> ToolError {
     )
 }
 
-/// The error for a request that goes on with a call which does not wait for it.
+/// Creates the error for a request that resumes no waiting call.
 pub(super) fn not_waiting() -> ToolError {
     ToolError::new(
         ErrorKind::InvalidArguments,
@@ -121,7 +121,7 @@ pub(super) fn not_waiting() -> ToolError {
     )
 }
 
-/// What a person should know about an answer.
+/// Returns the warnings in a result.
 pub(super) fn warnings(answer: &Answer) -> Vec<String> {
     let warnings = answer
         .structured

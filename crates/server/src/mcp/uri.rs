@@ -1,10 +1,10 @@
-//! The paths that `file://` addresses mean.
+//! Converts `file://` URIs to paths.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// The path of a `file://` address of this machine.
+/// Returns the path of a `file://` URI of this machine.
 pub fn path_of(uri: &str) -> Option<PathBuf> {
     let rest = uri.strip_prefix("file://")?;
     let path = rest.strip_prefix("localhost").unwrap_or(rest);
@@ -14,7 +14,7 @@ pub fn path_of(uri: &str) -> Option<PathBuf> {
     Some(path).filter(|path| path.is_absolute() && !path.as_os_str().as_encoded_bytes().contains(&0))
 }
 
-/// With `%41` as `A`; none if that is written wrongly.
+/// Decodes percent-encoding. `None` if it is invalid.
 fn decoded(text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
