@@ -1,6 +1,6 @@
-//! Tries each layer in a process of its own, so that a person can be told which one does not work here.
+//! Tests each layer in a process of its own, to report which one does not work on this machine.
 //!
-//! The trials happen below a launcher: it has one thread, so it may fork, and nothing of ours is confined by them.
+//! The tests run below a launcher: it has one thread, so it may fork, and they confine no other process.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -17,10 +17,10 @@ use crate::seccomp::{self, Forks, Ipc, Sockets, Surface};
 use crate::steps::{Step, StepError};
 use crate::{landlock, sys, template};
 
-/// A layer that can be tried by itself.
+/// A layer that can be tested by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Layer {
-    /// A user namespace with an id map, as an ordinary user makes one.
+    /// A user namespace with an id map, created like an ordinary user would.
     UserNamespace,
     /// A pid namespace.
     PidNamespace,
@@ -28,9 +28,9 @@ pub enum Layer {
     MountNamespace,
     /// A network namespace.
     NetNamespace,
-    /// An ipc namespace.
+    /// An IPC namespace.
     IpcNamespace,
-    /// A uts namespace.
+    /// A UTS namespace.
     UtsNamespace,
     /// A cgroup namespace.
     CgroupNamespace,
@@ -40,15 +40,15 @@ pub enum Layer {
     Proc,
     /// A tmpfs, attached by the descriptor-based mount calls.
     Tmpfs,
-    /// A mount that shows other owners than the disk has.
+    /// An id-mapped mount.
     MappedMount,
-    /// A Landlock rule set that is then felt.
+    /// A Landlock rule set that takes effect.
     Landlock,
-    /// The fence's system-call filter, which is then felt.
+    /// The fence's seccomp filter, which takes effect.
     Seccomp,
-    /// no_new_privs.
+    /// `no_new_privs`.
     NoNewPrivs,
-    /// A handle on a process.
+    /// A pidfd.
     Pidfd,
 }
 
@@ -73,28 +73,28 @@ impl Layer {
     ];
 }
 
-/// What came of a trial.
+/// The result of a test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Trial {
-    /// The layer holds.
+    /// The layer works.
     Works,
-    /// A step of the trial was refused.
+    /// A step of the test was refused.
     Refused {
-        /// What was being done.
+        /// The step.
         step: String,
-        /// The system's error number.
+        /// The error number.
         errno: i32,
     },
-    /// The layer could be had, and then did not deny what it must.
+    /// The layer could be applied, but did not deny what it must.
     Toothless,
-    /// The trial was killed by this signal, or ended without a word (0).
+    /// The test was killed by this signal, or exited without a report (0).
     Killed(i32),
 }
 
-/// Why nothing could be tried.
+/// The error if no layer could be tested.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No process to try in.
+    /// The test process could not be started.
     #[error(transparent)]
     Start(#[from] StartError),
     /// It did not answer.
@@ -102,10 +102,10 @@ pub enum Error {
     Answer(#[source] io::Error),
 }
 
-/// Tries every layer in a process of its own.
+/// Tests every layer in a process of its own.
 ///
 /// # Errors
-/// If there is no such process. That a layer does not work is in the answer.
+/// If there is no such process. A failing layer is part of the result.
 pub fn try_layers() -> Result<HashMap<Layer, Trial>, Error> {
     let launcher = Launcher::start(&LauncherSpec::Probe)?;
     if !launcher.wait(START_DEADLINE).map_err(Error::Answer)? {
@@ -121,7 +121,7 @@ pub fn try_layers() -> Result<HashMap<Layer, Trial>, Error> {
     Ok(trials.into_iter().collect())
 }
 
-/// The launcher's side of [`try_layers`].
+/// Implements the launcher's side of [`try_layers`].
 pub(crate) fn answer(engine: &OwnedFd) -> Result<(), StepError> {
     let trials: Vec<(Layer, Trial)> = Layer::ALL.iter().map(|&layer| (layer, in_child(layer))).collect();
     let bytes = serde_json::to_vec(&trials)
@@ -144,14 +144,14 @@ fn in_child(layer: Layer) -> Trial {
     }
 }
 
-/// What `body` says in a child of its own.
+/// Runs `body` in a child process and returns its result.
 fn forked(body: impl FnOnce() -> Trial) -> Result<Trial, StepError> {
     let (answers, answer) = sys::pipe().step("make a pipe")?;
     match sys::fork().step("fork")? {
         None => {
             drop(answers);
             let bytes = serde_json::to_vec(&body()).unwrap_or_default();
-            // If the pipe is gone, so is whoever could have been told.
+            // Fails if the parent has exited.
             let _ = File::from(answer).write_all(&bytes);
             sys::exit_now(0)
         }
@@ -192,7 +192,8 @@ fn attempt(layer: Layer) -> Result<Trial, StepError> {
 
 const CLONE_NEWTIME: libc::c_int = 0x80;
 
-/// As the template does it: root of the host goes straight on, everybody else needs a user namespace first.
+/// Prepares for namespaces like the template does: root of the host goes straight on, everybody else needs a
+/// user namespace first.
 fn take_rights() -> Result<(), StepError> {
     let map = fs::read_to_string("/proc/self/uid_map").step("read the id map")?;
     let host = map.split_whitespace().eq(["0", "0", "4294967295"]);
@@ -207,7 +208,7 @@ fn namespace(kind: libc::c_int, step: &'static str) -> Result<Trial, StepError> 
     sys::unshare(kind).step(step).map(|()| Trial::Works)
 }
 
-/// A mount namespace of our own that nothing leaves.
+/// Enters a private mount namespace.
 fn private_mounts(more: libc::c_int) -> Result<(), StepError> {
     take_rights()?;
     sys::unshare(libc::CLONE_NEWNS | more).step("make a mount namespace")?;
@@ -216,7 +217,7 @@ fn private_mounts(more: libc::c_int) -> Result<(), StepError> {
 
 fn fresh_proc() -> Result<Trial, StepError> {
     private_mounts(libc::CLONE_NEWPID)?;
-    // The kernel gives a /proc of the pid namespace that the maker lives in, so a child must make it.
+    // A /proc shows the pid namespace of the process that mounts it, so a child must mount it.
     forked(|| match mount(c"proc", c"/proc") {
         Ok(()) => Trial::Works,
         Err(error) => Trial::Refused {
@@ -262,7 +263,7 @@ fn mapped_mount() -> Result<Trial, StepError> {
         .map(|()| Trial::Works)
 }
 
-/// Allows `/usr` alone, and then reads something else.
+/// Allows `/usr` alone, then reads another directory.
 fn landlocked() -> Result<Trial, StepError> {
     let rules = LandlockRules {
         readable: vec!["/usr".into()],
@@ -275,7 +276,7 @@ fn landlocked() -> Result<Trial, StepError> {
     Ok(teeth(denied && fs::read_dir("/usr").is_ok()))
 }
 
-/// Loads the fence's filter, and then asks for something harmless that it refuses.
+/// Loads the fence's filter, then makes a harmless call that it refuses.
 fn filtered() -> Result<Trial, StepError> {
     let surface = Surface {
         sockets: Sockets::Unix,
@@ -287,7 +288,7 @@ fn filtered() -> Result<Trial, StepError> {
         .step("build the system-call filter")?;
     sys::set_no_new_privs().step("set no_new_privs")?;
     sys::load_filter(filter.as_slice()).step("load a system-call filter")?;
-    // Without the filter, this asks for nothing and is granted.
+    // Without the filter, this is a no-op that succeeds.
     Ok(teeth(sys::unshare(0).is_err()))
 }
 

@@ -1,4 +1,5 @@
-//! What the engine and a launcher say to each other: one JSON message a packet, with descriptors beside it.
+//! The protocol between the server and a launcher: one JSON message per packet, with file descriptors
+//! attached.
 //!
 //! Both ends are the same binary, so the format may change freely. Nothing here comes from a guest.
 
@@ -8,88 +9,88 @@ use serde::{Deserialize, Serialize};
 
 use crate::seccomp::Surface;
 
-/// The largest message. Code travels in descriptors, so messages are small.
+/// Maximum length of a message. Code travels in file descriptors, so messages are small.
 pub const MAX_MESSAGE: usize = 128 * 1024;
 
-/// The user and group id of every guest, inside.
+/// User and group id of every guest, as seen inside.
 pub const GUEST_ID: u32 = 1000;
 
-/// The first message to a launcher: what kind it shall be.
+/// The first message to a launcher: its kind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum LauncherSpec {
-    /// Guests live in cells: own namespaces over a root made from the template.
+    /// Guests live in cells: own namespaces over a root file system built from the template.
     Namespaced(Template),
-    /// Namespaces are not to be had: guests live in the host's, held by Landlock, seccomp and rlimits.
+    /// No namespaces: guests live in the host's, confined by Landlock, seccomp and rlimits.
     Flat,
-    /// No guests: it tries each layer, says what came of it, and ends.
+    /// No guests: tests each layer, reports the results, and exits.
     Probe,
 }
 
-/// The root file system that all cells of a launcher share, read-only.
+/// The read-only root file system that all cells of a launcher share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Template {
-    /// The host ids that the inside's ids stand for. `None`: only our own id, as for an ordinary user.
+    /// Host ids that inner ids map to. `None`: only the own id, as for an ordinary user.
     pub host_ids: Option<HostIds>,
-    /// Host files and directories that are visible inside.
+    /// Bind mounts of host files and directories.
     pub binds: Vec<Bind>,
-    /// Small host files that are copied to the same path inside, where they exist.
+    /// Small host files copied to the same path inside, if they exist.
     pub copies: Vec<PathBuf>,
-    /// Small files made for the inside.
+    /// Small generated files.
     pub files: Vec<TemplateFile>,
-    /// Symbolic links: (link, what it points at).
+    /// Symbolic links: (link, target).
     pub links: Vec<(PathBuf, PathBuf)>,
 }
 
 /// A range of host ids for the outer user namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostIds {
-    /// The host id of inside's root.
+    /// Host id of the inner root.
     pub first: u32,
-    /// How many follow.
+    /// Number of ids.
     pub count: u32,
 }
 
-/// One host path in the template.
+/// A bind mount in the template.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bind {
-    /// Where it lies on the host.
+    /// Path on the host.
     pub host: PathBuf,
-    /// Where the guest sees it.
+    /// Path in the guest.
     pub guest: PathBuf,
-    /// Whether the guest may write.
+    /// Set if the guest may write.
     pub writable: bool,
-    /// Whether the owner's files shall appear as the guest's own (an id-mapped mount).
+    /// Set if the owner's files appear as the guest's own (an id-mapped mount).
     pub guest_owns: bool,
-    /// Whether the launcher may go on without it if it does not exist.
+    /// Set if the launcher may continue without it if it does not exist.
     pub optional: bool,
 }
 
-/// A small file made for the inside.
+/// A small generated file in the template.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TemplateFile {
     /// Absolute path inside.
     pub path: PathBuf,
-    /// What it says.
+    /// Its contents.
     pub content: String,
 }
 
-/// What the engine asks a launcher to do.
+/// A command from the server to a launcher.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Command {
-    /// Start a warm interpreter to fork guests from. It takes the place of the one before when it is warm.
-    /// Descriptor: the extension library.
+    /// Starts a warm interpreter to fork guests from. It replaces the previous one once it is warm. File
+    /// descriptor: the extension library.
     Zygote {
         /// The interpreter.
         program: Program,
-        /// The first message on its socket, for what is too long to be an argument.
+        /// First message on its socket, for scripts too long for an argument.
         script: Option<String>,
     },
-    /// Make a cell and start a guest in it.
-    /// Descriptors: stdin, stdout, stderr, control, [code], control groups.
+    /// Creates a cell and starts a guest in it. File descriptors: stdin, stdout, stderr, control, [code],
+    /// cgroups.
     Spawn(Box<Spawn>),
-    /// Kill a guest with everything in its cell. Forks of it, in cells of their own, live on.
+    /// Kills a guest with everything in its cell. Its forks, in cells of their own, survive.
     Kill {
-        /// The number given at [`Command::Spawn`].
+        /// The id given in [`Command::Spawn`].
         id: u64,
     },
 }
@@ -99,54 +100,54 @@ pub enum Command {
 pub struct Program {
     /// Path of the executable, as seen by the new process.
     pub executable: PathBuf,
-    /// Its arguments, the zeroth included.
+    /// Arguments, including the zeroth.
     pub arguments: Vec<String>,
-    /// Its whole environment.
+    /// The complete environment.
     pub environment: Vec<(String, String)>,
-    /// Whether it reads its job from descriptor 3; otherwise that is closed.
+    /// Set if it reads its job from file descriptor 3, which is closed otherwise.
     pub reads_job: bool,
 }
 
-/// A guest to start, in a cell of its own.
+/// A guest to start in a cell of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spawn {
-    /// A number that the engine chose and never uses again.
+    /// An id chosen by the server and never reused.
     pub id: u64,
-    /// How the guest comes to be.
+    /// The kind of guest.
     pub guest: Guest,
-    /// Whether a descriptor with the program's text comes along, and the file name it gets below `/code`.
+    /// File name below `/code` for the source code, whose file descriptor is then attached.
     pub code: Option<String>,
-    /// What the guest is held by.
+    /// Its confinement.
     pub confinement: Confinement,
-    /// Bytes in the writable directories together; 0 where the working directory lies on the host.
+    /// Total bytes in the writable directories; 0 if the working directory lies on the host.
     pub disk_bytes: u64,
-    /// A TCP port on the loopback of the cell where the engine shall listen. `None`: the loopback stays down.
+    /// Port on the cell's loopback where the server listens. `None`: the loopback stays down.
     #[serde(default)]
     pub listen: Option<u16>,
 }
 
-/// How a guest comes to be.
+/// The kind of a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Guest {
-    /// By executing a program.
+    /// An executed program.
     Exec(Program),
-    /// By forking the zygote.
+    /// A fork of the zygote.
     Fork,
-    /// By forking the zygote, as a session that can be forked in its turn. Its surface must say
+    /// A fork of the zygote, as a session that can be forked itself. Its surface must be
     /// [`crate::seccomp::Forks::IntoCells`].
     Session,
-    /// By forking a session, or a fork of one. The filter and the Landlock rules stay those of the session.
+    /// A fork of a session, or of a fork of one. It keeps the session's seccomp filter and Landlock rules.
     ///
-    /// The interpreter there must be told to call `ringfence_fork`, once for each of these commands, whether it
-    /// succeeds or not. One fork of a session can be under way at a time.
+    /// The interpreter there must be told to call `ringfence_fork`, once for each of these commands, whether
+    /// it succeeds or not. One fork of a session can be pending at a time.
     ForkOf {
-        /// The number of the session.
+        /// Id of the session.
         of: u64,
     },
 }
 
 impl Guest {
-    /// Which session this is a fork of.
+    /// Returns the id of the session that this is a fork of.
     pub(crate) fn forked_from(&self) -> Option<u64> {
         match self {
             Self::ForkOf { of } => Some(*of),
@@ -155,126 +156,129 @@ impl Guest {
     }
 }
 
-/// Everything that a guest is held by, apart from namespaces and control groups.
+/// A guest's confinement, apart from namespaces and cgroups.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Confinement {
-    /// Where it starts.
+    /// Working directory.
     pub working_directory: PathBuf,
-    /// The user and group id to take; `None` keeps the caller's.
+    /// User and group id to take; `None` keeps the caller's.
     pub ids: Option<(u32, u32)>,
-    /// Resource limits; `None`: those of whoever started us.
+    /// Resource limits; `None` keeps the inherited ones.
     pub rlimits: Option<Rlimits>,
-    /// What to do about the layers below where the kernel lacks one.
+    /// Handling of the layers below that the kernel lacks.
     pub missing: Missing,
-    /// File-system rules; `None`: no Landlock, no seccomp, no dropping of rights (`--unfenced`).
+    /// File-system rules; `None`: no Landlock, no seccomp, no dropping of privileges (`--unfenced`).
     pub landlock: Option<LandlockRules>,
-    /// What the system-call filter lets through.
+    /// Parameters of the seccomp filter.
     pub surface: Surface,
 }
 
-/// What to do where the kernel lacks a layer.
+/// Handling of a layer that the kernel lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Missing {
     /// Fail.
     Refuse,
-    /// Go on, and report it.
+    /// Continue, and report it.
     Report,
 }
 
-/// Resource limits; `None` leaves one as it is.
+/// Resource limits; `None` leaves one unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rlimits {
     /// Largest file.
     pub file_size: u64,
-    /// Open descriptors.
+    /// Open file descriptors.
     pub open_files: u64,
-    /// Processes and threads of the user; only where no control group counts them.
+    /// Processes and threads of the user; only without a cgroup that counts them.
     pub processes: Option<u64>,
-    /// Private writable memory of one process; only where no control group counts it.
+    /// Private writable memory of one process; only without a cgroup that counts it.
     pub data: Option<u64>,
-    /// Processor seconds of one process; only where no control group counts them.
+    /// Processor seconds of one process; only without a cgroup that counts them.
     pub cpu_seconds: Option<u64>,
 }
 
-/// The paths that a guest may use; everything else is denied.
+/// The paths that a guest may access; everything else is denied.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LandlockRules {
     /// Read and execute, beneath each.
     pub readable: Vec<PathBuf>,
-    /// Everything but making devices, beneath each.
+    /// Everything except creating devices, beneath each.
     pub writable: Vec<PathBuf>,
-    /// As `writable`, where somebody else may have put a link in the place of the last name: a link is not followed.
+    /// Like `writable`, for paths whose last component another program may replace by a symbolic link: it is
+    /// not followed.
     #[serde(default)]
     pub entries: Vec<PathBuf>,
     /// Device files to read and write.
     pub devices: Vec<PathBuf>,
-    /// TCP ports to connect to, where the kernel governs that (ABI 4).
+    /// TCP ports to connect to, if the kernel governs that (ABI 4).
     #[serde(default)]
     pub connect: Vec<u16>,
 }
 
-/// What a launcher tells the engine.
+/// An event from a launcher to the server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Event {
     /// The launcher is up.
     Ready,
-    /// The zygote, or the one that is to follow it, reports on its way to being warm. The jail does not read it.
+    /// A zygote, current or upcoming, reports progress while it warms up. This crate does not interpret the
+    /// text.
     ZygoteReports {
         /// At most 1 KiB.
         text: String,
     },
     /// The zygote has warmed up.
     ZygoteReady,
-    /// The zygote, or the one that was to follow it, ended by itself.
+    /// A zygote, current or upcoming, exited by itself.
     ZygoteGone,
-    /// A guest runs. Descriptors where it has a cell: its output directory, and the listening socket if one was asked for.
+    /// A guest runs. File descriptors if it has a cell: its output directory, and the listening socket if
+    /// requested.
     Spawned {
-        /// Which.
+        /// Id of the guest.
         id: u64,
-        /// What holds it.
+        /// The layers applied.
         applied: Applied,
     },
     /// The launcher or a guest could not be set up; `id` is 0 for the launcher itself.
     Failed {
-        /// Which.
+        /// Id of the guest.
         id: u64,
-        /// What was being done.
+        /// The failed step.
         step: String,
-        /// The system's error number.
+        /// The error number.
         errno: i32,
     },
-    /// A guest's first process ended; what else is in its cell is being killed.
+    /// A guest's first process exited; the rest of its cell is being killed.
     Exited {
-        /// Which.
+        /// Id of the guest.
         id: u64,
         /// Exit status, or the signal as a negative number.
         status: i32,
-        /// Processor time of it and its reaped children.
+        /// Processor time of the process and its reaped children.
         cpu_micros: u64,
         /// Its largest resident set.
         max_rss: u64,
     },
-    /// Nothing of a guest is left: every process of its cell has been reaped. The cell of a session holds those of its
-    /// forks, so this comes after the last of them has gone.
+    /// All processes of a guest's cell have been reaped. The cell of a session contains those of its forks,
+    /// so this follows the exit of the last fork.
     Gone {
-        /// Which.
+        /// Id of the guest.
         id: u64,
     },
 }
 
-/// What a guest is really held by.
+/// The layers applied to a guest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Applied {
-    /// Own user, pid, mount, net, ipc, uts and cgroup namespaces.
+    /// Own user, pid, mount, network, IPC, UTS and cgroup namespaces.
     pub namespaces: bool,
     /// Own time namespace.
     pub time_namespace: bool,
-    /// The Landlock ABI in force; 0 for none.
+    /// Landlock ABI in force; 0 for none.
     pub landlock_abi: u32,
-    /// Whether the system-call filter is loaded.
+    /// Set if the seccomp filter is loaded.
     pub seccomp: bool,
-    /// Whether no_new_privs is set.
+    /// Set if `no_new_privs` is set.
     pub no_new_privs: bool,
-    /// Whether all capabilities are gone.
+    /// Set if all capabilities are dropped.
     pub capabilities_dropped: bool,
 }

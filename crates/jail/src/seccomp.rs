@@ -1,10 +1,11 @@
-//! Which system calls a guest may make: a policy kept as data, compiled to a filter for the kernel.
+//! The seccomp policy for guests: kept as data, compiled to a BPF filter.
 //!
-//! `seccomp/fence.json` lists every system call that Linux has, each in a group with a reason, and `seccomp/strict.json`
-//! the few that a single program needs; `seccomp/syscalls.tsv` gives the numbers. What a policy does not allow is refused, and what Linux did not have when the table was written
-//! answers `ENOSYS`, so that a C library falls back. Loading the filter is the business of `crate::sys`.
+//! `seccomp/fence.json` lists every system call of Linux, each in a group with a reason, and
+//! `seccomp/strict.json` the few that a single program needs; `seccomp/syscalls.tsv` gives the numbers. Calls
+//! that a policy does not allow are refused, and calls newer than the table fail with `ENOSYS`, so that a C
+//! library falls back. `crate::sys` loads the filter.
 //!
-//! The filter goes through the numbers as a tree: that loads in less than half the time of a list.
+//! The filter searches the numbers as a tree: that loads in less than half the time of a list.
 
 mod bpf;
 #[cfg(test)]
@@ -21,7 +22,7 @@ use policy::Policy;
 use serde::{Deserialize, Serialize};
 use std::sync::OnceLock;
 
-/// The sockets that a guest may make.
+/// Sockets that a guest may create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sockets {
@@ -29,25 +30,25 @@ pub enum Sockets {
     PairsOnly,
     /// Unix sockets of every kind.
     Unix,
-    /// As `PairsOnly`, and TCP.
+    /// Like `PairsOnly`, and TCP.
     PairsAndTcp,
-    /// As `Unix`, and TCP.
+    /// Like `Unix`, and TCP.
     UnixAndTcp,
-    /// As `Unix`, TCP and UDP.
+    /// Like `Unix`, TCP and UDP.
     UnixAndInternet,
 }
 
-/// Whether System V IPC and POSIX message queues lie in the guest's own namespace.
+/// Ownership of the namespace for System V IPC and POSIX message queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ipc {
-    /// In the guest's own ipc namespace: allowed.
+    /// The guest's own IPC namespace: allowed.
     Own,
     /// Shared with the host: refused.
     Shared,
 }
 
-/// What becomes of the processes that a guest makes.
+/// Handling of processes that a guest forks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Forks {
@@ -55,29 +56,29 @@ pub enum Forks {
     Never,
     /// A session's forks move into cells of their own.
     IntoCells,
-    /// In a container: a supervisor of ours adopts what a guest leaves behind.
+    /// In a container: a supervisor adopts a guest's orphans.
     Adopted,
 }
 
-/// What differs between one guest's filter and another's.
+/// Parameters in which guests' filters differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Surface {
-    /// The sockets that it may make.
+    /// Permitted sockets.
     pub sockets: Sockets,
-    /// Where its IPC objects live.
+    /// Ownership of its IPC objects.
     pub ipc: Ipc,
-    /// Whether its forks may move.
+    /// Handling of its forks.
     pub forks: Forks,
 }
 
-/// A filter for containers: each allows what the one before it allows, and more.
+/// A filter for containers: each allows everything that the previous one allows, and more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// One program with threads, which reads files and talks to Unix sockets.
+    /// One multi-threaded program that reads files and talks to Unix sockets.
     Strict,
-    /// Processes and files: what the fence allows.
+    /// Processes and files: like the fence.
     Standard,
-    /// The same with TCP: what leads to a proxy.
+    /// The same with TCP, for connections to a proxy.
     StandardTcp,
     /// The same with UDP.
     StandardNet,
@@ -88,28 +89,28 @@ pub enum Profile {
 pub struct Program(Vec<libc::sock_filter>);
 
 impl Program {
-    /// The instructions in order.
+    /// Returns the instructions in order.
     pub fn as_slice(&self) -> &[libc::sock_filter] {
         &self.0
     }
 }
 
-/// Why no filter could be made.
+/// The error of compiling a filter.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The policy is not valid JSON, or not a policy.
     #[error("the seccomp policy cannot be read")]
     Parse(#[source] serde_json::Error),
-    /// The table of numbers holds a line that is not one.
+    /// The table of numbers contains an invalid line.
     #[error("line {line} of the system call table cannot be read")]
     Table {
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
     },
     /// The policy names a system call that no architecture has.
     #[error("the seccomp policy names the unknown system call `{name}`")]
     UnknownSyscall {
-        /// As written in the policy.
+        /// The name.
         name: String,
     },
     /// A condition that can never be met, or that cannot be expressed.
@@ -117,27 +118,27 @@ pub enum Error {
     Condition {
         /// The rule's first system call.
         name: String,
-        /// The index of the argument.
+        /// Index of the argument.
         argument: u8,
     },
-    /// The kernel takes at most 4096 instructions.
+    /// More instructions than the kernel's limit of 4096.
     #[error("the seccomp filter has {length} instructions, more than the kernel takes")]
     TooLong {
-        /// How many there would be.
+        /// Number of instructions.
         length: usize,
     },
-    /// No table for the machine that this was built for.
+    /// No table for the target architecture.
     #[error("there is no system call table for this architecture")]
     UnsupportedArchitecture,
 }
 
-/// The fence's filter for the architecture that this program runs on.
+/// Returns the fence's filter for the target architecture.
 ///
-/// It is compiled once for each surface. A process that forks guests calls this before it forks: the children then
-/// find the filter ready.
+/// It is compiled once for each surface. A process that forks guests calls this before it forks: the children
+/// then find the filter ready.
 ///
 /// # Errors
-/// Only for an architecture without a table: that the policy compiles for the others is tested.
+/// Only for an architecture without a table: tests prove that the policy compiles for the others.
 pub fn fence(surface: Surface) -> Result<Program, Error> {
     static PROGRAMS: [OnceLock<Program>; 30] = [const { OnceLock::new() }; 30];
     let place = &PROGRAMS[(surface.sockets as usize * 2 + surface.ipc as usize) * 3 + surface.forks as usize];
@@ -149,30 +150,30 @@ pub fn fence(surface: Surface) -> Result<Program, Error> {
     Ok(place.get_or_init(|| program).clone())
 }
 
-/// Reads the policy, for whoever has nothing else to do. What is wrong with it is told when a filter is asked for.
+/// Parses the policy ahead of time. Errors are reported when a filter is requested.
 pub(crate) fn read_ahead() {
     let _ = shipped();
 }
 
-/// The same policy as an OCI seccomp profile, which container engines read and people can.
+/// Returns the same policy as an OCI seccomp profile, which container engines and people can read.
 ///
 /// # Errors
-/// As [`fence`].
+/// Like [`fence`].
 pub fn document(arch: Arch, surface: Surface) -> Result<serde_json::Value, Error> {
     Ok(oci::profile(shipped()?, arch, surface))
 }
 
-/// A filter for containers as an OCI seccomp profile.
+/// Returns a filter for containers as an OCI seccomp profile.
 ///
 /// # Errors
-/// As [`fence`].
+/// Like [`fence`].
 pub fn profile(arch: Arch, profile: Profile) -> Result<serde_json::Value, Error> {
     let (policy, surface) = profile.policy()?;
     Ok(oci::profile(policy, arch, surface))
 }
 
 impl Profile {
-    /// A container has namespaces of its own, and nothing in it is a launcher.
+    /// Returns the policy and surface. A container has namespaces of its own, and no launcher in it.
     fn policy(self) -> Result<(&'static Policy, Surface), Error> {
         let surface = |sockets| Surface {
             sockets,
@@ -188,13 +189,13 @@ impl Profile {
     }
 }
 
-/// The policy of the fence, read once.
+/// Returns the fence's policy, parsed once.
 fn shipped() -> Result<&'static Policy, Error> {
     static POLICY: OnceLock<Policy> = OnceLock::new();
     read_once(&POLICY, include_str!("../seccomp/fence.json"))
 }
 
-/// The policy of a single program, read once.
+/// Returns the policy of a single program, parsed once.
 fn strict() -> Result<&'static Policy, Error> {
     static POLICY: OnceLock<Policy> = OnceLock::new();
     read_once(&POLICY, include_str!("../seccomp/strict.json"))

@@ -1,6 +1,7 @@
-//! The launcher's loop: commands from the engine, ended processes, and guests on their way.
+//! The launcher's event loop: commands from the server, exited processes, guests during set-up.
 //!
-//! Nothing here waits for a single guest: while one cell is being set up, another guest's end is told at once.
+//! It never blocks on a single guest: while one cell is being set up, another guest's exit is reported at
+//! once.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -25,30 +26,30 @@ use running::{Left, Live, Running, SpawnDescriptors};
 pub(crate) struct Launcher<'a> {
     engine: &'a OwnedFd,
     signals: OwnedFd,
-    /// A handle on ourselves, to come back from a cell's pid namespace.
+    /// Pidfd of this process, to return from a cell's pid namespace.
     own: OwnedFd,
-    /// What all cells stand on; `None` where there are no cells.
+    /// Shared state of all cells; `None` without cells.
     ground: Option<CellGround>,
     zygote: Option<Zygote>,
     /// The zygote's successor, until it has warmed up.
     successor: Option<Zygote>,
     running: HashMap<u64, Running>,
-    /// Guests that the zygote was asked for, in order.
+    /// Guests requested from the zygote, in order.
     forks: VecDeque<u64>,
-    /// Ended processes that may be guests whose ids the zygote has not told yet.
+    /// Exited processes that may be guests whose pids the zygote has not reported yet.
     unclaimed: Vec<sys::Reaped>,
 }
 
-/// What all cells of a launcher have in common.
+/// State shared by all cells of a launcher.
 #[derive(Debug)]
 pub(crate) struct CellGround {
-    /// The ids that stand for guests.
+    /// Outer ids of guests.
     pub(crate) ids: GuestIds,
-    /// Mounts of the template to be put on top of the cells' own.
+    /// Template mounts to stack on the cells' own.
     pub(crate) inner_mounts: Vec<CString>,
 }
 
-/// The ids in the launcher's user namespace that stand for guests, dealt out in turn.
+/// Ids of guests in the launcher's user namespace, assigned round-robin.
 #[derive(Debug)]
 pub(crate) struct GuestIds(RefCell<std::iter::Cycle<std::ops::Range<u32>>>);
 
@@ -58,13 +59,13 @@ impl GuestIds {
         Self(RefCell::new(ids.cycle()))
     }
 
-    /// The id of the next guest.
+    /// Returns the id of the next guest.
     fn next(&self) -> u32 {
         self.0.borrow_mut().next().unwrap_or(GUEST_ID)
     }
 }
 
-/// What the loop waits for.
+/// Event sources of the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     Engine,
@@ -91,7 +92,7 @@ impl<'a> Launcher<'a> {
         })
     }
 
-    /// Serves until the engine has gone.
+    /// Serves until the server disconnects.
     pub(crate) fn serve(mut self) -> Result<(), StepError> {
         send(self.engine, &Event::Ready, &[]);
         let mut buffer = vec![0; MAX_MESSAGE];
@@ -103,8 +104,8 @@ impl<'a> Launcher<'a> {
                     Source::Zygote => self.receive_fork(),
                     Source::Guest(id) => self.advance(id),
                     Source::Engine => {
-                        // An engine that closes before it has read everything resets the connection, which is an
-                        // end like any other: supervisors must still be asked to kill what they watch.
+                        // A server that closes before it has read everything resets the connection, which is
+                        // an end like any other: supervisors must still be asked to kill their guests.
                         let received = sys::receive_message(self.engine.as_fd(), &mut buffer);
                         let Ok((length @ 1.., fds)) = received else {
                             return self.end();
@@ -118,7 +119,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Waits until there is something to do. Ends come first: somebody waits for each.
+    /// Waits for events. Exits come first: each has a waiter.
     fn wait(&self) -> Result<Vec<Source>, StepError> {
         let mut watched = vec![
             (Source::Signals, self.signals.as_fd()),
@@ -211,7 +212,7 @@ impl<'a> Launcher<'a> {
                 return send(self.engine, &Event::ZygoteGone, &[]);
             }
         }
-        // The old one answers what it was asked before it goes.
+        // The old one answers its pending requests before it exits.
         while !self.forks.is_empty() {
             self.receive_fork();
         }
@@ -221,7 +222,7 @@ impl<'a> Launcher<'a> {
         send(self.engine, &Event::ZygoteReady, &[]);
     }
 
-    /// Begins to make a guest.
+    /// Starts to create a guest.
     fn spawn(&self, spawn: Box<Spawn>, fds: Vec<OwnedFd>) -> Result<Running, StepError> {
         let parts = SpawnDescriptors::split(fds, spawn.code.is_some()).step("take over the descriptors")?;
         let Some(ground) = &self.ground else {
@@ -255,7 +256,7 @@ impl<'a> Launcher<'a> {
         })
     }
 
-    /// Takes a guest one step further.
+    /// Advances a guest to its next state.
     fn advance(&mut self, id: u64) {
         match self.running.remove(&id) {
             Some(Running::Founding {
@@ -291,7 +292,7 @@ impl<'a> Launcher<'a> {
                 groups,
             }) => self.settle_fork(id, of, cell, (forking, groups)),
             Some(Running::Live(live)) if live.is_over() => self.note_gone(id, live.of),
-            // It got there by another way meanwhile.
+            // Already advanced by another event.
             Some(other @ (Running::Live(_) | Running::Supervised { .. })) => {
                 self.running.insert(id, other);
             }
@@ -323,7 +324,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Begins to start a guest. A session comes with the socket on which it is asked for forks.
+    /// Starts a guest in its cell. A session comes with the socket for its fork requests.
     fn begin_guest(
         &self,
         cell: &Cell,
@@ -366,7 +367,7 @@ impl<'a> Launcher<'a> {
         Ok((zygote.ask(cell, &order)?, ours))
     }
 
-    /// Takes the zygote's answer to the oldest request.
+    /// Processes the zygote's answer to the oldest request.
     fn receive_fork(&mut self) {
         let (Some(id), Some(zygote)) = (self.forks.pop_front(), &self.zygote) else {
             return self.forks.clear();
@@ -380,16 +381,16 @@ impl<'a> Launcher<'a> {
                     self.note_end(&ended);
                 }
             }
-            // Its report, which cannot come now, ends in silence and is told as a failure.
+            // Its report, which cannot come now, ends without data, which counts as a failure.
             (Err(_), _) | (Ok(_), _) => {}
         }
         if self.forks.is_empty() {
-            // Some ended processes may have been left where they were.
+            // Some exited processes may not have been reaped.
             self.reap_ended();
         }
     }
 
-    /// Hears how a guest's set-up went.
+    /// Processes the outcome of a guest's set-up.
     fn settle(&mut self, id: u64, mut cell: Cell, (guest, reports): Starting, session: Option<OwnedFd>) {
         let outcome = setup_result(read_report(reports));
         let guest = guest.or_else(|| self.await_pid(id));
@@ -414,7 +415,7 @@ impl<'a> Launcher<'a> {
                     of: None,
                 };
                 self.running.insert(id, Running::Live(live));
-                // It may have ended before its id was known.
+                // It may have exited before its pid was known.
                 if let Some(index) = self.unclaimed.iter().position(|ended| ended.pid == guest) {
                     let ended = self.unclaimed.swap_remove(index);
                     self.note_end(&ended);
@@ -428,7 +429,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// The id of a guest that the zygote was asked for and that has already reported.
+    /// Returns the pid of a guest that the zygote was asked for and that has already reported.
     fn await_pid(&mut self, id: u64) -> Option<libc::pid_t> {
         while self.forks.front().is_some_and(|front| *front != id) {
             self.receive_fork();
@@ -466,8 +467,8 @@ impl<'a> Launcher<'a> {
         Ok(Running::Supervised { supervisor })
     }
 
-    /// The engine has gone. As the first process of a pid namespace we only have to end; supervisors are
-    /// asked to kill what they watch, and awaited.
+    /// Shuts down. As init of a pid namespace the launcher only has to exit; supervisors are asked to kill
+    /// their guests, and awaited.
     fn end(self) -> Result<(), StepError> {
         let mut supervised = false;
         for running in self.running.values() {
@@ -481,7 +482,7 @@ impl<'a> Launcher<'a> {
     }
 }
 
-/// Only a session may move, and only one that is confined: its forks are looked at from outside.
+/// Only a session may move between namespaces, and only a confined one: its forks are checked from outside.
 fn check_filter(spawn: &Spawn) -> Result<(), StepError> {
     let session = spawn.guest == Guest::Session;
     let moves = spawn.confinement.surface.forks == Forks::IntoCells;
@@ -495,7 +496,7 @@ fn missing_descriptor() -> std::io::Error {
     std::io::Error::from_raw_os_error(libc::EBADF)
 }
 
-/// An error as the engine is told it.
+/// Converts an error for the server.
 pub(crate) fn failure(id: u64, error: &StepError) -> Event {
     Event::Failed {
         id,
@@ -504,7 +505,7 @@ pub(crate) fn failure(id: u64, error: &StepError) -> Event {
     }
 }
 
-/// Tells the engine something. If it has gone, the next receive says so.
+/// Sends an event to the server. If it has exited, the next receive reports that.
 pub(crate) fn send(engine: &OwnedFd, event: &Event, fds: &[BorrowedFd<'_>]) {
     if let Ok(bytes) = serde_json::to_vec(event) {
         let _ = sys::send_message(engine.as_fd(), &bytes, fds);

@@ -1,7 +1,8 @@
-//! Limits on what the kernel counts for a user, so that a guest leaves some of it to its user's other programs.
+//! Limits on per-user kernel resources, so that guests leave some to their user's other programs.
 //!
-//! Within a user namespace the kernel counts for the namespace, for the namespace above it, and so on up to the host's user.
-//! Each namespace bounds what is counted for the user that made it. docs/decisions/055-shares.md lists every counter.
+//! Within a user namespace the kernel counts usage against the namespace, its parent, and so on up to the
+//! host's user. Each namespace limits the usage of the user that created it. docs/decisions/055-shares.md
+//! lists every counter.
 
 use std::fs;
 use std::io;
@@ -12,20 +13,20 @@ use crate::sys;
 /// Queued signals and POSIX timers of a guest.
 pub(crate) const PENDING_SIGNALS: u64 = 256;
 
-/// Descriptors that the engine and launchers may hold where the machine lets them. More than guests can have in
-/// flight together: the kernel compares the sum of all of a user's with the limit of whoever sends.
+/// File descriptors that the server and launchers may hold if the machine permits. More than guests can have
+/// in flight together: the kernel compares the sum over the user with the limit of the sender.
 const OWN_OPEN_FILES: u64 = 4096;
 
 /// A setting in `/proc/sys/user`, with its values for a cell and for all cells of a launcher.
 ///
-/// A launcher's are chosen so that eight of them, as many as an engine keeps, leave something of the kernel's
-/// default to everybody else.
+/// The latter are chosen so that eight launchers, the most that a server keeps, leave part of the kernel's
+/// default to other programs.
 const SETTINGS: &[(&str, &str, &str)] = &[
     ("/proc/sys/user/max_inotify_instances", "8", "14"),
     ("/proc/sys/user/max_inotify_watches", "2048", "4096"),
 ];
 
-/// What is counted in user namespaces against the limit that the process which made them had.
+/// Resources counted in a user namespace against the limit of the process that created it.
 const INHERITED: &[u32] = &[
     libc::RLIMIT_SIGPENDING,
     libc::RLIMIT_MEMLOCK,
@@ -33,7 +34,7 @@ const INHERITED: &[u32] = &[
     libc::RLIMIT_NPROC,
 ];
 
-/// Leaves a quarter of what is counted for our user to programs outside the user namespaces that we make from now on.
+/// Reserves a quarter of the user's resources for programs outside the user namespaces created from now on.
 pub(crate) fn leave_reserve() -> Result<(), StepError> {
     for resource in INHERITED {
         let own = sys::soft_rlimit(*resource).step("read the resource limits")?;
@@ -44,12 +45,12 @@ pub(crate) fn leave_reserve() -> Result<(), StepError> {
     Ok(())
 }
 
-/// Bounds what guests of the calling launcher take together. It has a user namespace and a `/proc` of its own.
+/// Limits the total usage of a launcher's guests. The caller has a user namespace and a `/proc` of its own.
 pub(crate) fn bound_launcher() -> Result<(), StepError> {
     bound(|(path, _, launcher)| (path, launcher))
 }
 
-/// Bounds what guests of a cell take together. The caller has its user namespace and all capabilities in it.
+/// Limits the total usage of a cell's guests. The caller has its user namespace and all capabilities in it.
 pub(crate) fn bound_cell() -> Result<(), StepError> {
     bound(|(path, cell, _)| (path, cell))
 }
@@ -67,7 +68,7 @@ fn bound(
     Ok(())
 }
 
-/// Raises the soft limit on open files of the calling process, for it and for the launchers that it starts.
+/// Raises the soft limit on open files of the calling process, for itself and the launchers that it starts.
 ///
 /// # Errors
 /// If the system refuses.

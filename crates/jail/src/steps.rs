@@ -1,4 +1,5 @@
-//! The exact order in which a process gives up its rights: one small step each, and the step's name in every error.
+//! The exact order in which a process drops its privileges: one small step each, and the step's name in every
+//! error.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -7,25 +8,25 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use crate::protocol::{Applied, Confinement, Missing, Rlimits};
 use crate::{landlock, seccomp, shares, sys};
 
-/// A step that did not work.
+/// The error of a failed step.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {step}")]
 pub(crate) struct StepError {
-    /// What was being done.
+    /// Name of the step.
     pub(crate) step: &'static str,
-    /// Why it did not work.
+    /// The cause.
     #[source]
     pub(crate) source: io::Error,
 }
 
 impl StepError {
-    /// The system's error number; EIO for the few errors that carry none.
+    /// Returns the error number; EIO for the few errors without one.
     pub(crate) fn errno(&self) -> i32 {
         self.source.raw_os_error().unwrap_or(libc::EIO)
     }
 }
 
-/// Names the step in which an error happened.
+/// Attaches the name of a step to an error.
 pub(crate) trait Step<T> {
     /// Attaches the step's name.
     fn step(self, step: &'static str) -> Result<T, StepError>;
@@ -37,15 +38,16 @@ impl<T> Step<T> for io::Result<T> {
     }
 }
 
-/// Compiles the filter before the fork, so that the child finds it and its memory stays shared. What is wrong with it is
-/// the child's to tell.
+/// Compiles the filter before the fork, so that the child inherits it and its memory stays shared. The child
+/// reports any error.
 pub(crate) fn prepare(confinement: &Confinement) {
     if confinement.landlock.is_some() {
         let _ = build_filter(confinement);
     }
 }
 
-/// Confines the calling process, for good. It keeps descriptors up to `last`: 0, 1, 2, 3 and those that close on exec.
+/// Confines the calling process, irrevocably. It keeps file descriptors up to `last`: 0, 1, 2, 3 and those
+/// that close on exec.
 pub(crate) fn confine(confinement: &Confinement, last: RawFd) -> Result<Applied, StepError> {
     let Some(rules) = &confinement.landlock else {
         limit_resources(confinement.rlimits.as_ref())?;
@@ -79,7 +81,8 @@ pub(crate) fn confine(confinement: &Confinement, last: RawFd) -> Result<Applied,
     })
 }
 
-/// A layer that the kernel does not have is an error unless the caller wanted to be told only.
+/// Turns the error of a layer that the kernel lacks into `None`, if the caller wants missing layers reported
+/// only.
 fn forgive<T>(result: io::Result<T>, missing: Missing) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -100,13 +103,13 @@ fn enter_working_directory(confinement: &Confinement) -> Result<(), StepError> {
     std::env::set_current_dir(&confinement.working_directory).step("enter the working directory")
 }
 
-/// Changing ids makes the kernel mark the process as not to be looked into, by itself as well: `/proc/self/fd`
-/// would belong to somebody else. Nobody outside the fence gains by undoing it.
+/// Takes the guest's ids. A change of ids makes the kernel mark the process as undumpable, even for itself:
+/// `/proc/self/fd` would belong to another user. Nobody outside the fence gains by undoing it.
 fn take_ids(confinement: &Confinement) -> Result<(), StepError> {
     let Some((uid, gid)) = confinement.ids else {
         return Ok(());
     };
-    // An ordinary user may not leave groups; only files that are visible inside could be reached by them.
+    // An ordinary user may not drop groups; they could give access only to files that are visible inside.
     let _ = sys::drop_groups();
     sys::set_ids(uid, gid).step("take the guest's user id")?;
     sys::set_dumpable().step("let the guest read its own /proc entries")
@@ -133,7 +136,7 @@ pub(crate) fn limit_resources(limits: Option<&Rlimits>) -> Result<(), StepError>
     Ok(())
 }
 
-/// Moves the calling process into the control groups whose `cgroup.procs` files are given.
+/// Moves the calling process into the cgroups whose `cgroup.procs` files are given.
 pub(crate) fn join_control_groups(groups: &[OwnedFd]) -> Result<(), StepError> {
     for group in groups {
         let copy = group.try_clone().step("join the control group")?;
@@ -142,30 +145,30 @@ pub(crate) fn join_control_groups(groups: &[OwnedFd]) -> Result<(), StepError> {
     Ok(())
 }
 
-/// The number of the status pipe of a guest that is being set up.
+/// Number of a guest's status pipe during set-up.
 pub(crate) const STATUS_FD: RawFd = 4;
-/// The number of a session's socket, on which the launcher asks for forks.
+/// Number of a session's socket for fork requests.
 pub(crate) const SESSION_FD: RawFd = 5;
 
-/// The descriptors that a guest starts with.
+/// The initial file descriptors of a guest.
 #[derive(Debug)]
 pub(crate) struct GuestDescriptors {
     /// 0, 1 and 2.
     pub(crate) standard: [OwnedFd; 3],
-    /// 3: where the job arrives.
+    /// 3: the control channel, which delivers the job.
     pub(crate) control: OwnedFd,
-    /// 4, closed on exec: where the set-up reports.
+    /// 4, closed on exec: the status pipe of the set-up.
     pub(crate) status: OwnedFd,
-    /// 5, closed on exec: where a session is asked for forks.
+    /// 5, closed on exec: a session's socket for fork requests.
     pub(crate) session: Option<OwnedFd>,
 }
 
 impl GuestDescriptors {
-    /// Puts the descriptors under their numbers. Returns the status pipe.
+    /// Moves the file descriptors to their numbers. Returns the status pipe.
     pub(crate) fn arrange(self) -> Result<OwnedFd, StepError> {
         const STEP: &str = "arrange the descriptors";
         let above = |fd: &OwnedFd| sys::dup_above(fd.as_fd(), 32).step(STEP);
-        // First out of the way, then down: the numbers they came with may be each other's targets.
+        // First out of the way, then down: their current numbers may be each other's targets.
         let raised: Vec<OwnedFd> = self
             .standard
             .iter()
@@ -183,7 +186,7 @@ impl GuestDescriptors {
     }
 }
 
-/// What a set-up says through its status pipe: one JSON line, or two if exec failed after all.
+/// A report on a status pipe: one JSON line, or two if exec failed after all.
 pub(crate) type SetupReport = Result<Applied, (String, i32)>;
 
 /// Writes a set-up report.
@@ -194,12 +197,12 @@ pub(crate) fn report(status: BorrowedFd<'_>, outcome: &Result<Applied, StepError
     };
     if let (Ok(mut line), Ok(copy)) = (serde_json::to_vec(&message), status.try_clone_to_owned()) {
         line.push(b'\n');
-        // If the pipe is gone, so is whoever could have acted on the report.
+        // Fails if the parent has exited.
         let _ = File::from(copy).write_all(&line);
     }
 }
 
-/// Reads a set-up report to its end. `None`: the process died without a word.
+/// Reads a set-up report to its end; `None` if the process died without one.
 pub(crate) fn read_report(status: OwnedFd) -> Option<SetupReport> {
     let mut text = String::new();
     io::Read::read_to_string(&mut File::from(status), &mut text).ok()?;

@@ -14,7 +14,7 @@ use crate::protocol::{Bind, GUEST_ID, HostIds, Template};
 use crate::steps::{Step, StepError};
 use crate::sys;
 
-/// Where the new root is put together. Any directory serves: this mount namespace is our own.
+/// Mount point of the new root during assembly. Any directory will do: this mount namespace is private.
 const ASSEMBLY: &str = "/tmp";
 
 /// Directories that cells mount their own file systems on.
@@ -40,11 +40,11 @@ const MOUNT_ATTR_RDONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 const NOSUID: u64 = libc::MOUNT_ATTR_NOSUID;
 const NODEV: u64 = libc::MOUNT_ATTR_NODEV;
 
-/// Moves the calling process into a mount namespace whose root is made from the template.
+/// Moves the calling process into a mount namespace whose root is built from the template.
 pub(crate) fn build(template: &Template) -> Result<(), StepError> {
     sys::unshare(libc::CLONE_NEWNS).step("make a mount namespace")?;
     sys::make_mounts_private().step("make the mounts private")?;
-    // Sources first: they may lie below the directory that the new root is put together in.
+    // Sources first: they may lie below the directory where the new root is assembled.
     let sources = open_sources(template)?;
     let devices = open_devices()?;
     let proc = sys::open_tree(c"/proc").step("copy the /proc mount")?;
@@ -56,7 +56,8 @@ pub(crate) fn build(template: &Template) -> Result<(), StepError> {
     for (path, device) in devices {
         attach_at(root.as_fd(), &path, &device).step("attach the devices")?;
     }
-    // Cells may mount a /proc of their own only where one is visible already (mount_namespaces(7)).
+    // The kernel allows cells to mount a /proc of their own only if one is visible already
+    // (mount_namespaces(7)).
     attach_at(root.as_fd(), Path::new("/proc"), &proc).step("attach /proc")?;
     write_files(template)?;
     enter_root(root)
@@ -75,8 +76,8 @@ fn open_sources(template: &Template) -> Result<Vec<(&Bind, OwnedFd)>, StepError>
     Ok(sources)
 }
 
-/// User namespaces in which an owner of files stands for the guest, one for each owner: making one takes longer than a
-/// mount.
+/// User namespaces that map an owner of files to the guest, one for each owner: creating one takes longer
+/// than a mount.
 type IdMaps = HashMap<(u32, u32), OwnedFd>;
 
 fn open_source(bind: &Bind, host_ids: Option<HostIds>, maps: &mut IdMaps) -> io::Result<OwnedFd> {
@@ -95,7 +96,8 @@ fn open_source(bind: &Bind, host_ids: Option<HostIds>, maps: &mut IdMaps) -> io:
         };
         match sys::set_mount_attributes(tree.as_fd(), &mapped) {
             Ok(()) => {}
-            // This file system cannot map ids: the guest then has the rights of a stranger, which is less.
+            // This file system cannot map ids: the guest then has the access rights of others, which are
+            // less.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EPERM)) => {}
             Err(error) => return Err(error),
         }
@@ -103,10 +105,10 @@ fn open_source(bind: &Bind, host_ids: Option<HostIds>, maps: &mut IdMaps) -> io:
     Ok(tree)
 }
 
-/// A copy of the mount tree at a host path, and the user and group that own it.
+/// Returns a copy of the mount tree at a host path, and the user and group that own it.
 ///
-/// What a guest owns, other guests may be changing: a link that took the place of what was chosen would show them what
-/// it points to.
+/// Other guests may be modifying files that a guest owns: a symbolic link that replaced the chosen path would
+/// expose its target.
 fn copy_tree(bind: &Bind) -> io::Result<(OwnedFd, (u32, u32))> {
     let path = c_path(&bind.host)?;
     let place = if bind.guest_owns {
@@ -118,7 +120,7 @@ fn copy_tree(bind: &Bind) -> io::Result<(OwnedFd, (u32, u32))> {
     Ok((sys::open_tree_of(place.as_fd())?, (owner.uid(), owner.gid())))
 }
 
-/// A user namespace in which the owner of a host path stands for the guest, and all others for themselves.
+/// Returns a user namespace that maps the owner of a host path to the guest, and all others to themselves.
 pub(crate) fn guest_id_map(uid: u32, gid: u32, ids: HostIds) -> io::Result<OwnedFd> {
     let guest = ids.first + GUEST_ID;
     let map = |owner: u32| {
@@ -197,10 +199,11 @@ fn lay_out_directories() -> Result<(), StepError> {
     hidden.map(drop).step(STEP)
 }
 
-/// Attaches a mount at a guest's path below the root, for which a directory or an empty file is made if need be.
+/// Attaches a mount at a guest's path below the root; creates a directory or an empty file as mount point if
+/// necessary.
 ///
-/// On the way there may be directories that guests are changing at this moment: no link is followed, for that would
-/// lead into the host's root.
+/// Guests may be modifying directories on the way: no symbolic link is followed, for that would lead into the
+/// host's root.
 pub(crate) fn attach_at(root: BorrowedFd<'_>, guest: &Path, mount: &OwnedFd) -> io::Result<()> {
     let is_directory = metadata(mount)?.is_dir();
     let mut place = root.try_clone_to_owned()?;
@@ -248,7 +251,7 @@ fn write_files(template: &Template) -> Result<(), StepError> {
     Ok(())
 }
 
-/// The largest file that is copied: the root file system lies in memory.
+/// Largest file that is copied: the root file system lies in memory.
 const MAX_COPY: u64 = 1 << 20;
 
 fn copy_file(path: &Path) -> io::Result<()> {
@@ -274,7 +277,7 @@ fn assembled(guest: &Path) -> PathBuf {
     Path::new(ASSEMBLY).join(guest.strip_prefix("/").unwrap_or(guest))
 }
 
-/// A C string as a path.
+/// Converts a C string to a path.
 pub(crate) fn os_path(path: &CStr) -> PathBuf {
     PathBuf::from(std::ffi::OsStr::from_bytes(path.to_bytes()))
 }

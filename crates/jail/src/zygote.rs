@@ -1,7 +1,7 @@
 //! The zygote: a warm interpreter that forks guests into cells.
 //!
 //! The launcher executes the interpreter in the template; its start-up script loads this very crate as an
-//! extension library and calls its one symbol, which returns only in the guests that it forks.
+//! extension library and calls its exported symbol, which returns only in the guests that it forks.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,13 +16,13 @@ use crate::steps::{
 };
 use crate::sys;
 
-/// The descriptor of the extension library in a new zygote.
+/// Number of the extension library's file descriptor in a new zygote.
 const LIBRARY_FD: i32 = 3;
-/// The descriptor of the launcher's socket in a new zygote.
+/// Number of the launcher's socket in a new zygote.
 const SOCKET_FD: i32 = 4;
 
-/// What the launcher sends for each fork.
-/// Descriptors: the cell's init, stdin, stdout, stderr, control, status, [session], control groups.
+/// The launcher's request for a fork. File descriptors: the cell's init, stdin, stdout, stderr, control,
+/// status, [session], cgroups.
 #[derive(Debug, Serialize, Deserialize)]
 struct ForkRequest {
     confinement: Confinement,
@@ -30,25 +30,25 @@ struct ForkRequest {
     session: bool,
 }
 
-/// What a guest that the zygote is asked for shall get.
+/// Parameters of a guest requested from the zygote.
 #[derive(Debug)]
 pub(crate) struct Order<'a> {
-    /// What holds it.
+    /// Its confinement.
     pub(crate) confinement: &'a Confinement,
-    /// stdin, stdout, stderr and control.
+    /// File descriptors of stdin, stdout, stderr and control.
     pub(crate) descriptors: &'a [OwnedFd; 4],
-    /// Where it will be asked for forks, if it is a session.
+    /// Socket for fork requests, if it is a session.
     pub(crate) session: Option<&'a OwnedFd>,
-    /// Control groups to join.
+    /// Cgroups to join.
     pub(crate) groups: &'a [OwnedFd],
 }
 
-/// The launcher's end.
+/// The launcher's handle on a zygote.
 #[derive(Debug)]
 pub(crate) struct Zygote {
-    /// The interpreter.
+    /// Process id of the interpreter.
     pub(crate) pid: libc::pid_t,
-    /// The socket to it. Reports come by themselves until it has warmed up.
+    /// The socket to it. It sends reports unasked until it has warmed up.
     pub(crate) socket: OwnedFd,
 }
 
@@ -57,21 +57,21 @@ pub(crate) struct Zygote {
 pub(crate) enum Heard {
     /// It has warmed up.
     Ready,
-    /// It reports how far it is.
+    /// It reports progress.
     Report(String),
     /// It has closed its socket instead.
     Gone,
 }
 
-/// The message that says a zygote is warm.
+/// The message of a zygote that has warmed up.
 const READY: &[u8] = b"ready";
-/// The longest report.
+/// Maximum length of a report.
 const MAX_REPORT: usize = 1024;
-/// Bytes in the temporary directory of a zygote.
+/// Size of a zygote's temporary directory.
 const SCRATCH_BYTES: &CStr = c"16777216";
 
 impl Zygote {
-    /// Starts the interpreter, with the script as the first message that it finds on its socket.
+    /// Starts the interpreter, with the script as the first message on its socket.
     pub(crate) fn start(
         program: &Program,
         script: Option<&str>,
@@ -92,7 +92,7 @@ impl Zygote {
         }
     }
 
-    /// Receives a message of one that is not warm yet.
+    /// Receives a message of a zygote that is not warm yet.
     pub(crate) fn hear(&self) -> Heard {
         let mut buffer = [0; MAX_REPORT];
         match sys::receive_message(self.socket.as_fd(), &mut buffer) {
@@ -102,8 +102,8 @@ impl Zygote {
         }
     }
 
-    /// Asks for a guest in a cell. The guest will be a child of the caller; its id comes by
-    /// [`Zygote::receive_pid`], in the order of the requests.
+    /// Requests a guest in a cell. The guest will be a child of the caller; [`Zygote::receive_pid`] returns
+    /// its pid, in the order of the requests.
     pub(crate) fn ask(&self, cell: &Cell, order: &Order<'_>) -> Result<Starting, StepError> {
         const STEP: &str = "ask the zygote for a guest";
         let (reports, status) = sys::pipe().step("make a status pipe")?;
@@ -122,7 +122,7 @@ impl Zygote {
         Ok((None, reports))
     }
 
-    /// The next forked guest's id. Waits for it if need be.
+    /// Receives the pid of the next forked guest. Blocks if necessary.
     pub(crate) fn receive_pid(&self) -> Result<libc::pid_t, StepError> {
         const STEP: &str = "fork a guest from the zygote";
         let mut reply = [0; 16];
@@ -144,7 +144,7 @@ fn become_interpreter(
     const STEP: &str = "arrange a zygote";
     let arrange = || -> Result<(), StepError> {
         arrange_descriptors(&library, &socket).step(STEP)?;
-        // The launcher has the host's network, and what the interpreter imports may be anybody's package.
+        // The launcher has the host's network, and the interpreter may import anybody's package.
         sys::unshare(libc::CLONE_NEWNET | libc::CLONE_NEWNS).step(STEP)?;
         give_scratch(inner_mounts)?;
         sys::reset_signals().step(STEP)
@@ -155,11 +155,12 @@ fn become_interpreter(
     sys::exit_now(127)
 }
 
-/// The descriptors given here are closed with all others: whoever owns them must not drop them afterwards.
+/// Moves the file descriptors to their numbers. They are closed with all others: the owners must not drop
+/// them afterwards.
 fn arrange_descriptors(library: &OwnedFd, socket: &OwnedFd) -> std::io::Result<()> {
     let library = sys::dup_above(library.as_fd(), 32)?;
     let socket = sys::dup_above(socket.as_fd(), 32)?;
-    // Pipes, as guests have them: the interpreter's stream objects remember what they were opened on.
+    // Pipes, like a guest's: the interpreter's stream objects remember the type of their file.
     let (read, write) = sys::pipe()?;
     for (number, end) in [(0, &read), (1, &write), (2, &write)] {
         sys::dup2(end.as_fd(), number)?;
@@ -171,8 +172,8 @@ fn arrange_descriptors(library: &OwnedFd, socket: &OwnedFd) -> std::io::Result<(
     Ok(())
 }
 
-/// Mounts a temporary directory that only this interpreter sees: many packages write one when they are imported. Its
-/// forks have their cells' own.
+/// Mounts a temporary directory for this interpreter alone: many packages write one when they are imported.
+/// Its forks have their cells' own.
 fn give_scratch(inner_mounts: &[CString]) -> Result<(), StepError> {
     const STEP: &str = "mount a zygote's temporary directory";
     sys::make_mounts_private().step(STEP)?;
@@ -188,12 +189,12 @@ fn give_scratch(inner_mounts: &[CString]) -> Result<(), StepError> {
     cell::attach_inner_mounts(&hidden)
 }
 
-/// What the library's one symbol does; see `sys::export`.
+/// Implements the library's exported symbol; see `sys::export`.
 pub(crate) fn serve() -> i32 {
     let (Some(hooks), Ok(socket)) = (sys::ForkHooks::find(), sys::inherited(SOCKET_FD)) else {
         return -2;
     };
-    // The library is mapped; its descriptor is of no more use.
+    // The library is mapped; its file descriptor is no longer needed.
     drop(sys::inherited(LIBRARY_FD));
     if sys::send_message(socket.as_fd(), READY, &[]).is_err() {
         return -1;
@@ -266,7 +267,7 @@ fn fork_guest(hooks: sys::ForkHooks, fds: Vec<OwnedFd>, request: &ForkRequest) -
     }
 }
 
-/// The forked guest: confines itself and goes back to the interpreter.
+/// Runs the forked guest: confines itself and returns to the interpreter.
 fn become_guest(descriptors: GuestDescriptors, request: &ForkRequest, joined: Result<(), StepError>) -> i32 {
     let last = if request.session { SESSION_FD } else { STATUS_FD };
     let arranged = joined

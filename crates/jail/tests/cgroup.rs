@@ -1,4 +1,5 @@
-//! Control groups on the machine that the tests run on. Without a place to make them, each test says so and skips.
+//! Tests cgroups on the machine that the tests run on. Without permission to create them, each test reports
+//! it and skips.
 #![allow(
     unsafe_code,
     reason = "a child enters its groups between fork and exec, as a guest does"
@@ -33,7 +34,7 @@ fn hierarchy() -> Option<Hierarchy> {
     detection.hierarchy
 }
 
-/// The owner's folder is named for the test, so that tests do not meet.
+/// Returns a name with the test's own owner directory, so that tests do not collide.
 fn slot(test: &str) -> String {
     format!("ringfence-test-{test}-{}/slot", std::process::id())
 }
@@ -48,7 +49,7 @@ fn folders(group: &Group) -> Vec<PathBuf> {
         .collect()
 }
 
-/// What a file of the group holds, in whichever tree it is.
+/// Returns the value of a group's file, in whichever tree it is.
 fn value(group: &Group, name: &str) -> Option<String> {
     let text = folders(group)
         .iter()
@@ -56,7 +57,7 @@ fn value(group: &Group, name: &str) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// A shell inside the group, its input open until it is dropped.
+/// Starts a shell inside the group; its input stays open until it is dropped.
 fn shell(group: &Group, script: &str) -> Child {
     let fds: Vec<_> = group.procs().iter().map(|file| file.as_raw_fd()).collect();
     let mut command = Command::new("sh");
@@ -66,7 +67,8 @@ fn shell(group: &Group, script: &str) -> Child {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     let enter = move || {
-        // SAFETY: one byte from a static string; the descriptors stay open in the parent until after the fork.
+        // SAFETY: one byte from a static string; the descriptors stay open in the parent until after the
+        // fork.
         let entered = |fd: &i32| unsafe { libc::write(*fd, c"0".as_ptr().cast(), 1) == 1 };
         if fds.iter().all(entered) {
             Ok(())
@@ -117,7 +119,7 @@ fn limits_are_set_and_replaced() {
     );
 }
 
-/// Where a group above grants less processor time, as in a small container, the guest gets that and still runs.
+/// If a parent group grants less processor time, as in a small container, the guest gets that and still runs.
 #[test]
 fn a_stricter_limit_above_holds() {
     let Some(hierarchy) = hierarchy() else { return };
@@ -198,7 +200,7 @@ fn too_much_memory_is_fatal_and_counted() {
     let Some(hierarchy) = hierarchy() else { return };
     let mut group = hierarchy.group(&slot("memory"), LIMITS).unwrap();
     assert_eq!(group.usage().oom_kills, 0);
-    // One endless line, which tail has to keep.
+    // One endless line, which tail has to store.
     let status = shell(&group, "exec tail /dev/zero").wait().unwrap();
     assert_eq!(status.signal(), Some(libc::SIGKILL));
     let usage = group.usage();
@@ -259,7 +261,7 @@ fn what_a_dead_engine_left_is_swept() {
     };
     let (dead, alive) = (group("dead"), group("alive"));
     let (dead_folders, alive_folders) = (folders(&dead), folders(&alive));
-    // As if the engine had been killed: nobody closes the group.
+    // As if the server had been killed: the group is never closed.
     std::mem::forget(dead);
     let gone = format!("test-dead-{mark}");
     assert_eq!(hierarchy.sweep(&|owner| owner == gone), [gone.as_str()]);

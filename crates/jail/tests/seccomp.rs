@@ -1,4 +1,4 @@
-//! The fence's filter in the kernel: what it refuses works without it, and what people run works with it.
+//! Tests the fence's filter in the kernel: refused calls work without it, and common programs work with it.
 #![allow(
     unsafe_code,
     reason = "the tests load the filter into children and make raw system calls there"
@@ -23,7 +23,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Output};
 
-/// One raw system call, or a few, that ends like a system call.
+/// A raw system call, or a few, with a system call's result.
 type Act = fn() -> i64;
 
 const TIGHT: Surface = Surface {
@@ -53,7 +53,7 @@ fn load(program: &Program) -> std::io::Result<()> {
     }
 }
 
-/// Runs `act` in a child of its own and gives the errno that it ended with, 0 for success.
+/// Runs `act` in a child process and returns its errno, 0 for success.
 fn in_child(filter: Option<&Program>, act: Act) -> Result<i32, i32> {
     unsafe {
         let pid = libc::fork();
@@ -86,8 +86,9 @@ fn socket(family: i32, kind: i32) -> i64 {
     i64::from(unsafe { libc::socket(family, kind, 0) })
 }
 
-/// Each with the errno inside. Outside, the act must succeed or fail for a reason of its own, with another errno;
-/// where the machine's own refusal looks the same, the case says nothing and is skipped aloud.
+/// Cases with the errno under the filter. Without it, the call must succeed or fail for a reason of its own,
+/// with another errno; if the machine's own error looks the same, the case proves nothing and is skipped with
+/// a message.
 const REFUSED: &[(&str, Act, i32)] = &[
     (
         "socket AF_INET",
@@ -353,7 +354,7 @@ fn ordinary_calls_work_inside() {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn i386_calls_kill_the_process() {
-    /// getpid by the old gate: 20 means `writev` to a filter that does not look at the architecture.
+    /// getpid through the old gate: to a filter that ignores the architecture, 20 means `writev`.
     fn old_gate() -> i64 {
         let result: i64;
         unsafe { std::arch::asm!("int 0x80", inlateout("rax") 20_i64 => result) };
@@ -376,7 +377,7 @@ fn x32_calls_are_unknown() {
     assert_eq!(in_child(Some(&fence(TIGHT).unwrap()), getpid), Ok(libc::ENOSYS));
 }
 
-/// Runs a program under the filter, if it is there.
+/// Runs a program under the filter, if it is installed.
 fn run(program: &str, arguments: &[&str], surface: Surface) -> Option<Output> {
     let filter = fence(surface).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -420,7 +421,7 @@ fn the_shell_and_its_tools_work() {
     prints("bash", &["-c", script], "6\nfound 1\n3\n1\na 1b 2c 3\n4\n");
 }
 
-/// What has a setuid or setgid bit can be copied; the copy has none, and gets none.
+/// A file with a setuid or setgid bit can be copied; the copy has none, and cannot get one.
 #[test]
 fn copies_carry_no_setuid_bit() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! From decisions to instructions.
+//! Compiles decisions to BPF instructions.
 //!
-//! A filter only ever jumps forward, so it is written back to front: whatever an instruction jumps to is already there,
-//! its distance is known, and a distance that does not fit in the eight bits of a jump is bridged on the spot.
+//! A filter only ever jumps forward, so it is written back to front: the target of a jump already exists, its
+//! distance is known, and a distance that does not fit in the eight bits of a jump is bridged on the spot.
 
 use super::Error;
 use super::policy::{Action, Condition, Decision, Decisions, Test};
@@ -33,8 +33,8 @@ const LONGEST: usize = 4096;
 
 /// Compiles the decisions.
 ///
-/// Calls that were made in another mode of the processor (i386 on x86_64, Arm on aarch64) carry another architecture
-/// and kill the process: their numbers mean other things. The x32 calls of x86_64 carry this architecture with bit 30
+/// Calls made in another processor mode (i386 on x86_64, Arm on aarch64) carry another architecture and kill
+/// the process: their numbers mean other calls. The x32 calls of x86_64 carry this architecture with bit 30
 /// set in the number, which puts them above the newest known call.
 pub(super) fn compile(decisions: &Decisions) -> Result<Vec<sock_filter>, Error> {
     let mut writer = Writer {
@@ -60,7 +60,7 @@ pub(super) fn compile(decisions: &Decisions) -> Result<Vec<sock_filter>, Error> 
     Ok(writer.backwards)
 }
 
-/// Neighbouring numbers that are treated alike: from `first` up to the next span's.
+/// Consecutive numbers with the same decision: from `first` up to the next span's.
 struct Span<'a> {
     first: u32,
     cases: &'a [(Vec<Condition>, Action)],
@@ -88,7 +88,7 @@ fn spans(decisions: &Decisions) -> Vec<Span<'_>> {
     spans
 }
 
-/// The place of an instruction, counted from the end of the program.
+/// The position of an instruction, counted from the end of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place(usize);
 
@@ -97,7 +97,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// The instruction written last, which is the one that runs first.
+    /// Returns the instruction written last, which is the one that runs first.
     fn here(&self) -> Place {
         Place(self.backwards.len().saturating_sub(1))
     }
@@ -111,14 +111,14 @@ impl Writer {
         self.push(LOAD, offset, 0, 0)
     }
 
-    /// How many instructions the one that is written next has to skip.
+    /// Returns the number of instructions that the next one has to skip to reach `target`.
     fn distance(&self, target: Place) -> usize {
         self.backwards.len() - target.0 - 1
     }
 
-    /// `target`, or a jump to it where a branch written soon could not reach it.
+    /// Returns `target`, or a jump to it if a branch written soon could not reach it.
     fn within_reach(&mut self, target: Place) -> Place {
-        // A branch may have to bridge its other target first: keep room for that instruction.
+        // A branch may have to bridge its other target first: leave room for that instruction.
         if self.distance(target) < usize::from(u8::MAX) {
             return target;
         }
@@ -142,7 +142,7 @@ impl Writer {
         self.push(RETURN, value, 0, 0)
     }
 
-    /// A balanced search: each branch asks whether the number lies in the upper half.
+    /// Emits a balanced search: each branch tests whether the number lies in the upper half.
     fn tree(&mut self, spans: &[Span<'_>]) -> Place {
         let (low, high) = spans.split_at(spans.len() / 2);
         match (low, high) {
@@ -171,7 +171,7 @@ impl Writer {
         next
     }
 
-    /// Goes to the first place if the argument's masked bits are among the values, else to the second.
+    /// Continues at `yes` if the argument's masked bits are among the values, else at `no`.
     fn any_of(&mut self, condition: &Condition, values: &[u64], (yes, no): (Place, Place)) -> Place {
         let (mask_high, mask_low) = halves(condition.mask);
         let mut next = no;
@@ -194,7 +194,7 @@ impl Writer {
         next
     }
 
-    /// Loads the half of an argument and masks it, in front of what was written last.
+    /// Prepends the instructions that load and mask half an argument.
     fn masked(&mut self, offset: u32, mask: u32) -> Place {
         if mask != u32::MAX {
             self.push(AND, mask, 0, 0);

@@ -1,4 +1,4 @@
-//! The table of numbers against libc's, for the architecture that the tests run on.
+//! Tests of the number table against libc's, for the architecture that they run on.
 
 use super::table::{self, Arch};
 use libc::*;

@@ -1,11 +1,12 @@
 //! The policy as an OCI seccomp profile (`linux.seccomp` of the runtime specification).
 //!
-//! Such a profile has no order: every entry that matches counts. So "everything but these values" is spelled out as
-//! the comparisons that cover the rest, and no two entries for one call may overlap; a test holds the policy to that.
-//! The reasons travel as comments.
+//! Such a profile has no order: every entry that matches applies. So "everything but these values" is spelled
+//! out as the comparisons that cover the rest, and no two entries for one call may overlap; a test enforces
+//! this. The reasons become comments.
 //!
-//! The profile's default is for calls that it does not name, so what the policy's default is for is spelled out too: a
-//! runtime whose library is older than a call drops the name, and the program is to fall back.
+//! The profile's default applies to calls that it does not name, so calls under the policy's default are
+//! spelled out too: a runtime whose library is older than a call drops the name, and the program should fall
+//! back.
 
 use super::policy::{Condition, Errno, Policy, Rule, Test};
 use super::table::Syscall;
@@ -27,11 +28,11 @@ pub(super) fn profile(policy: &Policy, arch: Arch, surface: Surface) -> Value {
     })
 }
 
-/// For each argument, the bits that are compared and what they have to be.
+/// For each argument, the compared bits and their required values.
 type Arguments = [(u64, u64); 6];
 const ANY: Arguments = [(0, 0); 6];
 
-/// One entry for each combination of values: the comparisons within an entry must all hold.
+/// Returns one entry for each combination of values: the comparisons within an entry must all hold.
 fn entries(policy: &Policy, arch: Arch, rule: &Rule) -> Vec<Value> {
     let here = |name: &&String| policy.number(name, arch).is_some();
     let names: Vec<&str> = rule.names.iter().filter(here).map(String::as_str).collect();
@@ -42,7 +43,7 @@ fn entries(policy: &Policy, arch: Arch, rule: &Rule) -> Vec<Value> {
     combinations(&rule.when).into_iter().map(entry).collect()
 }
 
-/// What no rule decides about the calls that this architecture has.
+/// Returns entries for the calls and arguments of this architecture that no rule decides.
 fn remaining(policy: &Policy, arch: Arch, surface: Surface) -> Vec<Value> {
     let mut calls: BTreeMap<Arguments, Vec<&str>> = BTreeMap::new();
     for call in policy.table().iter().filter(|call| call.number(arch).is_some()) {
@@ -90,7 +91,7 @@ fn entry(names: &[&str], reason: &str, errno: Option<Errno>, arguments: &Argumen
     entry
 }
 
-/// The arguments that meet all conditions, none twice.
+/// Returns the disjoint argument sets that meet all conditions.
 fn combinations(conditions: &[Condition]) -> Vec<Arguments> {
     conditions.iter().fold(vec![ANY], |chosen, condition| {
         let alternatives = alternatives(condition);
@@ -105,7 +106,7 @@ fn combinations(conditions: &[Condition]) -> Vec<Arguments> {
     })
 }
 
-/// The comparisons of which exactly one holds if the condition does.
+/// Returns comparisons of which exactly one holds if the condition does.
 fn alternatives(condition: &Condition) -> Vec<(u64, u64)> {
     let equal = condition
         .test
@@ -122,13 +123,13 @@ fn alternatives(condition: &Condition) -> Vec<(u64, u64)> {
     }
 }
 
-/// `all` but what is in `taken`, none twice.
+/// Returns `all` minus `taken`, as disjoint sets.
 fn without(all: &[Arguments], taken: &Arguments) -> Vec<Arguments> {
     all.iter().flat_map(|arguments| split(arguments, taken)).collect()
 }
 
-/// For each bit that `taken` compares and `arguments` leaves open: those that agree with `taken` so far and part from it
-/// there.
+/// For each bit that `taken` compares and `arguments` leaves open: the set that agrees with `taken` so far
+/// and differs there.
 fn split(arguments: &Arguments, taken: &Arguments) -> Vec<Arguments> {
     let apart =
         |((mask, value), (other, wanted)): (&(u64, u64), &(u64, u64))| (value ^ wanted) & mask & other != 0;

@@ -5,7 +5,7 @@ use super::{Arch, Error, Forks, Ipc, Sockets, Surface};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 
-/// The rules together with the table that gives their names numbers.
+/// The rules, with the table that maps their names to numbers.
 #[derive(Debug)]
 pub(super) struct Policy {
     document: Document,
@@ -15,21 +15,21 @@ pub(super) struct Policy {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
-    /// For a known call that no rule matches.
+    /// Error of a known call that no rule matches.
     default: Errno,
-    /// For a number that the table does not hold.
+    /// Error of a number that is not in the table.
     unknown: Errno,
     rules: Vec<Rule>,
 }
 
-/// For these calls, on these surfaces, under all of these conditions: allowed, or refused with an error.
-/// The first rule that matches decides.
+/// A rule: these calls, on these surfaces, under all of these conditions, are allowed, or refused with an
+/// error. The first matching rule decides.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Rule {
     pub(super) names: Vec<String>,
     pub(super) reason: String,
-    /// Nothing if the rule allows.
+    /// `None` if the rule allows.
     pub(super) errno: Option<Errno>,
     sockets: Option<Vec<Sockets>>,
     ipc: Option<Vec<Ipc>>,
@@ -38,8 +38,8 @@ pub(super) struct Rule {
     pub(super) when: Vec<Condition>,
 }
 
-/// A comparison of one argument's bits under a mask. The mask is always written out: of an `int` the kernel reads
-/// 32 bits, and a filter that compares 64 can be passed by with rubbish in the others.
+/// A comparison of one argument's bits under a mask. The mask is always explicit: the kernel reads 32 bits of
+/// an `int`, and a filter that compares 64 can be bypassed with garbage in the others.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Condition {
@@ -50,14 +50,14 @@ pub(super) struct Condition {
     pub(super) test: Test,
 }
 
-/// The values are labelled with the kernel's names for them.
+/// A test; the values are labelled with the kernel's names for them.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Test {
     /// Met by any of the values.
     #[serde(deserialize_with = "labelled_bits")]
     Equals(Vec<u64>),
-    /// Met by everything but the values.
+    /// Met by everything except the values.
     #[serde(deserialize_with = "labelled_bits")]
     Differs(Vec<u64>),
 }
@@ -70,7 +70,8 @@ impl Test {
     }
 }
 
-/// The errors that the policy answers with; `Zero` is none: the call is not made, and its caller told that it was.
+/// The errors of refused calls; `Zero` is no error: the call is skipped, and its caller is told that it
+/// succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(super) enum Errno {
@@ -84,7 +85,7 @@ pub(super) enum Errno {
 }
 
 impl Errno {
-    /// As the kernel numbers it, which on the supported architectures is the same.
+    /// Returns the kernel's number, which is the same on the supported architectures.
     pub(super) const fn number(self) -> u16 {
         match self {
             Self::Zero => 0,
@@ -98,21 +99,21 @@ impl Errno {
     }
 }
 
-/// What happens to a call.
+/// The action on a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Action {
     Allow,
     Refuse(Errno),
 }
 
-/// What happens to the calls of one number: the first case whose conditions all hold, else `otherwise`.
+/// The decision on the calls of one number: the first case whose conditions all hold, else `otherwise`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Decision {
     pub(super) cases: Vec<(Vec<Condition>, Action)>,
     pub(super) otherwise: Action,
 }
 
-/// Decisions for one architecture: the index is the number of the call.
+/// Decisions for one architecture, indexed by call number.
 #[derive(Debug)]
 pub(super) struct Decisions {
     pub(super) arch: Arch,
@@ -178,7 +179,7 @@ impl Policy {
         self.document.unknown
     }
 
-    /// The rules that hold on a surface, in order.
+    /// Returns the rules that apply to a surface, in order.
     pub(super) fn rules(&self, surface: Surface) -> impl Iterator<Item = &Rule> {
         self.document
             .rules
@@ -190,7 +191,7 @@ impl Policy {
         table::find(&self.table, name)?.number(arch)
     }
 
-    /// What happens to each number. Rules behind an unconditional one are dead and left out.
+    /// Returns the decision for each number. Rules after an unconditional one are dead and omitted.
     pub(super) fn decisions(&self, arch: Arch, surface: Surface) -> Decisions {
         let unknown = Action::Refuse(self.document.unknown);
         let newest = self.table.iter().filter_map(|call| call.number(arch)).max();

@@ -1,18 +1,18 @@
-//! The names and numbers of system calls.
+//! Names and numbers of system calls.
 
 use super::Error;
 
-/// An architecture that a filter can be made for.
+/// An architecture with filter support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arch {
-    /// 64-bit x86, without the x32 and i386 calls that its kernels also answer.
+    /// 64-bit x86, without the x32 and i386 calls that its kernels also serve.
     X86_64,
     /// 64-bit Arm.
     Aarch64,
 }
 
 impl Arch {
-    /// The one that this program was built for.
+    /// Returns the target architecture of this build.
     pub const fn native() -> Option<Self> {
         if cfg!(target_arch = "x86_64") {
             Some(Self::X86_64)
@@ -23,7 +23,8 @@ impl Arch {
         }
     }
 
-    /// How the kernel names it to a filter: `AUDIT_ARCH_*`, the ELF machine with the 64-bit and little-endian flags.
+    /// Returns the kernel's identifier in filters: `AUDIT_ARCH_*`, the ELF machine with the 64-bit and
+    /// little-endian flags.
     pub(super) const fn audit(self) -> u32 {
         match self {
             Self::X86_64 => 0xc000_003e,
@@ -31,7 +32,7 @@ impl Arch {
         }
     }
 
-    /// How OCI profiles name it.
+    /// Returns the name in OCI profiles.
     pub(super) const fn oci(self) -> &'static str {
         match self {
             Self::X86_64 => "SCMP_ARCH_X86_64",
@@ -40,7 +41,7 @@ impl Arch {
     }
 }
 
-/// A system call and its number, where there is one.
+/// A system call, with its number on each architecture that has it.
 #[derive(Debug)]
 pub(super) struct Syscall {
     pub(super) name: &'static str,
@@ -57,12 +58,12 @@ impl Syscall {
     }
 }
 
-/// Every system call of both architectures, as built in: in the order of the names.
+/// Returns every system call of both architectures, sorted by name.
 pub(super) fn shipped() -> Result<Vec<Syscall>, Error> {
     parse(include_str!("../../seccomp/syscalls.tsv"))
 }
 
-/// Looks a name up, in a table in the order of its names.
+/// Finds a name in a table sorted by name.
 pub(super) fn find<'a>(table: &'a [Syscall], name: &str) -> Option<&'a Syscall> {
     let place = table.binary_search_by_key(&name, |call| call.name).ok()?;
     table.get(place)
@@ -90,7 +91,7 @@ fn row(line: &'static str) -> Option<Syscall> {
     })
 }
 
-/// Outer `None`: neither a number nor the sign for having none.
+/// Parses a number; the inner `None` is the `-` of an absent call, the outer one an error.
 fn number(cell: &str) -> Option<Option<u32>> {
     if cell == "-" {
         Some(None)
@@ -141,7 +142,7 @@ mod tests {
         }
     }
 
-    /// Above 423 both architectures number alike; the shared list began there.
+    /// From 424 on both architectures use the same numbers.
     #[test]
     fn newer_calls_have_one_number() {
         for call in shipped().unwrap() {

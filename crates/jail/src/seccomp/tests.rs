@@ -1,4 +1,4 @@
-//! The compiled filter, run by a small interpreter, against the policy, read naively.
+//! Tests the compiled filter, run by a small interpreter, against a naive reading of the policy.
 
 mod denials;
 mod document;
@@ -68,7 +68,7 @@ impl Filter {
     }
 }
 
-/// What the kernel does, for the instructions that the compiler uses.
+/// Interprets the instructions that the compiler uses, like the kernel.
 fn run(program: &[libc::sock_filter], number: u32, arch: u32, args: &[u64]) -> u32 {
     let mut data = vec![number, arch, 0, 0];
     for index in 0..6 {
@@ -100,7 +100,7 @@ fn strict_file() -> Value {
     serde_json::from_str(include_str!("../../seccomp/strict.json")).unwrap()
 }
 
-/// All that can be loaded, as read by the code under test and as it stands in its file.
+/// Returns all policies, both as parsed by the code under test and as raw JSON.
 fn policies() -> impl Iterator<Item = (&'static Policy, Value, Surface)> {
     let (strict, surface) = Profile::Strict.policy().unwrap();
     surfaces()
@@ -126,7 +126,8 @@ fn errno(name: &Value) -> u32 {
     })
 }
 
-/// What the JSON says about a call, read with none of the code under test: the first rule that matches, from the top.
+/// The JSON's decision on a call, read with none of the code under test: the first matching rule, from the
+/// top.
 struct Naive {
     rules: Vec<(Vec<Condition>, u32)>,
     otherwise: u32,
@@ -189,7 +190,7 @@ impl Condition {
     }
 }
 
-/// As the JSON calls the parts of a surface.
+/// Returns the JSON names of a surface's parts.
 fn words(surface: Surface) -> [&'static str; 3] {
     let sockets = match surface.sockets {
         Sockets::PairsOnly => "pairs-only",
@@ -210,7 +211,7 @@ fn words(surface: Surface) -> [&'static str; 3] {
     [sockets, ipc, forks]
 }
 
-/// Every value that some rule names, its neighbours, and the same with rubbish in the upper half.
+/// Returns every value named by a rule, its neighbours, and the same with garbage in the upper half.
 fn interesting(file: &Value) -> Vec<u64> {
     let mut values = BTreeSet::from([0, 1, u64::MAX, 1 << 32]);
     for rule in file["rules"].as_array().unwrap() {
@@ -231,8 +232,8 @@ fn interesting(file: &Value) -> Vec<u64> {
     values.into_iter().flat_map(around).collect()
 }
 
-/// Arguments that exercise a call's conditions: each interesting value alone in each place, socket triples, and flags
-/// of open with modes.
+/// Returns arguments that exercise a call's conditions: each interesting value alone in each position, socket
+/// triples, and flags of open with modes.
 fn arguments(file: &Value, name: &str) -> Vec<Vec<u64>> {
     let conditional = |rule: &&Value| {
         rule.get("when").is_some() && rule["names"].as_array().unwrap().iter().any(|n| n == name)
@@ -307,7 +308,7 @@ fn the_filter_decides_as_the_policy_reads() {
     }
 }
 
-/// A call that nobody thought about must not slip in or out with the next table.
+/// Catches calls that the next table adds without anybody's decision.
 #[test]
 fn every_call_has_a_reason() {
     let policy = shipped().unwrap();
@@ -328,7 +329,8 @@ fn every_call_has_a_reason() {
     }
 }
 
-/// The kernel reads 32 bits of an `int`; comparing more lets a caller pass by with rubbish above.
+/// The kernel reads 32 bits of an `int`; comparing more would let a caller bypass the rule with garbage
+/// above.
 #[test]
 fn no_condition_reads_the_upper_half() {
     for (policy, _, surface) in policies() {
@@ -337,7 +339,7 @@ fn no_condition_reads_the_upper_half() {
     }
 }
 
-/// With many cases the tree's jumps are longer than 255, so bridges are needed; the decisions must not change.
+/// With many cases the tree's jumps exceed 255, so bridges are needed; the decisions must not change.
 #[test]
 fn far_jumps_are_bridged() {
     let wide = |mask: &str| {
@@ -408,7 +410,7 @@ fn a_program_that_the_kernel_would_not_take_is_an_error() {
     assert!(matches!(result, Err(Error::TooLong { length }) if length > 5000));
 }
 
-/// The filters are kept, each in a place of its own.
+/// Filters are cached, each in its own slot.
 #[test]
 fn each_surface_gets_its_filter() {
     let Some(arch) = Arch::native() else { return };
@@ -427,7 +429,7 @@ fn each_surface_gets_its_filter() {
     }
 }
 
-/// Loading costs time in each guest, so growth should be noticed.
+/// Catches growth of the filter: loading costs time in each guest.
 #[test]
 fn the_fence_stays_short() {
     for (arch, surface) in ARCHES
@@ -439,7 +441,7 @@ fn the_fence_stays_short() {
     }
 }
 
-/// The conditions' labels are the kernel's names; libc knows most of their values.
+/// Labels of conditions are the kernel's names; libc knows most of their values.
 #[test]
 fn labels_carry_their_values() {
     let known = [

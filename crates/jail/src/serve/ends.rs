@@ -1,4 +1,4 @@
-//! Processes that ended, as the kernel tells it, and what follows from each.
+//! Handles exited processes.
 
 use std::os::fd::AsFd;
 
@@ -7,7 +7,8 @@ use super::{Launcher, send};
 use crate::protocol::Event;
 use crate::{flat, sys};
 
-/// Ended processes that are kept for the zygote to name. A session can make and end children of ours without limit.
+/// Limit on exited processes kept for the zygote to identify. A session can create and end children of the
+/// launcher without limit.
 const MAX_UNCLAIMED: usize = 4096;
 
 impl Launcher<'_> {
@@ -42,7 +43,7 @@ impl Launcher<'_> {
             return;
         };
         if let Some(Running::Starting { .. }) = self.running.get(&id) {
-            // What it had to say is in the pipe; nobody else can write to it any more.
+            // Its report is in the pipe; no other process can write to it any more.
             self.advance(id);
         }
         match self.running.get_mut(&id) {
@@ -51,7 +52,7 @@ impl Launcher<'_> {
                 self.note_gone(id, None);
                 self.kill_strays();
             }
-            // The first process of a cell that is being set up: its socket tells.
+            // The init of a cell during set-up: its socket reports the failure.
             Some(
                 Running::Founding { .. }
                 | Running::Starting { .. }
@@ -95,7 +96,7 @@ impl Launcher<'_> {
         }
     }
 
-    /// Children that are nobody's supervisor were left by one that was killed.
+    /// Kills children that are not supervisors: they are orphans of a killed one.
     fn kill_strays(&self) {
         for pid in flat::children_of(sys::process_ids().0) {
             if !self.running.values().any(|running| running.owns(pid)) {

@@ -1,4 +1,4 @@
-//! Forks of sessions: a cell within the session's cell, a process that moves there, and a look at it.
+//! Forks of sessions: a nested cell, a process that moves there, and a check of the result.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use crate::steps::{Step, StepError};
 use crate::{nest, sys};
 
 impl Launcher<'_> {
-    /// Begins to fork a session.
+    /// Starts to fork a session.
     pub(super) fn begin_fork(
         &self,
         of: u64,
@@ -29,7 +29,7 @@ impl Launcher<'_> {
         if session.session.is_none() {
             return refuse(libc::ENOTSUP, "fork a guest that is no session");
         }
-        // They keep it from looking into the process that makes its forks' cells.
+        // These layers keep it from inspecting the process that creates its forks' cells.
         if session.applied.landlock_abi == 0 || !session.applied.seccomp {
             return refuse(libc::ENOTSUP, "fork a session without Landlock or the filter");
         }
@@ -44,7 +44,7 @@ impl Launcher<'_> {
         })
     }
 
-    /// Tells a session that its fork's cell stands.
+    /// Sends a session the request to fork into the finished cell.
     pub(super) fn ask_session(&mut self, of: u64, cell: Cell, spawn: &Spawn, parts: SpawnDescriptors) {
         let gone = || io::Error::from_raw_os_error(libc::ESRCH);
         let session = match self.running.get(&of) {
@@ -72,7 +72,7 @@ impl Launcher<'_> {
         }
     }
 
-    /// Tells the engine and the session that there will be no fork.
+    /// Tells the server and the session that there will be no fork.
     pub(super) fn cancel_fork(&mut self, id: u64, of: u64, error: &StepError) {
         if let Some(Running::Live(session)) = self.running.get(&of) {
             session.session.iter().for_each(fork::cancel);
@@ -80,7 +80,7 @@ impl Launcher<'_> {
         self.fail_fork(id, of, error);
     }
 
-    /// Hears what a session made of it, and believes what it sees.
+    /// Processes a session's report, and verifies the fork itself.
     pub(super) fn settle_fork(&mut self, id: u64, of: u64, cell: Cell, forked: (Forking, Vec<OwnedFd>)) {
         let (forking, groups) = forked;
         match self.claim(of, &cell, &forking, &groups) {
@@ -142,26 +142,27 @@ impl Launcher<'_> {
         Ok((pid, applied))
     }
 
-    /// Tells that a fork failed. What there is of its cell ends by itself or has been killed.
+    /// Reports a failed fork. Its cell, if any, ends by itself or has been killed.
     pub(super) fn fail_fork(&mut self, id: u64, of: u64, error: &StepError) {
         send(self.engine, &failure(id, error), &[]);
         self.note_fork_gone(of);
     }
 
-    /// Ends a fork that is under way.
+    /// Cancels a pending fork.
     pub(super) fn give_up_fork(&mut self, id: u64) {
         let cancelled = StepError {
             step: "fork a session",
             source: io::Error::from_raw_os_error(libc::ECANCELED),
         };
         match self.running.remove(&id) {
-            // The cell's first process finds nobody to report to, and ends.
+            // The cell's init finds its socket closed, and exits.
             Some(Running::Nesting { of, .. }) => self.cancel_fork(id, of, &cancelled),
             Some(Running::Forking {
                 of, cell, forking, ..
             }) => {
                 cell.kill();
-                // Whoever hears that it was given up may rely on nobody listening any more.
+                // Close the channel first: the report of the cancellation implies that nobody listens any
+                // more.
                 drop(forking);
                 self.fail_fork(id, of, &cancelled);
             }
@@ -170,7 +171,7 @@ impl Launcher<'_> {
         }
     }
 
-    /// A session that has ended makes no fork. What it began may never end by itself.
+    /// Cancels the forks of an exited session, which may never finish by themselves.
     pub(super) fn give_up_forks_of(&mut self, session: u64) {
         let running = self.running.iter();
         let begun: Vec<u64> = running
@@ -179,20 +180,20 @@ impl Launcher<'_> {
         begun.into_iter().for_each(|id| self.give_up_fork(id));
     }
 
-    /// Kills a guest with everything in its cell; its forks live on, within what is left of the cell.
+    /// Kills a guest with everything in its cell; its forks survive, within the rest of the cell.
     pub(super) fn end_cell(&self, id: u64, live: &Live) {
         if !self.has_forks(id) {
             return live.cell.kill();
         }
         if live.left == Left::Both {
-            // Not reaped yet, so the number is still its own. What else is in the cell follows when it has ended.
+            // Not reaped yet, so the pid is still its own. The rest of the cell follows once it has exited.
             let _ = sys::kill(live.guest, libc::SIGKILL);
         } else {
             nest::clear(&live.cell);
         }
     }
 
-    /// A session that has ended, and of which the last fork has gone, goes too.
+    /// Ends the cell of an exited session once its last fork has exited.
     pub(super) fn note_fork_gone(&self, of: u64) {
         if let Some(Running::Live(session)) = self.running.get(&of)
             && session.left != Left::Both
@@ -218,7 +219,7 @@ fn is_under_way(running: &Running, session: u64) -> bool {
     }
 }
 
-/// Moves a fork into its control groups. It is not left to the fork: nobody could tell afterwards.
+/// Moves a fork into its cgroups. Not left to the fork itself: nobody could verify it afterwards.
 fn move_into(groups: &[OwnedFd], pid: libc::pid_t) -> Result<(), StepError> {
     for group in groups {
         let copy = group.try_clone().step("join the control group")?;

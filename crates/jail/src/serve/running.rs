@@ -1,4 +1,4 @@
-//! The guests of a launcher, each with what it lives in.
+//! The guests of a launcher and their states.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,7 +9,7 @@ use crate::nest::Nesting;
 use crate::protocol::{Applied, Spawn};
 use crate::sys;
 
-/// A guest and what it lives in.
+/// A guest in one of its states.
 pub(super) enum Running {
     /// Its cell is being set up.
     Founding {
@@ -22,7 +22,7 @@ pub(super) enum Running {
         cell: Cell,
         guest: Option<libc::pid_t>,
         reports: OwnedFd,
-        /// Where it is asked for forks, if it is a session.
+        /// Socket for fork requests, if it is a session.
         session: Option<OwnedFd>,
     },
     /// A cell for a session's fork is being set up.
@@ -51,13 +51,13 @@ pub(super) struct Live {
     pub(super) guest: libc::pid_t,
     pub(super) left: Left,
     pub(super) applied: Applied,
-    /// Where it is asked for forks, if it is a session.
+    /// Socket for fork requests, if it is a session.
     pub(super) session: Option<OwnedFd>,
-    /// Which session it was forked from.
+    /// Id of the session it was forked from.
     pub(super) of: Option<u64>,
 }
 
-/// Which of a cell's two processes have not ended.
+/// The processes of a cell that have not exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Left {
     Both,
@@ -66,7 +66,8 @@ pub(super) enum Left {
 }
 
 impl Live {
-    /// Whether the cell of a session's fork has ended: its first process does so after everybody else in it.
+    /// Returns `true` if the cell of a session's fork has ended: its init exits after all other processes in
+    /// it.
     pub(super) fn is_over(&self) -> bool {
         let waits = self.cell.init.is_none() && self.left == Left::Init;
         waits && sys::poll(&[self.cell.pidfd.as_fd()], Some(0)).is_ok_and(|ended| ended == [true])
@@ -74,12 +75,12 @@ impl Live {
 }
 
 impl Running {
-    /// Whether a process that is our child belongs to this guest and has not been reaped.
+    /// Returns `true` if a child process of the launcher belongs to this guest and has not been reaped.
     pub(super) fn owns(&self, pid: libc::pid_t) -> bool {
         match self {
             Self::Founding { founding, .. } => founding.init() == pid,
             Self::Starting { cell, guest, .. } => cell.init == Some(pid) || *guest == Some(pid),
-            // What is forked is not known before it has been looked at.
+            // A fork's pid is unknown before it has been verified.
             Self::Nesting { .. } | Self::Forking { .. } => false,
             Self::Live(live) => match live.left {
                 Left::Both => live.cell.init == Some(pid) || live.guest == pid,
@@ -90,14 +91,14 @@ impl Running {
         }
     }
 
-    /// What becomes readable when this guest can be taken a step further.
+    /// Returns the file descriptor that becomes readable when this guest can be advanced.
     pub(super) fn awaited(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Founding { founding, .. } => Some(founding.as_fd()),
             Self::Starting { reports, .. } => Some(reports.as_fd()),
             Self::Nesting { nesting, .. } => Some(nesting.as_fd()),
             Self::Forking { forking, .. } => Some(forking.reports.as_fd()),
-            // The first process of a fork's cell is the session's to reap; the handle tells when it has ended.
+            // The init of a fork's cell is reaped in the session's cell; the pidfd signals its exit.
             Self::Live(live) => {
                 (live.cell.init.is_none() && live.left == Left::Init).then_some(live.cell.pidfd.as_fd())
             }
@@ -105,7 +106,7 @@ impl Running {
         }
     }
 
-    /// Which session this guest is or will be a fork of.
+    /// Returns the session that this guest is or will be a fork of.
     pub(super) fn forked_from(&self) -> Option<u64> {
         match self {
             Self::Nesting { of, .. } | Self::Forking { of, .. } => Some(*of),
@@ -115,7 +116,7 @@ impl Running {
     }
 }
 
-/// The descriptors of a `Spawn` command.
+/// The file descriptors of a `Spawn` command.
 pub(super) struct SpawnDescriptors {
     pub(super) standard: [OwnedFd; 4],
     pub(super) code: Option<OwnedFd>,

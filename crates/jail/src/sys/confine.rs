@@ -1,4 +1,4 @@
-//! The calls with which a process gives up rights for good.
+//! System calls with which a process irrevocably drops privileges.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -6,37 +6,37 @@ use std::ptr;
 
 use super::{check, check_int};
 
-/// Takes the given user and group id, real, effective and saved.
+/// Sets the real, effective and saved user and group id.
 pub(crate) fn set_ids(uid: u32, gid: u32) -> io::Result<()> {
-    // The raw calls change this thread only, which is all there is; glibc's would signal other threads.
+    // The raw calls change this thread only, which is the only one; glibc's would signal other threads.
     // SAFETY: plain calls without pointers.
     check(unsafe { libc::syscall(libc::SYS_setresgid, gid, gid, gid) })?;
     // SAFETY: as above.
     check(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) }).map(drop)
 }
 
-/// Leaves all supplementary groups.
+/// Drops all supplementary groups.
 pub(crate) fn drop_groups() -> io::Result<()> {
     // SAFETY: a length of zero reads no list.
     check(unsafe { libc::syscall(libc::SYS_setgroups, 0, ptr::null::<libc::gid_t>()) }).map(drop)
 }
 
-/// No program started from here on gains rights by its file's mode.
+/// Sets `no_new_privs`: no program executed from here on gains privileges by its file's mode.
 pub(crate) fn set_no_new_privs() -> io::Result<()> {
     prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
 }
 
-/// This process is killed when its parent ends.
+/// Makes the kernel kill this process when its parent exits.
 pub(crate) fn die_with_parent() -> io::Result<()> {
     prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
 }
 
-/// Orphans below this process become its children.
+/// Makes this process adopt its orphaned descendants.
 pub(crate) fn become_subreaper() -> io::Result<()> {
     prctl(libc::PR_SET_CHILD_SUBREAPER, 1)
 }
 
-/// Whether they do.
+/// Returns `true` if it adopts them.
 pub(crate) fn is_subreaper() -> bool {
     let mut answer: libc::c_int = 0;
     // SAFETY: the option writes one int, to a place that outlives the call.
@@ -49,11 +49,11 @@ fn prctl(option: libc::c_int, value: libc::c_ulong) -> io::Result<()> {
     check_int(unsafe { libc::prctl(option, value, 0, 0, 0) }).map(drop)
 }
 
-/// Empties the set of capabilities that a program's file could bring. Whoever may not do that, an ordinary
-/// user without namespaces, has no file to bring any: no_new_privs is set.
+/// Empties the bounding set, the capabilities that a program's file could grant. A process without the right
+/// to do so, an ordinary user without namespaces, can gain none either: `no_new_privs` is set.
 fn drop_bounding_set() {
     for capability in 0.. {
-        // The first number that the kernel does not know is refused too.
+        // The first number that the kernel does not know fails, too.
         if prctl(libc::PR_CAPBSET_DROP, capability).is_err() {
             return;
         }
@@ -74,13 +74,13 @@ struct CapabilityData {
     inheritable: u32,
 }
 
-/// Gives up every capability, the bounding set included. With no_new_privs set, none can come back.
+/// Drops every capability, including the bounding set. With `no_new_privs` set, none can come back.
 pub(crate) fn drop_capabilities() -> io::Result<()> {
     drop_bounding_set();
     drop_held_capabilities()
 }
 
-/// Gives up every capability that the process holds. Programs that it executes could bring others.
+/// Drops every capability that the process holds. Programs that it executes could gain others.
 pub(crate) fn drop_held_capabilities() -> io::Result<()> {
     const VERSION_3: u32 = 0x2008_0522;
     let header = CapabilityHeader {
@@ -100,7 +100,7 @@ pub(crate) fn drop_held_capabilities() -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_capset, ptr::addr_of!(header), none.as_ptr()) }).map(drop)
 }
 
-/// Sets the soft and hard limit of a resource of the calling process, never above what it has.
+/// Sets the soft and hard limit of a resource of the calling process, never above the current hard limit.
 pub(crate) fn set_rlimit(resource: u32, value: u64) -> io::Result<()> {
     let value = value.min(rlimit(resource)?.rlim_max);
     let limit = libc::rlimit {
@@ -111,7 +111,7 @@ pub(crate) fn set_rlimit(resource: u32, value: u64) -> io::Result<()> {
     check_int(unsafe { libc::setrlimit(resource as _, &limit) }).map(drop)
 }
 
-/// The soft limit of a resource of the calling process.
+/// Returns the soft limit of a resource of the calling process.
 pub(crate) fn soft_rlimit(resource: u32) -> io::Result<u64> {
     rlimit(resource).map(|limit| limit.rlim_cur)
 }
@@ -137,7 +137,7 @@ fn rlimit(resource: u32) -> io::Result<libc::rlimit> {
     Ok(limit)
 }
 
-/// Loads a system-call filter. no_new_privs must be set.
+/// Loads a seccomp filter. `no_new_privs` must be set.
 pub(crate) fn load_filter(program: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: program.len() as u16,
@@ -163,7 +163,7 @@ pub(crate) struct RulesetAttributes {
     pub(crate) handled_access_fs: u64,
     /// Network rights that are denied unless a rule grants them (ABI 4).
     pub(crate) handled_access_net: u64,
-    /// Kinds of reaching out of the domain that are denied (ABI 6).
+    /// Kinds of access outside the domain that are denied (ABI 6).
     pub(crate) scoped: u64,
 }
 
@@ -173,7 +173,7 @@ struct PathBeneath {
     parent_fd: i32,
 }
 
-/// The Landlock ABI of the running kernel.
+/// Returns the Landlock ABI of the running kernel.
 pub(crate) fn landlock_abi() -> io::Result<u32> {
     const VERSION: libc::c_uint = 1;
     // SAFETY: with the version flag no attributes are read.
@@ -188,7 +188,7 @@ pub(crate) fn landlock_abi() -> io::Result<u32> {
     Ok(abi as u32)
 }
 
-/// A new Landlock rule set. `size` bytes of the attributes are passed, as the kernel's ABI knows them.
+/// Creates a Landlock rule set. `size` bytes of the attributes are passed, as the kernel's ABI knows them.
 pub(crate) fn landlock_ruleset(attributes: &RulesetAttributes, size: usize) -> io::Result<OwnedFd> {
     // SAFETY: the attributes are live and at least `size` bytes long.
     let fd = check(unsafe {
@@ -249,18 +249,19 @@ pub(crate) fn landlock_allow_port(ruleset: BorrowedFd<'_>, port: u16, access: u6
     .map(drop)
 }
 
-/// Enforces a rule set on the calling process and all its descendants. no_new_privs must be set.
+/// Enforces a rule set on the calling process and all its descendants. `no_new_privs` must be set.
 pub(crate) fn landlock_restrict(ruleset: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: a plain call on an open descriptor.
     check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) }).map(drop)
 }
 
-/// Undoes what a change of ids did: the process may look into itself through `/proc` again.
+/// Undoes an effect of changing ids: the process may inspect itself through `/proc` again.
 pub(crate) fn set_dumpable() -> io::Result<()> {
     prctl(libc::PR_SET_DUMPABLE, 1)
 }
 
-/// Nobody may look into the process through `/proc` but itself, and whoever has capabilities where it was executed.
+/// Makes the process undumpable: only itself, and processes with capabilities in the namespace where it was
+/// executed, may inspect it through `/proc`.
 pub(crate) fn set_undumpable() -> io::Result<()> {
     prctl(libc::PR_SET_DUMPABLE, 0)
 }

@@ -1,4 +1,4 @@
-//! Descriptors and pipes.
+//! File descriptors and pipes.
 
 use std::ffi::CStr;
 use std::io;
@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use super::{check, check_int};
 
-/// A pipe: read end, write end.
+/// Returns a pipe: read end, write end.
 pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends: [RawFd; 2] = [-1; 2];
     // SAFETY: the array has room for both descriptors.
@@ -15,12 +15,12 @@ pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
-/// A connected pair of message sockets that keep message borders and can carry descriptors.
+/// Returns a connected pair of sockets that preserve message boundaries and can carry file descriptors.
 pub(crate) fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     socket_pair(libc::SOCK_SEQPACKET)
 }
 
-/// A connected pair of stream sockets.
+/// Returns a connected pair of stream sockets.
 pub(crate) fn stream_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     socket_pair(libc::SOCK_STREAM)
 }
@@ -33,7 +33,7 @@ fn socket_pair(kind: libc::c_int) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
-/// An anonymous file in memory. `name` is seen in `/proc` only.
+/// Returns an anonymous file in memory. `name` is visible in `/proc` only.
 pub(crate) fn memfd(name: &CStr) -> io::Result<OwnedFd> {
     // SAFETY: the name is a live C string.
     let fd = check_int(unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) })?;
@@ -47,7 +47,7 @@ pub(crate) fn dup2(source: BorrowedFd<'_>, target: RawFd) -> io::Result<()> {
     check_int(unsafe { libc::dup2(source.as_raw_fd(), target) }).map(drop)
 }
 
-/// A copy of a descriptor with a number of at least `least`, so that low numbers can be laid out.
+/// Duplicates a file descriptor to a number of at least `least`, so that low numbers stay free.
 pub(crate) fn dup_above(source: BorrowedFd<'_>, least: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: a plain call on an open descriptor.
     let fd = check_int(unsafe { libc::fcntl(source.as_raw_fd(), libc::F_DUPFD_CLOEXEC, least) })?;
@@ -55,7 +55,7 @@ pub(crate) fn dup_above(source: BorrowedFd<'_>, least: RawFd) -> io::Result<Owne
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Closes every descriptor from `first` on.
+/// Closes every file descriptor from `first` on.
 pub(crate) fn close_from(first: RawFd) -> io::Result<()> {
     // SAFETY: callers own all descriptors of the process and use none of them afterwards.
     let closed = check(unsafe { libc::syscall(libc::SYS_close_range, first, RawFd::MAX, 0) });
@@ -65,7 +65,7 @@ pub(crate) fn close_from(first: RawFd) -> io::Result<()> {
     }
 }
 
-/// [`close_from`] where the kernel cannot do it at once.
+/// [`close_from`] for kernels without close_range.
 fn close_each_from(first: RawFd) -> io::Result<()> {
     let entries = std::fs::read_dir("/proc/self/fd")?.collect::<io::Result<Vec<_>>>()?;
     let numbers = entries
@@ -78,7 +78,7 @@ fn close_each_from(first: RawFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes over a descriptor that this process inherited under a number agreed with its parent.
+/// Takes over a file descriptor inherited under a number agreed with the parent.
 pub(crate) fn inherited(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: F_GETFD only asks whether the number is open.
     check_int(unsafe { libc::fcntl(fd, libc::F_GETFD) })?;
@@ -86,7 +86,7 @@ pub(crate) fn inherited(fd: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Opens a path without following it further than the kernel allows, for use as a handle only.
+/// Opens a path as a handle only (`O_PATH`).
 pub(crate) fn open_path(path: &CStr) -> io::Result<OwnedFd> {
     // SAFETY: the path is a live C string.
     let fd = check_int(unsafe { libc::open(path.as_ptr(), libc::O_PATH | libc::O_CLOEXEC) })?;
@@ -94,7 +94,7 @@ pub(crate) fn open_path(path: &CStr) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A handle of what lies at a path whose names are no links, and lead through none.
+/// Opens a path as a handle only, if none of its components is a symbolic link.
 pub(crate) fn open_without_links(directory: BorrowedFd<'_>, path: &CStr) -> io::Result<OwnedFd> {
     // SAFETY: the structure is plain numbers, for which zero is a value.
     let mut how: libc::open_how = unsafe { std::mem::zeroed() };
@@ -114,7 +114,7 @@ pub(crate) fn open_without_links(directory: BorrowedFd<'_>, path: &CStr) -> io::
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
-/// Whether descriptor reads and writes return at once where they would block.
+/// Makes reads and writes on a file descriptor non-blocking.
 pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: a plain call on an open descriptor.
     let flags = check_int(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
@@ -122,13 +122,13 @@ pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     check_int(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) }).map(drop)
 }
 
-/// Makes a directory below another one.
+/// Creates a directory in another one.
 pub(crate) fn mkdir_at(directory: BorrowedFd<'_>, name: &CStr, mode: libc::mode_t) -> io::Result<()> {
     // SAFETY: the name is a live C string.
     check_int(unsafe { libc::mkdirat(directory.as_raw_fd(), name.as_ptr(), mode) }).map(drop)
 }
 
-/// Makes an empty file below a directory, in the place of nothing.
+/// Creates an empty file in a directory, under a free name.
 pub(crate) fn make_file_at(directory: BorrowedFd<'_>, name: &CStr, mode: libc::mode_t) -> io::Result<()> {
     // SAFETY: the name is a live C string.
     check_int(unsafe { libc::mknodat(directory.as_raw_fd(), name.as_ptr(), libc::S_IFREG | mode, 0) })
@@ -144,19 +144,19 @@ pub(crate) fn open_directory(path: &CStr) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Closes what a descriptor refers to and leaves `/dev/null` under its number.
+/// Replaces an open file by `/dev/null` under the same number.
 pub(crate) fn replace_by_null(fd: BorrowedFd<'_>) -> io::Result<()> {
     let null = std::fs::File::open("/dev/null")?;
     dup2(std::os::fd::AsFd::as_fd(&null), fd.as_raw_fd())
 }
 
-/// Ends a socket in both directions, whoever else holds it.
+/// Shuts down a socket in both directions, whoever else holds it.
 pub(crate) fn hang_up(socket: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: a plain call on an open descriptor.
     check_int(unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) }).map(drop)
 }
 
-/// Marks the control descriptor of a guest, number 3, to be closed on exec.
+/// Marks the control channel of a guest, number 3, as close-on-exec.
 pub(crate) fn close_control() -> io::Result<()> {
     // SAFETY: a plain call; the guest's set-up has put the control descriptor under this number.
     check_int(unsafe { libc::fcntl(3, libc::F_SETFD, libc::FD_CLOEXEC) }).map(drop)
@@ -164,17 +164,18 @@ pub(crate) fn close_control() -> io::Result<()> {
 
 /// [`dup2`], but closed on exec.
 pub(crate) fn place(source: BorrowedFd<'_>, target: RawFd) -> io::Result<()> {
-    // SAFETY: callers pass a target number that they own, that is free, or whose owner must lose what it refers to.
+    // SAFETY: callers pass a target number that they own, that is free, or whose owner must lose what it
+    // refers to.
     check_int(unsafe { libc::dup3(source.as_raw_fd(), target, libc::O_CLOEXEC) }).map(drop)
 }
 
-/// Whether a number refers to something.
+/// Returns `true` if a file descriptor is open.
 pub(crate) fn is_open(number: RawFd) -> bool {
     // SAFETY: F_GETFD only asks.
     unsafe { libc::fcntl(number, libc::F_GETFD) != -1 }
 }
 
-/// Where the data at or behind an offset begins and ends. `None`: there is none, only holes.
+/// Returns the start and end of the data at or after an offset; `None` if there are only holes.
 pub(crate) fn next_data(file: BorrowedFd<'_>, from: u64) -> io::Result<Option<(u64, u64)>> {
     let seek = |offset: u64, whence| {
         // SAFETY: a plain call on an open descriptor.

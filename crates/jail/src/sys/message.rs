@@ -1,4 +1,4 @@
-//! Messages with descriptors over a SOCK_SEQPACKET socket.
+//! Messages with file descriptors over SOCK_SEQPACKET sockets.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -6,19 +6,19 @@ use std::ptr;
 
 use super::{check, check_int};
 
-/// The most descriptors in one message.
+/// Maximum number of file descriptors in one message.
 pub(crate) const MAX_FDS: usize = 16;
 
-/// Room for the control data of [`MAX_FDS`] descriptors, aligned as cmsghdr wants it.
+/// Room for the control data of [`MAX_FDS`] file descriptors, aligned as cmsghdr requires.
 #[repr(C, align(8))]
 struct ControlBuffer([u8; 128]);
 
-/// Sends one message. It is refused, not cut, if it does not fit.
+/// Sends one message. Fails, rather than truncates, if it does not fit.
 pub(crate) fn send_message(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     send(socket, bytes, fds, 0)
 }
 
-/// [`send_message`] to somebody who may have stopped reading: fails with `WouldBlock` where it would wait.
+/// [`send_message`] to a peer that may have stopped reading: fails with `WouldBlock` instead of blocking.
 pub(crate) fn offer_message(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     send(socket, bytes, fds, libc::MSG_DONTWAIT)
 }
@@ -63,10 +63,10 @@ fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>], flags: lib
     }
 }
 
-/// Receives one message into `buffer`. Zero bytes mean that the other side has closed.
+/// Receives one message into `buffer`. Zero bytes mean that the peer has closed.
 ///
 /// # Errors
-/// `EMSGSIZE` if the message or its descriptors did not fit.
+/// `EMSGSIZE` if the message or its file descriptors did not fit.
 pub(crate) fn receive_message(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -74,7 +74,7 @@ pub(crate) fn receive_message(
     receive(socket, buffer, 0).map(|received| (received.length, received.fds))
 }
 
-/// Has the kernel say of each message that arrives who sent it.
+/// Makes the kernel attach the sender's credentials to each message.
 pub(crate) fn ask_for_senders(socket: BorrowedFd<'_>) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: the value is live and of the size given.
@@ -90,8 +90,8 @@ pub(crate) fn ask_for_senders(socket: BorrowedFd<'_>) -> io::Result<()> {
     .map(drop)
 }
 
-/// Receives one message, without waiting, from somebody who is not trusted: its length, and the id of its sender
-/// as the kernel gives it in our pid namespace. Descriptors that come along are closed.
+/// Receives one message, without blocking, from an untrusted peer: its length, and its sender's id as the
+/// kernel gives it in the current pid namespace. Attached file descriptors are closed.
 pub(crate) fn receive_from_sender(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -143,7 +143,7 @@ fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: libc::c_int) -> io:
             }
             if (*entry).cmsg_level == libc::SOL_SOCKET && (*entry).cmsg_type == libc::SCM_CREDENTIALS {
                 let credentials = libc::CMSG_DATA(entry).cast::<libc::ucred>();
-                // Zero stands for a process that our pid namespace does not see.
+                // Zero stands for a process outside the current pid namespace.
                 sender = Some(ptr::read_unaligned(credentials).pid).filter(|pid| *pid > 0);
             }
             entry = libc::CMSG_NXTHDR(&header, entry);

@@ -1,4 +1,4 @@
-//! Thin safe wrappers around the system calls that the fence is made of: one call each, no policy.
+//! Thin safe wrappers around the system calls of the fence: one call each, no policy.
 //!
 //! This is the only place in the workspace with `unsafe`.
 #![allow(unsafe_code, reason = "the one module that talks to the kernel directly")]

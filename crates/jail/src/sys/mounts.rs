@@ -1,4 +1,4 @@
-//! Mounts, by the descriptor-based calls of Linux 5.2 and later.
+//! Mounts, through the descriptor-based calls of Linux 5.2 and later.
 
 use std::ffi::CStr;
 use std::io;
@@ -25,17 +25,17 @@ pub(crate) fn make_mounts_private() -> io::Result<()> {
     .map(drop)
 }
 
-/// A detached copy of the mount tree at `path`.
+/// Returns a detached copy of the mount tree at `path`.
 pub(crate) fn open_tree(path: &CStr) -> io::Result<OwnedFd> {
     open_tree_at(libc::AT_FDCWD, path, 0)
 }
 
-/// A detached copy of the mount tree at a place that is open.
+/// Returns a detached copy of the mount tree at an open file.
 pub(crate) fn open_tree_of(place: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     open_tree_at(place.as_raw_fd(), c"", libc::AT_EMPTY_PATH as libc::c_uint)
 }
 
-/// A detached copy of what `directory` has at `name`.
+/// Returns a detached copy of the mount tree at `name` in `directory`.
 pub(crate) fn open_tree_below(directory: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
     open_tree_at(directory.as_raw_fd(), name, 0)
 }
@@ -64,7 +64,7 @@ pub(crate) fn move_mount(mount: BorrowedFd<'_>, target: &CStr) -> io::Result<()>
     .map(drop)
 }
 
-/// Attaches a detached mount at a place that is open.
+/// Attaches a detached mount at an open file.
 pub(crate) fn move_mount_onto(mount: BorrowedFd<'_>, place: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: both paths are live C strings.
     check(unsafe {
@@ -80,7 +80,7 @@ pub(crate) fn move_mount_onto(mount: BorrowedFd<'_>, place: BorrowedFd<'_>) -> i
     .map(drop)
 }
 
-/// A new detached file system of a kind, with its options.
+/// Creates a detached file system.
 pub(crate) fn new_filesystem(
     kind: &CStr,
     options: &[(&CStr, &CStr)],
@@ -127,12 +127,12 @@ pub(crate) fn new_filesystem(
     Ok(unsafe { OwnedFd::from_raw_fd(mount as RawFd) })
 }
 
-/// What [`set_mount_attributes`] changes in a mount tree.
+/// The changes of [`set_mount_attributes`] to a mount tree.
 #[derive(Debug)]
 pub(crate) struct MountAttributes<'a> {
     /// MOUNT_ATTR_* bits to set.
     pub(crate) set: u64,
-    /// A user namespace whose id map the mount shall show, if any.
+    /// A user namespace whose id map the mount applies, if any.
     pub(crate) id_map: Option<BorrowedFd<'a>>,
 }
 
@@ -162,7 +162,7 @@ pub(crate) fn set_mount_attributes(
     .map(drop)
 }
 
-/// Makes the working directory the root of the mount namespace and drops the old root.
+/// Makes the working directory the root of the mount namespace and detaches the old root.
 pub(crate) fn pivot_root_to_working_directory() -> io::Result<()> {
     // SAFETY: both paths are live C strings. "." twice stacks the old root on the new one (pivot_root(2)).
     check(unsafe { libc::syscall(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr()) })?;
@@ -170,7 +170,7 @@ pub(crate) fn pivot_root_to_working_directory() -> io::Result<()> {
     check_int(unsafe { libc::umount2(c".".as_ptr(), libc::MNT_DETACH) }).map(drop)
 }
 
-/// Makes one mount read-only; those below it keep their state.
+/// Makes one mount read-only; those below it are unchanged.
 pub(crate) fn set_mount_read_only(mount: BorrowedFd<'_>) -> io::Result<()> {
     let values = libc::mount_attr {
         attr_set: libc::MOUNT_ATTR_RDONLY,

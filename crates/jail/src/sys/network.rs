@@ -1,4 +1,4 @@
-//! The one device of a network namespace that nothing was added to.
+//! The loopback device of a network namespace.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -6,7 +6,7 @@ use std::ptr;
 
 use super::check_int;
 
-/// Switches `lo` of the calling process's network namespace on; the kernel gives it its addresses then.
+/// Brings up `lo` in the calling process's network namespace; the kernel then assigns its addresses.
 pub(crate) fn raise_loopback() -> io::Result<()> {
     // SAFETY: a plain call that returns a new descriptor or -1.
     let socket = check_int(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;

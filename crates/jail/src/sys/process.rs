@@ -1,4 +1,4 @@
-//! Processes: making, joining, watching, signalling, reaping, replacing them.
+//! Processes: creating, joining namespaces, waiting, signalling, reaping, executing.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -7,36 +7,36 @@ use std::ptr;
 
 use super::{check, check_int};
 
-/// Which side of a fork we are on.
+/// The side of a fork.
 #[derive(Debug)]
 pub(crate) enum Fork {
-    /// In the new process.
+    /// The new process.
     Child,
-    /// In the old process.
+    /// The old process.
     Parent {
-        /// The child's id, in our own pid namespace.
+        /// Child's pid, in the current pid namespace.
         pid: libc::pid_t,
-        /// A handle that stays true when the id is used again.
+        /// Pidfd, which stays valid when the pid is reused.
         pidfd: OwnedFd,
     },
 }
 
-/// Whose child a new process is.
+/// The parent of a new process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Parentage {
-    /// The caller's.
+    /// The caller.
     Own,
-    /// The caller's parent's: the caller's sibling.
+    /// The caller's parent: the new process is the caller's sibling.
     Sibling,
 }
 
-/// Makes a process with clone3, in new namespaces where `namespaces` asks for them.
+/// Creates a process with clone3, in new namespaces if `namespaces` asks for them.
 ///
 /// Only for single-threaded callers: no lock of another thread can then be held in the child.
 pub(crate) fn clone3(namespaces: u64, parentage: Parentage) -> io::Result<Fork> {
     let mut pidfd: RawFd = -1;
-    // glibc keeps the thread's id beside the thread's stack and does not see a raw clone3; the kernel
-    // can write the child's id to the same place, as glibc's own fork has it do.
+    // glibc stores the thread's id beside the thread's stack and does not notice a raw clone3; the kernel can
+    // write the child's id to the same place, as it does for glibc's own fork.
     let tid_address = thread_id_address();
     let mut flags = namespaces | libc::CLONE_PIDFD as u64;
     if tid_address != 0 {
@@ -82,7 +82,7 @@ pub(crate) fn clone3(namespaces: u64, parentage: Parentage) -> io::Result<Fork> 
     })
 }
 
-/// Where glibc keeps the id of the calling thread; 0 where the kernel cannot tell.
+/// Returns the address where glibc stores the id of the calling thread; 0 if the kernel cannot tell.
 fn thread_id_address() -> u64 {
     let mut address: u64 = 0;
     // SAFETY: PR_GET_TID_ADDRESS writes one pointer to the place given.
@@ -90,16 +90,16 @@ fn thread_id_address() -> u64 {
     if result == 0 { address } else { 0 }
 }
 
-/// Makes a sibling of the caller that shares nothing with it, with the old call: behind the filter there is no other.
-/// `None`: in the sibling. Only for single-threaded callers.
+/// Creates a sibling of the caller that shares nothing with it, with the old clone: the filter allows no
+/// other. Returns `None` in the sibling. Only for single-threaded callers.
 pub(crate) fn clone_sibling() -> io::Result<Option<libc::pid_t>> {
     let tid_address = thread_id_address();
     let mut flags = libc::CLONE_PARENT;
     if tid_address != 0 {
         flags |= libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID;
     }
-    // The two architectures differ in the order of the last two, thread-local storage being the other one; it is
-    // read only where a flag asks for it.
+    // The two architectures differ in the order of the last two, the other one being thread-local storage; it
+    // is read only if a flag asks for it.
     let (fourth, fifth) = if cfg!(target_arch = "aarch64") {
         (0, tid_address)
     } else {
@@ -111,14 +111,14 @@ pub(crate) fn clone_sibling() -> io::Result<Option<libc::pid_t>> {
     Ok((pid != 0).then_some(pid as libc::pid_t))
 }
 
-/// Makes a process with the C library's fork, for kernels or filters without clone3.
+/// Creates a process with the C library's fork, for kernels or filters without clone3.
 pub(crate) fn fork() -> io::Result<Option<libc::pid_t>> {
     // SAFETY: callers are single-threaded, so the child may go on as the parent would.
     let pid = check_int(unsafe { libc::fork() })?;
     Ok((pid != 0).then_some(pid))
 }
 
-/// Waits for the end of one child, and reaps it.
+/// Waits for one child to exit, and reaps it.
 pub(crate) fn await_child(pid: libc::pid_t) -> io::Result<()> {
     loop {
         // SAFETY: the status is not asked for.
@@ -130,7 +130,7 @@ pub(crate) fn await_child(pid: libc::pid_t) -> io::Result<()> {
     }
 }
 
-/// Joins the namespaces in `kinds` of the process behind a pidfd, or the one namespace behind its own handle.
+/// Joins the namespaces `kinds` of the process behind a pidfd, or the one namespace behind its own handle.
 pub(crate) fn setns(handle: BorrowedFd<'_>, kinds: libc::c_int) -> io::Result<()> {
     // SAFETY: a plain call on an open descriptor.
     check_int(unsafe { libc::setns(handle.as_raw_fd(), kinds) }).map(drop)
@@ -142,7 +142,7 @@ pub(crate) fn unshare(kinds: libc::c_int) -> io::Result<()> {
     check_int(unsafe { libc::unshare(kinds) }).map(drop)
 }
 
-/// A handle on a process.
+/// Returns a pidfd of a process.
 pub(crate) fn pidfd_open(pid: libc::pid_t) -> io::Result<OwnedFd> {
     // SAFETY: a plain call without pointers.
     let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
@@ -165,35 +165,35 @@ pub(crate) fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: libc::c_int) -> i
     .map(drop)
 }
 
-/// Sends a signal to a process by its id; only for children that we have not reaped.
+/// Sends a signal to a process by its pid; only for children that have not been reaped.
 pub(crate) fn kill(pid: libc::pid_t, signal: libc::c_int) -> io::Result<()> {
     // SAFETY: a plain call without pointers.
     check_int(unsafe { libc::kill(pid, signal) }).map(drop)
 }
 
-/// How a reaped process ended, as the kernel tells it.
+/// The exit of a reaped process, according to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reaped {
-    /// Which process.
+    /// The process.
     pub(crate) pid: libc::pid_t,
-    /// The exit status, or the signal as a negative number.
+    /// Exit status, or the signal as a negative number.
     pub(crate) status: i32,
-    /// Processor time of it and of its own reaped children, in microseconds.
+    /// Processor time of the process and its own reaped children, in microseconds.
     pub(crate) cpu_micros: u64,
-    /// Its largest resident set, in bytes.
+    /// Largest resident set, in bytes.
     pub(crate) max_rss: u64,
 }
 
-/// Whether [`reap`] waits for a child to end.
+/// Blocking behaviour of [`reap`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Until one ends.
+    /// Block until a child exits.
     Block,
-    /// Not at all.
+    /// Do not block.
     Poll,
 }
 
-/// Reaps one child of any kind. `Ok(None)`: none has ended (only with [`Wait::Poll`]).
+/// Reaps one child of any kind. `Ok(None)`: none has exited (only with [`Wait::Poll`]).
 pub(crate) fn reap(wait: Wait) -> io::Result<Option<Reaped>> {
     let mut status: libc::c_int = 0;
     // SAFETY: rusage is plain numbers, for which all zeroes is a valid value.
@@ -226,7 +226,8 @@ fn micros(time: libc::timeval) -> u64 {
     time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64
 }
 
-/// A descriptor that becomes readable when one of `signals` arrives; they are blocked from now on.
+/// Returns a file descriptor that becomes readable when one of `signals` arrives; they are blocked from now
+/// on.
 pub(crate) fn signalfd(signals: &[libc::c_int]) -> io::Result<OwnedFd> {
     // SAFETY: a signal set is plain numbers, for which all zeroes is a valid value.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -242,7 +243,7 @@ pub(crate) fn signalfd(signals: &[libc::c_int]) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Lets every signal through.
+/// Unblocks every signal.
 pub(crate) fn unblock_signals() -> io::Result<()> {
     // SAFETY: a signal set is plain numbers, for which all zeroes is a valid, empty value.
     let set: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -250,18 +251,18 @@ pub(crate) fn unblock_signals() -> io::Result<()> {
     check_int(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &set, ptr::null_mut()) }).map(drop)
 }
 
-/// Gives the calling process the signal state of a new program: nothing blocked, nothing ignored.
+/// Resets the signals to the state of a new program: nothing blocked, nothing ignored.
 pub(crate) fn reset_signals() -> io::Result<()> {
     unblock_signals()?;
-    // Rust ignores SIGPIPE at start, a shell SIGINT for what it starts in the background, `nohup` SIGHUP.
+    // Rust ignores SIGPIPE at start, a shell SIGINT for background jobs, `nohup` SIGHUP.
     for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: restores default dispositions, which run no code of ours; those that cannot be changed are refused.
+        // SAFETY: restores default dispositions, which run no code of ours; unchangeable ones fail.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
     Ok(())
 }
 
-/// Waits until one of `fds` is readable or closed. The answer tells which; `None` waits for ever.
+/// Waits until one of `fds` is readable or closed, and returns a flag for each; without a timeout, for ever.
 pub(crate) fn poll(fds: &[BorrowedFd<'_>], timeout_ms: Option<i32>) -> io::Result<Vec<bool>> {
     let mut polled: Vec<libc::pollfd> = fds
         .iter()
@@ -288,8 +289,8 @@ pub(crate) fn poll(fds: &[BorrowedFd<'_>], timeout_ms: Option<i32>) -> io::Resul
     }
 }
 
-/// Waits until one of `fds` is ready for what is wanted of it (`POLLIN`, `POLLOUT`), or broken. The answer tells which;
-/// without a timeout it waits for ever.
+/// Waits until one of `fds` is ready for its events (`POLLIN`, `POLLOUT`), or failed, and returns a flag for
+/// each; without a timeout, for ever.
 pub(crate) fn poll_for(
     fds: &[(BorrowedFd<'_>, libc::c_short)],
     timeout: Option<std::time::Duration>,
@@ -320,7 +321,7 @@ pub(crate) fn poll_for(
     Ok(polled.iter().map(|entry| entry.revents != 0).collect())
 }
 
-/// Replaces the calling process by a program. Returns only if that failed.
+/// Replaces the calling process by a program. Returns only on failure.
 pub(crate) fn execve(program: &CStr, arguments: &[CString], environment: &[CString]) -> io::Error {
     let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
         strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
@@ -331,13 +332,13 @@ pub(crate) fn execve(program: &CStr, arguments: &[CString], environment: &[CStri
     io::Error::last_os_error()
 }
 
-/// Ends the calling process at once: no destructors, no buffers flushed.
+/// Exits the calling process at once: no destructors, no buffers flushed.
 pub(crate) fn exit_now(status: i32) -> ! {
     // SAFETY: ends the process.
     unsafe { libc::_exit(status) }
 }
 
-/// Starts a session of one's own, without a controlling terminal.
+/// Starts a new session, without a controlling terminal.
 pub(crate) fn setsid() -> io::Result<()> {
     // SAFETY: a plain call.
     check_int(unsafe { libc::setsid() }).map(drop)
@@ -349,31 +350,31 @@ pub(crate) fn change_directory(path: &CStr) -> io::Result<()> {
     check_int(unsafe { libc::chdir(path.as_ptr()) }).map(drop)
 }
 
-/// Sets which rights new files do not get.
+/// Sets the permission bits that new files do not get.
 pub(crate) fn set_umask(mask: libc::mode_t) {
     // SAFETY: a plain call that cannot fail.
     unsafe { libc::umask(mask) };
 }
 
-/// The effective user and group id.
+/// Returns the effective user and group id.
 pub(crate) fn effective_ids() -> (u32, u32) {
     // SAFETY: plain calls that cannot fail.
     unsafe { (libc::geteuid(), libc::getegid()) }
 }
 
-/// The id of the calling process and of its parent.
+/// Returns the pids of the calling process and of its parent.
 pub(crate) fn process_ids() -> (libc::pid_t, libc::pid_t) {
     // SAFETY: plain calls that cannot fail.
     unsafe { (libc::getpid(), libc::getppid()) }
 }
 
-/// Sets the host name of the uts namespace.
+/// Sets the host name of the UTS namespace.
 pub(crate) fn sethostname(name: &str) -> io::Result<()> {
     // SAFETY: the pointer and length describe `name`.
     check_int(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) }).map(drop)
 }
 
-/// What a clock shows.
+/// Reads a clock.
 pub(crate) fn clock(clock: libc::clockid_t) -> io::Result<std::time::Duration> {
     let mut now = libc::timespec {
         tv_sec: 0,
@@ -387,7 +388,7 @@ pub(crate) fn clock(clock: libc::clockid_t) -> io::Result<std::time::Duration> {
     ))
 }
 
-/// Sleeps until a child signal is pending, and takes it. The signal must be blocked.
+/// Sleeps until a child signal is pending, and consumes it. The signal must be blocked.
 pub(crate) fn wait_for_signal() {
     // SAFETY: a signal set is plain numbers, for which all zeroes is a valid value.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -397,7 +398,7 @@ pub(crate) fn wait_for_signal() {
     unsafe { libc::sigwaitinfo(&set, ptr::null_mut()) };
 }
 
-/// Keeps the child signal pending for [`wait_for_signal`].
+/// Blocks the child signal, so that it stays pending for [`wait_for_signal`].
 pub(crate) fn block_child_signal() -> io::Result<()> {
     // SAFETY: a signal set is plain numbers, for which all zeroes is a valid value.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -407,13 +408,13 @@ pub(crate) fn block_child_signal() -> io::Result<()> {
     check_int(unsafe { libc::sigprocmask(libc::SIG_BLOCK, &set, ptr::null_mut()) }).map(drop)
 }
 
-/// Takes the signals that have arrived at a signalfd, without waiting.
+/// Reads the pending signals of a signalfd, without blocking.
 pub(crate) fn take_signals(fd: BorrowedFd<'_>) -> Vec<libc::c_int> {
     let taken = take_signals_with_senders(fd).into_iter();
     taken.map(|(signal, _)| signal).collect()
 }
 
-/// [`take_signals`], with the ids of who sent them: 0 for whoever our pid namespace does not see.
+/// [`take_signals`], with the senders' pids: 0 for processes outside the current pid namespace.
 pub(crate) fn take_signals_with_senders(fd: BorrowedFd<'_>) -> Vec<(libc::c_int, u32)> {
     let mut taken = Vec::new();
     loop {

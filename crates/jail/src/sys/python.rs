@@ -1,9 +1,9 @@
-//! The three calls that CPython wants around a fork that it did not make itself.
+//! The three calls that CPython requires around a fork that it did not make itself.
 
 use std::ffi::CStr;
 
 /// CPython's fork hooks (`PyOS_BeforeFork` and its kin, part of the public C API), found in the process that
-/// loaded us.
+/// loaded this library.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ForkHooks {
     before: unsafe extern "C" fn(),
@@ -12,7 +12,7 @@ pub(crate) struct ForkHooks {
 }
 
 impl ForkHooks {
-    /// The hooks of the interpreter in this process; `None` where there is none.
+    /// Finds the hooks of the interpreter in this process; `None` without one.
     pub(crate) fn find() -> Option<Self> {
         Some(Self {
             before: symbol(c"PyOS_BeforeFork")?,
@@ -21,19 +21,19 @@ impl ForkHooks {
         })
     }
 
-    /// Before the fork, with the interpreter lock held.
+    /// To be called before the fork, with the interpreter lock held.
     pub(crate) fn before(self) {
         // SAFETY: called from the interpreter's main thread, which holds its lock (ctypes.PyDLL).
         unsafe { (self.before)() }
     }
 
-    /// After the fork, in the parent.
+    /// To be called after the fork, in the parent.
     pub(crate) fn after_in_parent(self) {
         // SAFETY: as `before`, and the fork has happened.
         unsafe { (self.after_parent)() }
     }
 
-    /// After the fork, in the child.
+    /// To be called after the fork, in the child.
     pub(crate) fn after_in_child(self) {
         // SAFETY: as `before`, in the child, whose only thread is the one that forked.
         unsafe { (self.after_child)() }
@@ -46,6 +46,7 @@ fn symbol(name: &CStr) -> Option<unsafe extern "C" fn()> {
     if address.is_null() {
         return None;
     }
-    // SAFETY: the three names looked up are functions without arguments and results in every CPython since 3.7.
+    // SAFETY: the three names looked up are functions without arguments and results in every CPython since
+    // 3.7.
     Some(unsafe { std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn()>(address) })
 }

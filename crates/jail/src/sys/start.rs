@@ -1,18 +1,18 @@
-//! What the kernel put into a process's memory when it was executed.
+//! Erases the strings that the kernel put into a process's memory when it was executed.
 
 use std::{io, slice};
 
-/// What the arguments are replaced by, for people who list processes.
+/// The replacement for the arguments in process listings.
 const TITLE: &[u8] = b"ringfence __jail";
 
-/// Overwrites the arguments, the environment and the path that the calling process was executed with. Only for
-/// single-threaded callers that hold no reference into them.
+/// Overwrites the arguments, the environment and the path that the calling process was executed with. Only
+/// for single-threaded callers that hold no reference into them.
 pub(crate) fn blank_start() -> io::Result<()> {
     let [arguments, arguments_end, environment, environment_end] = places()?;
     // SAFETY: nobody else is there to use the environment.
     unsafe { libc::clearenv() };
-    // SAFETY: the kernel says that these ranges of our stack hold the strings; they are writable, and the caller
-    // vouches that nothing refers to them.
+    // SAFETY: the kernel says that these ranges of our stack hold the strings; they are writable, and the
+    // caller vouches that nothing refers to them.
     let (arguments, environment) = unsafe {
         (
             slice::from_raw_parts_mut(arguments as *mut u8, arguments_end - arguments),
@@ -21,7 +21,7 @@ pub(crate) fn blank_start() -> io::Result<()> {
     };
     blank(environment);
     blank(arguments);
-    // The last byte stays zero: without it the kernel would go on reading where the environment was.
+    // The last byte stays zero: without it the kernel would go on reading in the former environment.
     let length = TITLE.len().min(arguments.len().saturating_sub(1));
     arguments[..length].copy_from_slice(&TITLE[..length]);
     // SAFETY: a plain call.
@@ -33,9 +33,10 @@ pub(crate) fn blank_start() -> io::Result<()> {
     Ok(())
 }
 
-/// Where arguments and environment begin and end.
+/// Returns the address ranges of arguments and environment.
 fn places() -> io::Result<[usize; 4]> {
-    // The name comes second, in parentheses, and may hold anything: what is behind it are numbers (proc(5)).
+    // The name comes second, in parentheses, and may contain anything: the fields after it are numbers
+    // (proc(5)).
     let stat = std::fs::read("/proc/self/stat")?;
     let behind_name = stat.rsplit(|byte| *byte == b')').next().unwrap_or_default();
     let mut fields = behind_name.split(u8::is_ascii_whitespace).skip(1);
@@ -45,13 +46,13 @@ fn places() -> io::Result<[usize; 4]> {
             .and_then(|field| field.parse().ok())
             .ok_or(io::ErrorKind::InvalidData)
     };
-    // The first field here is the third; what is wanted are the 48th to the 51st.
+    // The first field here is the third; the wanted ones are the 48th to the 51st.
     let found: [usize; 4] = [number(45)?, number(0)?, number(0)?, number(0)?];
     let ordered = found[0] != 0 && found.is_sorted();
     ordered.then_some(found).ok_or(io::ErrorKind::InvalidData.into())
 }
 
-/// Overwrites bytes, whether or not anybody reads them again.
+/// Overwrites bytes in a way that the compiler cannot optimize away.
 pub(crate) fn blank(bytes: &mut [u8]) {
     // SAFETY: the pointer and length describe `bytes`.
     unsafe { libc::explicit_bzero(bytes.as_mut_ptr().cast(), bytes.len()) };

@@ -1,4 +1,4 @@
-//! The agent as the first process of a namespace, and programs that try to get out of its hands.
+//! Tests the container init as process 1 of a namespace, against programs that try to escape it.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -22,7 +22,7 @@ use ringfence_jail::agent::frames::{
 
 const SECRET: Secret = *b"0123456789abcdef";
 
-/// An agent in a container without a container engine.
+/// A container init in a container without a container engine.
 struct Container {
     process: Child,
     input: Option<ChildStdin>,
@@ -31,7 +31,7 @@ struct Container {
     next: u32,
 }
 
-/// What came of a call.
+/// The outcome of a call.
 #[derive(Debug)]
 struct Outcome {
     end: End,
@@ -76,7 +76,7 @@ impl Container {
         }
     }
 
-    /// One that knows of no Python.
+    /// Creates a container without Python.
     fn new() -> Self {
         let mut container = Self::silent();
         container.send(&Order::Hello(Hello {
@@ -121,7 +121,7 @@ impl Container {
         call
     }
 
-    /// Listens until a call has ended, and gives credit for what it prints.
+    /// Receives until a call has ended, and grants credit for its output.
     fn finish(&mut self, wanted: u32) -> Outcome {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         loop {
@@ -155,7 +155,7 @@ impl Container {
         self.finish(call)
     }
 
-    /// The processes in the container, but for the one that lists them: what they are called.
+    /// Returns the names of the processes in the container, except the one that lists them.
     fn processes(&mut self) -> Vec<String> {
         let found = self
             .bash("for p in /proc/[0-9]*; do [ $p = /proc/$$ ] || { read -r n < $p/comm; echo $n; }; done");
@@ -190,7 +190,7 @@ fn bash(code: &str) -> Start {
     })
 }
 
-/// The agent and the process above the one that looks.
+/// The init and the supervisor of the listing process.
 const QUIET: [&str; 2] = ["agent", "agent"];
 
 #[test]
@@ -204,7 +204,7 @@ fn a_script_runs_as_it_was_asked_to() {
     });
     let outcome = container.finish(call);
     assert_eq!(outcome.end.fate, Fate::Ended(3));
-    // The last descriptor is the directory that is listed.
+    // The last file descriptor is the directory being listed.
     assert_eq!(outcome.stdout, "main.sh a b v /usr\n0022\n0\n1\n2\n3\n");
     assert_eq!(outcome.stderr, "err\n");
     assert_eq!((outcome.end.cut, outcome.end.left), (Cut::No, false));
@@ -290,7 +290,7 @@ fn at_its_deadline_a_call_goes_with_all_that_it_started() {
         (Fate::Ended(-libc::SIGKILL), Cut::Deadline)
     );
     assert!(!outcome.stdout.is_empty());
-    // Another call is not touched.
+    // Another call is unaffected.
     container.send(&Order::Input {
         call: other,
         bytes: b"alive\n".to_vec(),
@@ -340,7 +340,7 @@ fn who_stops_its_supervisor_is_ended_in_time() {
         timeout: Duration::from_millis(300),
         ..bash("kill -STOP $PPID; exit 5")
     });
-    // It ended before its deadline, and that is what is told.
+    // It exited before its deadline, and the report says so.
     let end = container.finish(call).end;
     assert_eq!((end.fate, end.cut), (Fate::Ended(5), Cut::No));
     assert_eq!(container.processes(), QUIET);
@@ -354,7 +354,7 @@ fn nobody_looks_into_the_agent_or_a_supervisor() {
     let found = container.bash(&format!("echo $$; {looks}")).stdout;
     let (own, rest) = found.split_once('\n').unwrap();
     let opened: Vec<&str> = rest.lines().filter(|line| !line.contains("main.sh")).collect();
-    // It opens its own, so that the refusals mean something.
+    // It opens its own, so that the failures mean something.
     let own = ["mem", "environ", "fd/0", "cwd"].map(|name| format!("{own} {name}"));
     assert!(own.iter().all(|own| opened.contains(&own.as_str())), "{found}");
     assert!(
@@ -377,7 +377,7 @@ fn output_waits_for_credit_and_nobody_else_does() {
         }
     }
     assert_eq!(printed, OUTPUT_WINDOW as usize);
-    // Without credit, it is somebody else's turn: `finish` takes nothing else.
+    // Without credit, another call gets its turn: `finish` accepts nothing else.
     assert_eq!(container.bash("echo other").stdout, "other\n");
     container.send(&Order::Credit {
         call: flood,

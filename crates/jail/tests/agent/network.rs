@@ -1,10 +1,10 @@
-//! Guests that connect to where they are told to.
+//! Tests guests that connect to their proxy address.
 
 use ringfence_jail::agent::frames::{CONNECTION_WINDOW, MAX_CONNECTIONS_OF_CALL};
 
 use super::*;
 
-/// A script that finds the address of its proxy in `door`.
+/// Returns a script with the address of its proxy in `door`.
 fn python(code: &str) -> Start {
     let code = format!(
         "import os, socket, sys\n_, door = os.environ['P'].split('//')\ndoor = door.split(':')\n{code}"
@@ -35,7 +35,7 @@ impl Container {
         }
     }
 
-    /// All that a guest says, without credit beyond the first.
+    /// Receives all data of a guest, without credit beyond the initial window.
     #[track_caller]
     fn heard(&mut self, wanted: u32, length: usize) -> Vec<u8> {
         let mut all = Vec::new();
@@ -105,7 +105,7 @@ fn what_the_engine_does_not_want_waits_and_nobody_else_does() {
     let connection = container.connected(call);
     let window = CONNECTION_WINDOW as usize;
     assert_eq!(container.heard(connection, window).len(), window);
-    // Nothing of it comes while another call runs from its beginning to its end.
+    // No data arrives while another call runs from start to end.
     assert_eq!(container.bash("echo other").stdout, "other\n");
     container.send(&Order::Allow {
         connection,
@@ -125,7 +125,7 @@ fn what_a_guest_does_not_read_is_bounded() {
     let call = container.guest("s = connect()\nimport signal; signal.pause()");
     let connection = container.connected(call);
     let piece = vec![0; CONNECTION_WINDOW as usize];
-    // Until the buffers of the kernel are full, each piece is taken.
+    // Each chunk is accepted until the kernel's buffers are full.
     let dropped = loop {
         container.deliver(connection, &piece);
         container.deliver(connection, &piece);
@@ -149,7 +149,7 @@ fn only_so_many_connect_at_once_and_the_others_wait() {
     ));
     let open: Vec<u32> = (0..count).map(|_| container.connected(call)).collect();
     assert_eq!(open, (1..=count).collect::<Vec<_>>());
-    // Somebody else's call has its turn all the same.
+    // Another call still gets its turn.
     assert_eq!(container.bash("echo other").stdout, "other\n");
     container.send(&Order::Drop { connection: 1 });
     let last = container.connected(call);
@@ -173,7 +173,7 @@ fn the_end_of_a_call_is_the_end_of_its_connections() {
         }
     };
     assert_eq!(outcome.fate, Fate::Ended(7));
-    // What crosses the end on its way harms nobody.
+    // Messages that cross the end of a call do no harm.
     container.deliver(connection, b"late");
     container.send(&Order::Allow { connection, bytes: 1 });
     container.send(&Order::Drop { connection });

@@ -1,4 +1,4 @@
-//! The acts that broke other sandboxes, each by name with the errno that it must meet.
+//! The attacks that broke other sandboxes, each by name with its expected errno.
 
 use super::*;
 
@@ -34,7 +34,7 @@ const REFUSED: &str = "
     setgid setreuid setregid setresuid setresgid setgroups setfsuid setfsgid
 ";
 
-/// The same, where only x86_64 has the call.
+/// The same, for calls that only x86_64 has.
 const REFUSED_ON_X86_64: &str = "
     iopl ioperm modify_ldt uselib create_module query_module _sysctl ustat sysfs getpmsg
 ";
@@ -58,8 +58,8 @@ fn the_kernel_surface_is_refused() {
     }
 }
 
-/// A session's fork moves into its cell, and gives up what that brings, behind the filter. Everybody else has no
-/// business there, and children only for itself.
+/// A session's fork moves into its cell, and drops the privileges gained there, under the filter. No other
+/// guest may do so, and all children must be its own.
 #[test]
 fn only_a_session_can_fork_into_a_cell() {
     let parent = libc::CLONE_PARENT as u64;
@@ -162,7 +162,7 @@ fn no_call_gives_a_setuid_bit() {
     let create = u64::from((libc::O_CREAT | libc::O_WRONLY) as u32);
     let nameless = u64::from((libc::O_TMPFILE | libc::O_WRONLY) as u32);
     let plain = u64::from(libc::S_IFREG);
-    // The arguments with a mode of 0 at the place that is named.
+    // The arguments, with a mode of 0 at the given index.
     let everywhere: &[(&str, [u64; 4], usize)] = &[
         ("fchmod", [0; 4], 1),
         ("fchmodat", [0; 4], 2),
@@ -188,12 +188,12 @@ fn no_call_gives_a_setuid_bit() {
             let filter = Filter::new(arch, surface);
             for &(name, mut args, place) in calls {
                 let without = args[place];
-                // Without namespaces no mode is changed, and that is not told.
+                // Without namespaces modes are not changed, and the call reports success.
                 let harmless = match surface.ipc {
                     Ipc::Shared if name.contains("chmod") => refused(0),
                     Ipc::Own | Ipc::Shared => ALLOW,
                 };
-                // The kernel reads 16 bits of a mode: what lies above counts neither way.
+                // The kernel reads 16 bits of a mode: the bits above must not matter.
                 for above in [0, 1 << 16, 0xffff_ffff_0000_0000] {
                     for (mode, expected) in [
                         (0o644, harmless),
@@ -208,10 +208,10 @@ fn no_call_gives_a_setuid_bit() {
                 }
             }
             assert_eq!(filter.call("openat2", &[0; 4]), refused(libc::ENOSYS));
-            // Without O_CREAT there is no mode, only what was left in the register.
+            // Without O_CREAT there is no mode, only a stale register.
             let directory = u64::from(libc::O_DIRECTORY as u32);
             assert_eq!(filter.call("openat", &[0, 0, directory, u64::MAX]), ALLOW);
-            // The kernel itself takes the bits from a new directory, and `cp -r` asks for them.
+            // The kernel itself strips the bits from a new directory, and `cp -r` asks for them.
             assert_eq!(filter.call("mkdirat", &[0, 0, 0o2755]), ALLOW);
         }
     }
@@ -269,7 +269,7 @@ const EACCES: u32 = refused(libc::EACCES);
 
 type Row = (&'static str, [libc::c_int; 3], [u32; 5]);
 
-/// Call, then family, type and protocol, then what it answers on each surface.
+/// Call, then family, type and protocol, then its result on each surface.
 const ROWS: &[Row] = &[
     ("socketpair", [libc::AF_UNIX, STREAM, 0], [ALLOW; 5]),
     ("socketpair", [libc::AF_UNIX, libc::SOCK_SEQPACKET, 0], [ALLOW; 5]),
@@ -355,7 +355,8 @@ fn ipc_needs_its_own_namespace() {
     }
 }
 
-/// Without namespaces a guest has its caller's user id, and neither modes, owners nor priorities are Landlock's matter.
+/// Without namespaces a guest has its caller's user id, and Landlock governs neither modes, owners nor
+/// priorities.
 #[test]
 fn the_callers_files_and_processes_are_left_alone_without_namespaces() {
     let (nothing_done, eperm) = (refused(0), refused(libc::EPERM));

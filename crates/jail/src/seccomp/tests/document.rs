@@ -1,11 +1,11 @@
-//! The OCI profile against the filter.
+//! Tests the OCI profile against the filter.
 
 use super::*;
 
-/// An entry of an OCI profile: index, mask and value of each comparison, and the answer.
+/// An entry of an OCI profile: index, mask and value of each comparison, and the result.
 type Entry = (Vec<(usize, u64, u64)>, u32);
 
-/// The entries that name a call.
+/// Returns the entries that name a call.
 fn entries(document: &Value, name: &str) -> Vec<Entry> {
     let named = |entry: &&Value| entry["names"].as_array().unwrap().iter().any(|n| n == name);
     let comparison = |test: &Value| {
@@ -28,7 +28,7 @@ fn entries(document: &Value, name: &str) -> Vec<Entry> {
     all.filter(named).map(read).collect()
 }
 
-/// What they say: they have no order, so all that match must say the same.
+/// Evaluates the entries: they have no order, so all that match must agree.
 fn said(entries: &[Entry], args: &[u64]) -> u32 {
     let met =
         |&(index, mask, value): &(usize, u64, u64)| args.get(index).copied().unwrap_or(0) & mask == value;

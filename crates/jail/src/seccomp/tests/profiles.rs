@@ -1,4 +1,4 @@
-//! The filters of containers: each within the next, and what each refuses.
+//! Tests the container filters: each within the next, and the refusals of each.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn filters(arch: Arch) -> [Filter; 4] {
     })
 }
 
-/// The argument lists that any of the files makes a difference about.
+/// Returns the argument lists that any of the files distinguishes.
 fn all_arguments(name: &str) -> Vec<Vec<u64>> {
     [policy_file(), strict_file()]
         .iter()
@@ -48,7 +48,7 @@ fn each_profile_allows_what_the_one_before_it_allows() {
     }
 }
 
-/// Only by what they are for does one allow more than another.
+/// The profiles differ only in their purpose.
 #[test]
 fn the_profiles_differ_where_they_should() {
     let inet = [libc::AF_INET as u64, libc::SOCK_STREAM as u64];
@@ -177,7 +177,7 @@ fn sockets_follow_the_profile() {
     }
 }
 
-/// The kernel takes 4096 instructions; the library that engines use writes fewer than two for each of these.
+/// The kernel accepts 4096 instructions; the engines' library writes fewer than two for each of these.
 #[test]
 fn the_documents_are_short_enough_for_other_compilers() {
     for (arch, kind) in ARCHES
