@@ -1,7 +1,7 @@
-//! Throws mutated bytes at whatever parses bytes from a guest or from a stranger.
+//! Fuzzes everything that parses bytes from a guest or another untrusted source.
 //!
-//! A plain program with its own mutation loop, so that stable Rust and no network will do. It has no coverage
-//! feedback; the seeds make up for it. A target takes bytes and panics where it finds something wrong.
+//! A plain program with its own mutation loop, so that stable Rust without network access suffices. It has no
+//! coverage feedback; the seeds make up for it. A target takes bytes and panics on a finding.
 #![forbid(unsafe_code)]
 
 mod mutate;
@@ -65,14 +65,14 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
     Some(arguments)
 }
 
-/// A seed that is another one each time.
+/// Returns a seed that differs on each run.
 fn clock() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.as_secs() << 20 | u64::from(now.subsec_micros())
 }
 
-/// Runs one target until its time is up or an input breaks it; that input is kept in a file. What ends the whole
-/// process, a stack that overflows for one, is found again by the seed, which is printed first.
+/// Runs one target until its time is up or it finds an input, which is saved to a file. A crash of the whole
+/// process, such as a stack overflow, can be reproduced from the seed, which is printed first.
 fn fuzz(target: &Target, time: Duration, seed: u64) -> bool {
     println!("{:<20} --seed {seed}", target.name);
     let started = Instant::now();

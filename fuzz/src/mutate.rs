@@ -1,9 +1,9 @@
-//! Makes new inputs from seeds.
+//! Generates inputs from seeds.
 
-/// Past this, an input only costs time.
+/// Longest input: longer ones only cost time.
 const LONGEST: usize = 64 * 1024;
 
-/// Numbers at whose edges length fields break.
+/// Boundary values of length fields.
 const EDGES: &[u64] = &[
     0,
     1,
@@ -18,7 +18,7 @@ const EDGES: &[u64] = &[
     u64::MAX,
 ];
 
-/// A stream of inputs; every one starts as a seed.
+/// A stream of inputs, each a mutated seed.
 pub(crate) struct Mutator {
     seeds: &'static [&'static [u8]],
     state: u64,
@@ -33,7 +33,7 @@ impl Mutator {
         }
     }
 
-    /// The next input: a seed after one to sixteen changes.
+    /// Returns the next input: a seed after one to sixteen mutations.
     pub(crate) fn next_input(&mut self) -> Vec<u8> {
         let mut input = self.seed().to_vec();
         for _ in 0..=self.below(16) {
@@ -83,7 +83,7 @@ impl Mutator {
         }
     }
 
-    /// Xorshift: good enough to wander, and one line.
+    /// Xorshift: random enough, and one line.
     fn random(&mut self) -> u64 {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;

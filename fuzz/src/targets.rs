@@ -1,4 +1,4 @@
-//! The targets: whatever parses foreign bytes, with what must hold for every input.
+//! The targets: everything that parses untrusted bytes, with the properties that must hold for every input.
 
 use std::fmt::Display;
 use std::path::{Component, Path};
@@ -20,7 +20,7 @@ use ringfence_runtime::skills::{Events, read_message};
 use ringfence_runtime::{approval, imports, redact::Redactor};
 use ringfence_server::{gateway, mcp};
 
-/// A function that panics on a finding, and inputs to start from.
+/// A function that panics on a finding, with its seeds.
 pub(crate) struct Target {
     pub(crate) name: &'static str,
     pub(crate) run: fn(&[u8]),
@@ -212,7 +212,7 @@ pub(crate) const TARGETS: &[Target] = &[
     },
 ];
 
-/// What parses must print as something that parses to the same value.
+/// A parsed value must format as text that parses to the same value.
 fn policy_values(input: &[u8]) {
     let _ = serde_json::from_slice::<ExecutionResult>(input);
     let Ok(text) = std::str::from_utf8(input) else {
@@ -236,7 +236,7 @@ fn stable<T: FromStr + Display + PartialEq>(text: &str) {
     );
 }
 
-/// Whatever a path is, a file tool stays in its directory and says so; a template never leads upwards.
+/// For any path, a file tool stays in its directory and reports so; a template never leads upwards.
 fn file_paths(input: &[u8]) {
     thread_local!(static ROOT: Root = {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -269,8 +269,8 @@ fn file_paths(input: &[u8]) {
     );
 }
 
-/// What parses as a host, a range or a URL must print as something that parses to the same value. And no name
-/// is left that a resolver could take for an address.
+/// A parsed host, range or URL must format as text that parses to the same value. No accepted name may be one
+/// that a resolver could parse as an address.
 fn egress_values(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else {
         return;
@@ -288,7 +288,7 @@ fn egress_values(input: &[u8]) {
     }
 }
 
-/// As `inet_aton` reads the parts of an address.
+/// Returns `true` for a part of an address in the syntax of `inet_aton`.
 fn is_number(part: &str) -> bool {
     let hexadecimal = part.strip_prefix("0x").or_else(|| part.strip_prefix("0X"));
     match hexadecimal {
@@ -297,7 +297,7 @@ fn is_number(part: &str) -> bool {
     }
 }
 
-/// What is no message is answered with one error on one line; what is a path is one of this machine.
+/// An invalid message gets one error on one line; a valid path is one on this machine.
 fn mcp_lines(bytes: &[u8]) {
     if let Some(answer) = mcp::refusal(bytes) {
         assert_eq!(
@@ -313,7 +313,7 @@ fn mcp_lines(bytes: &[u8]) {
     }
 }
 
-/// A gateway's line is read as it was meant, or refused; names are plain.
+/// A gateway's line is parsed faithfully, or rejected; names are plain.
 fn gateway_lines(bytes: &[u8]) {
     for line in bytes.split(|byte| *byte == b'\n') {
         let _ = gateway::parse_from_engine(line);
@@ -334,7 +334,7 @@ fn gateway_lines(bytes: &[u8]) {
     }
 }
 
-/// A packet is read as it was meant, or refused.
+/// A packet is parsed faithfully, or rejected.
 fn launcher_packets(input: &[u8]) {
     let _ = serde_json::from_slice::<Command>(input);
     let Ok(event) = serde_json::from_slice::<Event>(input) else {
@@ -347,7 +347,7 @@ fn launcher_packets(input: &[u8]) {
     );
 }
 
-/// A record is read as it was meant, and a path in it is made of names alone.
+/// A record is parsed faithfully, and its path has plain components only.
 fn container_files(input: &[u8]) {
     let (mut rest, mut written) = (input, Vec::new());
     while let Ok(record) = Record::read(&mut rest) {
@@ -371,7 +371,7 @@ fn container_files(input: &[u8]) {
     }
 }
 
-/// A frame is read as it was meant, however it is cut into pieces, or refused.
+/// A frame is parsed faithfully, in chunks of any size, or rejected.
 fn agent_frames(input: &[u8]) {
     let secret = Secret::default();
     let (mut orders, mut reports) = (FrameReader::default(), FrameReader::of_agent(secret));
@@ -401,7 +401,7 @@ fn agent_frames(input: &[u8]) {
     );
 }
 
-/// Any text is checked without a panic or an overflowing stack, and findings lie in the source.
+/// Any text is checked without a panic or a stack overflow, and findings lie in the source.
 fn import_check(input: &[u8]) {
     let source = String::from_utf8_lossy(input);
     let blocklist: Vec<String> = imports::DEFAULT_BLOCKLIST
@@ -419,7 +419,7 @@ fn import_check(input: &[u8]) {
     assert!(!imports::message(&found, "sandbox.blocked_imports").is_empty());
 }
 
-/// Any line gets an answer, whatever is put behind it makes the answer no milder, and what is allowed was read in full.
+/// Any line gets a verdict, which appended text never makes milder; an allowed line was parsed in full.
 fn command_lines(input: &[u8]) {
     thread_local!(static RULES: cascade::Rules = cascade::Rules {
         allow: ["@read-only", "ls *"].map(|text| text.parse().expect("it is a pattern")).to_vec(),
@@ -439,7 +439,7 @@ fn command_lines(input: &[u8]) {
                 assert_eq!(again.argv.as_ref(), Some(argv), "{line:?}");
             }
         }
-        // A line may go on, and text may be fed in, where it would be no command.
+        // A continued line, or a here document, makes the appended text something other than a command.
         if !line.ends_with('\\') && !line.contains("<<") {
             let longer = decide(&format!("{line}\nrm x"), rules);
             assert_eq!(longer.verdict, Verdict::Review, "{line:?}");
@@ -448,8 +448,7 @@ fn command_lines(input: &[u8]) {
     let _ = line.parse::<Pattern>();
 }
 
-/// Frames come out whatever the pieces they arrive in; what is no frame is refused and never taken for one. A payload is
-/// also read as a request.
+/// Frames are decoded without loss, and anything else is rejected. A payload is also parsed as a request.
 fn engine_frames(input: &[u8]) {
     let mut buffer = input.to_vec();
     let mut taken = 0;
@@ -463,8 +462,8 @@ fn engine_frames(input: &[u8]) {
     }
 }
 
-/// The first byte is the size of the chunks. However the stream is cut up, the messages are the same; and what is
-/// written of one can be read again.
+/// The first byte is the chunk size. Chunking never changes the messages, and a serialized message parses
+/// again.
 fn bridge_lines(input: &[u8]) {
     let [chunk, stream @ ..] = input else { return };
     let heard = |size: usize| {
@@ -489,8 +488,8 @@ fn bridge_lines(input: &[u8]) {
     }
 }
 
-/// The first byte is the size of the chunks. However the stream is cut up, the same events are in it; what is read can be
-/// written and read again.
+/// The first byte is the chunk size. Chunking never changes the events; a parsed one can be serialized and
+/// parsed again.
 fn server_messages(input: &[u8]) {
     let [chunk, stream @ ..] = input else { return };
     let heard = |size: usize| {
@@ -514,8 +513,8 @@ fn server_messages(input: &[u8]) {
     }
 }
 
-/// The first byte is the limit, the second the size of the chunks. However the stream is cut up, the text is the same,
-/// it is bounded, and the count is true.
+/// The first byte is the limit, the second the chunk size. Chunking never changes the text, which is bounded,
+/// and the count is correct.
 fn output_capture(input: &[u8]) {
     let [limit, chunk, stream @ ..] = input else {
         return;
@@ -529,7 +528,7 @@ fn output_capture(input: &[u8]) {
     assert_eq!(whole, captured(usize::from(*chunk).max(1)));
     assert_eq!(whole.total_bytes, stream.len() as u64);
     assert_eq!(whole.truncated, stream.len() > usize::from(*limit));
-    // A byte that is no UTF-8 becomes three, and the notice comes on top.
+    // A byte that is not UTF-8 becomes three, plus the notice.
     assert!(
         whole.text.len() <= 3 * usize::from(*limit) + 80,
         "{} bytes kept",
@@ -539,7 +538,7 @@ fn output_capture(input: &[u8]) {
 
 const SECRET: &str = "s3cr3t-Value!42";
 
-/// The first byte is the limit of the capture. A known secret does not come through, whole or cut.
+/// The first byte is the limit of the capture. A known secret never comes through, whole or truncated.
 fn redaction(input: &[u8]) {
     thread_local!(static REDACTOR: Redactor = Redactor::new([("API_KEY", SECRET)]));
     let [limit, stream @ ..] = input else { return };

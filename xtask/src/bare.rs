@@ -1,7 +1,7 @@
-//! Takes the machine back to where set-up found it, then runs the gate: whatever the gate needs and no step of set-up
-//! makes shows here, and not first on somebody else's machine.
+//! Resets the machine to its state before set-up, then runs the gate: this reveals prerequisites that no step
+//! of set-up installs, before another machine does.
 //!
-//! Only what the ledger of set-up lists is removed, and directories that this project alone uses.
+//! Removes only entries of set-up's ledger, and directories that this project alone uses.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -15,15 +15,15 @@ use crate::report;
 use crate::setup::ledger::{self, Made};
 use crate::setup::oci;
 
-/// A daemon that set-up starts, and where it keeps its state.
+/// A daemon that set-up starts, with its state directories.
 struct Service {
     name: &'static str,
-    /// The package whose removal makes the state nobody's.
+    /// The package that owns the state: once it is removed, the state can go, too.
     package: &'static str,
-    /// The command line begins with these words.
+    /// First words of the command line.
     command: &'static [&'static str],
     state: &'static [&'static str],
-    /// A network interface that it leaves.
+    /// A network interface that it leaves behind.
     bridge: Option<&'static str>,
 }
 
@@ -58,7 +58,7 @@ const SERVICES: &[Service] = &[
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Shows what would go, or removes it and runs the gate.
+/// Lists what would be removed, or removes it and runs the gate.
 pub(crate) fn bare(root: &Path, confirmed: bool) -> Result<()> {
     let made = ledger::entries()?;
     let directories = directories(root)?;
@@ -84,7 +84,8 @@ pub(crate) fn bare(root: &Path, confirmed: bool) -> Result<()> {
     cargo(root, &["xtask", "check"]).run()
 }
 
-/// Build results, environments, and what runs and tests leave in the person's own directories.
+/// Returns the directories to remove: build results, environments, and state of runs and tests in the user's
+/// directories.
 fn directories(root: &Path) -> Result<Vec<PathBuf>> {
     let all = [
         root.join("target"),
@@ -95,11 +96,11 @@ fn directories(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(all.into_iter().filter(|path| path.exists()).collect())
 }
 
-/// Images in engines that stay; where the engine goes, its images do too.
+/// Removes images from engines that stay; an engine that is removed takes its images along.
 fn images(root: &Path, made: &[Made]) {
     for entry in made {
         if let Made::Image { engine, name } = entry {
-            // An engine that does not answer is removed below, or was stopped by whoever owns it.
+            // An engine that does not respond is removed below, or was stopped by its owner.
             program(root, engine, &["image", "rm", "--force", name]).succeeds();
         }
     }
@@ -124,7 +125,7 @@ fn services(root: &Path, made: &[Made]) -> Result<()> {
     Ok(())
 }
 
-/// Sends SIGTERM and waits for the end of every process of the service.
+/// Sends SIGTERM and waits until every process of the service has exited.
 fn stop(root: &Path, service: &Service) -> Result<()> {
     let running = processes(service)?;
     for pid in &running {
@@ -162,7 +163,7 @@ fn processes(service: &Service) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Storage drivers leave mounts below their state when a container was killed.
+/// Unmounts leftovers: storage drivers leave mounts below their state when a container is killed.
 fn unmount_below(root: &Path, places: &[&str]) -> Result<()> {
     let mounts = fs::read_to_string("/proc/self/mounts")?;
     let points: Vec<&str> = mounts.lines().filter_map(|line| line.split(' ').nth(1)).collect();
@@ -174,7 +175,7 @@ fn unmount_below(root: &Path, places: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Takes the runtimes out of Docker's configuration, and the file away if nothing else is in it.
+/// Removes the runtimes from Docker's configuration, and the file if nothing else is in it.
 fn runtimes(made: &[Made]) -> Result<()> {
     let names = made.iter().filter_map(|entry| match entry {
         Made::DockerRuntime(name) => Some(name.as_str()),

@@ -1,4 +1,4 @@
-//! Runs the fuzz targets: a plain program with its own mutation loop, so that stable Rust will do.
+//! Runs the fuzz targets, a plain program with its own mutation loop, so that stable Rust suffices.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use anyhow::Result;
 
 use crate::process::cargo;
 
-/// Long enough to find what a careless parser does, short enough for every push.
+/// Long enough to catch a careless parser, short enough for every push.
 pub(crate) const SECONDS_IN_CI: u64 = 5;
 
-/// The fuzz crate is outside the workspace and builds in a folder of its own.
+/// Returns the target directory of the fuzz crate, which is outside the workspace.
 pub(crate) fn target_directory(root: &Path) -> String {
     root.join("target/fuzz").to_string_lossy().into_owned()
 }

@@ -1,4 +1,4 @@
-//! The gate: every step in order, each named and timed, stopping at the first that fails.
+//! The gate: every step in order, named and timed, stopping at the first failure.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ struct Step {
     run: fn(&Path) -> Result<()>,
 }
 
-/// Cheap and often failing first, so that a person waits as little as possible for bad news.
+/// Cheap and often failing first, so that bad news comes early.
 const STEPS: &[Step] = &[
     Step {
         name: "prerequisites",
@@ -113,8 +113,8 @@ fn clippy(root: &Path) -> Result<()> {
     .run()
 }
 
-/// The binary that users get. The end-to-end tests drive the dev build of the same sources, which keeps overflow
-/// checks and debug assertions on; this step proves that the release profile builds too.
+/// Builds the release binary. The end-to-end tests drive the dev build of the same sources, with overflow
+/// checks and debug assertions; this step proves that the release profile builds, too.
 fn build(root: &Path) -> Result<()> {
     cargo(root, &["build", "--release"]).run()
 }
@@ -127,7 +127,8 @@ fn documentation_tests(root: &Path) -> Result<()> {
     cargo(root, &["test", "--workspace", "--doc"]).run()
 }
 
-/// Advisories are left out: their database is a git repository, and the gate needs no network once it is set up.
+/// Checks licenses, bans and sources. Not advisories: their database is a git repository, and the gate needs
+/// no network once it is set up.
 fn deny(root: &Path) -> Result<()> {
     cargo(root, &["deny", "check", "licenses", "bans", "sources"]).run()
 }

@@ -1,4 +1,4 @@
-//! Keeps the house in order: `cargo xtask check` is the whole gate.
+//! Development tasks: `cargo xtask check` is the whole gate.
 #![forbid(unsafe_code)]
 
 mod bare;
@@ -61,8 +61,8 @@ fn dispatch() -> Result<()> {
     }
 }
 
-/// The folder above this crate, whatever the working directory is. Asked of cargo at run time: a checkout that was
-/// moved or shares its target folder with another must not be taken for where it was built.
+/// Returns the workspace's root, whatever the working directory is. Asked of cargo at run time: a checkout
+/// that was moved or shares its target directory with another must not be taken for the one it was built in.
 fn workspace_root() -> Result<PathBuf> {
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR").context("run me as `cargo xtask`")?;
     let root = Path::new(&manifest).parent();

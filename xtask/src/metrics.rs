@@ -1,4 +1,4 @@
-//! Lengths of files and functions, to see where to split next.
+//! Lengths of files and functions, to see what to split next.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::{report, source};
 
-/// Prints medians, 90th percentiles and the longest of each.
+/// Prints medians, 90th percentiles and maxima.
 pub(crate) fn print(root: &Path) -> Result<()> {
     let sources = source::all(root)?;
     let mut files: Vec<(usize, String)> = Vec::new();

@@ -1,4 +1,4 @@
-//! The only place that starts processes.
+//! Starts processes; no other module does.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -7,14 +7,14 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// A program and its arguments, before it runs.
+/// A program with its arguments, to be run.
 #[derive(Debug)]
 pub(crate) struct Program {
     command: Command,
     shown: String,
 }
 
-/// Prepares `program` with `arguments`, to run in `directory` with nothing on standard input.
+/// Prepares `program` with `arguments`, to run in `directory` with empty standard input.
 #[expect(
     clippy::disallowed_methods,
     reason = "xtask drives other tools; they are started here alone"
@@ -31,7 +31,7 @@ pub(crate) fn program(directory: &Path, program: &str, arguments: &[&str]) -> Pr
     }
 }
 
-/// `cargo` with these arguments.
+/// Prepares `cargo` with these arguments.
 pub(crate) fn cargo(directory: &Path, arguments: &[&str]) -> Program {
     program(directory, "cargo", arguments)
 }
@@ -43,7 +43,7 @@ impl Program {
         self
     }
 
-    /// Runs it with our output streams; a status other than 0 is an error.
+    /// Runs it with the inherited output streams; an exit status other than 0 is an error.
     pub(crate) fn run(mut self) -> Result<()> {
         let status = self
             .command
@@ -55,14 +55,15 @@ impl Program {
         Ok(())
     }
 
-    /// Runs it and returns what it wrote and how it ended.
+    /// Runs it and returns its output and exit status.
     pub(crate) fn output(mut self) -> Result<Output> {
         self.command
             .output()
             .with_context(|| format!("cannot start `{}`", self.shown))
     }
 
-    /// Runs it and returns its standard output; a status other than 0 is an error that carries its standard error.
+    /// Runs it and returns its standard output; an exit status other than 0 is an error with its standard
+    /// error.
     pub(crate) fn stdout(self) -> Result<String> {
         let shown = self.shown.clone();
         let output = self.output()?;
@@ -74,7 +75,7 @@ impl Program {
             .with_context(|| format!("`{shown}` wrote something other than UTF-8"))
     }
 
-    /// Whether it starts and succeeds. Its output is thrown away.
+    /// Returns `true` if it starts and succeeds. Discards its output.
     pub(crate) fn succeeds(mut self) -> bool {
         self.command.stdout(Stdio::null()).stderr(Stdio::null());
         self.command.status().is_ok_and(|status| status.success())

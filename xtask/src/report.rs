@@ -1,25 +1,25 @@
-//! The only place that prints.
+//! Prints; no other module does.
 
 use std::io::Write;
 use std::time::Duration;
 
-/// One line for the person at the terminal.
+/// Prints one line.
 pub(crate) fn line(text: &str) {
-    // Whoever closed the pipe (`cargo xtask metrics | head`) has seen enough.
+    // A closed pipe (`cargo xtask metrics | head`) is no error.
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// One line on standard error.
+/// Prints one line on standard error.
 pub(crate) fn problem(text: &str) {
     let _ = writeln!(std::io::stderr(), "xtask: {text}");
 }
 
-/// Announces a step of the gate, so that a log can be searched for it.
+/// Prints the name of a gate step, for searches in a log.
 pub(crate) fn step(name: &str) {
     line(&format!("\n=== {name}"));
 }
 
-/// A row of the gate's summary.
+/// Prints a row of the gate's summary.
 pub(crate) fn summary(verdict: &str, name: &str, took: Duration) {
     line(&format!(
         "  {verdict:<6} {name:<24} {:>7.1} s",

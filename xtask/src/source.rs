@@ -1,4 +1,4 @@
-//! Reads Rust text well enough to count it: comments and literals out, test code told from the rest.
+//! A minimal Rust scanner: strips comments and literals, and tells test code from the rest.
 
 use std::fs;
 use std::iter::Peekable;
@@ -7,20 +7,20 @@ use std::str::Chars;
 
 use anyhow::{Context, Result};
 
-/// One `.rs` file.
+/// A `.rs` file.
 #[derive(Debug)]
 pub(crate) struct Source {
     /// Path below the workspace root, with `/`.
     pub(crate) path: String,
-    /// As written.
+    /// Source text.
     pub(crate) text: String,
-    /// As written, with comments and the insides of literals replaced by spaces.
+    /// Source text, with comments and the insides of literals replaced by spaces.
     pub(crate) code: String,
-    /// For each line, whether it is test code.
+    /// Per line: set if it is test code.
     test_lines: Vec<bool>,
 }
 
-/// Every `.rs` file of ours, sorted by path.
+/// Returns every `.rs` file of the project, sorted by path.
 pub(crate) fn all(root: &Path) -> Result<Vec<Source>> {
     let mut paths = Vec::new();
     for folder in ["crates", "xtask", "fuzz"] {
@@ -63,7 +63,7 @@ impl Source {
         }
     }
 
-    /// Lines of code, numbered from 1, and whether each is test code.
+    /// Returns the lines of code, numbered from 1, with a flag for test code.
     pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str, bool)> {
         let tests = self.test_lines.iter().copied().chain(std::iter::repeat(false));
         self.code
@@ -73,14 +73,14 @@ impl Source {
             .map(|(index, (line, test))| (index + 1, line, test))
     }
 
-    /// Lines that are not blank, not comment and not test.
+    /// Returns the number of lines that are neither blank, comment nor test.
     pub(crate) fn bare_lines(&self) -> usize {
         self.lines()
             .filter(|(_, line, test)| !test && !line.trim().is_empty())
             .count()
     }
 
-    /// Name, first line and length in lines of every function that has a body.
+    /// Returns name, first line and length in lines of every function with a body.
     pub(crate) fn functions(&self) -> Vec<(String, usize, usize)> {
         let mut found = Vec::new();
         for (at, _) in self.code.match_indices("fn ") {
@@ -98,7 +98,7 @@ impl Source {
     }
 }
 
-/// Whether `word` stands in `line` by itself and not as part of a longer name.
+/// Returns `true` if `word` occurs in `line` as a whole word.
 pub(crate) fn has_word(line: &str, word: &str) -> bool {
     line.match_indices(word)
         .any(|(at, _)| !line[..at].ends_with(is_word) && !line[at + word.len()..].starts_with(is_word))
@@ -112,7 +112,7 @@ fn line_of(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count()
 }
 
-/// The end of the item that starts at `from`: its closing brace, or `None` where a `;` comes first.
+/// Returns the end of the item that starts at `from`: its closing brace, or `None` if a `;` comes first.
 fn body_end(code: &str, from: usize) -> Option<usize> {
     let (mut depth, mut brackets) = (0_usize, 0_usize);
     for (at, c) in code[from..].char_indices() {
@@ -136,7 +136,7 @@ fn test_lines(path: &str, code: &str) -> Vec<bool> {
     }
     let mut marked = vec![false; count];
     for (at, _) in code.match_indices("#[cfg(test)]") {
-        // The attribute may stand before a `use` or a `mod tests;`, which have no body.
+        // The attribute may precede a `use` or a `mod tests;`, which have no body.
         let end = body_end(code, at + "#[cfg(test)]".len()).unwrap_or(at);
         for line in marked
             .iter_mut()
@@ -149,7 +149,7 @@ fn test_lines(path: &str, code: &str) -> Vec<bool> {
     marked
 }
 
-/// Replaces comments and the insides of literals by spaces; every line break stays where it was.
+/// Replaces comments and the insides of literals by spaces; line breaks stay.
 fn blank(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
@@ -166,7 +166,7 @@ fn blank(text: &str) -> String {
     out
 }
 
-/// `br"…"` and `cr"…"`: a single prefix letter that is no part of a longer name.
+/// Matches the prefix of `br"…"` and `cr"…"`: a single letter that is not part of a longer name.
 fn ends_with_prefix(out: &str) -> bool {
     let mut back = out.chars().rev();
     matches!(back.next(), Some('b' | 'c')) && !back.next().is_some_and(is_word)

@@ -1,6 +1,7 @@
-//! Functional tests in a virtual machine: Debian's kernel, control groups v2, no network, no KVM.
+//! Functional tests in a virtual machine: Debian's kernel, cgroups v2, no network, no KVM.
 //!
-//! The machine's root is in memory: `init.sh` comes up, `checks.py` does the rest. What they print goes to a report.
+//! The machine's root is in memory: it boots `init.sh`, which runs `checks.py`. Their output goes to a
+//! report.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,12 +19,12 @@ const PACKAGES: &[Package] = &[
     ("cpio", "cpio", &["--version"]),
 ];
 
-/// What is in the machine beside Debian's essential packages.
+/// Packages beside Debian's essential ones.
 const INCLUDED: &str = "--include=python3-minimal,libpython3-stdlib,util-linux,procps";
 
 const RELEASE: &str = "bookworm";
 
-/// What the machine does without.
+/// Directories removed from the machine's root.
 const UNUSED: &[&str] = &[
     "usr/share/doc",
     "usr/share/locale",
@@ -35,14 +36,14 @@ const UNUSED: &[&str] = &[
 const PLACE: &str = "target/vm";
 const REPORT: &str = "docs/reports/vm.txt";
 
-/// How the first and the last line of the report begin.
+/// Prefixes of the report's first and last line.
 const FIRST: &str = "kernel ";
 const LAST: &str = "vm: ";
 
-/// Seconds for the whole of it: without KVM everything takes some twenty times as long.
+/// Timeout of the whole run, in seconds: without KVM everything takes some twenty times as long.
 const PATIENCE: &str = "3600";
 
-/// Makes the machine, boots it and writes the report.
+/// Builds the machine, boots it and writes the report.
 pub(crate) fn run(root: &Path) -> Result<()> {
     setup::packages(root, PACKAGES)?;
     let place = root.join(PLACE);
@@ -65,7 +66,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The kernel of this machine's Debian. It is unpacked and not installed.
+/// Downloads the kernel of this machine's Debian. It is unpacked and not installed.
 fn kernel(place: &Path) -> Result<PathBuf> {
     let boot = place.join("kernel/boot");
     if let Some(found) = named(&boot, "vmlinuz-") {
@@ -82,14 +83,14 @@ fn kernel(place: &Path) -> Result<PathBuf> {
     named(&boot, "vmlinuz-").context("the package holds no kernel")
 }
 
-/// An entry of a directory, by the beginning of its name.
+/// Returns a directory's entry by its prefix.
 fn named(directory: &Path, beginning: &str) -> Option<PathBuf> {
     let paths = fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path());
     let begins = |name: &OsStr| name.to_string_lossy().starts_with(beginning);
     paths.filter(|path| path.file_name().is_some_and(begins)).max()
 }
 
-/// A Debian with Python, made once.
+/// Creates a Debian root with Python, once.
 fn base(place: &Path) -> Result<()> {
     let done = place.join("root/vm");
     if done.exists() {
@@ -110,8 +111,8 @@ fn base(place: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Puts the binary and the tests of control groups into the machine. Nothing is measured there: an unoptimised build is
-/// made sooner.
+/// Installs the binary and the cgroup tests into the machine. Nothing is measured there, and an unoptimized
+/// build is faster.
 fn programs(root: &Path, place: &Path) -> Result<()> {
     cargo(
         root,
@@ -133,7 +134,7 @@ fn programs(root: &Path, place: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Builds the jail's tests of control groups.
+/// Builds the jail's cgroup tests.
 fn cgroup_tests(root: &Path) -> Result<PathBuf> {
     let build = [
         "test",
@@ -153,7 +154,7 @@ fn cgroup_tests(root: &Path) -> Result<PathBuf> {
     executable.context("cargo told of no executable")
 }
 
-/// Packs the root as the kernel unpacks it.
+/// Packs the root in the kernel's initramfs format.
 fn archive(place: &Path) -> Result<()> {
     // The names come from a pipe, which is all that the shell is for.
     let pack = "find . | cpio --create --format=newc --quiet --file=../root.cpio";
@@ -173,7 +174,7 @@ fn boot(place: &Path, kernel: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&said).replace('\r', ""))
 }
 
-/// The lines of the tests, if the last is there.
+/// Returns the tests' output, if its last line is complete.
 fn results(said: &str) -> Option<String> {
     let begin = said.find(FIRST)?;
     let end = said.rfind(LAST)?;

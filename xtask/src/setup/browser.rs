@@ -1,10 +1,10 @@
-//! What drives the browser of the tests, at exact versions. The browser itself is a Debian package.
+//! The test browser's driver, at exact versions. The browser itself is a Debian package.
 
 use std::path::Path;
 
 use anyhow::Result;
 
-/// Installs it. It would download browsers of its own if it were asked to, and it is not.
+/// Installs the driver, without the browsers that it could download.
 pub(super) fn setup(root: &Path) -> Result<()> {
     super::environment(
         root,

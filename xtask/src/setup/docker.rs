@@ -13,7 +13,7 @@ use crate::report;
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Starts the daemon where it does not answer.
+/// Starts the daemon unless it responds.
 pub(super) fn setup(root: &Path) -> Result<()> {
     if answers(root, "docker", &["info"]) {
         report::line("dockerd: answers");
@@ -39,8 +39,8 @@ pub(super) fn setup(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A daemon that was killed leaves its pid file, and the next one refuses to start while that process exists in any
-/// form: as a zombie, or as another program with the same number. Neither has dockerd for its executable.
+/// Removes the pid file of a killed daemon. The next one refuses to start while a process with that pid
+/// exists in any form: as a zombie, or as another program. Neither has dockerd as its executable.
 fn forget_killed_daemon() {
     let pid_file = Path::new("/var/run/docker.pid");
     let Ok(pid) = fs::read_to_string(pid_file) else {
@@ -48,7 +48,7 @@ fn forget_killed_daemon() {
     };
     let executable = fs::read_link(format!("/proc/{}/exe", pid.trim()));
     if !executable.is_ok_and(|path| path.ends_with("dockerd")) {
-        // If it cannot be removed, the daemon says so.
+        // If it cannot be removed, the daemon reports it.
         let _ = fs::remove_file(pid_file);
     }
 }

@@ -1,4 +1,4 @@
-//! The image of sandboxes, made by the product itself from this machine's packages.
+//! The sandbox image, built by the product itself from this machine's packages.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use super::ledger::{self, Made};
 use crate::process::cargo;
 use crate::report;
 
-/// The name that the configuration has by default.
+/// The configuration's default name.
 const IMAGE: &str = "ringfence-sandbox:latest";
 
-/// Makes the image in both engines, where it is missing.
+/// Builds the image in each engine that lacks it.
 pub(super) fn setup(root: &Path) -> Result<()> {
     for engine in ["docker", "podman"] {
         if answers(root, engine, &["image", "inspect", IMAGE]) {
@@ -37,7 +37,7 @@ pub(super) fn setup(root: &Path) -> Result<()> {
             engine: engine.to_owned(),
             name: IMAGE.to_owned(),
         })?;
-        // What is set up for the tests is none of the person's own state.
+        // Keeps the test set-up out of the user's own state.
         let state = root.join("target/setup-state");
         cargo(root, &arguments)
             .env("XDG_STATE_HOME", &state.to_string_lossy())

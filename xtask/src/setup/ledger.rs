@@ -1,6 +1,6 @@
-//! A record of what set-up installed on this machine, so that it can be removed by name.
+//! The ledger of everything that set-up installed on this machine, so that it can be removed by name.
 //!
-//! The ledger lies outside `target`, because what it lists does: packages, services, tools, images.
+//! The ledger lies outside `target`, like the things it lists: packages, services, tools, images.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 
-/// A thing outside the checkout that set-up made.
+/// Something outside the checkout that set-up created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Made {
     DebianPackage(String),
@@ -56,7 +56,7 @@ impl FromStr for Made {
     }
 }
 
-/// Appends an entry, unless it is there.
+/// Appends an entry, unless it exists.
 pub(crate) fn record(made: Made) -> Result<()> {
     if entries()?.contains(&made) {
         return Ok(());
@@ -70,7 +70,7 @@ pub(crate) fn record(made: Made) -> Result<()> {
     write().with_context(|| format!("record `{made}` in {}", path.display()))
 }
 
-/// Every entry, in the order in which they were made.
+/// Returns every entry, in order of creation.
 pub(crate) fn entries() -> Result<Vec<Made>> {
     let path = path()?;
     let text = match fs::read_to_string(&path) {
@@ -82,7 +82,7 @@ pub(crate) fn entries() -> Result<Vec<Made>> {
     parsed.with_context(|| format!("read {}", path.display()))
 }
 
-/// Deletes the ledger, once everything in it is gone.
+/// Deletes the ledger, once everything in it has been removed.
 pub(crate) fn clear() -> Result<()> {
     match fs::remove_file(path()?) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
@@ -94,12 +94,12 @@ fn path() -> Result<PathBuf> {
     Ok(state_home()?.join("ringfence-xtask/ledger"))
 }
 
-/// `$XDG_STATE_HOME`, or its default.
+/// Returns `$XDG_STATE_HOME`, or its default.
 pub(crate) fn state_home() -> Result<PathBuf> {
     home_or("XDG_STATE_HOME", ".local/state")
 }
 
-/// `$XDG_CACHE_HOME`, or its default.
+/// Returns `$XDG_CACHE_HOME`, or its default.
 pub(crate) fn cache_home() -> Result<PathBuf> {
     home_or("XDG_CACHE_HOME", ".cache")
 }

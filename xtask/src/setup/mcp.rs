@@ -1,5 +1,5 @@
-//! The official MCP clients that drive `ringfence mcp` in the tests, and the official servers that are skills there, at
-//! exact versions.
+//! The official MCP clients that drive `ringfence mcp` in the tests, and the official servers that serve as
+//! skills there, at exact versions.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(super) fn setup(root: &Path) -> Result<()> {
     examples(root).context("unpack the example servers")
 }
 
-/// The examples of the Python client's own source archive, which no installed package has.
+/// Unpacks the examples from the Python client's source archive; no installed package has them.
 fn examples(root: &Path) -> Result<()> {
     let wanted = list(root, "examples.txt")?;
     if is_there(root, EXAMPLES, &wanted) {
@@ -76,7 +76,7 @@ fn node(root: &Path) -> Result<()> {
     for name in ["package.json", "package-lock.json"] {
         fs::write(place.join(name), list(root, name)?)?;
     }
-    // Packages are unpacked and nothing of theirs is run.
+    // Packages are unpacked, and none of their scripts runs.
     let arguments = [
         "ci",
         "--ignore-scripts",

@@ -1,4 +1,4 @@
-//! A minimal image, for containers in which namespaces are forbidden: made from this machine's packages, without any
+//! A minimal image, for containers that forbid namespaces: built from this machine's packages, without a
 //! registry.
 
 use std::collections::BTreeSet;
@@ -12,13 +12,13 @@ use super::ledger::{self, Made};
 use crate::process::program;
 use crate::report;
 
-/// The tests ask for this name.
+/// The image name that the tests use.
 const IMAGE: &str = "ringfence-test:latest";
 
-/// Debian packages whose files, with those of all they depend on, make the image.
+/// Debian packages whose files, with those of all dependencies, make up the image.
 const CONTENTS: &[&str] = &["bash", "coreutils", "python3", "util-linux", "procps"];
 
-/// Files that no package owns, because the machine wrote them.
+/// Files that no package owns, because the machine generated them.
 const WRITTEN: &[&str] = &[
     "etc/passwd",
     "etc/group",
@@ -51,7 +51,7 @@ pub(super) fn setup(root: &Path) -> Result<()> {
     Ok(fs::remove_file(archive)?)
 }
 
-/// Packs the files of the packages, owned by root, without asking any server.
+/// Archives the packages' files, owned by root, without network access.
 fn archive_packages(root: &Path, archive: &Path) -> Result<()> {
     let mut query = vec![
         "depends",
@@ -91,8 +91,8 @@ fn archive_packages(root: &Path, archive: &Path) -> Result<()> {
     Ok(fs::remove_file(list)?)
 }
 
-/// `apt-cache depends` prints a package at the start of a line and what it needs indented below; packages that are
-/// virtual stand in angle brackets.
+/// Parses `apt-cache depends`, which prints a package at the start of a line and its dependencies indented
+/// below; virtual packages stand in angle brackets.
 fn package_names(depends: &str) -> Vec<String> {
     let names = depends
         .lines()
@@ -104,7 +104,8 @@ fn package_names(depends: &str) -> Vec<String> {
         .collect()
 }
 
-/// Paths relative to `/`, with the folders that Debian merged into `/usr` written as what they are: links.
+/// Returns paths relative to `/`; the directories that Debian merged into `/usr` become symbolic links, as
+/// they are.
 fn members(listed: &str) -> Vec<String> {
     let merged = |path: &str| {
         let (first, rest) = path.split_once('/')?;

@@ -1,4 +1,4 @@
-//! Installs what the tests need on a bare Debian machine, as root; quick where it is there already.
+//! Installs the tests' prerequisites on a bare Debian machine, as root; fast if they are installed already.
 
 mod browser;
 mod docker;
@@ -20,10 +20,10 @@ use self::ledger::Made;
 use crate::process::{cargo, program};
 use crate::report;
 
-/// A Debian package, with the program and its arguments that succeed where it is installed.
+/// A Debian package, with the program and arguments that succeed if it is installed.
 pub(crate) type Package = (&'static str, &'static str, &'static [&'static str]);
 
-/// What the tests need.
+/// Packages that the tests need.
 const PACKAGES: &[Package] = &[
     ("bash", "bash", &["--version"]),
     ("python3", PYTHON, &["--version"]),
@@ -46,14 +46,14 @@ const PACKAGES: &[Package] = &[
     ("runsc", "runsc", &["--version"]),
 ];
 
-/// Cargo's own tools, at the versions that the gate was written against.
+/// Cargo tools, at the versions that the gate was written for.
 const TOOLS: &[(&str, &str, &str)] = &[
     ("nextest", "cargo-nextest", "0.9.143"),
     ("deny", "cargo-deny", "0.20.2"),
 ];
 
-/// Builds of tools that run for seconds. No registry has current binaries of them; optimised, cargo-deny alone takes
-/// five minutes of processor time, and so 1:50.
+/// Build profile of tools that run for seconds. No registry has current binaries of them; optimized,
+/// cargo-deny alone takes five minutes of processor time, like this 1:50.
 const FAST_BUILD: &[(&str, &str)] = &[
     ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0"),
     ("CARGO_PROFILE_RELEASE_LTO", "off"),
@@ -61,12 +61,12 @@ const FAST_BUILD: &[(&str, &str)] = &[
     ("CARGO_PROFILE_RELEASE_STRIP", "true"),
 ];
 
-/// Debian's Python, and not one that a shim puts first: the virtual environment is made from it.
+/// Debian's Python rather than a shim's: the virtual environment is created from it.
 const PYTHON: &str = "/usr/bin/python3";
 
 const VENV: &str = "target/test-venv";
 
-/// Installs everything that the tests need.
+/// Installs all prerequisites of the tests.
 pub(crate) fn setup(root: &Path) -> Result<()> {
     fs::create_dir_all(root.join("target"))?;
     // Building tools keeps the processor busy, installing packages the disk and the network.
@@ -81,7 +81,8 @@ pub(crate) fn setup(root: &Path) -> Result<()> {
     image::setup(root).context("make the image of sandboxes")
 }
 
-/// Installs packages and environments, and starts the container engines: everything that is not compiled here.
+/// Installs packages and environments, and starts the container engines: everything that is not compiled
+/// here.
 fn services(root: &Path) -> Result<()> {
     packages(root, PACKAGES)?;
     venv(root).context("make the virtual environment of the tests")?;
@@ -97,7 +98,7 @@ fn answers(root: &Path, name: &str, arguments: &[&str]) -> bool {
     program(root, name, arguments).succeeds()
 }
 
-/// Installs the packages that are missing, and records them.
+/// Installs missing packages, and records them.
 pub(crate) fn packages(root: &Path, packages: &[Package]) -> Result<()> {
     let mut missing = missing(root, packages);
     if missing.is_empty() {
@@ -110,7 +111,7 @@ pub(crate) fn packages(root: &Path, packages: &[Package]) -> Result<()> {
     }
     report::line(&format!("packages: installing {wanted}"));
     apt(root, &["update", "--quiet"])?;
-    // Releases cut Docker into packages differently; what this one does not know is part of another.
+    // Releases split Docker into packages differently; a package unknown to this one is part of another.
     missing.retain(|name| answers(root, "apt-cache", &["show", name]));
     let mut arguments = vec!["install", "--quiet", "--yes", "--no-install-recommends"];
     arguments.append(&mut missing);
@@ -134,7 +135,7 @@ fn missing(root: &Path, packages: &[Package]) -> Vec<&'static str> {
     missing.map(|(package, ..)| *package).collect()
 }
 
-/// The names of all installed packages.
+/// Returns the names of all installed packages.
 fn installed(root: &Path) -> Result<BTreeSet<String>> {
     let query = ["--show", "--showformat", "${db:Status-Abbrev}${binary:Package}\n"];
     let listed = program(root, "dpkg-query", &query).stdout()?;
@@ -161,7 +162,7 @@ fn tools(root: &Path) -> Result<()> {
             continue;
         }
         report::line(&format!("{package}: building {version}"));
-        // Outside the workspace, so that its toolchain and target folder play no part.
+        // Outside the workspace, whose toolchain and target directory must not matter.
         let install = ["install", "--quiet", "--locked", "--version", version, package];
         let install = cargo(Path::new("/"), &install);
         FAST_BUILD
@@ -173,12 +174,13 @@ fn tools(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// numpy, pandas and matplotlib at exact versions.
+/// Installs numpy, pandas and matplotlib at exact versions.
 fn venv(root: &Path) -> Result<()> {
     environment(root, "virtual environment", VENV, "xtask/test-requirements.txt")
 }
 
-/// A virtual environment at `place` with what the list says. The list that was installed is kept beside it.
+/// Creates a virtual environment at `place` with the packages of `list`, and stores a copy of the list beside
+/// it.
 fn environment(root: &Path, what: &str, place: &str, list: &str) -> Result<()> {
     let list = root.join(list);
     let wanted = fs::read_to_string(&list).with_context(|| format!("read {}", list.display()))?;
@@ -205,7 +207,7 @@ fn is_there(root: &Path, place: &str, wanted: &str) -> bool {
     fs::read_to_string(root.join(place).join("installed.txt")).is_ok_and(|installed| installed == wanted)
 }
 
-/// The list that was installed is kept beside what it brought.
+/// Stores the installed list beside the installation.
 fn stamp(root: &Path, place: &str, wanted: &str) -> Result<()> {
     Ok(fs::write(root.join(place).join("installed.txt"), wanted)?)
 }

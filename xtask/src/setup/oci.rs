@@ -1,4 +1,4 @@
-//! The OCI runtimes crun and runsc, made known to the Docker daemon.
+//! Registers the OCI runtimes crun and runsc with the Docker daemon.
 
 use std::fs::{self, Permissions};
 use std::io::ErrorKind;
@@ -14,12 +14,12 @@ use super::ledger::{self, Made};
 use crate::process::program;
 use crate::report;
 
-/// Where the daemon's configuration is.
+/// Path of the daemon's configuration.
 const CONFIGURATION: &str = "/etc/docker/daemon.json";
 
-/// Each with the program that is registered for it.
+/// Runtimes, each with its wrapper script.
 const RUNTIMES: &[(&str, &str)] = &[
-    // Debian's crun refuses to work where control groups of both versions are mounted.
+    // Debian's crun fails if cgroups of both versions are mounted.
     (
         "crun",
         "#!/bin/sh\n\
@@ -27,13 +27,13 @@ const RUNTIMES: &[(&str, &str)] = &[
          umount /sys/fs/cgroup/unified 2>/dev/null\n\
          exec crun \"$@\"' crun \"$@\"\n",
     ),
-    // Debian's runsc takes every network namespace of a newer kernel for the host's.
+    // Debian's runsc mistakes every network namespace of a newer kernel for the host's.
     ("runsc", "#!/bin/sh\nexec runsc --network=none \"$@\"\n"),
 ];
 
-/// Writes the programs, and has the daemon read its configuration again where it does not know them.
+/// Writes the wrapper scripts, and makes the daemon reload its configuration if it lacks them.
 pub(super) fn setup(root: &Path) -> Result<()> {
-    // A worktree may borrow this directory; the daemon must not depend on the loan.
+    // In a worktree, `target` may be a link to another checkout's; the daemon must not depend on the link.
     let target = fs::read_link(root.join("target")).unwrap_or_else(|_| root.join("target"));
     let place = target.join("oci");
     fs::create_dir_all(&place)?;
@@ -60,7 +60,7 @@ pub(super) fn setup(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Never half a program: the daemon may be starting it.
+/// Replaces the file atomically: the daemon may be starting it.
 fn write(path: &Path, text: &str) -> Result<()> {
     if fs::read_to_string(path).is_ok_and(|found| found == text) {
         return Ok(());
@@ -71,7 +71,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     Ok(fs::rename(fresh, path)?)
 }
 
-/// Those that the daemon does not know, or whose program has gone.
+/// Returns the runtimes that the daemon does not know, or whose script is missing.
 fn unknown(root: &Path) -> Result<Vec<&'static str>> {
     let info = program(root, "docker", &["info", "--format", "{{json .Runtimes}}"]).stdout()?;
     let known: Map<String, Value> = serde_json::from_str(&info).context("read what docker says of itself")?;
@@ -95,7 +95,7 @@ fn register(place: &Path, names: &[&str]) -> Result<()> {
     store(&configuration)
 }
 
-/// Takes runtimes out of the configuration again, and the file away if nothing else is left in it.
+/// Removes runtimes from the configuration, and the file if nothing else is in it.
 pub(crate) fn unregister(names: &[&str]) -> Result<()> {
     let mut configuration = configuration()?;
     if let Some(runtimes) = configuration.get_mut("runtimes").and_then(Value::as_object_mut) {

@@ -12,10 +12,10 @@ use super::ledger::{self, Made};
 use crate::process::program;
 use crate::report;
 
-/// Where a service of root listens.
+/// Socket of root's service.
 const SOCKET: &str = "unix:///run/podman/podman.sock";
 
-/// Starts the service where it does not answer.
+/// Starts the service unless it responds.
 pub(super) fn setup(root: &Path) -> Result<()> {
     let up = || answers(root, "podman", &["--remote", "--url", SOCKET, "version"]);
     if up() {
@@ -25,9 +25,9 @@ pub(super) fn setup(root: &Path) -> Result<()> {
     let log = root.join("target/podman.log");
     report::line(&format!("podman: starting its service, log in {}", log.display()));
     fs::create_dir_all("/run/podman")?;
-    // Debian's crun does not work where both versions of control groups are mounted; runc does.
+    // Debian's crun fails if cgroups of both versions are mounted; runc works.
     let arguments = ["--runtime", "runc", "system", "service", "--time=0", SOCKET];
-    // Monitors of its containers leave files where it was started.
+    // Monitors of its containers leave files in the working directory.
     let directory = root.join("target/podman");
     fs::create_dir_all(&directory)?;
     ledger::record(Made::Service("podman".to_owned()))?;

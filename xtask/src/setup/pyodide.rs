@@ -1,4 +1,4 @@
-//! Deno and Pyodide, installed by the product itself, and the wheels that the tests have programs import there.
+//! Deno and Pyodide, installed by the product itself, and the wheels that test programs import there.
 
 use std::fs;
 use std::path::Path;
@@ -12,19 +12,19 @@ use crate::report;
 const WHEELS: &str = "target/pyodide-wheels";
 const LIST: &str = "xtask/pyodide-wheels.txt";
 
-/// Installs what is missing.
+/// Installs missing parts.
 pub(super) fn setup(root: &Path) -> Result<()> {
     let arguments = ["run", "--quiet", "--package", "ringfence", "--", "setup", "deno"];
     let target = |name: &str| root.join("target").join(name).to_string_lossy().into_owned();
     cargo(root, &arguments)
-        // What is set up for the tests is none of the person's own state.
+        // Keeps the test set-up out of the user's own state.
         .env("XDG_STATE_HOME", &target("setup-state"))
         .env("RINGFENCE_SKILLS_SANDBOX_DIRECTORY", &target("pyodide"))
         .run()?;
     wheels(root).context("fetch wheels for Pyodide")
 }
 
-/// Wheels for Pyodide's platform, by their digests. They are not installed here.
+/// Downloads wheels for Pyodide's platform, verified by digest. They are not installed here.
 fn wheels(root: &Path) -> Result<()> {
     let wanted = fs::read_to_string(root.join(LIST)).with_context(|| format!("read {LIST}"))?;
     if is_there(root, WHEELS, &wanted) {

@@ -1,4 +1,4 @@
-//! Which crate may depend on which: the table in ARCHITECTURE.md against what cargo says.
+//! Compares the dependency table in ARCHITECTURE.md with cargo's metadata.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,7 +22,7 @@ const NEVER_LINKED: &[(&str, &str, &str)] = &[
     ("ringfence-policy", "libc", "policy knows no operating system"),
 ];
 
-/// One breach for each difference, and for each forbidden link.
+/// Reports every difference, and every forbidden link.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let metadata = cargo(root, &["metadata", "--format-version=1", "--no-deps"]).stdout()?;
     let page = fs::read_to_string(root.join("ARCHITECTURE.md")).context("read ARCHITECTURE.md")?;
@@ -54,7 +54,7 @@ fn differences(documented: &Arrows, real: &Arrows) -> Vec<String> {
     breaches
 }
 
-/// Rows of the table whose header starts with `| crate |`: name in the first column, arrows in the third.
+/// Parses the table whose header starts with `| crate |`: name in the first column, arrows in the third.
 fn documented(page: &str) -> Arrows {
     let rows = page
         .lines()
@@ -73,7 +73,7 @@ fn quoted(cell: &str) -> BTreeSet<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// The workspace's packages and the arrows between them. Development dependencies are no arrows.
+/// Returns the workspace's packages and the arrows between them, without development dependencies.
 fn real(metadata: &Value) -> Arrows {
     let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
     let arrows = packages.iter().filter_map(|package| {
@@ -95,7 +95,8 @@ fn short(package: &str) -> String {
     }
 }
 
-/// `cargo tree -i` fails where the package is nowhere in the tree, so its output is what counts.
+/// Returns `true` if the package links the dependency. `cargo tree -i` fails if it is not in the tree, so
+/// only its output counts.
 fn links(root: &Path, package: &str, dependency: &str) -> Result<bool> {
     let arguments = [
         "tree",

@@ -1,4 +1,4 @@
-//! The rules of the house that no lint knows.
+//! Project rules that no lint covers.
 
 mod arrows;
 mod paths;
@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 
 use crate::{report, source};
 
-/// Checks every rule and reports every breach at once.
+/// Checks every rule and reports all breaches at once.
 pub(crate) fn tidy(root: &Path) -> Result<()> {
     let sources = source::all(root)?;
     let mut breaches = arrows::check(root)?;

@@ -1,11 +1,11 @@
-//! Every path that ARCHITECTURE.md names must exist.
+//! Requires that every path in ARCHITECTURE.md exists.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Folders whose names mark a quoted word as a path of ours.
+/// Directories that mark a quoted word as a path of the repository.
 const ROOTS: &[&str] = &[
     "crates/",
     "xtask/",
@@ -16,7 +16,7 @@ const ROOTS: &[&str] = &[
     ".config/",
 ];
 
-/// One breach for each path that is not there.
+/// Reports every missing path.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let text = fs::read_to_string(root.join("ARCHITECTURE.md")).context("read ARCHITECTURE.md")?;
     let missing = named(&text).into_iter().filter(|path| !root.join(path).exists());
@@ -25,7 +25,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
         .collect())
 }
 
-/// The words in backticks that are paths.
+/// Returns the words in backticks that are paths.
 fn named(text: &str) -> Vec<&str> {
     let quoted = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
     quoted

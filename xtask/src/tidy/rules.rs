@@ -1,8 +1,8 @@
-//! Rules about one source file.
+//! Rules for a single source file.
 
 use crate::source::{Source, has_word};
 
-/// Past this, a file holds more than one idea.
+/// Beyond this, a file holds more than one idea.
 const BARE_LINES: usize = 600;
 
 /// Files that may be longer, with the reason.
@@ -11,10 +11,10 @@ const LONG_FILES: &[(&str, &str)] = &[];
 /// Test files that may sleep, with the reason: a bounded poll for something that has no event to wait on.
 const MAY_SLEEP: &[(&str, &str)] = &[];
 
-/// The only folder of the product with unsafe code.
+/// The only directory of the product with unsafe code.
 const UNSAFE_HOME: &str = "crates/jail/src/sys";
 
-/// What a crate of pure values has no business with.
+/// Modules of std that a crate of pure values must not use.
 const IMPURE: &[&str] = &[
     "fs",
     "net",
@@ -25,13 +25,14 @@ const IMPURE: &[&str] = &[
     "thread",
 ];
 
-/// Where programs run without help of the system, beside the fence around them.
+/// The portable backend: its programs run without features of the operating system, apart from the fence
+/// around them.
 const PORTABLE: &str = "crates/runtime/src/pyodide/";
 
-/// What there is on some systems alone.
+/// Names that exist on some systems only.
 const OF_A_SYSTEM: &[&str] = &["std::os", "libc", "ringfence_jail"];
 
-/// Every breach in one file, as `path:line: message`.
+/// Returns every breach in one file, as `path:line: message`.
 pub(crate) fn check(source: &Source) -> Vec<String> {
     let mut breaches = Vec::new();
     header(source, &mut breaches);

@@ -1,4 +1,4 @@
-//! Programs are started, and code is loaded, in the files that the record of trusted paths has a verdict for.
+//! Requires a verdict, in the record of trusted paths, for each file that starts programs or loads code.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,10 +11,10 @@ use crate::source::{Source, has_word};
 /// The record with the table.
 const RECORD: &str = "docs/decisions/048-what-is-executed.md";
 
-/// How the header of the table begins.
+/// Start of the table's header.
 const HEADER: &str = "| file |";
 
-/// What starts a program, loads code, or has a program run without a fence.
+/// Names that start a program, load code, or run a program unfenced.
 const STARTS: &[&str] = &[
     "Command::new",
     "process::Command",
@@ -26,7 +26,7 @@ const STARTS: &[&str] = &[
     "Fence::Host",
 ];
 
-/// One breach for each file that starts something and has no verdict, and for each verdict without such a file.
+/// Reports each file that starts something without a verdict, and each verdict without such a file.
 pub(crate) fn check(root: &Path, sources: &[Source]) -> Result<Vec<String>> {
     let text = fs::read_to_string(root.join(RECORD)).with_context(|| format!("read {RECORD}"))?;
     Ok(compare(&judged(&text), sources))
@@ -57,7 +57,7 @@ fn starts(line: &str) -> bool {
     STARTS.iter().any(|start| has_word(line, start))
 }
 
-/// The files of the table, each in backticks in the first column.
+/// Returns the table's files, in backticks in the first column.
 fn judged(text: &str) -> BTreeSet<String> {
     let table = text.lines().skip_while(|line| !line.starts_with(HEADER)).skip(2);
     let rows = table.take_while(|line| line.starts_with('|'));
@@ -85,7 +85,7 @@ mod tests {
                 "fn a() {}\nfn b() { std::process::Command::new(\"x\"); }\n",
             ),
             source("c.rs", "fn c() { let fence = Fence::Host; }\n"),
-            // Words in comments and literals, other words, and tests start nothing.
+            // Comments, literals, longer words and tests do not count.
             source(
                 "d.rs",
                 "// Command::new\nfn d() { say(\"Command::new\"); MyCommand::new(); execvery(); }\n",

@@ -1,20 +1,20 @@
-//! The threat model of SECURITY.md names a test, a module or a decision for each thing that holds, and each of them exists.
+//! Requires that each promise of SECURITY.md's threat model names an existing test, module or decision.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// End-to-end tests, whose modules are named without this folder.
+/// Directory of the end-to-end tests, whose modules are named relative to it.
 const TESTS: &str = "crates/cli/tests/it";
 
 /// The section whose tables are checked.
 const SECTION: &str = "## Threat model";
 
-/// How the header of a table of promises begins.
+/// Start of the header of a table of promises.
 const HEADER: &str = "| asset |";
 
-/// One breach for each row that shows nothing, or shows what is not there.
+/// Reports each row without a proof, and each proof that does not exist.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let text = fs::read_to_string(root.join("SECURITY.md")).context("read SECURITY.md")?;
     let mut breaches: Vec<String> = Vec::new();
@@ -35,7 +35,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     Ok(breaches)
 }
 
-/// The rows of the tables whose first column is an asset.
+/// Returns the rows of the tables whose first column is an asset.
 fn promises(text: &str) -> Vec<&str> {
     let section = text.lines().skip_while(|line| *line != SECTION).skip(1);
     let mut promised = false;
@@ -52,12 +52,12 @@ fn promises(text: &str) -> Vec<&str> {
     rows
 }
 
-/// The words in backticks.
+/// Returns the words in backticks.
 fn quoted(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }
 
-/// Whether a file, a module of end-to-end tests, or a test in one has this name.
+/// Returns `true` if a file, a module of end-to-end tests, or a test in one has this name.
 fn exists(root: &Path, proof: &str) -> bool {
     if proof.contains('/') {
         return root.join(proof).exists();
