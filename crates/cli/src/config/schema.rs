@@ -238,7 +238,7 @@ impl Default for ToolLimits {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Shell {
-    /// Where commands run: `fenced`, `container`, or `host`: on this machine itself, with your rights and
+    /// Runner of commands: `fenced`, `container`, or `host`: on this machine itself, with your rights and
     /// without a fence.
     pub(crate) runner: values::ShellRunner,
     /// Container engine: `docker` or `podman`.

@@ -135,7 +135,7 @@ fn what_an_agent_wrote_is_not_obeyed_by_a_program_that_only_reads() {
     asking.answer("deny");
     assert_eq!(asking.end()["error"]["type"], "rejected");
 
-    // Nor code of a guest that was missing at the approval.
+    // The same holds for a repository that code of a guest has created.
     let other = Tools::new(LISTS).with(&workspace);
     let code = format!(
         "mkdir -p .git/objects .git/refs && echo ref: refs/heads/main > .git/HEAD && cat > .git/config <<'E'\n{}E\n",

@@ -1,4 +1,5 @@
-//! The three situations: what is applied in each is what the result says, and what is missing refuses the run.
+//! The three situations: the result reports exactly the applied layers, and a missing one refuses the run if
+//! required.
 
 use std::path::{Path, PathBuf};
 
@@ -23,18 +24,18 @@ fn in_every_mode(place: Place, scenario: impl Fn(&World)) {
     }
 }
 
-/// What a program can find out about its fence, beside what the result says of it.
+/// Prints a program's own view of its fence, to compare with the result.
 const LOOK: &str = "import os, socket\nstatus = dict(line.split(':\\t', 1) for line in open('/proc/self/status').read().splitlines() if ':\\t' in line)\n\
                     print(status['Seccomp'].strip(), status['NoNewPrivs'].strip(), int(status['CapEff'], 16), int(status['CapBnd'], 16), os.getuid())";
 
-/// Whether control groups hold the limits of a world's runs.
+/// Control groups of a world's runs: with or without effect.
 #[derive(Clone, Copy, PartialEq)]
 enum Groups {
     Hold,
     Lack,
 }
 
-/// That a result claims no limit, and no figure, that nothing held or measured.
+/// Asserts that a result claims no limit and no figure that was neither enforced nor measured.
 #[track_caller]
 fn claims_what_holds(run: &Run, groups: Groups) {
     let limits = run.get("meta.resource_limits");
@@ -85,7 +86,7 @@ fn fenced_by_namespaces(world: &World, groups: Groups) {
                 125,
                 "isolation is required, but there is no control group here that could limit memory and processor time",
             );
-            // Whoever asks for no limit is not told of it with every program.
+            // A run that asks for no limit gets no warning about it.
             assert_eq!(world.run(["-c", "print(1)"]).stderr, "");
             let limited = world.run(["--memory", "64MiB", "-c", "print(1)"]);
             assert!(
@@ -147,7 +148,7 @@ impl Delegated {
         Some(delegated)
     }
 
-    /// `ringfence run --json` in these groups.
+    /// Runs `ringfence run --json` in these groups.
     fn json(&self, world: &World, args: &[&str]) -> Run {
         let enter = "while [ \"$1\" != -- ]; do echo $$ > \"$1/cgroup.procs\" || exit 99; shift; done; shift; exec \"$@\"";
         let inner = world.command(&[], ["run", "--no-engine", "--json"].iter().chain(args));
@@ -250,7 +251,7 @@ fn output_files_and_mounts_work_everywhere() {
         in_every_mode(place, |world| {
             let data = world.dir.write("work/data.txt", "given");
             std::fs::set_permissions(&data, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
-            // Without namespaces a mount can only stand where it is on the host.
+            // Without namespaces a mount can only appear at its host path.
             let guest = if world.container() {
                 data.as_path()
             } else {

@@ -1,4 +1,4 @@
-//! Two thousand runs of every kind through one engine, eight at a time; afterwards all is as it was.
+//! Two thousand runs of every kind through one server, eight at a time; afterwards its state is unchanged.
 
 pub(crate) mod alone {
     use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ pub(crate) mod alone {
     const RUNS: usize = 2000;
     const AT_ONCE: usize = 8;
 
-    /// How a program ends: its arguments, the outcome that the result must name, and the exit code.
+    /// Kinds of exits: arguments, expected outcome, and exit code.
     const KINDS: &[(&[&str], &str, i64)] = &[
         (&["-c", "print(sum(range(1000)))"], "exited", 0),
         (&["-c", "print('x'); 1/0"], "exited", 1),
@@ -88,7 +88,7 @@ pub(crate) mod alone {
             run.get("meta.outcome").as_str().unwrap(),
             run.get("exit_code").as_i64().unwrap(),
         );
-        // Where every process of a bomb fails to start another, the shell may end before its time.
+        // If no process of a bomb can start another, the shell may exit early.
         let bomb = args.contains(&"12") && found.0 == "exited";
         assert!(bomb || found == (outcome, exit_code), "run {number}: {run:?}");
     }
@@ -110,10 +110,10 @@ pub(crate) mod alone {
         });
     }
 
-    /// The engine's own thread, and those that wait for slow system calls.
+    /// The server's own thread, and those for slow system calls.
     const MAX_THREADS: usize = 9;
 
-    /// What the engine has: descriptors by kind, threads, children and their children, and its memory in KiB.
+    /// The server's resources: descriptors by kind, threads, descendants, and memory in KiB.
     #[derive(Debug)]
     pub(crate) struct State {
         descriptors: BTreeMap<String, usize>,
@@ -126,7 +126,8 @@ pub(crate) mod alone {
     }
 
     impl State {
-        /// Whether all but the memory is the same. Threads for blocking work come and go; there are few.
+        /// Returns `true` if all but the memory is equal. The number of blocking threads may vary within its
+        /// limit.
         fn looks_like(&self, other: &Self) -> bool {
             let counts = |state: &Self| {
                 (
@@ -190,7 +191,7 @@ pub(crate) mod alone {
         }
     }
 
-    /// Waits until nothing changes any more: the pool is full, and what ran is cleared away.
+    /// Waits until the state is stable: the pool is full, and all runs are cleaned up.
     pub(crate) fn at_rest(engine: u32) -> State {
         let mut last = State::of(engine);
         let mut same = 0;
@@ -207,7 +208,7 @@ pub(crate) mod alone {
         last
     }
 
-    /// Waits until the pool is full again and all that ran is cleared away, as it was at `before`.
+    /// Waits until the pool is full and all runs are cleaned up, as in `before`.
     pub(crate) fn settled(engine: u32, before: &State) -> State {
         eventually_none("what the runs left", || {
             let now = State::of(engine);

@@ -1,5 +1,5 @@
-//! Thousands of uses of tools by several callers through one engine: each finds its own files and no others, each use
-//! is recorded once, and nothing is left.
+//! Thousands of tool calls by several callers through one server: each finds its own files and no others,
+//! each call is recorded once, and nothing is left.
 
 mod alone {
     use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ mod alone {
     use crate::support::finish;
     use crate::world::World;
 
-    /// Users with directories of their own, and directories that a person has named.
+    /// Users with their own directories, and directories named on the command line.
     const CALLERS: &[&[&str]] = &[
         &["--user", "ann"],
         &["--user", "bob"],
@@ -23,7 +23,7 @@ mod alone {
     const STEPS: usize = 400;
     const NAMES: usize = 7;
 
-    /// One who uses tools, and what must be in its directory.
+    /// A caller of tools, and the expected files of its directory.
     struct Caller<'a> {
         world: &'a World,
         options: &'static [&'static str],
@@ -98,7 +98,7 @@ mod alone {
             }
         }
 
-        /// What must not work, and is recorded all the same.
+        /// Makes a call that must fail, and is recorded nevertheless.
         fn reach_out(&mut self, step: usize) {
             let refused = match step % 4 {
                 0 => self.use_tool("file_read", json!({"path": "../bob/f0"})),
@@ -115,7 +115,7 @@ mod alone {
         }
     }
 
-    /// Every caller takes these steps, all callers at once; how often each used a tool.
+    /// Runs these steps for all callers at once; counts the calls of each tool.
     fn play(world: &World, callers: &mut [Caller<'_>], steps: std::ops::Range<usize>) {
         std::thread::scope(|scope| {
             for caller in callers.iter_mut() {
@@ -128,7 +128,7 @@ mod alone {
         assert!(verified.ok().contains(&format!("{used} records")), "{verified:?}");
     }
 
-    /// How often each scope used a tool, by the records.
+    /// Returns the number of recorded calls by scope.
     fn recorded(world: &World) -> BTreeMap<String, usize> {
         let log = fs::read_to_string(world.dir.path("state/ringfence/audit/audit.jsonl")).unwrap();
         let mut counts = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Input and output: as it comes, whole, of any kind and any amount.
+//! Input and output: in order, complete, of any kind and any amount.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -73,7 +73,7 @@ fn both_streams_keep_their_order(world: &World) {
         (output.ok(), output.stderr.as_str()),
         (whole(1).as_str(), whole(-1).as_str())
     );
-    // Without a pause between them nobody can know the order; with one, it is the program's.
+    // Without a pause between them the order is unknown; with one, it is the program's.
     let mut child = world
         .call([
             "--stdin",
@@ -215,7 +215,7 @@ fn output_files_are_delivered_and_listed(world: &World) {
         (0..=255).collect::<Vec<u8>>()
     );
     assert_eq!(entries(&world.dir.path("work/out")), ["a.txt", "sub"]);
-    // Without a directory they are listed all the same, and a person is told.
+    // Without a directory the files are listed nevertheless, and the user is told.
     let listed = world.json(["-c", "open('/output/x', 'w').write('1')"]);
     assert_eq!(
         listed.get("meta.output_files"),
@@ -226,7 +226,7 @@ fn output_files_are_delivered_and_listed(world: &World) {
         told.ok().is_empty() && told.stderr.contains("hint: the program left x in /output"),
         "{told:?}"
     );
-    // What a failed run left is delivered too.
+    // Files of a failed run are delivered too.
     world.run([
         "--output",
         "failed",
@@ -269,7 +269,7 @@ fn a_single_huge_line_is_cut_but_streamed_whole(world: &World) {
     assert_eq!(output.ok().len(), 12_000_000);
 }
 
-/// The most memory that a process ever had, in KiB.
+/// Returns the peak memory of a process, in KiB.
 fn high_water(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status
@@ -312,7 +312,7 @@ fn a_reader_that_goes_away_ends_the_run(world: &World) {
     let mut child = world.call(["--timeout", "60s", "-l", "bash", "-c", code]).start();
     assert_eq!(line(&mut child), "begun\n");
     drop(child.stdout.take());
-    // As with `| head -1`: what nobody reads need not be computed.
+    // As with `| head -1`: output that nobody reads need not be computed.
     let status = child.wait().unwrap();
     assert!(!status.success());
     assert_ne!(status.code(), Some(124), "it went on to its time limit");
@@ -349,7 +349,8 @@ fn cancelling_ends_the_run_and_leaves_nothing(world: &World) {
     world.signal(&child, "INT");
     let output = child.wait_with_output().unwrap();
     if output.stdout.is_empty() {
-        // It came before the run was begun: then there is no result, and it ended by the signal itself.
+        // The signal came before the run started: then there is no result, and the command died of the signal
+        // itself.
         assert!(!output.status.success());
     } else {
         let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -361,7 +362,7 @@ fn cancelling_ends_the_run_and_leaves_nothing(world: &World) {
 }
 
 fn a_terminals_interrupt_cancels_too(world: &World) {
-    // It goes to every process of the group, our own helpers included.
+    // It is sent to every process of the group, our own helpers included.
     for language in ["bash", "python"] {
         let code = match language {
             "bash" => "echo begun; sleep 1000",
@@ -385,7 +386,7 @@ fn a_terminals_interrupt_cancels_too(world: &World) {
 #[test]
 fn signals_are_those_of_a_new_program() {
     let world = World::here();
-    // A shell ignores SIGINT for what it starts in the background, `nohup` SIGHUP, and many a server SIGPIPE.
+    // A shell ignores SIGINT for its background processes, `nohup` SIGHUP, and many servers SIGPIPE.
     let script = "trap '' HUP INT QUIT PIPE USR1 TERM; exec \"$@\"";
     let look = "import signal\nnames = 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGTERM'\n\
                 print({signal.getsignal(getattr(signal, name)) for name in names} == {signal.SIG_DFL})\n\

@@ -1,4 +1,4 @@
-//! A directory with a home of its own, and the binary run in it.
+//! A temporary home directory, and the binary run in it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 /// A temporary world: `work` is the working directory; `state`, `run` and `config` are the XDG ones.
 pub(crate) struct Dir(tempfile::TempDir);
 
-/// What a command printed and how it ended.
+/// Output and exit status of a command.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     /// The exit status; 128 + N if signal N killed it.
     pub(crate) status: i32,
-    /// The process id it had.
+    /// The process id.
     pub(crate) pid: u32,
 }
 
@@ -33,7 +33,7 @@ impl Dir {
         dir
     }
 
-    /// A path below the temporary directory.
+    /// Returns a path below the temporary directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
@@ -45,14 +45,15 @@ impl Dir {
         path
     }
 
-    /// `ringfence ARGS…` in `work`, with an environment of the PATH and the XDG directories alone.
+    /// Returns the command `ringfence ARGS…` in `work`, with only PATH and the XDG directories in its
+    /// environment.
     pub(crate) fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
         let mut command = self.program(env!("CARGO_BIN_EXE_ringfence"));
         command.args(args);
         command
     }
 
-    /// Any program in the same place and environment.
+    /// Returns the command of any program in the same directory and environment.
     #[expect(
         clippy::disallowed_methods,
         reason = "the tests start the binary and what they compare it with"
@@ -71,13 +72,13 @@ impl Dir {
         command
     }
 
-    /// Runs `ringfence ARGS…` with nothing on standard input.
+    /// Runs `ringfence ARGS…` with empty standard input.
     pub(crate) fn run<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Output {
         finish(&mut self.command(args), b"")
     }
 }
 
-/// Starts a command, with all three streams in the test's hands.
+/// Starts a command with all three streams piped to the test.
 pub(crate) fn start(command: &mut Command) -> Child {
     command
         .stdin(Stdio::piped())
@@ -87,7 +88,7 @@ pub(crate) fn start(command: &mut Command) -> Child {
         .unwrap()
 }
 
-/// Runs a command with `stdin` on standard input, to its end.
+/// Runs a command to completion, with `stdin` on standard input.
 pub(crate) fn finish(command: &mut Command, stdin: &[u8]) -> Output {
     let mut child = start(command);
     let pid = child.id();
@@ -109,7 +110,7 @@ pub(crate) fn finish(command: &mut Command, stdin: &[u8]) -> Output {
 }
 
 impl Output {
-    /// That it was refused with `status`, in one line that says what and one that says what to do.
+    /// Asserts a failure with `status`, with one error line and one hint.
     #[track_caller]
     pub(crate) fn refused(&self, status: i32, what: &str) {
         let lines: Vec<_> = self.stderr.lines().collect();
@@ -123,7 +124,7 @@ impl Output {
         assert!(lines[1].starts_with("hint: "), "{self:?}");
     }
 
-    /// That it went well; what it printed.
+    /// Asserts success, and returns standard output.
     #[track_caller]
     pub(crate) fn ok(&self) -> &str {
         assert_eq!(self.status, 0, "{self:?}");
@@ -131,7 +132,7 @@ impl Output {
     }
 }
 
-/// The names in a directory, for showing that nothing was left behind.
+/// Returns the names in a directory, to assert that nothing was left behind.
 pub(crate) fn entries(dir: &Path) -> Vec<String> {
     let mut names: Vec<_> = fs::read_dir(dir)
         .unwrap()
@@ -141,19 +142,19 @@ pub(crate) fn entries(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Waits, not for ever, until something holds.
+/// Waits, with a timeout, until a condition holds.
 #[track_caller]
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     eventually_none(what, || if holds() { Vec::new() } else { vec!["not yet"] });
 }
 
-/// Waits, not for ever, until there is none of something.
+/// Waits, with a timeout, until nothing is found.
 #[track_caller]
 pub(crate) fn eventually_none<T: std::fmt::Debug>(what: &str, find: impl FnMut() -> Vec<T>) {
     none_within(Duration::from_secs(60), what, find);
 }
 
-/// The same for what takes its time.
+/// Waits until nothing is found, with a given timeout.
 #[track_caller]
 pub(crate) fn none_within<T: std::fmt::Debug>(
     patience: Duration,

@@ -1,4 +1,4 @@
-//! The kernel through `ringfence tool`: schemas, permissions, deadlines, bounds, runners.
+//! The toolbox through `ringfence tool`: schemas, permissions, deadlines, bounds, runners.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::leftovers;
 use crate::support::{Dir, Output, eventually_none, finish};
 use crate::world::{Mode, Place, World};
 
-/// A place with a configuration of the user's own, where tools are used one by one.
+/// A setting with a user configuration, for single tool calls.
 pub(crate) struct Tools {
     pub(crate) dir: Dir,
     options: Vec<String>,
@@ -43,13 +43,13 @@ impl Tools {
         finish(command.args(&self.options), arguments.to_string().as_bytes())
     }
 
-    /// What a tool answers.
+    /// Returns the result of a tool.
     #[track_caller]
     pub(crate) fn ask(&self, tool: &str, arguments: Value) -> Value {
         serde_json::from_str(self.output(tool, &arguments).ok()).unwrap()
     }
 
-    /// Why it does not answer: typed on standard output, in words with a hint on standard error.
+    /// Returns the error of a tool: typed on standard output, with a hint on standard error.
     #[track_caller]
     pub(crate) fn refused(&self, tool: &str, arguments: Value) -> Refused {
         let output = self.output(tool, &arguments);
@@ -157,7 +157,7 @@ fn arguments_that_do_not_fit_are_refused_and_the_field_is_named() {
     assert_eq!(tools.refused("no_such_tool", json!({})).kind, "not_found");
 }
 
-/// A tool, arguments that are wrong, and words of the message and of the hint.
+/// Returns tools with invalid arguments, and words of the message and of the hint.
 #[rustfmt::skip]
 fn mistakes() -> Vec<(&'static str, Value, &'static str, &'static str)> {
     vec![
@@ -183,7 +183,7 @@ fn mistakes() -> Vec<(&'static str, Value, &'static str, &'static str)> {
     ]
 }
 
-/// What a person or a model reads when something is wrong says where it is, and what to do.
+/// An error for a person or a model states its position, and what to do.
 #[test]
 fn an_error_says_where_it_is_and_what_to_do() {
     let tools = Tools::new("");
@@ -216,7 +216,7 @@ fn a_tool_that_is_denied_is_neither_listed_nor_used() {
         ("permission_denied", 125)
     );
     assert_eq!(tools.ask("run_python_code", json!({"code": "print(1)"})), "1\n");
-    // A rule about a tool that does not exist is a mistake that somebody relies on.
+    // A rule about an unknown tool is an error: a typo would leave the intended tool allowed.
     let tools = Tools::new("[permissions]\ndenied_tools = ['shel']");
     tools
         .dir
@@ -241,7 +241,7 @@ fn python_answers_with_text_whatever_happens() {
     assert!(ask("def").contains("SyntaxError"));
     assert!(ask("import os").contains("os"));
     let timed_out = ask("while True: pass");
-    // Less than was asked for where the program began late.
+    // Less than requested if the program started late.
     let in_time = ["timed out after 2s", "timed out after 1"];
     assert!(in_time.iter().any(|told| timed_out.contains(told)), "{timed_out}");
     assert!(ask("import sys; sys.exit(7)").ends_with("[exit code 7]"));
@@ -312,7 +312,7 @@ fn a_limit_may_be_extended_by_the_configuration_up_to_a_cap() {
     assert_eq!(endless["meta"]["outcome"], "timed_out");
     let told = endless["stderr"].as_str().unwrap();
     assert!(told.contains("timed out after 5s"), "{endless}");
-    // Who asks for less means it.
+    // An explicit lower value is kept.
     let asked = tools.ask(
         "run_code",
         json!({"code": "while True: pass", "timeout": "100ms"}),
@@ -389,7 +389,7 @@ fn the_host_runner_is_a_choice_that_the_result_tells() {
 fn the_host_runner_ends_the_whole_tree() {
     let tools = Tools::new("[permissions.shell]\nrunner = 'host'");
     let pids = tools.dir.path("work/pids");
-    // A child, a grandchild in a session of its own, and one that ignores the polite signals.
+    // A child, a grandchild in its own session, and one that ignores SIGTERM and the like.
     let script = format!(
         "setsid bash -c 'trap \"\" TERM HUP INT; echo $$ >> {0}; sleep 1000 & echo $! >> {0}; wait' & \
          echo $$ >> {0}; until [ $(wc -l < {0}) -ge 3 ]; do :; done; echo all; wait",
@@ -459,7 +459,7 @@ fn the_answer_is_the_same_with_an_engine() {
                 "/meta/warm",
                 "/meta/cpu_seconds",
                 "/meta/peak_memory_bytes",
-                // What is left of the tool's own time.
+                // The rest of the tool's own timeout.
                 "/meta/resource_limits/timeout",
             ] {
                 if let Some(value) = result.pointer_mut(volatile) {

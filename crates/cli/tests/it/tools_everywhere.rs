@@ -1,4 +1,5 @@
-//! Tools in every situation: as root, as a user, and both where namespaces are forbidden; with and without an engine.
+//! Tools in every situation: as root, as a user, and both where namespaces are forbidden; with and without a
+//! server.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -32,7 +33,7 @@ in_every_place!(
 
 const USERS: &str = "[permissions.filesystem]\nuser_scope = 'user'\nuser_root = 'users/{user_id}'\n";
 
-/// A configuration of the user's own; and the world can be entered by others, as a project's directory can.
+/// Writes a user configuration, and makes the world accessible to others, like a project's directory.
 fn configure(world: &World, text: &str) {
     world.dir.write("config/ringfence/ringfence.toml", text);
     for name in ["", "work"] {
@@ -45,7 +46,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Where code sees a workspace that lies at `host`.
+/// Returns the path at which code sees the workspace at `host`.
 fn seen(world: &World, host: &str) -> String {
     if world.container() {
         world.dir.path(host).display().to_string()
@@ -61,7 +62,7 @@ fn warned(result: &Value, words: &str) -> bool {
     warnings.is_some_and(|warnings| warnings.to_string().contains(words))
 }
 
-/// Whether guests are another user than whoever asked: then they have its rights and no more.
+/// Returns `true` if guests are another user than the caller: then they have that user's permissions only.
 fn guests_are_nobody(world: &World) -> bool {
     world.place == Place::Container
 }
@@ -142,7 +143,7 @@ fn a_users_workspace_is_shared_by_tools_and_code(world: &World) {
         "{result}"
     );
     assert!(!warned(&result, "may not: "), "{result}");
-    // The tools understand where code sees it and where it lies.
+    // The tools accept the path that code sees and the host path.
     for path in [
         "made/out.txt".to_owned(),
         "/workspace/made/out.txt".to_owned(),
@@ -216,7 +217,7 @@ fn a_workspace_of_ones_own_is_used_as_far_as_it_may_be(world: &World) {
         assert_eq!(fs::metadata(project.join("out")).unwrap().uid(), own);
         return;
     }
-    // As the warning says.
+    // As the warning advises.
     chown(&project, Some(65_534), None).unwrap();
     let result = ask("run_code", &json!({"code": "open('out', 'w').write('out')"}));
     assert_eq!(
@@ -325,7 +326,7 @@ fn users_do_not_reach_each_other(world: &World) {
         );
         let result = ann("run_code", &json!({"code": code}));
         let harmless = if path.starts_with("/workspace") && !world.container() {
-            // What lies above the workspace there is the cell's own root.
+            // The parent of the workspace there is the cell's own root.
             assert!(!result.to_string().contains("of bob"), "{result}");
             true
         } else {
@@ -347,7 +348,7 @@ fn commands_run_fenced_and_on_the_host(world: &World) {
         "{result}"
     );
     assert_eq!(result["isolation"]["seccomp"], "fence");
-    // More than a launcher can be told is refused, and it lives on.
+    // A request above the launcher's maximum is rejected, and the launcher survives.
     let long = json!({"command": "echo", "args": ["x".repeat(200_000)]});
     let refused = world.tool(&[], "shell", &long);
     assert_eq!(refused["error"]["type"], "invalid_arguments", "{refused}");
@@ -432,7 +433,7 @@ fn each_use_is_recorded_once(world: &World) {
 
 fn a_client_has_a_workspace_of_its_own(world: &World) {
     let mut client = Client::greeted(world, &[]);
-    // Warnings about the machine are told elsewhere.
+    // Warnings about the machine are tested elsewhere.
     client.ask("logging/setLevel", &json!({"level": "error"}));
     client.call("file_write", &json!({"path": "d/in", "content": "one"}));
     let code = "print(open('d/in').read()); open('d/in', 'a').write(' two'); open('out', 'w').write('three')";

@@ -1,4 +1,4 @@
-//! Wrong usage, and the commands that only print.
+//! Wrong usage, and commands that only print.
 
 use crate::support::{Dir, entries};
 

@@ -1,4 +1,4 @@
-//! One workspace for file tools and code, and none of it for anybody else.
+//! One workspace for file tools and code, isolated from everybody else.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -78,7 +78,7 @@ fn a_run_works_in_the_same_place() {
         .dir
         .run(["run", "--workspace", "/proc", "-c", "1"])
         .refused(2, "kernel's view");
-    // Each user's own, where the configuration gives them one; none but the user's.
+    // Each user's own, if the configuration gives them one; only the user's.
     let tools = Tools::new(USERS);
     let write = |user: &str| {
         tools.dir.run([
@@ -143,8 +143,8 @@ fn files_that_come_along_are_there_and_leave_nothing() {
     assert_eq!(entries(&tools.dir.path("work/project")), ["kept"]);
 }
 
-/// Every way to a file of somebody else that a path can name, for each tool that takes one; the file is there and
-/// readable for us, the tool's user.
+/// Every path to another user's file, for each tool that takes one; the file exists and is readable for us,
+/// the tool's user.
 #[test]
 fn two_users_cannot_reach_each_others_files_through_any_tool() {
     let tools = Tools::new(USERS);
@@ -195,7 +195,7 @@ fn two_users_cannot_reach_each_others_files_through_any_tool() {
                     "{tool} {path}: {kind}"
                 );
             }
-            // A link is the user's own to delete; what it points at is not.
+            // A link is the user's own to delete; its target is not.
             if path != "file" {
                 let deleted = ask(user, "file_delete", &json!({"path": path}));
                 assert!(deleted["error"]["type"].is_string(), "{path}: {deleted}");
@@ -212,7 +212,7 @@ fn two_users_cannot_reach_each_others_files_through_any_tool() {
     }
 }
 
-/// Each of these paths, tried by a program: to read, to write, to delete, to list the directory.
+/// Tries each of these paths in a program: read, write, delete, list the directory.
 fn through_code(paths: &[String], theirs: &Path, run: &dyn Fn(&str) -> Value) {
     let code = format!(
         "import os\n\
@@ -312,7 +312,7 @@ fn what_the_host_would_execute_is_read_and_not_written() {
         ["[core]", read_only, read_only, read_only, busy, busy],
         "{result}"
     );
-    // What is not on the list is the user's own.
+    // Names that are not on the list are the user's own.
     let open = workspace("[permissions.filesystem]\nprotected = []");
     open.ask("file_write", json!({"path": ".envrc", "content": "mine"}));
 }

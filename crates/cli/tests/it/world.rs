@@ -1,4 +1,4 @@
-//! Where a scenario runs: here, as an ordinary user or in a container; in one shot or through an engine.
+//! The places of scenarios: this machine, an ordinary user or a container; in one shot or through a server.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -16,29 +16,29 @@ use serde_json::Value;
 use crate::leftovers;
 use crate::support::{Dir, Output, eventually, finish, start};
 
-/// How the work is done.
+/// The way runs are executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// In the process of `ringfence run`.
     OneShot,
-    /// By an engine of the scenario's own.
+    /// By the scenario's own server.
     Engine,
 }
 
-/// Who runs it, and where.
+/// The user and the machine of runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// The user of the tests, on this machine.
     Here,
-    /// A user without any rights.
+    /// A user without any privileges.
     User,
     /// Root of a default Docker container, where namespaces are forbidden.
     Container,
-    /// A user without any rights in such a container.
+    /// An unprivileged user in such a container.
     ContainerUser,
 }
 
-/// A directory with a home of its own, and what is needed to run the binary in it.
+/// A temporary directory, and the means to run the binary in its place.
 pub(crate) struct World {
     pub(crate) dir: Dir,
     pub(crate) mode: Mode,
@@ -49,7 +49,7 @@ pub(crate) struct World {
     started: Mutex<Vec<u32>>,
 }
 
-/// `ringfence run` with arguments, an environment and an input.
+/// A call of `ringfence run` with arguments, an environment and an input.
 pub(crate) struct Call<'a> {
     world: &'a World,
     args: Vec<OsString>,
@@ -57,7 +57,7 @@ pub(crate) struct Call<'a> {
     stdin: Vec<u8>,
 }
 
-/// What `--json` printed, and how the command ended.
+/// The JSON output of a command, and its exit status.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) output: Output,
@@ -67,7 +67,7 @@ pub(crate) struct Run {
 const IMAGE: &str = "ringfence-test:latest";
 
 impl World {
-    /// A world, or `None` after telling which prerequisite is missing. In CI nothing may be missing.
+    /// Creates a world; `None`, after a message, if a prerequisite is missing, which in CI is a failure.
     pub(crate) fn new(mode: Mode, place: Place) -> Option<Self> {
         let world = Self::prepare(mode, place)?;
         if mode == Mode::Engine {
@@ -76,7 +76,7 @@ impl World {
         Some(world)
     }
 
-    /// Whether the engine keeps workers warm: where namespaces are forbidden it cannot.
+    /// Returns `true` if the server has a worker pool: it cannot where namespaces are forbidden.
     fn keeps_warm(&self) -> bool {
         matches!(self.place, Place::Here | Place::User)
     }
@@ -124,12 +124,12 @@ impl World {
         Some(world)
     }
 
-    /// A world here whose runs would use an engine; it has none yet.
+    /// Creates a world here whose runs would use a server; none is running yet.
     pub(crate) fn before_engine() -> Self {
         Self::prepare(Mode::Engine, Place::Here).unwrap()
     }
 
-    /// `ringfence run ARGS…`
+    /// Returns the call `ringfence run ARGS…`.
     pub(crate) fn call<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Call<'_> {
         Call {
             world: self,
@@ -139,18 +139,18 @@ impl World {
         }
     }
 
-    /// Runs `ringfence run ARGS…` to its end.
+    /// Runs `ringfence run ARGS…` to completion.
     pub(crate) fn run<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Output {
         self.call(args).output()
     }
 
-    /// Runs `ringfence run --json ARGS…` to its end.
+    /// Runs `ringfence run --json ARGS…` to completion.
     #[track_caller]
     pub(crate) fn json<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Run {
         self.call(args).json()
     }
 
-    /// Runs Python code and gives what it printed; it must go well.
+    /// Runs Python code, which must succeed, and returns its output.
     #[track_caller]
     pub(crate) fn python(&self, code: &str) -> String {
         let output = self.run(["-c", code]);
@@ -162,29 +162,29 @@ impl World {
         output.stdout
     }
 
-    /// The user that commands run as.
+    /// Returns the uid of commands.
     pub(crate) fn uid(&self) -> u32 {
         self.uid
     }
 
-    /// The same, with an engine.
+    /// Starts a server in this world.
     pub(crate) fn with_engine(mut self) -> Self {
         self.mode = Mode::Engine;
         self.start_engine();
         self
     }
 
-    /// Whether it is in a container.
+    /// Returns `true` if the world is in a container.
     pub(crate) fn container(&self) -> bool {
         self.container.is_some()
     }
 
-    /// A world here, without an engine.
+    /// Creates a world here, without a server.
     pub(crate) fn here() -> Self {
         Self::new(Mode::OneShot, Place::Here).unwrap()
     }
 
-    /// What every run in this place says on standard error.
+    /// Returns the warning of every run in this place.
     pub(crate) fn warning(&self) -> String {
         let step = match self.place {
             Place::Here | Place::User => return String::new(),
@@ -197,7 +197,7 @@ impl World {
         )
     }
 
-    /// Any `ringfence` command in this world.
+    /// Returns any `ringfence` command in this world.
     pub(crate) fn command<A: AsRef<OsStr>>(
         &self,
         env: &[(OsString, OsString)],
@@ -258,7 +258,7 @@ impl World {
         output.ok().trim().to_owned()
     }
 
-    /// Starts an engine and waits until it answers.
+    /// Starts a server and waits until it answers.
     pub(crate) fn start_engine(&self) {
         let mut command = self.command(&[], ["serve"]);
         let log = fs::File::create(self.dir.path("engine.log")).unwrap();
@@ -282,7 +282,7 @@ impl World {
         }
     }
 
-    /// `ringfence tool OPTIONS NAME` with these arguments: what it answers, or `{"error": …}`.
+    /// Runs `ringfence tool OPTIONS NAME` with these arguments; returns the result, or `{"error": …}`.
     #[track_caller]
     pub(crate) fn tool(&self, options: &[&str], name: &str, arguments: &Value) -> Value {
         let mut args = vec!["tool", name, "-", "--json"];
@@ -297,22 +297,22 @@ impl World {
         printed.unwrap()
     }
 
-    /// What the engine said.
+    /// Returns the output of the server.
     pub(crate) fn engine_log(&self) -> String {
         fs::read_to_string(self.dir.path("engine.log")).unwrap_or_default()
     }
 
-    /// The engine's socket.
+    /// Returns the server's socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.dir.path("run/ringfence/engine.sock")
     }
 
-    /// The engine's process id, if there is one.
+    /// Returns the server's process id, if one is running.
     pub(crate) fn engine_pid(&self) -> Option<u32> {
         self.engine.lock().unwrap().as_ref().map(Child::id)
     }
 
-    /// Sends the engine a signal and waits for its end.
+    /// Sends the server a signal, waits for its exit, and returns its status.
     pub(crate) fn stop_engine(&self, signal: &str) -> Option<i32> {
         let mut engine = self.engine.lock().unwrap().take()?;
         self.signal(&engine, signal);
@@ -322,7 +322,7 @@ impl World {
     /// Sends a process of this world a signal.
     pub(crate) fn signal(&self, process: &Child, signal: &str) {
         let mut command = match &self.container {
-            // What we started here is the client that waits for the process in the container.
+            // Our own child is the client that waits for the process in the container.
             Some(container) => {
                 let mut command = self.dir.program("docker");
                 let script = format!("pkill -{signal} -x ringfence");
@@ -338,12 +338,12 @@ impl World {
         finish(&mut command, b"").ok();
     }
 
-    /// Remembers a process that a test started by hand, so that what it leaves is looked for.
+    /// Registers a process that a test started by hand, so that its leftovers are checked.
     pub(crate) fn watch(&self, pid: u32) {
         self.started.lock().unwrap().push(pid);
     }
 
-    /// Ends the engine, if there is one, and shows that nothing is left of all that ran.
+    /// Stops the server, if any, and asserts that nothing is left of all processes.
     #[track_caller]
     pub(crate) fn close(self) {
         if let Some(status) = self.stop_engine("TERM") {
@@ -381,7 +381,7 @@ impl Call<'_> {
         self
     }
 
-    /// What the command itself finds on standard input.
+    /// Sets the standard input of the command.
     pub(crate) fn stdin(mut self, bytes: impl AsRef<[u8]>) -> Self {
         self.stdin = bytes.as_ref().to_owned();
         self
@@ -399,14 +399,14 @@ impl Call<'_> {
         self.world.command(&self.env, args)
     }
 
-    /// Runs it to its end.
+    /// Runs it to completion.
     pub(crate) fn output(self) -> Output {
         let output = finish(&mut self.command(false), &self.stdin);
         self.world.watch(output.pid);
         output
     }
 
-    /// Runs it to its end with `--json`.
+    /// Runs it to completion with `--json`.
     #[track_caller]
     pub(crate) fn json(self) -> Run {
         let output = finish(&mut self.command(true), &self.stdin);
@@ -414,7 +414,7 @@ impl Call<'_> {
         Run::of(output)
     }
 
-    /// Starts it, as a process group of its own, with all three streams in the test's hands.
+    /// Starts it in its own process group, with all three streams piped to the test.
     pub(crate) fn start(self) -> Child {
         let mut command = self.command(false);
         let child = start(command.process_group(0));
@@ -424,7 +424,7 @@ impl Call<'_> {
 }
 
 impl Run {
-    /// What `--json` printed.
+    /// Parses the output of `--json`.
     #[track_caller]
     pub(crate) fn of(output: Output) -> Self {
         let result: Result<Value, _> = serde_json::from_str(&output.stdout);
@@ -435,7 +435,7 @@ impl Run {
         }
     }
 
-    /// A value of the result, such as `meta.outcome`.
+    /// Returns a value of the result, such as `meta.outcome`.
     pub(crate) fn get(&self, path: &str) -> &Value {
         path.split('.').fold(&self.result, |value, key| &value[key])
     }
@@ -452,7 +452,7 @@ impl Run {
         self.get("duration").as_f64().unwrap()
     }
 
-    /// That it ended so: outcome, exit code, exit status of the command.
+    /// Asserts the outcome, the exit code, and the exit status of the command.
     #[track_caller]
     pub(crate) fn ended(&self, outcome: &str, exit_code: i64, status: i32) -> &Self {
         let found = (
@@ -468,7 +468,7 @@ impl Run {
     }
 }
 
-/// The first prerequisite that is not there.
+/// Returns the first missing prerequisite.
 fn missing(place: Place) -> Option<String> {
     let root = || (own_uid() != 0).then(|| "not root, so no other user can be taken on".to_owned());
     match place {
@@ -483,7 +483,7 @@ fn missing(place: Place) -> Option<String> {
     }
 }
 
-/// Tells why a test proves nothing here. In CI that is a failure.
+/// Reports that a test is skipped. In CI that is a failure.
 pub(crate) fn skip<T>(why: &str) -> Option<T> {
     assert_eq!(std::env::var_os("CI"), None, "skipped: {why}");
     let mut stderr = std::io::stderr();
@@ -495,18 +495,18 @@ pub(crate) fn own_uid() -> u32 {
     fs::metadata("/proc/self").unwrap().uid()
 }
 
-/// A user of this world's own, so that its processes can be told from those of tests that run beside it.
+/// Returns a uid unique to this world, so that its processes can be told from those of concurrent tests.
 fn ordinary_uid() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     1_000_000 + std::process::id() * 64 + NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// A file of the repository.
+/// Returns a file of the repository.
 pub(crate) fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// The Python with numpy, pandas and matplotlib that `cargo xtask setup` makes.
+/// Returns the Python of `cargo xtask setup`, with numpy, pandas and matplotlib.
 pub(crate) fn venv() -> Option<String> {
     // The directory is resolved, the interpreter is not: its link is what makes it an environment.
     match repository("target/test-venv").canonicalize() {
@@ -515,7 +515,7 @@ pub(crate) fn venv() -> Option<String> {
     }
 }
 
-/// Makes a test of each function here, in one shot and with an engine.
+/// Generates a test of each function here, in one shot and with a server.
 macro_rules! here {
     ($($name:ident),+ $(,)?) => {
         crate::world::tests!(one_shot, OneShot, Here, $($name),+);
@@ -523,7 +523,7 @@ macro_rules! here {
     };
 }
 
-/// Makes a test of each function in every place.
+/// Generates a test of each function in every place.
 macro_rules! everywhere {
     ($($name:ident),+ $(,)?) => {
         crate::world::here!($($name),+);
@@ -546,7 +546,7 @@ macro_rules! tests {
 pub(crate) use tests;
 pub(crate) use {everywhere, here};
 
-/// Plays a scenario in a world and shows that nothing is left of it.
+/// Runs a scenario in a world, and asserts that nothing is left of it.
 #[track_caller]
 pub(crate) fn play(world: Option<World>, scenario: impl Fn(&World)) {
     let Some(world) = world else { return };

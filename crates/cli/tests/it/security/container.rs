@@ -1,4 +1,5 @@
-//! Threat: a machine that forbids namespaces. The layers that are left must hold alone, and say that they do.
+//! Threat: a machine that forbids namespaces. The remaining layers must hold alone, and be reported
+//! correctly.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -70,7 +71,7 @@ const FILES_OF_ROOT: &[Probe] = &[
     probe("setuid", "EPERM", "in_child(lambda: call(number(105, 146), 0))"),
 ];
 
-/// Sockets that no network is needed for.
+/// Socket families that need no network.
 const SOCKETS: &[Probe] = &[
     probe(
         "TCP to loopback",
@@ -238,7 +239,7 @@ fn the_kernels_surface_is_as_small_for_a_user() {
     surface(USER);
 }
 
-/// A process of the same user in the same container, and its id there.
+/// Starts a process of the same user in the same container; returns its pid there.
 pub(super) fn neighbour(fence: &Fence) -> (Child, String) {
     let mut command = fence.command(Path::new(PYTHON));
     let code = "import os\nprint(os.getpid(), flush=True)\ninput()";
@@ -266,7 +267,7 @@ fn other_processes(user: u32) {
     for (act, verdict_inside) in [
         ("os.kill(os.getppid(), signal.SIGKILL)", "errno EPERM"),
         ("os.killpg(int(ARGS[0]), signal.SIGKILL)", "errno EPERM"),
-        // The kernel does not tell that it was everybody who could not be signalled.
+        // The kernel does not report that no process could be signalled.
         ("os.kill(-1, signal.SIGKILL)", "ok"),
     ] {
         let output = fence.inside(&[], &program(act), &[&pid]);

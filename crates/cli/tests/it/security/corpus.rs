@@ -1,4 +1,4 @@
-//! What other projects test their sandboxes with, where the collection lies beside the repository.
+//! The sandbox tests of other projects, if the collection lies beside the repository.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::fence::Fence;
 use crate::support::finish;
 
-/// What a failing attempt says of itself.
+/// Output of failed attempts.
 const EVIDENCE: &[&str] = &[
     "denied",
     "not permitted",
@@ -19,7 +19,7 @@ const EVIDENCE: &[&str] = &[
     "OK",
 ];
 
-/// What an attempt that worked would say.
+/// Output of successful attempts.
 const ESCAPED: &[&str] = &[
     "FAIL",
     "elevated\n",
@@ -41,7 +41,7 @@ fn cases() -> Option<Vec<Value>> {
 
 fn concerns_us(case: &Value) -> bool {
     let code = text(case, "code");
-    // Some cases show a policy of the tool that they come from, or that something on the network is reachable.
+    // Some cases show a policy of their original tool, or need a reachable host.
     let other_policy = text(case, "policy_args").contains("--block-command");
     let needs = ["curl", "host ", "zsh", "brew"]
         .iter()
@@ -83,7 +83,7 @@ fn failure(fence: &Fence, case: &Value) -> Option<String> {
     let said = format!("{}{}", output.stdout, output.stderr);
     let escaped = ESCAPED.iter().any(|mark| said.contains(mark));
     let evidence = output.status != 0 || said.is_empty() || EVIDENCE.iter().any(|mark| said.contains(mark));
-    // 124: it hung; 125: it was us who failed.
+    // 124: a hang; 125: a failure of ours.
     let good = match text(case, "expected") {
         "contain" => evidence && !escaped && ![124, 125].contains(&output.status),
         _ => output.status == 0 && !escaped,

@@ -1,4 +1,4 @@
-//! Threat: a guest that uses up the machine.
+//! Threat: a guest that exhausts the machine.
 
 use super::fence::Fence;
 use super::probe::{deny, probe};
@@ -49,7 +49,7 @@ fn a_fork_bomb_ends_with_its_run() {
     }
 }
 
-/// Processes of this machine that have a text in their environment.
+/// Returns the processes of this machine that have a text in their environment.
 pub(super) fn processes_with(text: &str) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -60,7 +60,7 @@ pub(super) fn processes_with(text: &str) -> Vec<u32> {
     .collect()
 }
 
-/// Everything here takes more than 64 MiB of memory.
+/// Each of these takes more than 64 MiB of memory.
 const TAKE: &[(&str, &str)] = &[
     ("the heap", "data = bytearray(200 << 20)"),
     ("/tmp", "open('/tmp/file', 'wb').write(bytes(1 << 20) * 200)"),
@@ -86,7 +86,7 @@ const TAKE: &[(&str, &str)] = &[
     ),
     (
         "pipes",
-        // The kernel lets one user have 64 MiB in large pipes; the others keep their 64 KiB.
+        // The kernel allows one user 64 MiB in large pipes; further pipes keep their 64 KiB.
         "import fcntl, os\n\
          pipes = [os.pipe() for _ in range(250)]\n\
          for _, pipe in pipes:\n    \
@@ -164,7 +164,7 @@ fn the_disk_has_an_end() {
     let Some(fence) = Fence::root() else { return };
     limit_disk(&fence, "8MiB");
     for place in ["/tmp", "/workspace", "/output", "/dev/shm"] {
-        // Outside the same goes to the same depth, in a directory of the test.
+        // Outside the same reaches the same depth, in a directory of the test.
         let act = probe(
             "many files",
             "ENOSPC",

@@ -1,4 +1,5 @@
-//! Where probes run: as root, as an ordinary user, or in a container where namespaces are forbidden.
+//! Situations in which probes run: as root, as an ordinary user, or in a container where namespaces are
+//! forbidden.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -8,23 +9,23 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use crate::support::{Dir, Output, finish};
 
-/// The interpreter on both sides.
+/// The interpreter inside and outside.
 pub(super) const PYTHON: &str = "/usr/bin/python3";
 
-/// An ordinary user that no machine has.
+/// The uid of an ordinary user, unused on any machine.
 pub(super) const USER: u32 = 1234;
 
-/// One situation in which the fence stands, with directories of its own.
+/// A situation of the fence, with its own directories.
 pub(super) struct Fence {
     pub(super) dir: Dir,
     ringfence: PathBuf,
-    /// What goes before every command to bring it into the situation.
+    /// The command prefix that enters the situation.
     wrapper: Vec<String>,
     container: Option<Container>,
     engine: Option<Engine>,
 }
 
-/// An engine that is ended with its test.
+/// A server, stopped with its test.
 struct Engine(Child);
 
 impl Drop for Engine {
@@ -35,7 +36,7 @@ impl Drop for Engine {
     }
 }
 
-/// A container that is removed when its test ends.
+/// A container, removed with its test.
 struct Container(String);
 
 impl Drop for Container {
@@ -46,11 +47,11 @@ impl Drop for Container {
     }
 }
 
-/// What `cargo xtask setup` makes.
+/// The image of `cargo xtask setup`.
 const IMAGE: &str = "ringfence-test:latest";
 
 impl Fence {
-    /// As root of the machine. `None`, after saying so, if that is not who we are.
+    /// Returns the situation of the machine's root; `None`, after a message, if we are not root.
     pub(super) fn root() -> Option<Self> {
         if !is_root() {
             return skip("these denials are shown as root");
@@ -64,7 +65,8 @@ impl Fence {
         })
     }
 
-    /// As a user without any privilege, with a copy of the binary where that user can run it.
+    /// Returns the situation of a user without any privilege, with a copy of the binary that this user can
+    /// run.
     pub(super) fn ordinary_user() -> Option<Self> {
         if !is_root() {
             return skip("only root can become another user");
@@ -84,7 +86,8 @@ impl Fence {
         })
     }
 
-    /// As a user of a default Docker container, which forbids namespaces. Paths are the same there.
+    /// Returns the situation of a user in a default Docker container, which forbids namespaces. Paths are the
+    /// same there.
     pub(super) fn container(user: u32) -> Option<Self> {
         let image = docker(&["image", "inspect", IMAGE]).output();
         if !image.is_ok_and(|output| output.status.success()) {
@@ -127,12 +130,12 @@ impl Fence {
         })
     }
 
-    /// With an engine that keeps workers warm, started with a variable that no guest may see.
+    /// Adds a server with a worker pool, started with a variable that no guest may see.
     pub(super) fn with_engine(self) -> Self {
         self.with_engine_of(&format!("python = '{PYTHON}'"))
     }
 
-    /// The same, with keys of `[sandbox]` in its configuration.
+    /// Adds a server with these keys of `[sandbox]` in its configuration.
     pub(super) fn with_engine_of(mut self, sandbox: &str) -> Self {
         self.dir.write(
             "config/ringfence/ringfence.toml",
@@ -148,7 +151,7 @@ impl Fence {
             .spawn()
             .unwrap();
         let mut log = BufReader::new(engine.stderr.take().unwrap());
-        // Before it listens it may say that the console's port is taken.
+        // Before it listens it may report that the console's port is taken.
         let begun = log.by_ref().lines().map(Result::unwrap);
         let heard: Vec<String> = begun
             .take_while(|line| !line.starts_with("listening at"))
@@ -157,7 +160,7 @@ impl Fence {
             heard.iter().all(|line| line.starts_with("warning: ")),
             "{heard:?}"
         );
-        // Whatever it says later must not fill the pipe.
+        // Its later output must not fill the pipe.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         self.engine = Some(Engine(engine));
         let warm = |_: &i32| self.result(&[], "")["meta"]["warm"] == true;
@@ -165,12 +168,12 @@ impl Fence {
         self
     }
 
-    /// Whether something around us refuses much already, so that not every act works outside.
+    /// Returns `true` if the surroundings deny much already, so that not every act works outside.
     pub(super) const fn is_contained(&self) -> bool {
         self.container.is_some()
     }
 
-    /// A program in this situation, outside the fence.
+    /// Returns the command of a program in this situation, outside the fence.
     #[expect(clippy::disallowed_methods, reason = "the tests start programs")]
     pub(super) fn command(&self, program: &Path) -> Command {
         let mut words = self.wrapper.iter().map(String::as_str).chain(program.to_str());
@@ -183,14 +186,14 @@ impl Fence {
         command
     }
 
-    /// `ringfence ARGS…` with a variable such as `NAME=value`.
+    /// Returns the command `ringfence ARGS…` with a variable such as `NAME=value`.
     pub(super) fn product(&self, variable: &str, args: &[&str]) -> Command {
         let mut command = self.command(Path::new("/usr/bin/env"));
         command.arg(variable).arg(&self.ringfence).args(args);
         command
     }
 
-    /// `ringfence run OPTIONS`, with nothing more.
+    /// Returns the command `ringfence run OPTIONS`.
     pub(super) fn ringfence(&self, options: &[&str]) -> Command {
         let mut command = self.command(&self.ringfence);
         command.arg("run");
@@ -213,13 +216,13 @@ impl Fence {
         finish(command.args(["-c", code, "--"]).args(args), b"")
     }
 
-    /// What a Python program printed inside the fence. It must have gone well.
+    /// Returns the output of a successful Python program inside the fence.
     #[track_caller]
     pub(super) fn printed(&self, options: &[&str], code: &str) -> String {
         self.inside(options, code, &[]).ok().to_owned()
     }
 
-    /// The result of a Python program inside the fence.
+    /// Returns the result of a Python program inside the fence.
     #[track_caller]
     pub(super) fn result(&self, options: &[&str], code: &str) -> serde_json::Value {
         let output = self.inside(&[options, &["--json"]].concat(), code, &[]);
@@ -227,7 +230,7 @@ impl Fence {
     }
 }
 
-/// The variables that a program starts with.
+/// Returns the initial environment variables of a program.
 fn environment(dir: &Dir) -> [(&'static str, String); 6] {
     let path = |name| dir.path(name).display().to_string();
     [
@@ -253,7 +256,7 @@ fn docker(args: &[&str]) -> Command {
     command
 }
 
-/// Gives a directory and all that is in it to a user; links stay what they are.
+/// Changes the owner of a directory tree; links are not followed.
 fn give_away(path: &Path, user: u32) {
     chown(path, Some(user), Some(user)).unwrap();
     if path.is_dir() {
@@ -263,12 +266,12 @@ fn give_away(path: &Path, user: u32) {
     }
 }
 
-/// Whether we are root.
+/// Returns `true` if we are root.
 pub(super) fn is_root() -> bool {
     fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
-/// Says that something is missing for a test. Where all is meant to be there, in CI, that is a failure.
+/// Reports a missing prerequisite. In CI, where all must exist, it is a failure.
 pub(super) fn skip<T>(why: &str) -> Option<T> {
     assert!(std::env::var_os("CI").is_none(), "cannot be skipped in CI: {why}");
     eprintln!("skipped: {why}");

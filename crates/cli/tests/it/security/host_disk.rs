@@ -1,4 +1,5 @@
-//! Threat: without namespaces a guest's places lie on the host's disk, to be filled, or to be tangled up in.
+//! Threat: without namespaces a guest's directories lie on the host's disk, where it may fill them or confuse
+//! their removal.
 
 use super::fence::{Fence, USER};
 
@@ -11,7 +12,7 @@ fn the_disk_has_an_end_here_too() {
         fence
             .dir
             .write("config/ringfence/ringfence.toml", "[sandbox]\ndisk = '8MiB'\n");
-        // What is written is measured now and then; the program stays around to be caught.
+        // The disk usage is polled; the program keeps running until it is killed.
         let fill = "for n in range(200):\n    open(f'{n}', 'wb').write(bytes(4 << 20))\n\
                     import threading\nthreading.Event().wait(10)\nprint('all')";
         let result = fence.result(&["--timeout", "20s"], fill);
@@ -20,11 +21,11 @@ fn the_disk_has_an_end_here_too() {
     }
 }
 
-/// Makes a directory so deep that no path reaches it: 2,200 levels, where a path holds 4,096 bytes.
+/// Creates a directory too deep for any path: 2,200 levels, whereas a path holds 4,096 bytes.
 const DIVE: &str = "import os\n\
                     for _ in range(2200): os.mkdir('d'); os.chdir('d')\n";
 
-/// Removing what a guest has made must not depend on how deep it is, nor on whom it has locked out.
+/// The removal of a guest's files must not depend on their depth or permissions.
 #[test]
 fn deep_and_closed_directories_are_removed() {
     for user in [0, USER] {
@@ -49,7 +50,7 @@ fn the_disk_has_an_end_in_the_depth_too() {
     fence
         .dir
         .write("config/ringfence/ringfence.toml", "[sandbox]\ndisk = '8MiB'\n");
-    // What is written is measured now and then; the program stays around to be caught.
+    // The disk usage is polled; the program keeps running until it is killed.
     let fill = "for n in range(100):\n    \
                     open(f'{n}', 'wb').write(bytes(4 << 20))\n\
                 import threading\n\

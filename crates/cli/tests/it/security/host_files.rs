@@ -7,7 +7,7 @@ use super::fence::{Fence, PYTHON};
 use super::probe::{Probe, deny, deny_all, probe};
 use crate::support::{entries, finish};
 
-/// Everything here exists outside.
+/// All of these exist outside.
 const UNSEEN: &[Probe] = &[
     probe("home directories", "ENOENT", "os.stat('/home')"),
     probe("root's home", "ENOENT", "os.stat('/root')"),
@@ -148,7 +148,7 @@ fn the_host_has_another_name() {
     assert_eq!(fence.printed(&[], code), "sandbox sandbox\n");
 }
 
-/// All below an interpreter's prefix is shown: it must not hold what may never be shown.
+/// Everything below an interpreter's prefix is mounted: it must not contain a path that must stay hidden.
 #[test]
 fn an_environment_around_the_state_directory_is_refused() {
     let Some(fence) = Fence::root() else { return };

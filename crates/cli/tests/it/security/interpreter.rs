@@ -1,4 +1,5 @@
-//! Threat: an interpreter that a guest has written or changed, and that Ringfence asks about itself before it runs code.
+//! Threat: an interpreter that a guest has written or changed, and that Ringfence queries before it runs
+//! code.
 
 use std::fs;
 use std::net::TcpListener;
@@ -8,13 +9,13 @@ use std::path::PathBuf;
 use super::fence::{Fence, PYTHON, USER};
 use crate::support::{eventually, finish};
 
-/// What a guest plants. It makes a file where only a program outside of every fence can, and then does as it should.
+/// A planted program. It creates a file if it runs outside every fence, and then behaves normally.
 struct Planted {
     venv: PathBuf,
     canary: PathBuf,
 }
 
-/// The ways to have something run when an interpreter starts.
+/// The ways to run code at the start of an interpreter.
 const WAYS: &[fn(&Planted)] = &[Planted::path_file, Planted::module, Planted::program];
 
 impl Planted {
@@ -40,14 +41,14 @@ impl Planted {
         fs::write(self.site().join("a.pth"), line).unwrap();
     }
 
-    /// A package of the environment, as some install one.
+    /// Plants a package of the environment, as some install one.
     fn module(&self) {
         let code = format!("try: {}\nexcept OSError: pass\n", self.code());
         fs::write(self.site().join("hooks.py"), code).unwrap();
         fs::write(self.site().join("a.pth"), "import hooks\n").unwrap();
     }
 
-    /// In the place of the program itself.
+    /// Replaces the program itself.
     fn program(&self) {
         let script = format!(
             "#!/bin/bash\n: 2>/dev/null > {}\nexec {PYTHON} \"$@\"\n",
@@ -63,13 +64,13 @@ impl Planted {
         fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// Whether it ran outside of a fence.
+    /// Returns `true` if it ran outside of a fence.
     fn ran(&self) -> bool {
         fs::remove_file(&self.canary).is_ok()
     }
 }
 
-/// Each way to plant something, and each way to have the interpreter asked.
+/// Checks each way to plant a program, with each way to query the interpreter.
 #[track_caller]
 fn asked_in_a_fence(fence: impl Fn() -> Option<Fence>) {
     for plant in WAYS {
@@ -78,7 +79,7 @@ fn asked_in_a_fence(fence: impl Fn() -> Option<Fence>) {
         plant(&planted);
         let venv = planted.venv.display().to_string();
         let python = format!("{venv}/bin/python3");
-        // Outside it does what it is there for.
+        // Outside it has its effect.
         finish(fence.command(python.as_ref()).args(["-c", ""]), b"").ok();
         assert!(planted.ran());
 
@@ -127,7 +128,7 @@ fn as_a_user_without_namespaces() {
     asked_in_a_fence(|| Fence::container(USER));
 }
 
-/// What an interpreter says when it is asked goes into the error that the person reads.
+/// The output of a queried interpreter appears in the error that the user reads.
 #[track_caller]
 fn sees_and_reaches_nothing(fence: Option<Fence>) {
     let Some(fence) = fence else { return };

@@ -3,7 +3,7 @@
 use super::fence::Fence;
 use super::probe::{Probe, deny_all, probe};
 
-/// What any user may do outside.
+/// Acts allowed to any user outside.
 pub(super) const SURFACE: &[Probe] = &[
     probe(
         "io_uring_setup",
@@ -92,7 +92,7 @@ pub(super) const SURFACE: &[Probe] = &[
     ),
 ];
 
-/// A memory file that is executed through its path. The kernel refuses it below a pid namespace where
+/// Execution of a memory file through its path. The kernel denies it below a pid namespace if
 /// `vm.memfd_noexec` is set; without namespaces the program would run, inside the same fence.
 pub(super) const MEMORY_PROGRAM: Probe = probe(
     "exec of a memory file through /proc/self/fd",
@@ -102,7 +102,7 @@ pub(super) const MEMORY_PROGRAM: Probe = probe(
      in_child(lambda: os.execv(f'/proc/self/fd/{program}', ['true']))",
 );
 
-/// What only root may do outside.
+/// Acts allowed only to root outside.
 const PRIVILEGED: &[Probe] = &[
     probe(
         "bpf",
@@ -125,7 +125,7 @@ const PRIVILEGED: &[Probe] = &[
     ),
 ];
 
-/// The calls of other architectures that the processor also takes.
+/// The system calls of other architectures that the processor also accepts.
 #[cfg(target_arch = "x86_64")]
 const FOREIGN: &[Probe] = &[
     // mov eax, 20 (getpid); int 0x80; ret

@@ -1,4 +1,4 @@
-//! Threat: the first process of a cell is a copy of one that knows what the caller was given.
+//! Threat: the first process of a cell is a copy of a process that knows the caller's input.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -27,7 +27,7 @@ fn neither_launcher_nor_cell_holds_what_the_caller_was_given() {
                     .starts_with(world.dir.path("").canonicalize().unwrap())
             });
             let (caller, others): (Vec<_>, Vec<_>) = ours.partition(|process| process.pid == child.id());
-            // The launcher, the one that stands for it on the host, and the cell's first process.
+            // The launcher, its representative on the host, and the cell's first process.
             assert_eq!((caller.len(), others.len()), (1, 3), "{others:?}");
             assert_eq!(told(child.id()), [true, true], "this would not find anything");
             for process in others {
@@ -42,7 +42,7 @@ fn neither_launcher_nor_cell_holds_what_the_caller_was_given() {
     }
 }
 
-/// Whether a process has the environment and the arguments of the caller anywhere in what it can write.
+/// Searches a process's writable memory for the environment and the arguments of the caller.
 fn told(pid: u32) -> [bool; 2] {
     let places = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let memory = File::open(format!("/proc/{pid}/mem")).unwrap();

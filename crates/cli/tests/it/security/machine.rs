@@ -1,4 +1,4 @@
-//! Threat: a guest that wants to know the machine: how it was started, for how long it has run, what it is doing.
+//! Threat: a guest that inspects the machine: its boot parameters, uptime and activity.
 
 use super::fence::Fence;
 use super::probe::{Probe, deny_all, probe};

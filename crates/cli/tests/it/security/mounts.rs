@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, chown, symlink};
 use super::fence::{Fence, USER};
 use super::probe::{deny, probe, program, verdict};
 
-/// A fence with `work/data` to mount, and a secret beside it.
+/// Returns a fence with `work/data` to mount, and a secret beside it.
 fn with_data() -> Option<Fence> {
     let fence = Fence::root()?;
     fs::create_dir(fence.dir.path("work/data")).unwrap();
@@ -42,7 +42,7 @@ fn links_and_dots_lead_nowhere() {
             let act = probe("a way out", "ENOENT", "os.open(ARGS[INSIDE], os.O_RDONLY)");
             deny(&fence, &["--mount", &mount], &act, &[outside, inside]);
         }
-        // The mount itself is there, so that the above says something.
+        // The mount itself exists, so that the denial above is meaningful.
         assert_eq!(
             fence.printed(&["--mount", &mount], "print(open('/data/file').read())"),
             "data\n"
@@ -62,7 +62,8 @@ fn a_link_that_a_guest_plants_is_followed_by_nobody() {
         Some("/etc/shadow")
     );
     let read = program("os.open('/again', os.O_RDONLY)");
-    // The link as the mount's source means what it leads to on the host, as the caller was told; it is not in the mount.
+    // A link as the mount's source stands for its target on the host, as the caller was told; the link itself
+    // is not in the mount.
     let output = fence.inside(&["--mount", "data:/data:rw"], &read, &[]);
     assert_eq!(verdict(&output), "errno ENOENT");
     let through = program("os.open('/data/planted', os.O_RDONLY)");
@@ -135,7 +136,7 @@ fn what_a_guest_writes_belongs_to_the_directorys_owner() {
     }
 }
 
-/// A file of another owner in a mounted directory stays out of the guest's hands: only the directory's owner is mapped.
+/// A guest cannot change files of other owners in a mounted directory: only the directory's owner is mapped.
 #[test]
 fn files_of_other_owners_stay_theirs() {
     let Some(fence) = with_data() else { return };
@@ -195,7 +196,7 @@ fn no_device_or_setuid_file_is_made_in_a_mount() {
         &device,
         &[place.to_str().unwrap(), "/data"],
     );
-    // One that the host has put there is dead: the mount is nodev.
+    // A device created by the host is unusable: the mount is nodev.
     let made = fence.outside("import os, stat, sys\nos.mknod(sys.argv[1], 0o666 | stat.S_IFCHR, os.makedev(1, 3))\nos.chmod(sys.argv[1], 0o666)",
         &[place.join("null").to_str().unwrap()]);
     made.ok();
@@ -212,7 +213,7 @@ fn no_device_or_setuid_file_is_made_in_a_mount() {
     );
 }
 
-/// Every way to give a file a mode.
+/// Every way to set a file's mode.
 const SETUID: &[(&str, &str)] = &[
     ("chmod", "os.chmod(name, 0o6755)"),
     ("fchmod", "os.fchmod(os.open(name, os.O_RDONLY), 0o6755)"),
@@ -266,7 +267,7 @@ fn no_setuid_bit_is_left_in_a_mount() {
                 fence.outside(&code, &arguments).ok();
             }
             let mode = fs::metadata(&planted).map_or(0, |metadata| metadata.mode());
-            // The kernel itself takes these bits from a new directory.
+            // The kernel itself removes these bits from a new directory.
             if inside == (mode & 0o6000 != 0) && (inside || *way != "mkdir") {
                 left.push(format!("{way}, inside: {inside}, mode {mode:o}"));
             }
@@ -277,7 +278,7 @@ fn no_setuid_bit_is_left_in_a_mount() {
     assert!(left.is_empty(), "{left:#?}");
 }
 
-/// What the cell puts its own file systems on would hide a mount, or be hidden by it.
+/// The cell's own file systems would hide such a mount, or be hidden by it.
 #[test]
 fn a_mount_is_either_there_or_refused() {
     let Some(fence) = with_data() else { return };

@@ -1,9 +1,9 @@
-//! Threat: new namespaces, mounts and roots, each of which would give capabilities or paths back.
+//! Threat: new namespaces, mounts and roots, each of which would restore capabilities or paths.
 
 use super::fence::Fence;
 use super::probe::{Probe, deny_all, probe};
 
-/// What any user may do outside.
+/// Acts allowed to any user outside.
 pub(super) const SURFACE: &[Probe] = &[
     probe(
         "clone with CLONE_NEWUSER",
@@ -19,7 +19,7 @@ pub(super) const SURFACE: &[Probe] = &[
     ),
 ];
 
-/// A mount that belongs to nothing, and a directory to put it on.
+/// A detached mount, and a directory to attach it to.
 const MOUNT: &str = "
 import tempfile
 place = tempfile.mkdtemp().encode()

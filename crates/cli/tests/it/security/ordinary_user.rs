@@ -4,7 +4,7 @@ use super::fence::Fence;
 use super::probe::{Probe, deny, deny_all, probe};
 use super::{kernel, namespaces, privileges, processes, sockets};
 
-/// A fence for which user namespaces are needed. `None`, after saying so, where this machine forbids them.
+/// Returns a fence that needs user namespaces; `None`, after a message, if this machine forbids them.
 pub(super) fn fence() -> Option<Fence> {
     let fence = Fence::ordinary_user()?;
     let namespace = fence.outside("import os\nos.unshare(os.CLONE_NEWUSER)", &[]);
@@ -45,8 +45,8 @@ fn the_layers_are_the_same() {
         assert_eq!(isolation[layer], true, "{layer}: {result:#}");
     }
     assert_eq!(isolation["seccomp"], "fence");
-    // Limits of all processes together need a control group that systemd delegates: where none is, who requires
-    // every layer is refused.
+    // Limits of all processes together need a control group delegated by systemd: without one, a run that
+    // requires every layer is refused.
     let required = fence.inside(&["--isolation", "required"], "pass", &[]);
     match isolation["cgroup"].is_null() {
         true => required.refused(125, "isolation is required, but there is no control group here"),
@@ -62,8 +62,8 @@ fn kernel_interfaces_are_refused() {
     deny_all(&fence, kernel::SURFACE);
 }
 
-/// Only the host's root can forbid programs in memory (`vm.memfd_noexec`). They gain nothing: `/tmp` can be executed
-/// too, and whatever runs stays inside the same fence.
+/// Only the host's root can forbid programs in memory (`vm.memfd_noexec`). They gain nothing: `/tmp` allows
+/// execution too, and everything runs inside the same fence.
 #[test]
 fn a_program_in_memory_stays_inside_the_fence() {
     let Some(fence) = fence() else { return };

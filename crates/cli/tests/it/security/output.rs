@@ -1,4 +1,4 @@
-//! Threat: what a guest leaves in `/output`, for us to trip over when we collect it.
+//! Threat: files in `/output` that disturb their collection.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use super::fence::Fence;
 use crate::support::entries;
 
-/// Runs a program that fills `/output`; what came back is in `work/out`.
+/// Runs a program that fills `/output`, with `work/out` as the destination.
 fn collected(fence: &Fence, options: &[&str], code: &str) -> serde_json::Value {
     fs::create_dir_all(fence.dir.path("work/out")).unwrap();
     fence.result(&[options, &["--output", "out"]].concat(), code)
@@ -133,7 +133,7 @@ fn sparse_files_do_not_fill_the_host() {
                 try: open('/output/huge', 'wb').truncate(1 << 40)\n\
                 except OSError as error: print(error.errno)";
     let result = collected(&fence, &[], code);
-    // EFBIG: no file may be longer than the whole disk.
+    // EFBIG: no file may exceed the whole disk limit.
     assert_eq!(result["stdout"], "27\n", "{result:#}");
     let taken: u64 = entries(&fence.dir.path("work/out"))
         .iter()

@@ -1,4 +1,4 @@
-//! Threat: more rights than the guest was given.
+//! Threat: more privileges than the guest was given.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -51,7 +51,7 @@ fn rights_are_not_taken_back() {
     }
 }
 
-/// What the kernel says of the guest, in every situation alike.
+/// Prints the kernel's view of the guest, the same in every situation.
 pub(super) const STATUS: &str = "
 import resource
 status = dict(line.split() for line in open('/proc/self/status') if len(line.split()) == 2)

@@ -1,4 +1,4 @@
-//! An act, and what is to come of it.
+//! An act, and its expected denial.
 
 use super::fence::Fence;
 use crate::support::Output;
@@ -6,15 +6,15 @@ use crate::support::Output;
 /// An act that the fence must deny.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Probe {
-    /// What a message calls it.
+    /// The name in messages.
     pub(super) name: &'static str,
-    /// Python, with what `prelude.py` defines.
+    /// Python code that may use `prelude.py`.
     pub(super) act: &'static str,
-    /// What comes of it inside: `EPERM`, or `signal 31`.
+    /// The error inside: `EPERM`, or `signal 31`.
     pub(super) denied: &'static str,
 }
 
-/// What outside means that this kernel was built without the thing, so that only its absence inside can be shown.
+/// Outside errors of a kernel built without the feature, so that only its absence inside can be tested.
 const UNABLE: &[&str] = &[
     "errno ENOSYS",
     "errno EAFNOSUPPORT",
@@ -24,18 +24,18 @@ const UNABLE: &[&str] = &[
     "errno ENODEV",
 ];
 
-/// A probe in one line.
+/// Creates a probe.
 pub(super) const fn probe(name: &'static str, denied: &'static str, act: &'static str) -> Probe {
     Probe { name, act, denied }
 }
 
-/// The whole program of an act.
+/// Returns the whole program of an act.
 pub(super) fn program(act: &str) -> String {
     let body: String = act.lines().map(|line| format!("    {line}\n")).collect();
     format!("{}def act():\n{body}\nprobe(act)\n", include_str!("prelude.py"))
 }
 
-/// The last line that a probe printed, or the signal that ended it.
+/// Returns the last line that a probe printed, or the signal that killed it.
 pub(super) fn verdict(output: &Output) -> String {
     match (output.status, output.stdout.lines().last()) {
         (0, Some(line)) if line == "ok" || line.starts_with("errno ") => line.to_owned(),
@@ -44,7 +44,7 @@ pub(super) fn verdict(output: &Output) -> String {
     }
 }
 
-/// Runs every act outside and inside, and reports all that went otherwise than it should.
+/// Runs every act outside and inside, and reports all deviations.
 #[track_caller]
 pub(super) fn deny_all(fence: &Fence, probes: &[Probe]) {
     let failures: Vec<String> = probes

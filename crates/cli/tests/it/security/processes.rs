@@ -1,4 +1,4 @@
-//! Threat: other processes, looked into, steered or ended.
+//! Threat: other processes, inspected, controlled or killed.
 
 use std::io::Read;
 use std::process::Child;
@@ -7,7 +7,7 @@ use super::fence::Fence;
 use super::probe::{Probe, deny, deny_all, probe, program, verdict};
 use crate::support::start;
 
-/// What any user may do to its own processes outside.
+/// Acts allowed to any user on its own processes outside.
 pub(super) const SURFACE: &[Probe] = &[
     probe(
         "PTRACE_TRACEME",
@@ -94,7 +94,7 @@ fn other_processes_are_not_looked_into() {
     }
 }
 
-/// A run that has started and waits for its standard input to end.
+/// Starts a run that waits for the end of its standard input.
 fn waiting_run(fence: &Fence) -> Child {
     let mut command = fence.ringfence(&["--stdin", "-", "-c", "print('ready', flush=True); input()"]);
     let mut child = start(&mut command);
@@ -131,7 +131,7 @@ fn a_sibling_run_cannot_be_seen_or_signalled() {
     let alive = sibling.try_wait().unwrap().is_none();
     drop(sibling.stdin.take());
     let end = sibling.wait_with_output().unwrap();
-    // To everybody: but there is nobody else.
+    // Sent to all processes, but there are no others.
     assert_eq!(verdict, "errno ESRCH");
     assert!(alive);
     // The sibling's own end: its input was closed.
@@ -186,7 +186,7 @@ fn descriptors_of_the_caller_do_not_arrive() {
     assert!(!output.stdout.contains("secret"), "{output:?}");
 }
 
-/// Whatever is open besides is inherited by every program that the guest starts.
+/// Every program that the guest starts inherits all other open descriptors.
 #[test]
 fn three_descriptors_are_open() {
     let Some(fence) = Fence::root() else { return };

@@ -1,7 +1,7 @@
-//! Threat: a program in a container that asks its kernel for more than its filter is for.
+//! Threat: a program in a container that uses system calls beyond its filter's purpose.
 //!
-//! The program makes raw system calls, under each filter and with none but with capabilities. Most have arguments
-//! that make no sense: a kernel that is asked finds them wrong, and a filter refuses before that.
+//! The program makes raw system calls, under each filter and with none but with capabilities. Most have
+//! invalid arguments: the kernel would reject these later than the filter.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::world::skip;
 const IMAGE: &str = "ringfence-test:latest";
 const ENGINES: [&[&str]; 2] = [&["docker"], &["podman", "--runtime", "runc"]];
 
-/// Without these the kernel refuses some of the acts by itself, with the same error.
+/// Without these the kernel denies some of the acts by itself, with the same error.
 const CAPABILITIES: [&str; 6] = [
     "SYS_ADMIN",
     "SYS_BOOT",
@@ -23,7 +23,7 @@ const CAPABILITIES: [&str; 6] = [
     "NET_RAW",
 ];
 
-/// What no filter allows.
+/// Acts denied by every filter.
 const ALWAYS: &[Probe] = &[
     probe("ptrace", "EPERM", "sys_call('ptrace', 0x4206, -1, 0, 0)"),
     probe(
@@ -134,7 +134,7 @@ const ALWAYS: &[Probe] = &[
     probe("the kernel's ciphers", "EPERM", "sys_call('socket', 38, -1, 0)"),
 ];
 
-/// What `standard-tcp` allows.
+/// Acts allowed by `standard-tcp`.
 const TCP: &[Probe] = &[
     probe("TCP", "EACCES", "socket.socket().close()"),
     probe(
@@ -144,7 +144,7 @@ const TCP: &[Probe] = &[
     ),
 ];
 
-/// What only `standard-net` allows.
+/// Acts allowed only by `standard-net`.
 const UDP: &[Probe] = &[probe(
     "UDP",
     "EACCES",
@@ -155,7 +155,7 @@ const RAW: &str = "socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)";
 const RAW_WITHOUT_UDP: &[Probe] = &[probe("raw sockets", "EACCES", RAW)];
 const RAW_BESIDE_UDP: &[Probe] = &[probe("raw sockets", "EPERM", RAW)];
 
-/// What only `strict` refuses.
+/// Acts denied only by `strict`.
 const PROCESSES_AND_FILES: &[Probe] = &[
     probe("a process", "EPERM", "in_child(lambda: None)"),
     probe(
@@ -207,7 +207,7 @@ const PROCESSES_AND_FILES: &[Probe] = &[
     ),
 ];
 
-/// What every filter allows: whatever a program is started with, reading, threads, Unix sockets.
+/// Acts allowed by every filter: program start, reading, threads, Unix sockets.
 const COMPUTING: &[Probe] = &[
     probe("files", "", "open('/etc/passwd').read()"),
     probe("a list of files", "", "os.listdir('/usr/bin')"),
@@ -276,7 +276,7 @@ const PROFILES: [Profile; 4] = [
     },
 ];
 
-/// An engine, and the filters as files that it reads.
+/// A container engine, and the filters as files that it reads.
 struct Containers {
     dir: Dir,
     engine: &'static [&'static str],
@@ -309,7 +309,7 @@ impl Containers {
         engine
             .args(&self.engine[1..])
             .args(["run", "--rm", "--network", "none", "--read-only"]);
-        // Podman would set limits of its own that it may have no right to.
+        // Podman's default limits may exceed its permissions.
         engine.args([
             "--tmpfs",
             "/tmp",
@@ -338,7 +338,7 @@ impl Containers {
         finish(engine.args(options).arg(IMAGE).args(command), b"")
     }
 
-    /// What went otherwise than it should, outside or inside.
+    /// Returns the deviations outside and inside.
     fn failures(&self, profile: &Profile) -> Vec<String> {
         let refused = profile.refused.concat().into_iter().map(|probe| (true, probe));
         let allowed = profile.allowed.concat().into_iter().map(|probe| (false, probe));
@@ -357,7 +357,7 @@ impl Containers {
         judged.filter_map(failure).collect()
     }
 
-    /// What comes of each act, all in one program.
+    /// Returns the verdict of each act, all in one program.
     fn verdicts(&self, profile: Option<&str>, probes: &[Probe]) -> Vec<String> {
         let output = self.run(profile, &[], &["python3", "-I", "-S", "-c", &program(probes)]);
         let verdicts: Vec<String> = output.stdout.lines().map(str::to_owned).collect();
@@ -394,7 +394,7 @@ fn each_profile_refuses_what_it_should_and_nothing_else() {
     }
 }
 
-/// By their number these calls would be others.
+/// The numbers of these calls mean others.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn other_modes_of_the_processor_end_the_program() {
@@ -448,7 +448,7 @@ fn programs_of_every_kind_start() {
     }
 }
 
-/// The C library's own program is linked statically, for it has to work when nothing else does.
+/// The C library's own program is linked statically, since it has to work when nothing else does.
 fn static_program() -> Option<PathBuf> {
     let places = ["/sbin/ldconfig.real", "/sbin/ldconfig"].map(Path::new);
     let binary = |path: &&Path| fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"\x7fELF"));

@@ -7,7 +7,8 @@ use super::container::neighbour;
 use super::fence::{Fence, USER};
 use super::probe::{Probe, probe, program, verdict};
 
-/// What Landlock does not govern: acts on a path that need no open file, from a guest with the caller's own user id.
+/// Acts that Landlock does not govern: on a path without an open file, from a guest with the caller's own
+/// user id.
 const BY_PATH: &[&str] = &[
     "os.chmod(ARGS[0], 0o666)",
     "call(number(452, 452), -100, ARGS[0].encode(), 0o666, 0)",
@@ -49,7 +50,7 @@ fn the_callers_files_keep_their_rights_and_times() {
     assert!(changed.is_empty(), "{changed:#?}");
 }
 
-/// A file that is only shown must stay as it is, whoever owns it.
+/// A read-only file must not change, whoever owns it.
 #[test]
 fn a_read_only_mount_keeps_its_rights() {
     let Some(fence) = Fence::container(USER) else {
@@ -82,7 +83,7 @@ fn a_read_only_mount_keeps_its_rights() {
     assert_eq!(verdict(&read), "ok");
 }
 
-/// How the kernel schedules the caller's other processes.
+/// Changes to the scheduling of the caller's other processes.
 const SCHEDULING: &[Probe] = &[
     probe(
         "the processors",
@@ -118,7 +119,7 @@ fn the_callers_processes_keep_their_priority() {
     };
     let mut failures = Vec::new();
     for act in SCHEDULING {
-        // One that nothing has been changed of.
+        // A process without earlier changes.
         let (mut child, pid) = neighbour(&fence);
         let inside = verdict(&fence.inside(&[], &program(act.act), &[&pid]));
         if inside != format!("errno {}", act.denied) {

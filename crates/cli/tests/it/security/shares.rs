@@ -1,19 +1,19 @@
-//! Threat: a guest that uses up what the kernel counts for its user, so that nobody else of that user gets any.
+//! Threat: a guest that exhausts a per-user kernel resource for all other processes of that user.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
 use super::fence::{Fence, USER};
 
-/// Something that the kernel counts.
+/// A resource that the kernel counts per user.
 struct Share {
-    /// The function of `shares.py` that takes one.
+    /// The function of `shares.py` that takes one unit.
     take: &'static str,
-    /// How many a guest gets at most.
+    /// Maximum number of units of a guest.
     most: usize,
-    /// The error that it meets then.
+    /// The error at the maximum.
     errno: &'static str,
-    /// How many another process of the same user gets meanwhile.
+    /// Number of units that another process of the same user still gets.
     others: usize,
 }
 
@@ -26,7 +26,7 @@ const fn share(take: &'static str, most: usize, errno: &'static str, others: usi
     }
 }
 
-/// What a guest in a cell gets a share of.
+/// The shares of a guest in a cell.
 const SHARES: &[Share] = &[
     share("queued_signal", 256, "EAGAIN", 200),
     share("timer", 256, "EAGAIN", 200),
@@ -38,10 +38,10 @@ const SHARES: &[Share] = &[
     share("lease", 0, "EACCES", 0),
 ];
 
-/// Each time two messages with 253 descriptors together; the limit is looked at before they are counted.
+/// Each time two messages with 253 descriptors together; the kernel checks the limit before it counts them.
 const IN_FLIGHT: Share = share("descriptor_in_flight", 3, "ETOOMANYREFS", 1);
 
-/// What there is without namespaces. A guest of root is nobody there, an ordinary user's is that user.
+/// The shares without namespaces. A guest of root is nobody there, an ordinary user's is that user.
 const WITHOUT_NAMESPACES: &[Share] = &[
     share("queued_signal", 256, "EAGAIN", 200),
     share("timer", 256, "EAGAIN", 200),
@@ -57,7 +57,7 @@ fn program(call: &str) -> String {
     format!("{}\nprint({call}, flush=True)\n", include_str!("shares.py"))
 }
 
-/// A guest that has taken all that it gets, and keeps it until its input ends.
+/// A guest that holds its maximum until its input ends.
 struct Holder(Child);
 
 impl Holder {
@@ -83,16 +83,17 @@ impl Drop for Holder {
     }
 }
 
-/// Who else is not to notice that a guest has taken its share.
+/// The processes that must not notice an exhausted share.
 #[derive(Clone, Copy, PartialEq)]
 enum Others {
     /// Programs of the same user outside, and guests.
     All,
-    /// Programs outside. Guests have what is counted for the user among themselves.
+    /// Programs outside. Guests share the user's resource among themselves.
     Outside,
 }
 
-/// Tells what is wrong: outside more can be had, inside no more than the share, and meanwhile others get theirs.
+/// Returns the deviations: outside more units are available, inside no more than the share, and meanwhile
+/// others get theirs.
 fn failures(fence: &Fence, share: &Share, others: Others) -> Vec<String> {
     let mut failures = Vec::new();
     let mut expect = |place: &str, found: &str, fine: bool| {
@@ -154,7 +155,8 @@ fn without_namespaces_a_guest_gets_a_share() {
     }
 }
 
-/// What the kernel counts for a user whatever the namespace: guests of root are different users, those of one engine too.
+/// Resources that the kernel counts per user in all namespaces: guests of root are different users, those of
+/// one server too.
 #[test]
 fn guests_of_roots_engine_are_different_users() {
     let Some(fence) = Fence::root() else { return };
@@ -171,7 +173,7 @@ fn guests_of_roots_engine_are_different_users() {
     }
 }
 
-/// A user's pipes get smaller when guests have used up what the kernel lets a user's pipes hold. They still work.
+/// A user's new pipes are small once guests have exhausted the user's pipe buffers. They still work.
 #[test]
 fn runs_go_on_when_a_guest_has_all_large_pipes() {
     let Some(fence) = Fence::ordinary_user() else {
@@ -184,7 +186,7 @@ fn runs_go_on_when_a_guest_has_all_large_pipes() {
     drop(holder);
 }
 
-/// All processes of a guest together leave half of what a user may watch by epoll.
+/// All processes of a guest together leave half of the user's epoll watches.
 #[test]
 fn a_users_guest_leaves_half_of_what_epoll_may_watch() {
     let Some(fence) = Fence::ordinary_user() else {

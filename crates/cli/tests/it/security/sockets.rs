@@ -8,7 +8,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use super::fence::Fence;
 use super::probe::{Probe, deny, deny_all, probe};
 
-/// Families that any user has outside.
+/// Socket families available to any user outside.
 pub(super) const SURFACE: &[Probe] = &[
     probe("AF_ALG", "EPERM", "socket.socket(38, socket.SOCK_SEQPACKET)"),
     probe(
@@ -103,7 +103,7 @@ fn abstract_sockets_of_host_services_are_out_of_reach() {
     deny(&fence, &[], &unreachable, &[&format!("@{name}")]);
 }
 
-/// A directory that the caller shows may hold the socket of a service: a file like any other in there, but a way out.
+/// A mounted directory may contain the socket of a service: a file like any other, but a way out.
 #[test]
 fn a_socket_in_a_mounted_directory_is_out_of_reach() {
     let Some(fence) = Fence::root() else { return };
@@ -120,7 +120,7 @@ fn a_socket_in_a_mounted_directory_is_out_of_reach() {
     }
 }
 
-/// Descriptors can be handed through sockets: two runs must share none.
+/// Sockets can transfer descriptors, so that two runs must share none.
 #[test]
 fn two_runs_share_no_socket_names() {
     let Some(fence) = Fence::root() else { return };

@@ -1,4 +1,4 @@
-//! Threat: arguments of tools that say more than they should, or make records and errors say what is not so.
+//! Threat: tool arguments that exceed their meaning, or that falsify records and errors.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::tools::Tools;
 
-/// The only record of the audit log, as written.
+/// Returns the only record of the audit log, as stored.
 #[track_caller]
 fn record(tools: &Tools) -> String {
     let log = fs::read_to_string(tools.dir.path("state/ringfence/audit/audit.jsonl")).unwrap();
@@ -30,7 +30,7 @@ fn credentials_in_a_request_are_in_no_record() {
         "headers": {"Authorization": "Basic in-a-header", "Cookie": "sid=in-a-cookie"},
         "body": "{\"user\": \"ann\", \"password\": \"in-the-json\"}&client_secret=in-a-file",
     });
-    // Nobody may be reached; what was asked for is recorded all the same.
+    // No host is allowed; the attempt is recorded nevertheless.
     assert_eq!(tools.refused("http_fetch", arguments).kind, "permission_denied");
     let record = record(&tools);
     assert!(record.contains("page=1") && record.contains("ann"), "{record}");

@@ -1,4 +1,4 @@
-//! Threat: an end that is made up. What broke is reported as broken, and leaves nothing behind.
+//! Threat: a forged exit. A broken run is reported as broken, and leaves nothing behind.
 
 use std::fs;
 use std::io::Read;
@@ -9,7 +9,7 @@ use super::exhaustion::processes_with;
 use super::fence::{Fence, signal};
 use crate::support::{entries, finish};
 
-/// The processes directly below one, by the kernel's list.
+/// Returns the children of a process, from the kernel's list.
 fn children(pid: u32) -> Vec<u32> {
     let mut found = Vec::new();
     for thread in fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten() {
@@ -19,7 +19,7 @@ fn children(pid: u32) -> Vec<u32> {
     found
 }
 
-/// A run in the middle: it has opened a pipe of the test, which ends only with the last of its processes.
+/// A running run: it has opened a pipe of the test, which closes only with the last of its processes.
 struct Running {
     ringfence: Child,
     pipe: fs::File,
@@ -73,7 +73,7 @@ fn start(fence: Fence, line: u32) -> Running {
 }
 
 impl Running {
-    /// That every process of the run is gone. Waits for as long as one holds the pipe.
+    /// Asserts that every process of the run is gone. Waits as long as one holds the pipe.
     fn assert_gone(&mut self) {
         self.pipe.read_to_end(&mut Vec::new()).unwrap();
         assert_eq!(processes_with(&self.mark), [0; 0]);
@@ -84,7 +84,7 @@ fn kill(pid: u32) {
     assert!(signal("KILL", pid).unwrap().success());
 }
 
-/// Control groups that bear the name of a process.
+/// Returns the control groups that bear the name of a process.
 fn control_groups(pid: u32) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut left = vec![PathBuf::from("/sys/fs/cgroup")];
@@ -152,12 +152,12 @@ fn nothing_runs_on_when_ringfence_was_killed() {
     kill(running.ringfence.id());
     running.assert_gone();
     assert!(!running.ringfence.wait().unwrap().success());
-    // Only a living process can remove what is left of its control groups: the next one does.
+    // Only a living process can remove the remaining control groups: the next one does.
     running.fence.printed(&[], "print('after')");
     assert_eq!(control_groups(running.ringfence.id()), Vec::<PathBuf>::new());
 }
 
-/// A guest decides what it prints and with which status it ends, and nothing more.
+/// A guest determines its output and its exit status, and nothing more.
 #[test]
 fn a_guest_cannot_speak_for_the_launcher() {
     let Some(fence) = Fence::root() else { return };
@@ -175,7 +175,7 @@ fn a_guest_cannot_speak_for_the_launcher() {
     );
 }
 
-/// A program that is quicker than we are has said what it said all the same.
+/// Output arrives even if the program exits before we read it.
 #[test]
 fn what_was_printed_arrives() {
     let Some(fence) = Fence::root() else { return };

@@ -1,4 +1,5 @@
-//! Threat: a worker that was warm before its program came, and shares a parent with the workers of other programs.
+//! Threat: a worker that was warm before its program came, and shares a parent with the workers of other
+//! programs.
 
 use super::fence::Fence;
 use super::probe::{deny, deny_all, probe, program, verdict};
@@ -132,7 +133,7 @@ fn a_run_finds_nothing_of_the_one_before() {
     assert_eq!(seen.len(), 6, "random numbers came twice");
 }
 
-/// A worker is told its job through a channel that leads to the engine.
+/// A worker receives its job through a channel to the server.
 #[test]
 fn a_guest_cannot_speak_for_the_worker() {
     let Some(fence) = Fence::root().map(Fence::with_engine) else {
@@ -166,7 +167,7 @@ fn a_guest_cannot_end_the_zygote_or_its_siblings() {
     assert_eq!(fence.result(&[], "print(1)")["stdout"], "1\n");
 }
 
-/// Runs of different users have launchers of their own.
+/// Runs of different users have separate launchers.
 #[test]
 fn scopes_share_no_process() {
     let Some(fence) = Fence::root().map(Fence::with_engine) else {

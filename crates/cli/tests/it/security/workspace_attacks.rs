@@ -1,4 +1,5 @@
-//! Threat: a workspace whose content, or the project around it, leads tools and code to other places of the host.
+//! Threat: a workspace whose content, or the project around it, leads tools and code to other paths of the
+//! host.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,7 +14,7 @@ use crate::world::World;
 
 const EACH_USER: &str = "[permissions.filesystem]\nuser_scope = 'user'\nuser_root = 'files/{user_id}/x/.ssh'";
 
-/// A checked-out project that has files of users in `.ssh`, and a person with a key there.
+/// Returns a checked-out project with users' files in `.ssh`, of a user with a key there.
 fn project() -> Tools {
     let tools = Tools::new("");
     fs::create_dir_all(tools.dir.path("work/files/local")).unwrap();
@@ -63,7 +64,7 @@ fn a_project_makes_directories_within_itself_alone() {
     assert_eq!(entries(&tools.dir.path("home")), [".ssh"]);
 }
 
-/// A user's directory that a link replaces while its owner is served.
+/// A user's directory that a link replaces during a call of its owner.
 #[test]
 fn code_is_not_led_elsewhere_by_what_takes_the_place_of_its_workspace() {
     let world = World::here();
@@ -95,7 +96,7 @@ fn code_is_not_led_elsewhere_by_what_takes_the_place_of_its_workspace() {
     world.close();
 }
 
-/// Mount points are made while the host's root is in sight: a link among what a guest owns would lead there.
+/// Mount points are created while the host's root is visible: a link among a guest's files would lead there.
 #[test]
 fn no_mount_point_is_made_through_a_link_that_a_guest_has_planted() {
     let world = World::here();
@@ -164,7 +165,7 @@ fn the_private_workspace_of_a_client_is_no_disk_without_an_end() {
     for words in ["more than the 4MiB", "begun"] {
         assert!(text(&full).contains(words), "{full}");
     }
-    // What is too much may stay, and grows no more.
+    // The excess may stay, and does not grow.
     let listed = client.call("shell", &json!({"command": "ls", "args": ["a"]}));
     assert!(text(&listed).contains("a"), "{listed}");
     let more = |name: &str| format!("open('{name}', 'wb').write(bytes(4 << 20))\nwhile True: pass");

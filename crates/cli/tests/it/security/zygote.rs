@@ -1,5 +1,5 @@
-//! Threat: a module in a workspace, named like one of the standard library, which the interpreter that all workers are
-//! forked from imports before it is confined.
+//! Threat: a module in a workspace, named like one of the standard library, which the interpreter that all
+//! workers are forked from imports before it is confined.
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use super::fence::{Fence, PYTHON};
 use crate::support::{eventually, finish};
 
-/// Connects to a port of the host's loopback, with nothing but what is built in.
+/// Connects to a port of the host's loopback, with built-in modules only.
 const CALL: &str = "import _socket\n\
     try: _socket.socket(2, 1).connect(('127.0.0.1', PORT))\n\
     except OSError: pass\n";
@@ -22,7 +22,7 @@ fn modules_of_a_workspace_stay_out_of_the_zygote(fence: Option<Fence>) {
     for name in ["random", "json", "ctypes", "tempfile"] {
         fence.dir.write(&format!("work/{name}.py"), &module);
     }
-    // Outside it does what it is there for.
+    // Outside it has its effect.
     let program = fence.dir.path("work/random.py");
     finish(fence.command(PYTHON.as_ref()).arg(program), b"").ok();
     listener.accept().unwrap();
@@ -34,7 +34,7 @@ fn modules_of_a_workspace_stay_out_of_the_zygote(fence: Option<Fence>) {
     listener.set_nonblocking(true).unwrap();
     let called = listener.accept().map(drop).map_err(|error| error.kind());
     assert_eq!(called, Err(ErrorKind::WouldBlock));
-    // Programs find what lies beside them, as everywhere.
+    // Programs find modules beside them, as everywhere.
     fence.dir.write("work/beside.py", "name = 'beside'\n");
     let code = "import beside, sys; print(beside.name, sys.path[0])";
     assert_eq!(fence.printed(&options, code), "beside /workspace\n");

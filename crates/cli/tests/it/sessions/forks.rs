@@ -1,4 +1,4 @@
-//! Forks of sessions: copies that go their own way.
+//! Forks of sessions: independent copies.
 
 use serde_json::{Value, json};
 
@@ -68,7 +68,7 @@ fn a_fork_has_a_fence_and_limits_of_its_own() {
             run.get("meta.isolation"),
             evaluate(world, "a", "1").get("meta.isolation")
         );
-        // Each may use the limit for itself.
+        // Each has the limit to itself.
         evaluate(world, "a", "more = b'm' * (30 << 20)").ended("exited", 0, 0);
         evaluate(world, "b", "more = b'm' * (30 << 20)").ended("exited", 0, 0);
         lost(
@@ -93,7 +93,7 @@ fn neither_end_takes_the_other_along() {
         assert_eq!(value(world, "a", "x"), "1");
         lost(&evaluate(world, "a", "import os; os._exit(3)"), "exited", 3, 3);
         assert_eq!(value(world, "c", "x"), "1");
-        // The name is free, whatever lives on of what had it.
+        // The name is free, even if forks of its earlier session live on.
         assert_eq!(value(world, "a", "'x' in globals()"), "False");
         session(world, &["rm", "c"]).ok();
         fork(world, "d", "e");
@@ -161,7 +161,7 @@ fn a_fork_waits_for_the_evaluation() {
     });
 }
 
-/// Whatever a session does about being forked, it harms itself alone.
+/// A session that resists a fork harms itself alone.
 #[test]
 fn a_session_that_will_not_be_forked_harms_itself_alone() {
     engine(|world| {
@@ -177,7 +177,7 @@ fn a_session_that_will_not_be_forked_harms_itself_alone() {
             evaluate(world, "a", code).ended("exited", 0, 0);
             session(world, &["fork", "a", "b"]);
             for name in ["a", "b"] {
-                // Whichever of them is still there ends when it is told to.
+                // Whichever of them is still alive ends on request.
                 session(world, &["rm", name]);
             }
             assert_eq!(sessions(world).len(), 1, "{code}");

@@ -1,4 +1,4 @@
-//! Sessions: state that is kept, limits that end it, and an interpreter that nobody believes.
+//! Sessions: persistent state, limits that end it, and an untrusted interpreter.
 
 mod forks;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::{Output, eventually, eventually_none, finish};
 use crate::world::{Mode, Place, Run, World, venv};
 
-/// Does something in a world with an engine, and shows that nothing is left.
+/// Runs a scenario in a world with a server, and asserts that nothing is left.
 fn engine(act: impl FnOnce(&World)) {
     let world = World::new(Mode::Engine, Place::Here).unwrap();
     act(&world);
@@ -32,7 +32,7 @@ fn evaluate(world: &World, session: &str, code: &str) -> Run {
     world.json(["--session", session, "-c", code])
 }
 
-/// The value of an evaluation that goes well.
+/// Returns the value of a successful evaluation.
 #[track_caller]
 fn value(world: &World, session: &str, code: &str) -> Value {
     let run = evaluate(world, session, code);
@@ -41,7 +41,7 @@ fn value(world: &World, session: &str, code: &str) -> Value {
     run.get("meta.session.value").clone()
 }
 
-/// `ringfence session ARGS…`
+/// Runs `ringfence session ARGS…`.
 fn session(world: &World, args: &[&str]) -> Output {
     let args = ["session"].iter().chain(args);
     finish(&mut world.command(&[], args), b"")
@@ -52,7 +52,7 @@ fn sessions(world: &World) -> Vec<Value> {
     serde_json::from_str(session(world, &["ls", "--json"]).ok()).unwrap()
 }
 
-/// Ended, and said so.
+/// Asserts that the session ended, and that this is reported.
 #[track_caller]
 fn lost(run: &Run, outcome: &str, exit_code: i64, status: i32) {
     run.ended(outcome, exit_code, status);
@@ -139,7 +139,7 @@ fn errors_name_the_lines_of_their_own_code() {
             "{said}"
         );
         assert!(said.ends_with("ZeroDivisionError: division by zero\n"), "{said}");
-        // Marks stand below what they mean in the last line too, and only a newline ends a line.
+        // Markers stand below the marked code in the last line too, and only a newline ends a line.
         let marked = evaluate(world, "a", "'\u{2028}'\n1/0").stderr().to_owned();
         assert!(
             marked.contains("line 2, in <module>\n    1/0\n    ~^~\n"),
@@ -196,7 +196,7 @@ fn arguments_variables_and_input_are_each_evaluations_own() {
             value(world, "a", "sys.argv, os.environ['KIND'], sys.stdin.read()"),
             "(['<string>'], 'one', '')"
         );
-        // Where nothing is given there is nothing, in the first evaluation too.
+        // Without standard input it is empty, in the first evaluation too.
         for session in ["new", "new", "a"] {
             assert_eq!(value(world, session, "import sys; sys.stdin.read()"), "''");
         }
@@ -261,7 +261,7 @@ fn what_is_printed_in_between_comes_with_the_next_evaluation() {
             (next.stdout(), next.get("meta.session.value")),
             ("late\n", &json!("True"))
         );
-        // Nobody listens in between: the pipe fills up and holds the thread, and nothing else.
+        // Nobody reads between evaluations: the pipe fills up and blocks the thread, and nothing else.
         let flood = "def flood():\n    for _ in range(1000): print('z' * 9_999)\nt = threading.Thread(target=flood)\nt.start()";
         let begun = evaluate(world, "a", flood);
         begun.ended("exited", 0, 0);
@@ -382,7 +382,7 @@ fn children_do_not_become_the_session() {
     });
 }
 
-/// What an interpreter may say on its control channel harms its own session alone.
+/// An interpreter's messages on its control channel harm its own session alone.
 #[test]
 fn nonsense_on_the_control_channel_ends_the_session() {
     engine(|world| {
@@ -402,7 +402,7 @@ fn nonsense_on_the_control_channel_ends_the_session() {
             assert!(why.contains("it broke its control channel"), "{why}");
             session(world, &["rm", "a"]).ok();
         }
-        // A forged answer gives this session a wrong result, and the next answer, which comes twice, its end.
+        // A forged reply gives this session a wrong result, and the next reply, which comes twice, ends it.
         let forged = "import os, struct\nos.write(3, struct.pack('<IBQI', 1, 9, 2, 2) + b'hi')";
         let run = evaluate(world, "a", forged);
         assert_eq!(run.get("exit_code"), 9);
@@ -428,7 +428,7 @@ fn nonsense_on_the_control_channel_ends_the_session() {
     });
 }
 
-/// Stops a session's timer, however often its handler interrupts that.
+/// Stops a session's timer, however often its handler interrupts the attempt.
 fn stop_timer(world: &World, session: &str) {
     let stopped = || {
         let run = evaluate(world, session, "signal.setitimer(signal.ITIMER_REAL, 0)");
@@ -444,7 +444,7 @@ fn a_signals_handler_does_not_end_the_session() {
                     signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)";
         evaluate(world, "a", code);
         for _ in 0..20 {
-            // It may hit the evaluation, or come in between.
+            // It may hit the evaluation, or the time between.
             let run = evaluate(world, "a", "x = 1");
             assert_eq!(run.get("meta.outcome"), "exited", "{run:?}");
         }
@@ -460,7 +460,7 @@ fn a_signals_handler_does_not_end_a_session_with_threads() {
         world.call(args).stdin("heard\n").json()
     };
     engine(|world| {
-        // The kernel gives a signal to any thread that lets it in, whatever the first one holds back.
+        // The kernel delivers a signal to any thread that does not block it, whatever the first one blocks.
         let code = "import signal, threading\ndef stop(*_): raise TimeoutError('handled')\n\
                     threading.Thread(target=threading.Event().wait, daemon=True).start()\n\
                     signal.signal(signal.SIGALRM, stop)\nsignal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)";
@@ -517,12 +517,12 @@ fn evaluations_of_one_session_wait_for_each_other() {
             assert!(output.status.success(), "{output:?}");
         }
         assert_eq!(value(world, "a", "log == ['in', 'out'] * 8"), "True");
-        // One that has to wait for longer than it has is told so, and what runs is not harmed.
+        // An evaluation that times out in the queue is reported, and the running one is not harmed.
         let mut running = lasting(world, "a");
         world
             .run(["--session", "a", "--timeout", "100ms", "-c", "1"])
             .refused(125, "busy: the session `a`");
-        // As is one that nobody wants any more.
+        // So is a cancelled one.
         let waiting = world.call(["--session", "a", "-c", "1"]).start();
         eventually("it can be told", || catches_term(waiting.id()));
         world.signal(&waiting, "TERM");
@@ -540,7 +540,7 @@ fn evaluations_of_one_session_wait_for_each_other() {
     });
 }
 
-/// Whether a process has a handler for SIGTERM (proc_pid_status(5)).
+/// Returns `true` if a process has a handler for SIGTERM (proc_pid_status(5)).
 fn catches_term(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
@@ -569,7 +569,7 @@ fn idle_and_old_sessions_are_ended_by_the_clock() {
     });
     engine_with("session_lifetime_minutes = '1s'", |world| {
         evaluate(world, "a", "x = 1");
-        // One that evaluates is let finish, and none is kept alive by being used.
+        // A running evaluation may finish, but usage does not extend the lifetime.
         let through = evaluate(world, "a", "import time; time.sleep(1.2); x");
         assert_eq!(through.get("meta.session.value"), "1");
         eventually_none("old sessions", || sessions(world));

@@ -1,4 +1,4 @@
-//! MCP servers that change what they offer after a person has consented to it.
+//! MCP servers that change their tools after a person has consented to them.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ const SERVER: &str = include_str!("turncoat.py");
 
 const SEND: &str = "print(device.mail.send_mail('ann'))";
 
-/// A world with the server, about whose function `send_mail` a person is asked.
+/// Creates a world with the server, whose function `send_mail` needs approval.
 fn world() -> (World, Client) {
     let world = World::here();
     let config = format!(
@@ -22,12 +22,12 @@ fn world() -> (World, Client) {
     (world, client)
 }
 
-/// Begins a program.
+/// Starts a program.
 fn begin(client: &mut Client, code: &str) -> i64 {
     client.begin("run_python_code", &json!({"code": code, "timeout": 120}))
 }
 
-/// The question that waits, once there is one.
+/// Waits for the pending question.
 fn question(world: &World) -> Value {
     let mut waiting = Value::Null;
     eventually("a question waits", || {
@@ -47,7 +47,7 @@ fn approve(world: &World, question: &Value, options: &[&str]) {
         .ok();
 }
 
-/// What a program printed first.
+/// Returns the first output of a program.
 fn printed(client: &mut Client, id: i64) -> String {
     let answer = client.answer(id);
     let text = answer["result"]["content"][0]["text"]
@@ -78,11 +78,11 @@ fn a_tool_that_changed_is_asked_about_again() {
         definitions.push(asked["definition"].clone());
         approve(&world, &asked, &["--session"]);
         assert_eq!(printed(&mut client, id), sent, "{offer}");
-        // The same again is not asked: nobody would answer.
+        // The same again asks no question: nobody would answer.
         let id = begin(&mut client, SEND);
         assert_eq!(printed(&mut client, id), sent, "{offer}");
     }
-    // What was consented to once still is.
+    // An earlier consent still holds.
     turn(&mut client, "described");
     let id = begin(&mut client, SEND);
     assert_eq!(printed(&mut client, id), "send-mail to ann");

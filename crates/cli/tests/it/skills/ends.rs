@@ -1,4 +1,4 @@
-//! Calls that are under way when what they belong to ends: an evaluation, or a container.
+//! Calls in progress when their evaluation or container ends.
 
 use std::process::{Child, Stdio};
 
@@ -32,7 +32,7 @@ print(add(1), begun.wait())
         let told: Vec<&str> = without.stdout().lines().collect();
         let refused = |line: &&&str| line.contains("evaluation");
         assert_eq!(told.iter().filter(refused).count(), 2, "{without:#?}");
-        // What was kept of `device` goes on to work.
+        // References to `device` in the session still work.
         let kept = place.run("60s", "print(add(2), device.Probe.add(3))");
         assert_eq!(kept.stdout(), "3 4\n", "{kept:#?}");
     });
@@ -91,7 +91,7 @@ fn a_call_under_way_is_told_as_such_when_its_container_dies() {
             .spawn()
             .unwrap();
         world.watch(running.id());
-        // The question is there, so the call is under way.
+        // The question is pending, so the call is in progress.
         eventually("the question is there", || questions(world) == 1);
         let container = engine.running(running.id());
         let name = container[0].split(' ').next().unwrap();
@@ -107,7 +107,8 @@ fn a_call_under_way_is_told_as_such_when_its_container_dies() {
     });
 }
 
-/// What holds the bridge of one program is closed to others of the container; it could be taken otherwise.
+/// Other programs of the container cannot access the process that holds a program's bridge; otherwise they
+/// could steal it.
 #[test]
 fn the_bridge_of_another_program_in_the_container_cannot_be_taken() {
     // Of each other process: its name, if its descriptors can be opened.
@@ -146,7 +147,7 @@ for pid in os.listdir('/proc'):
     });
 }
 
-/// How many questions wait.
+/// Returns the number of pending questions.
 pub(super) fn questions(world: &World) -> usize {
     let listed = finish(&mut world.command(&[], ["approvals", "ls", "--json"]), b"");
     let listed: Value = serde_json::from_str(listed.ok()).unwrap();

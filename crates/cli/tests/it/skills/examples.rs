@@ -1,4 +1,4 @@
-//! The skills of `examples/skills` do what they say.
+//! The skills of `examples/skills` work as documented.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! Files of skills as people write them: with types of all kinds, with faults, and with what never ends.
+//! Files of skills: all kinds of types, errors, and endless code.
 
 use super::{put, run};
 use crate::mcp::Client;
@@ -189,7 +189,7 @@ fn a_file_that_never_loads_holds_up_no_other_for_ever() {
         "config/ringfence/ringfence.toml",
         "[skills]\nstart_timeout = '10s'\n",
     );
-    // That this returns at all is what is shown: nothing waits for the end of the process.
+    // The return itself is the assertion: nothing waits for the end of the process.
     let ran = run(&world, &[], "print(device.Good.get())");
     assert_eq!(ran.stdout(), "1\n", "{ran:#?}");
     let warnings = ran.get("meta.warnings").to_string();

@@ -1,4 +1,4 @@
-//! Programs that use their end of the bridge as they like: the others, and the engine, take no harm from it.
+//! Programs that abuse their end of the bridge: other programs, and the server, are not harmed.
 
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ in_places!(
     [a_flood_is_cut_off, a_hundred_thousand_calls_are_too_many]
 );
 
-/// Writes to the channel itself, and reads from it.
+/// Writes to the raw channel, and reads from it.
 const RAW: &str = "
 import json, os
 fd = device._descriptor
@@ -36,7 +36,7 @@ fn raw(place: &Place, code: &str) -> Run {
     place.run("60s", &format!("{RAW}\n{code}"))
 }
 
-/// What the program was told before its bridge was closed, and that its result says so.
+/// Asserts that the program was told the reason before its bridge was closed, and that its result reports it.
 fn closed(place: &Place, code: &str, why: &str) {
     let run = raw(
         place,
@@ -98,7 +98,7 @@ while line := hear():
 print(kinds)
 ";
     let run = raw(place, code);
-    // The order in which the last answers come is not fixed, and those behind the end are not given.
+    // The order of the last answers is not fixed, and those after the close are not delivered.
     assert!(
         run.stdout().contains("'limit_exceeded': 1, 'closed': 1"),
         "{run:#?}"

@@ -1,4 +1,4 @@
-//! Whoever is killed while calls over the bridge are under way: that is told, and nothing is left of it.
+//! Processes killed during calls over the bridge: this is reported, and nothing is left.
 
 use super::ends::questions;
 use super::places::{Place, in_places};
@@ -15,7 +15,7 @@ in_places!(
 );
 in_places!([local], [one_who_asks_and_is_killed_takes_its_calls_along]);
 
-/// Has used the process of a skill, and waits for a person within its next call.
+/// Uses the process of a skill, and waits for approval within its next call.
 const CODE: &str = "device.Probe.count()\ndevice.Probe.add(41)\nprint('answered')";
 
 fn an_engine_that_is_killed_takes_its_calls_along(place: &Place) {
@@ -31,7 +31,7 @@ fn an_engine_that_is_killed_takes_its_calls_along(place: &Place) {
     assert_eq!(output.status.code(), Some(125), "{told}{said}");
     assert!(!told.contains("answered"), "{told}{said}");
     assert!(told.contains("error") || said.contains("error"), "{told}{said}");
-    // Whoever asked lives, and has taken back what it asked for the program.
+    // The asking process lives, and has cancelled the program's question.
     assert_eq!(questions(world), 0);
     let audit = std::fs::read_to_string(world.dir.path("state/ringfence/audit/audit.jsonl")).unwrap();
     let record = audit.lines().find(|line| line.contains("device.Probe.add"));
@@ -55,7 +55,7 @@ fn one_who_asks_and_is_killed_takes_its_calls_along(place: &Place) {
     goes_on(place);
 }
 
-/// A program within a call.
+/// Starts a program that waits within a call.
 fn waiting(place: &Place) -> std::process::Child {
     put(&place.world.dir, "probe.toml", "[policy]\n'Probe.add' = 'ask'\n");
     let running = place.begin("300s", CODE);
@@ -63,7 +63,7 @@ fn waiting(place: &Place) -> std::process::Child {
     running
 }
 
-/// That others are served, and that the audit log is whole.
+/// Asserts that others are served, and that the audit log is intact.
 fn goes_on(place: &Place) {
     let world = &place.world;
     std::fs::remove_file(world.dir.path("work/skills/probe.toml")).unwrap();

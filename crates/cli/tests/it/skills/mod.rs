@@ -1,4 +1,4 @@
-//! Programs that call functions of the host, and programs that try what they should not.
+//! Programs that call functions of the host, and programs that attempt attacks.
 
 mod consent;
 mod ends;
@@ -33,7 +33,7 @@ everywhere!(
     a_skill_is_fenced,
 );
 
-/// The directory of skills in a world.
+/// Adds a file to the directory of skills in a world.
 fn put(dir: &Dir, name: &str, text: &str) {
     std::fs::create_dir_all(dir.path("work/skills")).unwrap();
     dir.write(&format!("work/skills/{name}"), text);
@@ -93,7 +93,7 @@ fn a_skill_is_fenced(world: &World) {
     put(&world.dir, "probe.py", PROBE);
     let run = run(world, &[], "print(device.Probe.look())");
     let seen = run.stdout().trim();
-    // Where there are no cells, the file system's rules refuse what is in a place that exists.
+    // Without cells such paths exist, and the file-system rules deny access to their contents.
     let hidden = !seen.contains("/skills") && !seen.contains("docker.sock");
     assert!(hidden && !seen.contains("ConnectionRefused"), "{run:#?}");
     assert!(seen.contains("Error"), "{run:#?}");
@@ -312,7 +312,7 @@ fn tools_find_functions_and_code_calls_them() {
     assert!(audit.contains("\"tool\":\"device.Probe.add\""), "{audit}");
 }
 
-/// Asks a person about one call of a program, and tells them of another.
+/// A program with one call that needs approval and one that notifies.
 const TOLD: &str = "device.Probe.count(); print(device.Probe.add(41))";
 
 #[test]
@@ -329,7 +329,7 @@ fn a_person_decides_about_a_call_of_a_tools_program() {
     decided(&["tool", "run_python_code", &code, "--no-engine"], "42\n");
 }
 
-/// What a command tells the person who waits for it, and prints once they have said yes.
+/// Asserts the messages of a command that waits for approval, and its output afterwards.
 #[track_caller]
 fn decided(command: &[&str], expected: &str) {
     let world = World::here();

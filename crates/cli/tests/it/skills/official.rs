@@ -1,4 +1,4 @@
-//! The example servers of the official Python SDK, started in a fence and reached over HTTP, called by programs.
+//! The example servers of the official Python SDK, started in a fence and over HTTP, called by programs.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ fn examples() -> PathBuf {
     installed("target/mcp-examples").canonicalize().unwrap()
 }
 
-/// An entry that starts what `code` runs, with the SDK and its examples in sight.
+/// Returns a configuration entry that runs `code`, with the SDK and its examples mounted.
 fn entry(name: &str, code: &str, example: &str) -> String {
     let (sdk, examples) = (sdk(), examples());
     let (sdk, examples) = (sdk.display(), examples.display());
@@ -26,13 +26,13 @@ fn entry(name: &str, code: &str, example: &str) -> String {
     )
 }
 
-/// Has an example run that only defines a server.
+/// Runs an example that only defines a server.
 const RUN: &str = r#"import runpy, sys; runpy.run_path(sys.argv[1])["mcp"].run()"#;
 
-/// Has one run that runs itself.
+/// Runs an example that runs itself.
 const MAIN: &str = r#"import runpy, sys; runpy.run_path(sys.argv[1], run_name="__main__")"#;
 
-/// The server that does everything, on its standard streams.
+/// The SDK's server with all features, on standard input and output.
 const EVERYTHING: &str =
     r#"import sys; sys.path.insert(0, sys.argv[1]); from mcp_everything_server.server import mcp; mcp.run()"#;
 
@@ -82,7 +82,7 @@ fn the_server_that_does_everything_is_a_skill_over_http() {
     });
     let entry = format!("[skills.servers.everything]\nurl = '{}/mcp'\n", at.unwrap());
     run(&world, &[entry], include_str!("everything.py"));
-    // It hears of the end of our session.
+    // The server receives the end of our session.
     assert!(lines.any(|line| line.contains("Terminating session")));
     server.kill().unwrap();
     server.wait().unwrap();

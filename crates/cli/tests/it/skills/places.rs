@@ -1,4 +1,4 @@
-//! Where programs have a bridge: the same checks are run in each of these places.
+//! Runtimes with a bridge: the same checks run in each of them.
 
 use std::io::Write;
 use std::process::{Child, Command};
@@ -11,18 +11,18 @@ use crate::pyodide::installed;
 use crate::support::{finish, start};
 use crate::world::{Mode, Run, World};
 
-/// A place with skills, whose programs have a bridge to them.
+/// A runtime with skills, whose programs have a bridge to them.
 pub(super) struct Place {
     pub(super) world: World,
     way: Way,
 }
 
-/// What runs the programs.
+/// The interface that runs the programs.
 #[derive(Clone, Copy)]
 enum Way {
     /// `ringfence run`.
     Run(&'static [&'static str]),
-    /// A use of the tool `sandbox_exec`.
+    /// A call of the tool `sandbox_exec`.
     Kept,
 }
 
@@ -43,29 +43,29 @@ impl Place {
         Some(Self::new(World::here(), Way::Run(&[]), "docker"))
     }
 
-    /// A program in a container of its own.
+    /// A program in its own Docker container.
     pub(super) fn docker() -> Option<Self> {
         Self::contained("docker", Way::Run(&["--runtime", "docker"]))
     }
 
-    /// The same, by Podman.
+    /// A program in its own Podman container.
     pub(super) fn podman() -> Option<Self> {
         Self::contained("podman", Way::Run(&["--runtime", "podman"]))
     }
 
-    /// The same, under gVisor.
+    /// A program in its own container under gVisor.
     pub(super) fn gvisor() -> Option<Self> {
         let place = Self::docker()?;
         place.configure("[sandbox.docker]\noci_runtime = 'runsc'\n");
         Some(place)
     }
 
-    /// Calls in a container that an engine keeps for them.
+    /// Calls in a kept-alive container of a server.
     pub(super) fn kept() -> Option<Self> {
         Self::contained("docker", Way::Kept).map(Self::with_engine)
     }
 
-    /// A program in the local fence, which an engine runs.
+    /// A program in the local fence of a server.
     pub(super) fn engine() -> Option<Self> {
         let world = World::before_engine();
         Some(Self::new(world, Way::Run(&[]), "docker").with_engine())
@@ -77,7 +77,7 @@ impl Place {
         Some(Self::new(world, Way::Run(&["--session", "s"]), "docker").with_engine())
     }
 
-    /// A program in Pyodide, which an engine runs.
+    /// A program in Pyodide, run by a server.
     pub(super) fn pyodide() -> Option<Self> {
         let place = Self::new(
             World::before_engine(),
@@ -112,7 +112,7 @@ impl Place {
         is_here.then(|| Self::new(world(), way, engine))
     }
 
-    /// Runs Python there.
+    /// Runs Python in this runtime.
     #[track_caller]
     pub(super) fn run(&self, timeout: &str, code: &str) -> Run {
         let (mut command, stdin) = self.command("python", timeout, code);
@@ -126,12 +126,12 @@ impl Place {
         }
     }
 
-    /// Begins to run Python there; what it prints is kept in the child.
+    /// Starts Python in this runtime; the child's output is captured.
     pub(super) fn begin(&self, timeout: &str, code: &str) -> Child {
         self.begin_in("python", timeout, code)
     }
 
-    /// Begins to run another language there.
+    /// Starts another language in this runtime.
     pub(super) fn begin_in(&self, language: &str, timeout: &str, code: &str) -> Child {
         let (mut command, stdin) = self.command(language, timeout, code);
         let mut child = start(&mut command);
@@ -140,7 +140,7 @@ impl Place {
         child
     }
 
-    /// The command that runs code there and prints a result, and its standard input.
+    /// Returns the command that runs code in this runtime and prints a result, and its standard input.
     fn command(&self, language: &str, timeout: &str, code: &str) -> (Command, String) {
         match self.way {
             Way::Run(options) => {
@@ -160,7 +160,7 @@ impl Place {
         }
     }
 
-    /// That the host is well: another program is served.
+    /// Asserts that the host serves another program.
     #[track_caller]
     pub(super) fn is_well(&self) {
         let after = self.run("60s", "print(device.Probe.add(1))");
@@ -168,7 +168,7 @@ impl Place {
     }
 }
 
-/// Plays a scenario in a place, and shows that nothing is left of it.
+/// Runs a scenario in a place, and asserts that nothing is left of it.
 #[track_caller]
 pub(super) fn play(place: Option<Place>, scenario: impl Fn(&Place)) {
     let Some(place) = place else { return };
@@ -176,7 +176,7 @@ pub(super) fn play(place: Option<Place>, scenario: impl Fn(&Place)) {
     place.world.close();
 }
 
-/// Makes a test of each function in each place.
+/// Generates a test of each function in each place.
 macro_rules! in_places {
     ([$($place:ident),+], $functions:tt) => {
         $(crate::skills::places::in_place!($place, $functions);)+

@@ -1,4 +1,4 @@
-//! Programs in Pyodide that call functions of the host, and programs there that try what they should not.
+//! Programs in Pyodide that call functions of the host, and programs there that attempt attacks.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::{CONFORMANCE, PROBE, put};
 use crate::pyodide::installed;
 use crate::world::{Run, World};
 
-/// Says what it likes on the program's end of the bridge, and hears what comes.
+/// Writes anything to the program's end of the bridge, and reads the replies.
 const RAW: &str = "
 import json
 port, heard = device._bridge().channel.port, ''
@@ -23,7 +23,7 @@ def hear():
     return line + '\\n'
 ";
 
-/// A world with skills whose programs run in Pyodide and may import anything.
+/// Creates a world with skills whose programs run in Pyodide and may import anything.
 fn world() -> World {
     world_of(World::here())
 }
@@ -44,7 +44,7 @@ fn run(world: &World, options: &[&str], code: &str) -> Run {
     world.json([&fixed, options, &["-c", code]].concat())
 }
 
-/// Runs code that has the raw bridge at hand. Another program is served well afterwards.
+/// Runs code with the raw bridge, and asserts that another program is served afterwards.
 #[track_caller]
 fn raw(timeout: &str, code: &str) -> Run {
     let world = world();
@@ -55,7 +55,7 @@ fn raw(timeout: &str, code: &str) -> Run {
     ran
 }
 
-/// The bridge is closed for what a program said, which is told to it and in its result.
+/// Asserts that a program's message closes the bridge, with a reason for the program and in its result.
 fn closed(code: &str, why: &str) {
     let run = raw(
         "60s",
@@ -83,7 +83,7 @@ fn a_program_can_rely_on_its_bridge() {
     world.close();
 }
 
-/// The program is in the engine, and what it calls answers from the process that asked for it.
+/// The program runs in the server, and its calls are answered by the client process.
 #[test]
 fn an_engine_runs_programs_that_call_functions() {
     let world = world_of(World::before_engine());
@@ -126,7 +126,7 @@ fn more_than_there_is_room_for_ends_the_program() {
     assert!(warnings.contains("makes no sense"), "{run:#?}");
 }
 
-/// Answers pile up where nobody takes them; what the program prints comes through nevertheless.
+/// Unread answers accumulate; the program's output arrives nevertheless.
 #[test]
 fn a_program_that_does_not_listen_holds_up_itself_alone() {
     let code = "
@@ -138,7 +138,7 @@ print('y' * 1_000_000)
     raw("2s", &code).ended("timed_out", -1, 124);
 }
 
-/// What a program makes of the JavaScript around it is its own claim, and goes through the gatekeeper as such.
+/// JavaScript objects under a program's control are its own claims, and pass through the gatekeeper as such.
 #[test]
 fn forged_messages_are_worth_no_more_than_its_own() {
     let forged = r#"

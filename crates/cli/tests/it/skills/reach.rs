@@ -1,4 +1,4 @@
-//! Skills and MCP servers reach the hosts that were written down for them, and no other.
+//! Skills and MCP servers reach the hosts in their allowlist, and no other.
 
 use super::put;
 use crate::network::Server;
@@ -12,7 +12,8 @@ class Web:
         return urllib.request.urlopen(url, timeout=20).read().decode()
 ";
 
-/// What a program gets from the addresses of two servers with these hosts in the manifest, and how often both were visited.
+/// Asserts a program's responses from two servers with these hosts in the manifest, and the number of
+/// requests to each.
 #[track_caller]
 fn check(hosts: &dyn Fn(u16) -> String, expected: [&str; 2], visits: [usize; 2]) {
     let world = World::here();
@@ -42,7 +43,7 @@ fn a_manifest_opens_the_hosts_that_it_names() {
         ["hello", refused],
         [1, 0],
     );
-    // Both answer: what keeps one of them from being reached is the list alone.
+    // Both respond: only the allowlist denies one of them.
     check(
         &|_| "hosts = ['127.0.0.1:1']".to_owned(),
         [refused, refused],
@@ -72,7 +73,7 @@ fn a_name_does_not_open_an_address_of_this_machine() {
     };
     run("403");
     assert_eq!(server.visits(), 0);
-    // A person may open it.
+    // The user may allow it.
     world
         .dir
         .write("config/ringfence/ringfence.toml", crate::network::OPEN);
@@ -98,7 +99,7 @@ fn a_star_means_every_host_and_opens_no_address_that_is_not_public() {
     };
     let star = format!("*:{}", server.port);
     check(&star, "403", 0);
-    // A person may open such addresses; the list still says at which ports.
+    // The user may allow such addresses; the allowlist still restricts the ports.
     world
         .dir
         .write("config/ringfence/ringfence.toml", crate::network::OPEN);

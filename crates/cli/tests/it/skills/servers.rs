@@ -1,4 +1,4 @@
-//! MCP servers whose tools programs call, and servers that try what they should not.
+//! MCP servers whose tools programs call, and servers that attempt attacks.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ const SERVER: &str = include_str!("server.py");
 
 everywhere!(a_server_is_a_skill);
 
-/// An entry that starts the server.
+/// Returns a configuration entry that starts the server.
 pub(super) fn entry(name: &str, mode: &str, more: &str) -> String {
     format!("[skills.servers.{name}]\ncommand = ['python3', '-c', '''{SERVER}''', '{mode}']\n{more}\n")
 }
@@ -30,7 +30,7 @@ fn run(world: &World, code: &str) -> Run {
     world.json(["--servers", "--timeout", "120s", "-c", code])
 }
 
-/// What a program says of each line of code that it tries.
+/// Returns a program's output for each line of code that it tries.
 #[track_caller]
 fn tried(world: &World, lines: &[&str]) -> (Vec<String>, Run) {
     let code = format!(
@@ -89,7 +89,7 @@ fn a_server_that_dies_is_asked_anew() {
     let died = "RuntimeError: s.die: the server cannot be asked: its process ended: dying now";
     assert_eq!(told, ["'1'", died, "'1'"], "{run:#?}");
     let journal = std::fs::read_to_string(world.dir.path("state/ringfence/servers/s.log"));
-    // That of the last start, which had nothing to say.
+    // The journal of the last start, which printed nothing.
     assert_eq!(journal.unwrap(), "");
     world.close();
 }
@@ -136,7 +136,7 @@ while True:
     world.dir.write("work/data/go", "");
     let count: u32 = lines.next().unwrap().unwrap().parse().unwrap();
     running.wait().unwrap();
-    // Another start would have counted anew; what comes too late counts, and is not told.
+    // A restart would have reset the count; a late result counts, but is not delivered.
     assert!(count >= 1);
     assert_eq!(starts(), "xx");
     world.close();
@@ -173,7 +173,7 @@ fn a_server_says_when_its_tools_change() {
     };
     assert_eq!(found(&mut client), 0);
     let code = "print(device.s.grow(), 's.grown' in str(device.search_skills('grown')))";
-    // What a program sees does not change while it runs.
+    // A program's functions do not change while it runs.
     let told = client.python(code);
     assert_eq!(told.lines().next(), Some("grown False"), "{told}");
     assert_eq!(found(&mut client), 1);
@@ -339,7 +339,7 @@ fn a_server_over_http_is_shown_its_credential_and_nobody_else() {
     assert!(heard.starts_with("POST /page HTTP/1.1"), "{heard}");
     assert!(heard.contains("authorization: Bearer secret-token"), "{heard}");
     assert!(!format!("{listed:?}").contains("secret-token"), "{listed:?}");
-    // Without the variable nothing is asked.
+    // Without the variable no request is made.
     let missing = dir.run(["skills", "ls"]);
     assert!(
         missing.stderr.contains("the variable `TOKEN` is not set"),

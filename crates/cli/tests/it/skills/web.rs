@@ -1,4 +1,4 @@
-//! MCP servers over HTTP that do what they should not: each is bounded and told, and the next call works.
+//! Misbehaving MCP servers over HTTP: each is bounded and reported, and the next call works.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,24 +13,24 @@ use crate::network::Server as Stranger;
 use crate::support::eventually;
 use crate::world::{Run, World};
 
-/// A server whose tools are what it does instead of answering.
+/// A server whose tools are named after its misbehaviour.
 struct Server(Arc<Shared>);
 
 struct Shared {
     port: u16,
-    /// Somebody else, to whom it sends whoever follows.
+    /// The server that redirects lead to.
     stranger: Stranger,
-    /// Sessions that were begun.
+    /// Number of started sessions.
     sessions: AtomicUsize,
-    /// Streams that were opened for what it says by itself.
+    /// Number of streams opened for server-initiated messages.
     listened: AtomicUsize,
-    /// The request whose answer comes on another stream.
+    /// The request to answer on another stream.
     postponed: Mutex<Value>,
-    /// The sessions that requests named, but for the one that begins one.
+    /// The session ids of requests, except those that start one.
     named: Mutex<Vec<String>>,
 }
 
-/// A request, as far as it matters.
+/// The relevant parts of a request.
 struct Request {
     method: String,
     session: String,
@@ -227,7 +227,7 @@ fn write(stream: &mut TcpStream, text: &str) -> Option<()> {
     stream.write_all(text.as_bytes()).ok()
 }
 
-/// Says something, and then goes on until nobody listens: with the same, or slowly with something else.
+/// Sends a text, and then continues until the client disconnects: with the same, or slowly with another.
 fn endlessly(stream: &mut TcpStream, text: &str, slowly: Option<&str>) -> Option<()> {
     write(stream, text)?;
     loop {
@@ -268,7 +268,7 @@ fn read(stream: &mut TcpStream) -> Option<Request> {
     })
 }
 
-/// Calls each of the tools and `echo` behind it, again as long as it takes too long, and says what came of both.
+/// Calls each tool and `echo` after it, again as long as it times out, and returns both results.
 fn calls(world: &World, tools: &[&str]) -> (Vec<String>, Run) {
     let code = format!(
         "
@@ -328,7 +328,7 @@ fn what_a_server_says_is_bounded_and_told() {
             ("expire", "it knows nothing of our session any more"),
         ],
     );
-    // Another session is begun where one is over, and no other name for it counts.
+    // A new session replaces an ended one, and no other session id is accepted.
     assert_eq!(server.0.sessions.load(SeqCst), 3);
     let named = server.0.named.lock().unwrap();
     let known = |name: &String| ["session-1", "session-2", "session-3"].contains(&name.as_str());
@@ -352,7 +352,7 @@ fn a_server_that_takes_its_time_has_no_more_than_a_call_has() {
     world.close();
 }
 
-/// More than a client has exchanges at once.
+/// More streams than a client's maximum of concurrent exchanges.
 #[test]
 fn streams_that_a_server_leaves_open_hold_up_no_calls() {
     let world = World::here();

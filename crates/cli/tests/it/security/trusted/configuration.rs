@@ -1,4 +1,4 @@
-//! A configuration file that is named, below what programs write.
+//! A named configuration file below a writable directory.
 
 use std::fs;
 use std::path::Path;
@@ -64,7 +64,7 @@ fn it_cannot_be_kept(world: &World) {
     assert!(is_unchanged(&world.dir));
 }
 
-/// The switch that the attack was after.
+/// The setting that the attack aimed at.
 #[test]
 fn no_client_switches_itself_on() {
     let world = World::here();
@@ -95,7 +95,7 @@ fn containers_keep_it() {
     }
 }
 
-/// A file under two names could be written by the other one.
+/// A file with two hard links could be written through the other one.
 #[test]
 fn one_with_another_name_is_refused() {
     let world = World::here();
@@ -106,7 +106,7 @@ fn one_with_another_name_is_refused() {
     world.close();
 }
 
-/// A person's own configuration, where a program may write in the directory around it, and before there is one.
+/// The user's own configuration, if a program may write in the directory around it, also before it exists.
 #[test]
 fn nobody_makes_a_configuration_of_their_own() {
     let world = World::here();

@@ -1,4 +1,4 @@
-//! Files that a program leaves for its caller.
+//! Files that a program delivers to its caller.
 
 use std::fs;
 
@@ -9,14 +9,14 @@ use crate::containers::engines;
 use crate::support::{Dir, Output};
 use crate::world::{World, here};
 
-/// Leaves a file under each name that a workspace protects, and one that is welcome.
+/// Creates a file under each name that a workspace protects, and an allowed one.
 const LEAVE: &str = "import os\n\
     for path in ['.git/config', '.git/hooks/post-checkout', 'sub/.Git/config', 'sub/.envrc', '.venv/bin/python', \
                  'lib/a.pth', 'lib/A.PTH', 'venv/x', 'welcome', 'sub/welcome']:\n    \
         os.makedirs(os.path.dirname('/output/' + path), exist_ok=True)\n    \
         open('/output/' + path, 'w').write('delivered')";
 
-/// A project with files of the names in question.
+/// Creates a project with files of these names.
 fn project(dir: &Dir) -> Vec<(String, Vec<u8>)> {
     for name in [".git/hooks", "sub/.git", "lib", ".venv/bin"] {
         fs::create_dir_all(dir.path("work").join(name)).unwrap();

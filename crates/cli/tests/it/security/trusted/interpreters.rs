@@ -12,10 +12,10 @@ use crate::support::{Dir, eventually, finish};
 use crate::tools::Tools;
 use crate::world::{Mode, Place, World, own_uid, play, tests};
 
-/// Who programs are in containers where root runs them.
+/// The uid of programs in root's containers.
 const NOBODY: u32 = 65_534;
 
-/// A virtual environment two directories deep, which no name protects.
+/// Creates a virtual environment two directories deep, which no name protects.
 fn make(dir: &Dir, python: &str) {
     fs::create_dir_all(dir.path("work/tools/deep")).unwrap();
     let mut make = dir.program(python);
@@ -30,7 +30,7 @@ fn make(dir: &Dir, python: &str) {
 
 const ENV: &str = "tools/deep/env";
 
-/// What can be tried works where nobody keeps it: outside, on the same files.
+/// Asserts that the attempts succeed outside, without protection, on the same files.
 #[track_caller]
 fn works_outside(dir: &Dir) {
     let root = dir.path("outside");
@@ -72,7 +72,7 @@ fn is_kept_whole(world: &World) {
                 .ok(),
         );
     }
-    // Whoever comes later, in another language: it was in use.
+    // A later run, in another language: the interpreter was in use.
     let script = format!("cd /workspace/{ENV}; touch x 2>&1; rm pyvenv.cfg 2>&1; ln -s / bin/x 2>&1; true");
     let bash = world.run(["--workspace", ".", "-l", "bash", "-c", &script]);
     assert_eq!(bash.ok().matches("Read-only file system").count(), 3, "{bash:?}");
@@ -86,7 +86,7 @@ fn is_kept_whole(world: &World) {
 tests!(one_shot, OneShot, Here, is_kept_whole);
 tests!(as_user, OneShot, User, is_kept_whole);
 
-/// An engine with an interpreter in the workspace: its warm workers, and sessions, see it read-only, too.
+/// A server with an interpreter in the workspace: its warm workers, and sessions, see it read-only, too.
 fn by_an_engine(place: Place) {
     let Some(world) = World::new(Mode::OneShot, place) else {
         return;
@@ -106,7 +106,7 @@ fn by_an_engine(place: Place) {
     world.dir.write("config/ringfence/ringfence.toml", config);
     let world = world.with_engine();
     let name = format!("{ENV}/pyvenv.cfg");
-    // What lies in the workspace, and is kept, may be imported before programs come.
+    // Protected modules of the workspace may be preloaded before programs run.
     eventually("a worker of the workspace is warm", || {
         let code = "import sys; print('preloaded' in sys.modules)";
         let run = world.json(["--workspace", ".", "-c", code]);
@@ -136,7 +136,7 @@ fn by_an_engine_of_an_ordinary_user() {
     by_an_engine(Place::User);
 }
 
-/// Without mounts nothing keeps a part of a directory, so the run is refused.
+/// Without mounts no part of a directory can be protected, so the run is refused.
 fn is_refused_without_namespaces(place: Place) {
     let Some(world) = World::new(Mode::OneShot, place) else {
         return;
@@ -153,7 +153,7 @@ fn is_refused_without_namespaces(place: Place) {
     world
         .run(["--mount", &mount].into_iter().chain(code))
         .refused(125, "without namespaces cannot keep it");
-    // What it does not write around is no matter.
+    // An interpreter outside the writable directories needs no protection.
     let tools = world.dir.path("work/tools").display().to_string();
     let other = format!("{tools}:{tools}:ro");
     assert_eq!(world.run(["--mount", &other].into_iter().chain(code)).ok(), "1\n");
@@ -170,7 +170,7 @@ fn is_refused_to_a_user_without_namespaces() {
     is_refused_without_namespaces(Place::ContainerUser);
 }
 
-/// A protected name in the top directory has a rule of Landlock's.
+/// A protected name in the top directory has its own Landlock rule.
 fn one_of_a_protected_name_is_kept(place: Place) {
     let Some(world) = World::new(Mode::OneShot, place) else {
         return;
@@ -270,7 +270,7 @@ fn file_tools_leave_it_alone() {
     tools.ask("file_delete", json!({"path": "alias"}));
 }
 
-/// Planted by the code that a client of MCP has run, and by its file tools.
+/// Planted by code that an MCP client ran, and by its file tools.
 #[test]
 fn a_client_leaves_it_alone() {
     let world = World::here();
@@ -286,7 +286,7 @@ fn a_client_leaves_it_alone() {
     world.close();
 }
 
-/// A program in a container writes in the same workspace that the fence's interpreter lies in.
+/// A program in a container writes in the workspace of the fence's interpreter.
 #[test]
 fn containers_keep_it_too() {
     for engine in engines() {
@@ -316,13 +316,13 @@ fn containers_keep_it_too() {
         let told = printed.ok().lines().filter(|line| line.starts_with('E'));
         kept(&told.collect::<Vec<_>>().join("\n"));
         assert!(!printed.stdout.lines().any(|line| line == "ok"), "{printed:?}");
-        // Beside it, it writes.
+        // It may write beside it.
         let beside = "open('/workspace/tools/deep/beside', 'w'); print('written')";
         assert_eq!(engine.run(&["--workspace", ".", "-c", beside]).ok(), "written\n");
     }
 }
 
-/// An environment made right in a project's directory: the workspace is its prefix.
+/// An environment directly in a project's directory: the workspace is its prefix.
 #[test]
 fn a_prefix_around_the_workspace_is_kept_by_its_parts() {
     let world = World::here();
@@ -339,7 +339,7 @@ fn a_prefix_around_the_workspace_is_kept_by_its_parts() {
     }
     assert_eq!(fs::read(work.join("pyvenv.cfg")).unwrap(), before);
     assert!(Path::new(&work).join("bin/python3").is_symlink());
-    // One in its libraries could not be kept from them.
+    // A workspace inside its libraries cannot be protected from programs.
     let inside = world.run(["--workspace", "lib", "--python", "bin/python3", "-c", "1"]);
     inside.refused(125, "Ringfence itself relies on what lies in");
     world.close();

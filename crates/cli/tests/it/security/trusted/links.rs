@@ -1,4 +1,4 @@
-//! Links that a program has planted in the place of what a person is going to name.
+//! Links that a program has planted in the place of a path that a user will name.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use crate::world::{World, everywhere};
 
 everywhere!(planted_links_are_not_followed);
 
-/// The ways to name a place: as what a program may read, write, work in, or leave files in.
+/// The ways to name a path: to read, to write, as a workspace, as an output directory.
 const WAYS: &[&[&str]] = &[
     &["--mount", "PLACE:/data:ro"],
     &["--mount", "PLACE:/data:rw"],
@@ -55,7 +55,7 @@ fn planted_links_are_not_followed(world: &World) {
     assert_eq!(entries(&secret), ["key"]);
 }
 
-/// It is known which directories programs could write to, wherever one stands, and whatever these are called by then.
+/// Writable directories are remembered, independent of the working directory and of later renames.
 #[test]
 fn they_are_known_from_elsewhere() {
     let world = World::here();
@@ -74,7 +74,7 @@ fn they_are_known_from_elsewhere() {
     world.close();
 }
 
-/// Where no program could write, links are a person's own.
+/// Outside writable directories, links are the user's own.
 #[test]
 fn a_persons_own_links_are_followed() {
     let world = World::here();

@@ -1,5 +1,5 @@
-//! Threat: programs that write what Ringfence executes, loads or believes: where they work, in mounts, through the file
-//! tools, by what they leave for their caller, and by links.
+//! Threat: programs that write files which Ringfence executes, loads or believes: in the workspace, in
+//! mounts, through the file tools, by delivered files, and by links.
 
 mod configuration;
 mod consent;
@@ -16,7 +16,7 @@ use std::path::Path;
 
 use crate::support::Dir;
 
-/// Tries to change a trusted path below a root, in each way that would do. Prints what came of each: `ok`, or the error.
+/// Tries to change a trusted path below a root, in each possible way. Prints each result: `ok`, or the error.
 const TRY: &str = r#"
 import errno, os, shutil, sys
 root, name = sys.argv[1:3]
@@ -47,12 +47,12 @@ for act in acts:
         print(errno.errorcode[error.errno])
 "#;
 
-/// The same for a test that passes no arguments.
+/// Returns the attempts for a test that passes no arguments.
 fn trying(root: &str, name: &str) -> String {
     format!("import sys\nsys.argv[1:] = [{root:?}, {name:?}]\n{TRY}")
 }
 
-/// That nothing of what was tried came about, and by which errors.
+/// Asserts that every attempt failed, with the expected errors.
 #[track_caller]
 fn kept(printed: &str) {
     let lines: Vec<&str> = printed.lines().collect();
@@ -62,7 +62,7 @@ fn kept(printed: &str) {
     }
 }
 
-/// Gives a tree to a user, so that nothing but a mount keeps that user from it.
+/// Gives a tree to a user, so that only a mount can deny that user.
 fn give(path: &Path, user: u32) {
     chown(path, Some(user), Some(user)).unwrap();
     if path.is_dir() && !path.is_symlink() {
@@ -77,7 +77,7 @@ fn give(path: &Path, user: u32) {
     }
 }
 
-/// Everything below a directory, with the texts of files.
+/// Returns everything below a directory, with the contents of files.
 fn all(dir: &Dir, name: &str) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     let mut todo = vec![dir.path(name)];

@@ -1,4 +1,4 @@
-//! Programs that Ringfence starts outside a fence, by the PATH of the person who asks for it.
+//! Programs that Ringfence starts outside a fence, found by the user's PATH.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use crate::support::finish;
 use crate::world::World;
 
-/// A program of that name in a directory of the PATH, and what it leaves when it runs.
+/// Plants a program of that name in a directory of the PATH; returns the file that it creates when it runs.
 fn planted(world: &World, name: &str) -> String {
     let canary = world.dir.path("canary").display().to_string();
     let script = format!("#!/bin/sh\necho ran > {canary}\n");
@@ -22,7 +22,7 @@ fn set_up_starts_nothing_that_a_program_wrote() {
     let path = world.dir.path("work/bin").display().to_string();
     let set_up = || {
         let mut command = world.command(&[], ["setup", "deno"]);
-        // No registry is asked: there is no other npm.
+        // No registry is contacted: there is no other npm.
         finish(command.env("PATH", &path), b"")
     };
     // A person's own is started.
@@ -61,7 +61,7 @@ fn the_bench_starts_nothing_that_a_program_wrote() {
     let bench = finish(&mut world.command(&[], ["bench", "python"]), b"");
     assert_eq!(bench.status, 125, "{bench:?}");
     assert!(bench.stderr.contains("where programs could write"), "{bench:?}");
-    // Outside it does what it was written for.
+    // Outside it has its effect.
     finish(&mut world.dir.program(&python), b"").ok();
     assert!(world.dir.path("canary").exists());
     world.close();

@@ -1,4 +1,4 @@
-//! Repositories without a working tree: git obeys their settings where they stand.
+//! Repositories without a working tree: git obeys their settings in place.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::support::{Dir, Output, finish};
 use crate::tools::Tools;
 use crate::world::{World, own_uid, tests};
 
-/// A repository of that kind whose settings git obeys as those of a working tree.
+/// Creates such a repository, whose settings git obeys as those of a working tree.
 fn make(dir: &Dir) {
     let mut git = dir.program("git");
     finish(git.args(["init", "-q", "--bare"]).arg(dir.path("work")), b"").ok();
@@ -22,7 +22,7 @@ fn make(dir: &Dir) {
     );
 }
 
-/// Settings that run a program at a person's `git status`.
+/// Returns settings that run a program at a user's `git status`.
 fn settings(canary: &Path) -> String {
     let canary = canary.display();
     format!(
@@ -30,7 +30,7 @@ fn settings(canary: &Path) -> String {
     )
 }
 
-/// What a person does who looks.
+/// Runs `git status` as a user.
 fn status(dir: &Dir) -> Output {
     let mut git = dir.program("git");
     git.args(["-c", "safe.directory=*", "status"])
@@ -78,7 +78,7 @@ fn it_is_kept(world: &World) {
     assert_eq!(all(&world.dir, "work"), before);
     status(&world.dir);
     assert!(!canary.exists());
-    // Outside it does what was meant.
+    // Outside it has its effect.
     world.dir.write("work/config", settings(&canary));
     status(&world.dir);
     assert!(canary.exists());
@@ -124,7 +124,7 @@ fn file_tools_make_and_change_none() {
     }
     let deleted = tools.refused("file_delete", json!({"path": "config"}));
     assert!(deleted.message.contains("git repository"), "{deleted:?}");
-    // Outside it does what was meant.
+    // Outside it has its effect.
     status(&tools.dir);
     assert!(canary.exists());
 }

@@ -1,4 +1,4 @@
-//! A directory of skills below what programs write: the natural layout of a project.
+//! A directory of skills below a writable directory: the natural layout of a project.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +19,7 @@ pub(super) fn put(dir: &Dir) {
     dir.write("work/skills/one.toml", "[policy]\n'One.get' = 'notify'\n");
 }
 
-/// What is tried.
+/// The attacked paths.
 const NAMES: &[&str] = &["skills/one.py", "skills/one.toml", "skills"];
 
 fn they_are_kept(world: &World) {
@@ -40,7 +40,7 @@ fn they_are_kept(world: &World) {
     let code = trying("/data", "skills/one.py");
     kept(world.run(mount.into_iter().chain([&*code])).ok());
     assert_eq!(all(&world.dir, "work/skills"), before);
-    // What is kept can be called.
+    // A protected skill can be called.
     let called = world.run([
         "--skills",
         "skills",
@@ -140,7 +140,7 @@ fn containers_leave_them_alone() {
     }
 }
 
-/// A skill has the right to write below its directory that its manifest gives it, and no other.
+/// A skill may write below its directory only if its manifest grants this.
 #[test]
 fn no_skill_writes_in_its_own_directory() {
     let world = World::here();
