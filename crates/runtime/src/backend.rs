@@ -1,4 +1,4 @@
-//! Execution backends: this process's fence, or the server.
+//! Traits of execution backends: this process's fence, containers, Pyodide, the server.
 
 use std::fmt;
 use std::future::Future;

@@ -189,7 +189,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Creates a kernel with all tools.
+    /// Creates a dispatcher of all tools.
     ///
     /// # Errors
     /// If `denied` names an unknown tool: a typo would leave the intended tool allowed.

@@ -25,7 +25,7 @@ pub(crate) const SANDBOX_EXEC: &str = <sandbox_exec::SandboxExec as crate::kerne
 pub(crate) const SEARCH_SKILLS: &str = <search_skills::SearchSkills as crate::kernel::Tool>::NAME;
 pub(crate) const DESCRIBE_FUNCTION: &str = <describe_function::DescribeFunction as crate::kernel::Tool>::NAME;
 
-/// Names of all tools, to validate the configuration before there is a kernel.
+/// Names of all tools, to validate the configuration before a [`Kernel`](crate::kernel::Kernel) exists.
 pub const NAMES: &[&str] = &[
     "run_python_code",
     "run_code",

@@ -1,4 +1,4 @@
-//! An MCP server: offers the kernel's tools to a client over standard streams.
+//! An MCP server: offers the tools of a [`Kernel`] to a client over standard streams.
 //!
 //! Protocol messages and versions are implemented by the official library. This module adds limits (line
 //! length, concurrent calls, queued responses) and cancellation of calls when the client is lost.
@@ -69,7 +69,7 @@ pub enum Elicitation {
 /// A request by a client about its roots.
 #[derive(Debug)]
 pub enum Wish {
-    /// Use this directory as the workspace. The reply is a kernel for it, or an error.
+    /// Use this directory as the workspace. The reply is a [`Kernel`] for it, or an error.
     Adopt(PathBuf, oneshot::Sender<Result<Kernel, String>>),
     /// Keep the current workspace.
     Stay,

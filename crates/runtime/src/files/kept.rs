@@ -12,7 +12,8 @@ use super::resolve::{Place, directory_below};
 use super::{Error, Root};
 use crate::trust;
 
-/// Maximum number of parent directories to walk, in case the tree is cyclic.
+/// Maximum number of parent directories to walk, in case the place is moved outside. Beyond it, access is
+/// denied.
 const MAX_DEPTH: usize = 1024;
 
 /// A file by device and inode number.

@@ -9,7 +9,8 @@ use super::{ErrorKind, ToolError, taken_back};
 /// Grace period of a tool after its deadline.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Awaits a tool that enforces its own deadline, and fails if it has not ended [`GRACE`] after that.
+/// Awaits a tool that enforces its own deadline, and fails if it has not ended [`GRACE`] after that or after
+/// cancellation.
 pub(super) async fn awaited<T>(
     tool: &str,
     deadline: Instant,

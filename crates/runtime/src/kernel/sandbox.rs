@@ -160,8 +160,8 @@ impl Call<'_> {
     }
 }
 
-/// Returns the runtime of a program requested for `runtime`, with a warning if it is the fallback. Must be
-/// called before standard input is consumed.
+/// Returns the runtime of a program requested for `runtime`, with a warning if it is the fallback. Does not
+/// consume standard input.
 pub async fn place(
     runtime: RuntimeKind,
     fallback: Fallback,

@@ -55,7 +55,7 @@ pub enum Effects {
 /// Enforcer of a tool's deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
-    /// The kernel, which drops the tool's future.
+    /// [`Kernel`](super::Kernel), which drops the tool's future.
     Kernel,
     /// The tool's runner, which gets the deadline and reports the timeout in its result.
     Runner,

@@ -37,7 +37,7 @@ const MAX_FILES: usize = 32;
 /// Maximum size of a file: escaped as JSON, it must fit into a message.
 const MAX_LENGTH: u64 = 128 * 1024;
 
-/// Time for which a failure to load in time is cached: each attempt blocks its caller that long.
+/// Time for which a failure to load in time is cached: each attempt blocks its caller until the timeout.
 const BELIEVED: Duration = Duration::from_secs(60);
 
 /// Maximum number of attempts if the process ends before a call has begun.

@@ -7,7 +7,8 @@ use ringfence_policy::{
 /// Scope of skill processes. They share no pre-started process with other scopes anyway.
 const SCOPE: &str = "ringfence-skills";
 
-/// Creates a request that runs as long as possible, with this memory limit, network and mounts.
+/// Creates a request that runs as long as possible, with this memory limit, network, mounts and trusted
+/// paths.
 pub(super) fn request(memory: Bytes, network: Network, (mounts, trusted): (Vec<Mount>, Trusted)) -> Request {
     Request {
         code: String::new(),

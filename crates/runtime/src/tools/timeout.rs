@@ -4,7 +4,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// Schema of the argument `timeout`. The kernel reads the value before the tool runs.
+/// Schema of the argument `timeout`. The dispatcher reads the value before the tool runs.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Timeout(

@@ -17,7 +17,6 @@ struct Site {
     _tasks: JoinSet<()>,
 }
 
-/// A response.
 #[derive(Debug)]
 struct Answer {
     status: u16,

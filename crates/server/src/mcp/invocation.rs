@@ -18,7 +18,7 @@ const OUTPUT_UNDER_WAY: usize = 16;
 /// limit.
 const WORDS_UNDER_WAY: usize = 4;
 
-/// The arguments of an invocation.
+/// A tool call to run: tool, arguments and caller.
 #[derive(Debug)]
 pub(super) struct Use {
     pub(super) kernel: Arc<Kernel>,

@@ -33,7 +33,7 @@ impl Parked {
     pub(super) fn put(&self, waiting: Waiting) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= MAX_PARKED {
-            // Evicts the oldest finished invocation, or else the oldest: this client does not return.
+            // A client that does not return loses the oldest finished invocation, or else the oldest.
             let ended = all.iter().position(|waiting| waiting.invocation.has_ended());
             all.remove(ended.unwrap_or_default());
         }

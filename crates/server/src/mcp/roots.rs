@@ -27,7 +27,7 @@ const QUESTION: &str = "roots";
 
 const UNNAMED: &str = "the client did not name its roots";
 
-/// The kernel for the current workspace, and the state of the negotiation.
+/// The [`Kernel`] for the current workspace, and the state of the negotiation.
 #[derive(Debug)]
 pub(super) struct Roots {
     wishes: Option<mpsc::Sender<Wish>>,
@@ -63,7 +63,7 @@ impl Roots {
         }
     }
 
-    /// Returns the kernel for a new call. Running calls keep theirs.
+    /// Returns the [`Kernel`] for a new call. Running calls keep theirs.
     pub(super) fn kernel(&self) -> Arc<Kernel> {
         Arc::clone(&self.kernel.borrow())
     }
@@ -145,7 +145,7 @@ impl Roots {
         }
     }
 
-    /// Releases waiting calls. Reverts to the first kernel if the client no longer offers a directory.
+    /// Releases waiting calls. Reverts to the first [`Kernel`] if the client no longer offers a directory.
     async fn settle(&self, adopted: Adopted) -> Adopted {
         if !matches!(adopted, Adopted::Yes(_)) {
             self.kernel.send_replace(Arc::clone(&self.first));

@@ -1,4 +1,4 @@
-//! Converts the kernel's tools, results and errors to MCP types.
+//! Converts tools, results and errors to MCP types.
 
 use std::sync::Arc;
 

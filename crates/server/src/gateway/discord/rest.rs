@@ -52,7 +52,6 @@ struct Gates {
     routes: BTreeMap<String, Instant>,
 }
 
-/// An API call.
 struct Call {
     method: Method,
     path: String,
@@ -80,7 +79,6 @@ enum Failed {
 /// The bot's own account.
 #[derive(Debug, Deserialize)]
 pub(super) struct Me {
-    /// User name.
     pub(super) username: String,
 }
 

@@ -13,7 +13,6 @@ pub(super) const ROOM: usize = 36_000;
 /// Maximum length of the notes.
 const MAX_NOTES: usize = 6_000;
 
-/// A message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Page {
     pub(super) text: String,
