@@ -1,4 +1,4 @@
-//! One request to run code.
+//! A request to run code.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Limits, Mount, Network, Trusted};
 
-/// A name that is not one of the known ones.
+/// The error of an unknown or malformed name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {what} `{name}`; known are {known}")]
 pub struct UnknownName {
-    /// What kind of name.
+    /// Kind of name.
     pub what: &'static str,
-    /// What was given.
+    /// The given name.
     pub name: String,
-    /// What would be accepted.
+    /// Accepted names.
     pub known: &'static str,
 }
 
-/// A language that code can be written in.
+/// A programming language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Language {
@@ -28,14 +28,14 @@ pub enum Language {
     Python,
     /// GNU bash.
     Bash,
-    /// Node or Deno.
+    /// Node.js or Deno.
     Javascript,
-    /// None: the arguments are the command line of a program, which is started without a shell.
+    /// None: the arguments are the command line of a program, started without a shell.
     Command,
 }
 
 impl Language {
-    /// The name used in every interface.
+    /// Returns the name used in every interface.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Python => "python",
@@ -45,7 +45,7 @@ impl Language {
         }
     }
 
-    /// The language of a file with this extension.
+    /// Returns the language of a file extension.
     pub fn from_extension(extension: &str) -> Option<Self> {
         match extension {
             "py" => Some(Self::Python),
@@ -78,7 +78,7 @@ impl fmt::Display for Language {
     }
 }
 
-/// A backend that code can run on.
+/// A backend that runs code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuntimeKind {
@@ -95,7 +95,7 @@ pub enum RuntimeKind {
 }
 
 impl RuntimeKind {
-    /// The name used in every interface.
+    /// Returns the name used in every interface.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Local => "local",
@@ -131,7 +131,7 @@ impl fmt::Display for RuntimeKind {
     }
 }
 
-/// Whose request it is: runs of different scopes share no warm process.
+/// The owner of a request: runs of different scopes share no warm process.
 ///
 /// 1–64 characters of `A-Z a-z 0-9 . _ -`, not starting with a dot, so that it can be a file name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -139,11 +139,11 @@ impl fmt::Display for RuntimeKind {
 pub struct Scope(String);
 
 impl Scope {
-    /// The scope of the person at this machine.
+    /// Returns the scope of this machine's user.
     pub fn local() -> Self {
         Self("local".to_owned())
     }
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -156,7 +156,7 @@ impl FromStr for Scope {
     }
 }
 
-/// A name that can be a file's: it cannot lead anywhere else, nor hide.
+/// Accepts names that are valid file names: no path separators, not hidden.
 fn file_name(what: &'static str, name: &str) -> Result<String, UnknownName> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(plain) {
@@ -177,13 +177,13 @@ impl<'de> Deserialize<'de> for Scope {
     }
 }
 
-/// Which of a scope's stateful interpreters. Written like a [`Scope`].
+/// The name of a stateful interpreter within a scope. Same syntax as [`Scope`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct SessionId(String);
 
 impl SessionId {
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -215,13 +215,13 @@ impl<'de> Deserialize<'de> for SessionId {
 #[serde(transparent)]
 pub struct EnvName(String);
 
-/// Why a text cannot be an environment variable's name.
+/// The error of a text that cannot name an environment variable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` cannot name an environment variable; write it like `NAME=value`")]
 pub struct ParseEnvNameError(String);
 
 impl EnvName {
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -237,40 +237,41 @@ impl FromStr for EnvName {
     }
 }
 
-/// One request to run code on a backend.
+/// A request to run code on a backend.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
-    /// The program's text.
+    /// Source code.
     pub code: String,
-    /// What the program is called in its own error messages, such as `report.py`.
+    /// Program name in its own error messages, such as `report.py`.
     pub name: String,
-    /// The language it is written in.
+    /// Language of the code.
     pub language: Language,
-    /// The program's arguments.
+    /// Program arguments.
     pub args: Vec<String>,
-    /// Variables added to the fence's own small environment.
+    /// Environment variables added to the fence's own small environment.
     pub env: Vec<(EnvName, String)>,
-    /// What the program may use.
+    /// Resource limits.
     pub limits: Limits,
-    /// What it may reach.
+    /// Network access.
     pub network: Network,
-    /// Host paths that it sees.
+    /// Bind mounts.
     pub mounts: Vec<Mount>,
-    /// The host directory that is its `/workspace`; absolute. `None`: a private one, removed with the run.
+    /// Absolute host directory mounted as `/workspace`. `None`: a private one, removed with the run.
     pub workspace: Option<PathBuf>,
-    /// Where a command starts: a path below the workspace, without `..`. `None`: the workspace itself.
+    /// Working directory of a command: a path below the workspace, without `..`. `None`: the workspace
+    /// itself.
     pub working_directory: Option<PathBuf>,
-    /// What it must leave as it is.
+    /// Host paths that it must not modify.
     pub trusted: Trusted,
-    /// Whose request it is.
+    /// The request's scope.
     pub scope: Scope,
-    /// The interpreter of its scope that keeps its state from run to run. `None`: a fresh one.
+    /// The stateful interpreter to run in. `None`: a fresh one.
     pub session: Option<SessionId>,
 }
 
 impl Request {
-    /// Returns a request to run a program with the default limits, without a network, mounts, a workspace or a session,
-    /// for the local user.
+    /// Returns a request to run a program with the default limits, without a network, mounts, a workspace or
+    /// a session, for the local user.
     pub fn new(language: Language, code: &str) -> Self {
         Self {
             code: code.to_owned(),

@@ -52,8 +52,8 @@ const TOOLS: &[(&str, &str, &str)] = &[
     ("deny", "cargo-deny", "0.20.2"),
 ];
 
-/// Build profile of tools that run for seconds. No registry has current binaries of them; optimized,
-/// cargo-deny alone takes five minutes of processor time, like this 1:50.
+/// Build profile of tools that run for seconds. No registry has current binaries of them; cargo-deny alone
+/// takes five minutes of processor time optimized, and 1:50 like this.
 const FAST_BUILD: &[(&str, &str)] = &[
     ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0"),
     ("CARGO_PROFILE_RELEASE_LTO", "off"),

@@ -1,7 +1,8 @@
-//! Files that cross between an engine and a container: a directory's content as a stream of records.
+//! File transfer between the server and a container: a directory's contents as a stream of records.
 //!
-//! `ringfence-agent collect DIR` writes what is new in a directory, `ringfence-agent place DIR` puts there what it reads.
-//! Both run as the container's user beside its guests, which can do the same: the engine takes their word as a guest's.
+//! `ringfence-agent collect DIR` writes the new files of a directory, `ringfence-agent place DIR` stores the
+//! files it reads. Both run as the container's user beside its guests, which can do the same: the server
+//! trusts their output no more than a guest's.
 
 mod collect;
 mod place;
@@ -20,15 +21,15 @@ pub use collect::collect;
 pub use place::place;
 pub use record::{Attributes, FilePath, MAX_PATH, Reason, Record, copy_content};
 
-/// The deepest path, in names.
+/// Maximum depth of a path, in components.
 pub const MAX_DEPTH: usize = 32;
-/// The most entries that are looked at in a directory and all below it.
+/// Maximum number of entries processed in a directory tree.
 pub const MAX_ENTRIES: usize = 65_536;
 
-/// The state of a directory in which nothing lies.
+/// Fingerprint of an empty directory.
 pub const EMPTY: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// The entry of the program beside the agent: `collect DIR BYTES` or `place DIR`.
+/// Entry point of the file transfer programs: `collect DIR BYTES` or `place DIR`.
 pub(super) fn main(arguments: &[OsString]) -> ExitCode {
     let (input, output) = (BufReader::new(io::stdin()), BufWriter::new(io::stdout()));
     let done = match arguments {
@@ -48,8 +49,8 @@ pub(super) fn main(arguments: &[OsString]) -> ExitCode {
     }
 }
 
-/// Returns a number that changes with anything in a file but its name. Only the kernel sets the time of a change, so no
-/// program can write to a file and keep it.
+/// Returns a fingerprint of a file, which changes with everything except its name. Only the kernel sets the
+/// change time (ctime), so no program can write to a file and keep its fingerprint.
 pub fn identity(found: &Metadata) -> u64 {
     let mut hash = Fnv(EMPTY);
     for number in [found.ino(), found.size(), u64::from(found.mode())] {
@@ -60,7 +61,8 @@ pub fn identity(found: &Metadata) -> u64 {
     hash.finish()
 }
 
-/// Returns a number that changes with anything in a directory or below it; [`EMPTY`] if nothing lies there.
+/// Returns a fingerprint of a directory tree, which changes with everything in it; [`EMPTY`] for an empty
+/// one.
 pub fn state(root: &Path) -> u64 {
     let (mut hash, mut left) = (Fnv(EMPTY), MAX_ENTRIES);
     mix(root, PathBuf::new(), &mut hash, &mut left);
@@ -69,7 +71,7 @@ pub fn state(root: &Path) -> u64 {
 
 fn mix(root: &Path, below: PathBuf, hash: &mut Fnv, left: &mut usize) {
     let Ok(listed) = fs::read_dir(root.join(&below)) else {
-        // Not as if nothing lay there.
+        // Differs from an empty directory.
         return hash.write_u8(1);
     };
     for entry in listed.flatten() {
@@ -85,7 +87,7 @@ fn mix(root: &Path, below: PathBuf, hash: &mut Fnv, left: &mut usize) {
     }
 }
 
-/// FNV-1a: the engine and its agent must agree, and nobody gains by a collision in a directory of their own.
+/// FNV-1a: server and init must agree, and nobody gains by a collision in a directory of their own.
 struct Fnv(u64);
 
 impl Hasher for Fnv {

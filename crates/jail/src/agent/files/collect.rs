@@ -1,4 +1,4 @@
-//! From a directory to records.
+//! Collects a directory into records.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirEntry, File, Metadata, OpenOptions, Permissions};
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 use super::{Attributes, FilePath, MAX_DEPTH, MAX_ENTRIES, Reason, Record, copy_content, identity};
 
-/// Writes what lies in the directory `root`: for each file that is [`Record::Known`] by `input` that it is the same, and all
-/// others with their content. The files together are at most `limit` bytes.
+/// Writes the contents of the directory `root`: files listed in `input` as [`Record::Known`] and unchanged by
+/// reference, all others in full. The files have at most `limit` bytes in total.
 ///
-/// Links are told of and not followed.
+/// Symbolic links are reported and not followed.
 ///
 /// # Errors
-/// If what comes makes no sense, or nobody reads what is written.
+/// If the input is invalid, or the output cannot be written.
 pub fn collect(root: &Path, limit: u64, mut input: impl Read, out: impl Write) -> io::Result<()> {
     let mut known = BTreeMap::new();
     loop {
@@ -39,15 +39,15 @@ pub fn collect(root: &Path, limit: u64, mut input: impl Read, out: impl Write) -
 struct Collector<'a, W> {
     root: &'a Path,
     known: BTreeMap<FilePath, u64>,
-    /// What may still be sent.
+    /// Remaining budget in bytes.
     bytes: u64,
-    /// How many may still be looked at.
+    /// Remaining budget of entries.
     entries: usize,
     out: W,
 }
 
 impl<W: Write> Collector<'_, W> {
-    /// Whether all that lies there was told of.
+    /// Collects a directory tree; returns `true` if every entry was reported.
     fn directory(&mut self, below: &Path) -> io::Result<bool> {
         let listed = retried(&self.root.join(below), 0o500, |path| fs::read_dir(path));
         let Ok(listed) = listed else {
@@ -68,7 +68,7 @@ impl<W: Write> Collector<'_, W> {
 
     fn entry(&mut self, below: PathBuf, entry: &DirEntry) -> io::Result<bool> {
         let Ok(found) = entry.metadata() else {
-            // It has gone since.
+            // It was removed meanwhile.
             return Ok(true);
         };
         let Some(path) = FilePath::new(&below) else {
@@ -124,7 +124,7 @@ impl<W: Write> Collector<'_, W> {
     }
 }
 
-/// A file whose errors are its end: what is missing then is made up.
+/// A file whose read errors count as its end: the rest is padded.
 struct Lasting(File);
 
 impl Read for Lasting {
@@ -133,7 +133,7 @@ impl Read for Lasting {
     }
 }
 
-/// A pipe that somebody has put there must not hold us up.
+/// Opens a file without blocking on a FIFO that somebody put in its place.
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
@@ -141,7 +141,7 @@ fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Tries once more with the rights in `mode`, which the owner may have taken from itself.
+/// Retries with the permissions in `mode`, which the owner may have removed from itself.
 fn retried<T>(path: &Path, mode: u32, open: impl Fn(&Path) -> io::Result<T>) -> io::Result<T> {
     match open(path) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {

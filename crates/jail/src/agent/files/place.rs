@@ -1,4 +1,4 @@
-//! From records to a directory.
+//! Stores records in a directory.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use super::{Attributes, FilePath, Reason, Record, identity};
 
-/// Puts into the directory `root` what `input` says, and removes what it says is gone. Answers for each file with its
-/// [`Record::Known`] identity there, or that there was no room for it.
+/// Stores the files of `input` in the directory `root`, and removes those it marks as gone. Answers for each
+/// file with its new [`Record::Known`] identity, or the reason why it was not stored.
 ///
 /// # Errors
-/// If what comes makes no sense, or nobody reads what is answered.
+/// If the input is invalid, or the answers cannot be written.
 pub fn place(root: &Path, mut input: impl Read, mut out: impl Write) -> io::Result<()> {
     loop {
         let record = Record::read(&mut input)?;
@@ -37,7 +37,7 @@ pub fn place(root: &Path, mut input: impl Read, mut out: impl Write) -> io::Resu
                 }
             }
             Record::Gone(path) => {
-                // What cannot be removed is found by whoever looks next.
+                // The next collection finds files that cannot be removed.
                 let _ = remove(&root.join(path.as_path()));
             }
             Record::End { .. } => {
@@ -59,7 +59,7 @@ fn answer(path: &FilePath, error: &io::Error, out: &mut impl Write) -> io::Resul
     Record::Left { path, why }.write(out)
 }
 
-/// Makes a directory; what has its name and is none makes way.
+/// Creates a directory; a file with its name is replaced.
 fn directory(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -73,10 +73,11 @@ fn directory(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes a file beside its place and moves it there: nobody sees half of it, and no link is followed.
+/// Writes a file beside its destination and renames it: it is never seen incomplete, and no symbolic link is
+/// followed.
 fn file(path: &Path, content: &mut impl Read, attributes: Attributes) -> io::Result<u64> {
     let beside = beside(path);
-    // Left by one that was killed.
+    // Left by a killed process.
     let _ = fs::remove_file(&beside);
     let written = fill(&beside, content, attributes).and_then(|file| {
         if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {

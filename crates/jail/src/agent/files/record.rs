@@ -1,4 +1,4 @@
-//! The records of a stream of files.
+//! Records of the file stream.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, Permissions};
@@ -10,17 +10,17 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::MAX_DEPTH;
 
-/// The longest path, in bytes.
+/// Maximum length of a path, in bytes.
 pub const MAX_PATH: usize = 4095;
-/// The longest payload of a record.
+/// Maximum length of a record's payload.
 const MAX_PAYLOAD: usize = MAX_PATH + 64;
 
-/// The path of an entry below its directory: names alone, none of which leads upwards.
+/// A relative path of plain components: it cannot lead upwards.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FilePath(PathBuf);
 
 impl FilePath {
-    /// Returns the path, if every part of it is a name.
+    /// Returns the path, if all its components are plain names.
     pub fn new(path: &Path) -> Option<Self> {
         let bytes = path.as_os_str().as_bytes();
         let plain: PathBuf = path
@@ -38,24 +38,24 @@ impl FilePath {
         usable.then_some(Self(plain))
     }
 
-    /// The path.
+    /// Returns the path.
     pub fn as_path(&self) -> &Path {
         &self.0
     }
 }
 
-/// Why an entry is not taken along.
+/// The reason why an entry is omitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// It is no regular file and no directory.
+    /// Neither a regular file nor a directory.
     Kind,
-    /// It cannot be read or written.
+    /// Not readable or writable.
     Denied,
-    /// Its path is too long, or too deep.
+    /// Path too long or too deep.
     Path,
-    /// All that is taken along together would be too much, or there is no room for it.
+    /// Size limit exceeded, or no space left.
     Room,
-    /// It was changed while it was read.
+    /// Modified during the read.
     Changed,
 }
 
@@ -95,48 +95,48 @@ impl Attributes {
     }
 }
 
-/// One record.
+/// A record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
-    /// A file that the reader has, as it was when it had this identity.
+    /// A file that the reader has, with its fingerprint.
     Known {
-        /// Where.
+        /// Path.
         path: FilePath,
-        /// What [`super::identity`] said of it.
+        /// Its [`super::identity`].
         identity: u64,
     },
-    /// A file that is as the reader knows it.
+    /// A file that is unchanged since its [`Record::Known`].
     Same(FilePath),
     /// A directory.
     Directory(FilePath),
-    /// A file, whose content follows the record.
+    /// A file; its contents follow the record.
     File {
-        /// Where.
+        /// Path.
         path: FilePath,
-        /// What [`super::identity`] says of it.
+        /// Its [`super::identity`].
         identity: u64,
-        /// The length of its content.
+        /// Length of its contents.
         size: u64,
         attributes: Attributes,
     },
-    /// An entry that is not taken along. A file that was sent before is none, either.
+    /// An omitted entry. If a file of this path was sent before, it is invalid.
     Left {
-        /// Where; as it is, for it need not be a path that can be taken along.
+        /// Path, unvalidated: it may be too long or too deep.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         why: Reason,
     },
-    /// An entry that shall not be there.
+    /// An entry to be removed.
     Gone(FilePath),
-    /// The last one; whether all that lies there was told of.
+    /// The last record.
     End {
-        /// Whether it was.
+        /// Set if every entry was reported.
         complete: bool,
     },
 }
 
 impl Record {
-    /// Writes it.
+    /// Writes the record.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -171,10 +171,10 @@ impl Record {
         out.write_all(path)
     }
 
-    /// Reads the next one; the content of a file is the reader's to take, all of it.
+    /// Reads the next record; the caller must then consume the whole contents of a file.
     ///
     /// # Errors
-    /// If there is none, or what comes is none.
+    /// If there is none, or it is invalid.
     pub fn read(input: &mut (impl Read + ?Sized)) -> io::Result<Self> {
         let [kind, length @ ..] = array::<5>(input)?;
         let length = u32::from_le_bytes(length) as usize;
@@ -227,8 +227,8 @@ fn reason([byte]: [u8; 1]) -> io::Result<Reason> {
     found.ok_or_else(senseless)
 }
 
-/// Copies a file's content, `size` bytes; what is missing of it is made up of zeros, so that the next record is found.
-/// Returns whether all of it was there.
+/// Copies `size` bytes of a file's contents; pads a short file with zeros, so that the next record can be
+/// found. Returns `true` if no padding was needed.
 ///
 /// # Errors
 /// If it cannot be written.

@@ -1,4 +1,4 @@
-//! Files that arrive as they were sent, and directories that resist.
+//! Tests of faithful transfer, and of hostile directories.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Permissions};
@@ -11,7 +11,7 @@ fn file_path(text: &str) -> FilePath {
     FilePath::new(Path::new(text)).unwrap()
 }
 
-/// What a collector says of a directory, the contents of files apart.
+/// Returns a collector's records, and the files' contents separately.
 fn collected(root: &Path, limit: u64, known: &[Record]) -> (Vec<Record>, BTreeMap<String, Vec<u8>>) {
     let mut input = Vec::new();
     for record in known.iter().chain([&Record::End { complete: true }]) {
@@ -36,7 +36,7 @@ fn collected(root: &Path, limit: u64, known: &[Record]) -> (Vec<Record>, BTreeMa
     }
 }
 
-/// Records as they are sent to a container, and what it answers.
+/// Sends records to a container, and returns its answers.
 fn placed(root: &Path, records: &[(Record, &[u8])]) -> Vec<Record> {
     let mut input = Vec::new();
     for (record, content) in records {
@@ -163,7 +163,7 @@ fn what_is_collected_is_placed_as_it_was() {
         identity: identity(&found),
     };
     assert_eq!(answers, std::slice::from_ref(&known));
-    // What is known is not sent again.
+    // Known files are not sent again.
     let (again, contents) = collected(to.path(), 100, &[known]);
     assert!(again.contains(&Record::Same(file_path("sub/a"))), "{again:?}");
     assert!(contents.is_empty());
@@ -177,7 +177,7 @@ fn a_change_is_seen_though_its_time_is_set_back() {
     fs::write(&path, "one").unwrap();
     let (first, before) = (state(dir.path()), fs::metadata(&path).unwrap());
     assert_ne!(first, EMPTY);
-    // The kernel's clock goes by steps.
+    // The kernel's clock is coarse.
     while identity(&fs::metadata(&path).unwrap()) == identity(&before) {
         let file = File::options().write(true).open(&path).unwrap();
         std::io::Write::write_all(&mut &file, b"two").unwrap();
