@@ -14,8 +14,7 @@ pub struct Trusted {
     pub paths: Vec<PathBuf>,
     /// Prefixes of interpreters: protected whole, or part by part where the program may write around them.
     pub installations: Vec<PathBuf>,
-    /// Directories in which programs are looked up. One inside a writable directory is no reason to refuse a
-    /// request.
+    /// Directories in which programs are looked up. One that contains the writable tree is ignored.
     pub lookups: Vec<PathBuf>,
 }
 
