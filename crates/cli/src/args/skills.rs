@@ -38,7 +38,7 @@ pub(crate) enum SkillsCommand {
     },
     /// Call one function, as a program would.
     Call(SkillsCallArgs),
-    /// Consent to what the directory's manifests ask for, after programs could have changed them.
+    /// Consent to what the directory's manifests ask for, if programs could have changed them.
     Accept(SkillsAcceptArgs),
 }
 

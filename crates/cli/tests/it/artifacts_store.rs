@@ -124,7 +124,7 @@ fn every_bad_end_is_stored(world: &World) {
         let run = world.json(args);
         assert_eq!(run.get("meta.outcome"), outcome, "{run:?}");
         let (_, mut last) = stored(world).pop().unwrap();
-        // A record does not hold its own path.
+        // A record does not contain its own path.
         last["result"]["meta"]["artifact"] = run.get("meta.artifact").clone();
         assert_eq!(&last["result"], &run.result, "{args:?}");
     }

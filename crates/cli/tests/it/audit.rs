@@ -22,7 +22,7 @@ struct Logged {
 impl Logged {
     fn new(records: usize) -> Self {
         let dir = Dir::new();
-        // Small enough that the files turn.
+        // Small enough to rotate files.
         let limits = Limits {
             max_file_bytes: 2_000,
             max_files: 100,
@@ -178,7 +178,7 @@ fn who_follows_sees_what_is_appended_until_interrupted() {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
     assert_eq!(next()["tool"], "tool1");
-    // More than a file holds.
+    // More than fits one file.
     for n in 2..12 {
         logged.add(&format!("tool{n}"));
     }
@@ -349,7 +349,7 @@ fn no_tool_runs_where_nothing_can_be_recorded() {
 #[test]
 fn a_full_disk_keeps_the_answer_back_and_the_log_whole() {
     let dir = Dir::new();
-    // Files must not grow past 4 KiB, as on a disk that has no more room. The signal would end the process.
+    // Files are limited to 4 KiB, as on a full disk. SIGXFSZ would kill the process.
     let script = "trap '' XFSZ; ulimit -f 4; exec \"$@\"";
     let limited = || {
         let mut command = dir.program("bash");

@@ -46,7 +46,7 @@ fn round(dir: &Dir, round: u64) -> Vec<String> {
             &json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}),
         ));
     }
-    // Standard input stays open: its end would end the server well.
+    // Standard input stays open: its end would end the server cleanly.
     let writer = std::thread::spawn(move || {
         _ = stdin.write_all(text.as_bytes());
         stdin
@@ -93,7 +93,7 @@ fn answers(server: &mut Child) -> BTreeSet<u64> {
             answered.insert(id);
         }
         if left == 0 {
-            // Between two answers as well as right behind one.
+            // The kill hits between two answers as well as right behind one.
             std::thread::park_timeout(Duration::from_micros(any(3_000)));
             server.kill().unwrap();
         }
@@ -198,7 +198,7 @@ mod alone {
         answered.extend((0..others).map(|n| format!("mark-other-{n}.")));
         let missing: Vec<_> = answered.difference(&recorded(&dir)).cloned().collect();
         assert_eq!(missing, [""; 0]);
-        // The kills came while there was work, and there was work before them.
+        // The kills came during work, and after some.
         assert!(rounds_cut_short > ROUNDS / 2, "{rounds_cut_short}");
         let done = answered.len() as u64 - others;
         assert!(done > ROUNDS * CALLS / 5, "{done}");

@@ -115,7 +115,7 @@ fn the_snippets_of_the_source_documents_are_good_in_a_project() {
             serde_saphyr::from_str(text).unwrap()
         };
         checked("ringfence.toml", &toml::to_string(&tree).unwrap());
-        // JSON text is YAML too.
+        // JSON text is valid YAML.
         checked("ringfence.yaml", &tree.to_string());
         checked("ringfence.json", &tree.to_string());
     }

@@ -122,7 +122,7 @@ fn same(result: &Value) -> Value {
         "output_files",
     ];
     let meta = meta.map(|key| (key.to_owned(), result["meta"][key].clone()));
-    // Each process names an image that is not pinned once.
+    // Each process warns once of an unpinned image.
     let warnings = result["meta"]["warnings"].as_array();
     let warnings = warnings
         .into_iter()
@@ -208,7 +208,8 @@ fn each_container_serves_one_request_of_one_user() {
             (&first["stdout"], &second["stdout"]),
             (&json!("end\n"), &json!("end\n"))
         );
-        // A container that waits for one user serves no other. More than two wait where requests came too fast.
+        // A pooled container of one user serves no other. The pool holds more than two if requests arrived
+        // too fast.
         let other = ["--user", "bob", "-l", "bash", "-c", "true"];
         eventually("two containers wait", || place.running().len() >= 2);
         assert_eq!(place.json(&other)["meta"]["warm"], false);

@@ -211,7 +211,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It alone can remove its containers, which live on without it.
+        // Only it can remove its containers, which survive it.
         if self.process.is_none() && !std::thread::panicking() {
             self.up();
         }
@@ -333,7 +333,7 @@ fn a_full_disk_is_told_with_what_to_do() {
     };
     assert_eq!(daemon.python("print(1)").ok(), "1\n");
     let filler = daemon.dir.path("data/filler");
-    // It ends where there is no room.
+    // It ends when the disk is full.
     let written = std::io::copy(&mut std::io::repeat(0), &mut fs::File::create(&filler).unwrap());
     written.unwrap_err();
     let full = daemon.python("print(1)");

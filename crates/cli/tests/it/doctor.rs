@@ -136,6 +136,7 @@ fn pyodide_is_told_of_where_runs_look_for_it() {
     assert!(detail.contains("it is for cp313-cp313-win_amd64"), "{refused}");
 }
 
+/// Returns the isolation that a run of Python reports in the same world.
 fn isolation(world: &World) -> Value {
     world.json(["-c", "print(1)"]).result["meta"]["isolation"].clone()
 }

@@ -162,7 +162,7 @@ fn the_socket_is_for_its_user_alone() {
         assert_eq!(mode(&world.socket()), 0o600);
         assert_eq!(mode(world.socket().parent().unwrap()), 0o700);
     });
-    // Root can open any socket, and is turned away from another user's all the same.
+    // Root can open any socket, and is rejected by another user's nevertheless.
     play(World::new(Mode::Engine, Place::User), |world| {
         let mut stream = UnixStream::connect(world.socket()).unwrap();
         drop(stream.write_all(b"\0\0\0\0"));
@@ -337,7 +337,7 @@ fn a_zygote_is_replaced_and_its_hash_seed_with_it() {
     let mut seeds = std::collections::BTreeSet::new();
     eventually("workers come from another zygote", || {
         let run = world.json(["-c", "print(hash('a'))"]);
-        // A run that found no worker has a Python, and a seed, of its own.
+        // A run without a pooled worker has its own Python, and its own seed.
         if run.get("meta.warm") == true {
             seeds.insert(run.stdout().to_owned());
         }
@@ -453,7 +453,7 @@ fn a_broken_executor_is_unknown_and_never_a_success() {
                 assert_eq!(output.status.code(), Some(125), "{output:?}");
                 let said = String::from_utf8(output.stderr).unwrap();
                 assert!(said.contains("nothing is known of the program's end"), "{said}");
-                // It does not stay broken.
+                // It recovers.
                 eventually("runs work again", || {
                     world.run(["-l", language, "-c", ""]).status == 0
                 });

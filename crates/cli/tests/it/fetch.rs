@@ -26,7 +26,7 @@ impl Server {
                 let mut stream = stream.unwrap();
                 counted.fetch_add(1, Ordering::SeqCst);
                 if answer.is_empty() {
-                    // It never answers, and holds on.
+                    // Never answers, and keeps the connection open.
                     std::mem::forget(stream);
                     continue;
                 }
@@ -92,7 +92,7 @@ fn whatever_was_not_allowed_is_never_connected_to() {
     let port = server.port;
     let url = server.url();
     let arguments = json!({"url": url});
-    // No list; a list with this host, but its address is private; an opened address, but no such host.
+    // No allowlist; this host in it, but with a private address; an allowed address, but another host.
     for config in [
         String::new(),
         format!("[egress]\nallowed_hosts = ['*', '127.0.0.1:{port}', 'localhost:{port}']"),
@@ -107,7 +107,7 @@ fn whatever_was_not_allowed_is_never_connected_to() {
             "{config}"
         );
     }
-    // A project's own file opens nothing.
+    // A project's own file allows nothing.
     let tools = Tools::new("");
     tools.dir.write("work/ringfence.toml", server.allowed());
     assert_eq!(tools.refused("http_fetch", arguments).kind, "permission_denied");

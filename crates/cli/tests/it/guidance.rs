@@ -214,7 +214,7 @@ fn who_finds_another_python_first_is_told_that_it_starts_cold() {
     let python = world.dir.path("other/bin/python3").display().to_string();
     let named = world.json(["--python", &python, "-c", "print(1)"]);
     assert!(named.get("meta.warnings").is_null(), "{named:?}");
-    // Other languages have nothing to do with it.
+    // Other languages are not affected.
     let bash = world.call(["-l", "bash", "-c", "true"]).env("PATH", &path).json();
     assert!(bash.get("meta.warnings").is_null(), "{bash:?}");
     world.close();

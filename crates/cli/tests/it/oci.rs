@@ -144,7 +144,7 @@ fn a_program_runs_and_the_result_says_what_held_it() {
         let result = maker.json(&["-c", code]);
         let gvisor = maker.runtime == "runsc";
         let own = result["stdout"].as_str().unwrap();
-        // gVisor shows its own kernel, on which nothing is filtered any more.
+        // gVisor shows its own kernel, where no filter applies any more.
         assert_eq!(own.starts_with(GVISOR), gvisor, "{maker}: {result}");
         let expected = if gvisor { " 0 65534\n" } else { " 2 65534\n" };
         assert!(own.ends_with(expected), "{maker}: {result}");
@@ -210,8 +210,8 @@ fn a_program_is_held_to_its_limits() {
             "{maker}"
         );
         let eaten = maker.json(&["--memory", "96MiB", "-c", "x = bytearray(300 << 20)"]);
-        // The kernel ends gVisor's container as a whole, our agent with it, and Podman's monitor does not see why where
-        // both versions of control groups are mounted.
+        // The kernel kills gVisor's container as a whole, including our agent, and Podman's monitor does not
+        // see the reason if both versions of control groups are mounted.
         let expected = match (maker.engine.name, maker.runtime) {
             ("podman", "runsc") => "signalled",
             _ => "memory_exceeded",

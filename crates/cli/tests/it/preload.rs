@@ -99,7 +99,7 @@ fn a_module_that_cannot_be_imported_costs_nothing_but_itself() {
     // A model gets no warnings about the preload.
     let text = world.tool(&[], "run_python_code", &serde_json::json!({"code": "print(1)"}));
     assert_eq!(text, "1\n");
-    // Other languages have nothing to do with it.
+    // Other languages are not affected.
     let bash = world.json(["-l", "bash", "-c", "true"]);
     assert!(bash.get("meta.warnings").is_null(), "{bash:?}");
     world.close();

@@ -135,7 +135,7 @@ fn answer(stream: &mut TcpStream, reply: Reply) -> std::io::Result<()> {
                 std::thread::park_timeout(Duration::from_millis(10));
             }
         }
-        // Until the other side hangs up.
+        // Waits until the client disconnects.
         Reply::Silence => stream.read(&mut [0]).map(drop),
     }
 }

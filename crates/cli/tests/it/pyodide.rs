@@ -490,7 +490,7 @@ fn an_engine_keeps_one_ready() {
     let left = "open('/output/r', 'w').write('x')";
     world.run(["--runtime", "pyodide", "-o", "out", "-c", left]).ok();
     assert_eq!(fs::read_to_string(world.dir.path("work/out/r")).unwrap(), "x");
-    // The next one is started after a run, and takes no longer than some more.
+    // The next one is started after a run, and is ready within a few more.
     let ready = (0..20).any(|_| {
         let args = ["--runtime", "pyodide", "--stdin", "-", "-c", "print(input())"];
         let run = world.call(args).stdin("in\n").json();
@@ -584,7 +584,7 @@ fn a_server_keeps_one_ready_and_shares_none() {
     let look =
         "import json, os, random\nprint(hasattr(json, 'mark'), os.path.exists('/tmp/mark'), random.random())";
     let mut seen = Vec::new();
-    // The next one is started after a run; that it is ready is an event of the server's that a client sees as warm.
+    // The next one is started after a run; the client sees its readiness only as a warm run.
     for _ in 0..20 {
         let result = run(look);
         let stdout = result["stdout"].as_str().unwrap().to_owned();

@@ -163,7 +163,7 @@ fn compiled_wheels_of_the_index_work() {
 fn wheels_that_are_not_what_they_are_called_are_refused() {
     let packages = Packages::new();
     packages.real();
-    // The index has another build of this one than Pyodide's distribution.
+    // The index has another build of this package than Pyodide's distribution.
     packages
         .run(&["-c", "1"])
         .refused(125, "annotated_types-0.7.0-py3-none-any.whl");

@@ -32,7 +32,7 @@ fn the_program_is_main(world: &World) {
         world.run(["main.py", "--", "a", "b"]).ok(),
         "__main__ main.py ['main.py', 'a', 'b'] True\nNone None None\nmain\n"
     );
-    // Names that only our own worker uses are not there.
+    // Names of our worker are not visible to the program.
     let code = "print(sorted(name for name in globals() if not name.startswith('__')))\n\
                 try:\n    receive_job\nexcept NameError:\n    print('clean')";
     assert_eq!(world.python(code), "[]\nclean\n");
@@ -219,7 +219,7 @@ fn no_two_runs_share_their_randomness(world: &World) {
     }
     let seeded = "import random; random.seed(7); print(random.random())";
     assert_eq!(world.python(seeded), world.python(seeded));
-    // Workers of one zygote share its seed of hashes, until the zygote is renewed.
+    // Workers of one zygote share its hash seed, until the zygote is renewed.
     let hash = "print(hash('text'))";
     let here = world.python(hash);
     if world.mode == Mode::Engine {

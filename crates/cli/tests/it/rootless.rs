@@ -114,7 +114,7 @@ fn serve(dir: &Dir, uid: u32) -> Child {
         .arg(dir.path(""))
         .arg(user.get_program())
         .args(user.get_args())
-        // Debian's crun does not work where both versions of control groups are mounted; runc does.
+        // Debian's crun does not work if both versions of control groups are mounted; runc does.
         .args(["podman", "--runtime", "runc", "system", "service", "--time=0"])
         .env("TMPDIR", &home)
         .current_dir(&home);

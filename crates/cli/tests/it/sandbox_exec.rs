@@ -36,7 +36,7 @@ fn places(keys: &str) -> Vec<Place> {
 }
 
 fn configure(world: &World, engine: &str, keys: &str) {
-    // Some calls wait while containers are made for others, which takes its time on a busy machine.
+    // Some calls are queued while containers start for others, which takes a while on a busy machine.
     let patience = if keys.contains("timeout") {
         ""
     } else {
@@ -243,7 +243,7 @@ fn a_call_ends_at_its_time_and_takes_no_other_along() {
             &json!({"language": "bash", "code": "sleep 600 & sleep 600", "timeout": "300ms"}),
         );
         assert!(told.ok().ends_with("[timed out]\n"), "{told:?}");
-        // An argument shortens a limit, and does not lengthen it.
+        // An argument may lower a limit, not raise it.
         let more = place.result(&[], &json!({"language": "bash", "code": "true", "timeout": 500}));
         assert!(
             more["meta"]["warnings"][0].as_str().unwrap().contains("20s"),
@@ -270,7 +270,7 @@ fn without_keep_alive_each_call_has_a_container_of_its_own() {
             "1\n"
         );
         assert_eq!(place.bash("cat /tmp/x 2> /dev/null; cat /output/x"), "2\n");
-        // One waits for the next call like it, and serves that alone.
+        // A pooled container waits for the next matching call, and serves only that.
         let not_yet = || {
             let result = place.result(
                 &[],
@@ -534,7 +534,7 @@ fn a_missing_engine_is_told_or_done_without_as_configured() {
         text.starts_with("42\n[warning: there was no container (Docker daemon not available"),
         "{text}"
     );
-    // A project's file does not decide that.
+    // A project's file may not set it.
     configure(&world, "docker", "");
     world
         .dir

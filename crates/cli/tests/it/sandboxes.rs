@@ -341,7 +341,7 @@ fn commands_of_a_restricted_sandbox_reach_its_hosts_alone() {
         assert_eq!(run(&["bash", "-c", &around])["status"], 9);
         assert_eq!(server.visits(), 1);
         assert_eq!(place.sandbox(&["logs", &name]).ok(), "hello403/workspace\n");
-        // A command that takes too long ends alone.
+        // A command that exceeds its timeout ends alone.
         let late = place.sandbox(&["run", "--timeout", "1s", &name, "--", "sleep", "1000"]);
         assert_eq!(
             (late.status, late.stderr.contains("and was ended")),

@@ -340,7 +340,7 @@ fn the_other_languages_have_the_same_shape(world: &World) {
 }
 
 fn memory_is_limited(world: &World) {
-    // Where a control group counts, the kernel kills; where an rlimit does, Python raises.
+    // A control group makes the kernel kill; an rlimit makes Python raise.
     let run = world.json([
         "--memory",
         "100MiB",

@@ -189,7 +189,7 @@ fn fenced_without_namespaces(world: &World) {
     let seen = world.python(LOOK);
     assert!(seen.starts_with("2 1 0 "), "{seen}");
     assert!(!seen.ends_with(" 0\n"), "the program must not be root: {seen}");
-    // Nothing of the container's own is within reach.
+    // No file of the container itself is accessible.
     let code = "for path in '/etc/shadow', '/root/x', '/proc/1/environ', '/var/lib/dpkg/status', '/tmp/x':\n    try:\n        \
                 open(path, 'w' if path.endswith('x') else 'r')\n        print('opened', path)\n    except OSError:\n        pass";
     assert_eq!(world.python(code), "");

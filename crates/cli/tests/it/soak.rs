@@ -147,7 +147,7 @@ pub(crate) mod alone {
             let mut descriptors = BTreeMap::new();
             for entry in fs::read_dir(format!("{proc}/fd")).unwrap().flatten() {
                 let target = fs::read_link(entry.path()).unwrap_or_default();
-                // Which file it is does not count, nor which pipe.
+                // The file's identity and the pipe's number do not count.
                 let kind = target.to_string_lossy().replace(|c: char| c.is_ascii_digit(), "");
                 *descriptors.entry(kind).or_default() += 1;
             }

@@ -154,7 +154,7 @@ fn arguments_and_variables_arrive_unchanged(world: &World) {
         ]);
         assert_eq!(output.ok(), "-e||a b|x y|", "{language}");
     }
-    // Nothing of the caller's environment is passed on unasked.
+    // The caller's environment is not inherited by default.
     let secret = world
         .call(["-l", "bash", "-c", "env"])
         .env("API_TOKEN", "very-secret")
@@ -429,7 +429,7 @@ fn a_program_may_ignore_its_input(world: &World) {
         .call(["--stdin", "-", "-c", "print('done')"])
         .stdin(vec![b'x'; 3_000_000]);
     assert_eq!(call.output().ok(), "done\n");
-    // An input that never ends does not keep the run alive.
+    // An endless input does not keep the run alive.
     let mut child = world.call(["--stdin", "-", "-c", "print('done')"]).start();
     let stdin = child.stdin.take().unwrap();
     assert!(child.wait().unwrap().success());

@@ -94,7 +94,7 @@ pub(crate) fn finish(command: &mut Command, stdin: &[u8]) -> Output {
     let pid = child.id();
     let mut pipe = child.stdin.take().unwrap();
     let stdin = stdin.to_vec();
-    // A child that reads nothing closes the pipe: no concern of this test's.
+    // A child that reads nothing closes the pipe, which is no failure.
     let writer = std::thread::spawn(move || drop(pipe.write_all(&stdin)));
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();

@@ -366,13 +366,13 @@ fn the_host_runner_is_a_choice_that_the_result_tells() {
     );
     assert_eq!(result["isolation"]["seccomp"], Value::Null);
     assert_eq!(result["isolation"]["pid_ns"], false);
-    // Still no shell, and a scrubbed environment.
+    // Still without a shell, and with a scrubbed environment.
     let result = tools.ask("shell", json!({"command": "echo", "args": ["$(id)"]}));
     assert_eq!(result["stdout"], "$(id)\n");
     // Code stays in the fence.
     let code = json!({"code": format!("open({:?})", tools.dir.path("home/secret"))});
     assert_eq!(tools.ask("run_code", code)["exit_code"], 1);
-    // Not from a project's own file.
+    // A project's own file may not set it.
     let tools = Tools::new("");
     tools
         .dir

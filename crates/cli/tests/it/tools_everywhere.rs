@@ -86,7 +86,7 @@ fn code_runs_in_every_language(world: &World) {
         let arguments = json!({"code": code, "language": language, "stdin": "through\n"});
         let result = world.tool(&[], "run_code", &arguments);
         if language == "javascript" && world.container() {
-            // The image has no Node.
+            // The image has no Node.js.
             assert_eq!(result["error"]["type"], "runtime_unavailable", "{result}");
             continue;
         }
@@ -226,7 +226,7 @@ fn a_workspace_of_ones_own_is_used_as_far_as_it_may_be(world: &World) {
         "{result}"
     );
     assert_eq!(ask("file_read", &json!({"path": "out"}))["text"], "out");
-    // And where code cannot even get to it.
+    // Also if code cannot even reach it.
     fs::set_permissions(&project, fs::Permissions::from_mode(0o700)).unwrap();
     chown(&project, Some(0), None).unwrap();
     let result = ask("run_code", &json!({"code": "import os; print(os.listdir())"}));
@@ -290,7 +290,7 @@ fn users_do_not_reach_each_other(world: &World) {
         let arguments = json!({"path": "secret", "content": format!("of {user}")});
         let written = world.tool(&["--user", user], "file_write", &arguments);
         assert_eq!(written["bytes_written"], 6, "{written}");
-        // It works for oneself.
+        // It works for the user's own files.
         let own = json!({"code": "print(open('secret').read())"});
         assert_eq!(
             world.tool(&["--user", user], "run_code", &own)["stdout"],
@@ -373,7 +373,7 @@ fn commands_run_fenced_and_on_the_host(world: &World) {
         "{result}"
     );
     assert_eq!(result["isolation"]["seccomp"], Value::Null, "{result}");
-    // In a workspace, if there is one; never for code.
+    // The host runner works in the workspace, if there is one; code never runs on the host.
     fs::create_dir(world.dir.path("work/project")).unwrap();
     let result = world.tool(&["--workspace", "project"], "shell", &json!({"command": "pwd"}));
     assert_eq!(

@@ -137,7 +137,7 @@ fn files_that_come_along_are_there_and_leave_nothing() {
         "limit_exceeded"
     );
     assert!(entries(&tools.dir.path("tmp")).is_empty());
-    // Into a workspace they go to stay.
+    // Files written to a workspace are kept.
     let tools = workspace("");
     tools.ask("run_code", json!({"code": "1", "files": {"kept": "x"}}));
     assert_eq!(entries(&tools.dir.path("work/project")), ["kept"]);

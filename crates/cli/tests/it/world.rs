@@ -87,7 +87,7 @@ impl World {
         }
         let dir = Dir::new();
         let binary = dir.path("ringfence");
-        // A name of its own makes the processes of this world known by their executable.
+        // A unique file name identifies the processes of this world by their executable.
         if fs::hard_link(env!("CARGO_BIN_EXE_ringfence"), &binary).is_err() {
             fs::copy(env!("CARGO_BIN_EXE_ringfence"), &binary).unwrap();
         }

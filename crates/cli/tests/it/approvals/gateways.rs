@@ -64,7 +64,7 @@ fn only_what_was_asked_can_be_answered_and_only_where_it_was_asked() {
             "{message}"
         );
     }
-    // A gateway of another chat has not even been shown it.
+    // A gateway of another chat never received it.
     other.say(&response(&request["id"]));
     assert_eq!(other.expect("error")["error"], "unknown");
     asked.answer(&request, false);

@@ -202,7 +202,7 @@ impl Setting {
     /// Returns the remaining control groups of a removed container.
     fn left_of(&self, container: &Container) -> Vec<PathBuf> {
         if matches!(self.own, Own::Podman(_)) && container.processes() == 0 {
-            // Podman does not always remove them where the container's monitor was killed: nothing is in them.
+            // Podman does not always remove them if the container's monitor was killed: they are empty.
             for group in container.groups() {
                 let _ = fs::remove_dir(group);
             }

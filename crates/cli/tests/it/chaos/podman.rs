@@ -127,7 +127,7 @@ fn serve(world: &World, holder: &Child) -> Child {
     for (option, name) in [("--root", "root"), ("--runroot", "run"), ("--tmpdir", "tmp")] {
         command.arg(option).arg(place.join(name));
     }
-    // Debian's crun does not work where both versions of control groups are mounted; runc does.
+    // Debian's crun does not work if both versions of control groups are mounted; runc does.
     command.args([
         "--runtime",
         "runc",

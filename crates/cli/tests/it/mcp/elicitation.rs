@@ -312,7 +312,7 @@ fn a_question_that_is_dismissed_waits_for_the_gateways_that_there_are() {
         let asked = question(&mut client);
         assert_eq!(said(&mut gateway)["type"], "approval_request");
         respond(&mut client, &asked, &json!({"action": dismissal}));
-        // Answered in turn, behind the dismissal.
+        // Answered in order, after the dismissal.
         client.ask("ping", &json!({}));
         assert_eq!(listed(&world, &[]).len(), 1);
         answer_elsewhere(&world, verdict);
@@ -352,7 +352,7 @@ fn a_call_that_is_taken_back_takes_its_question_back() {
     assert_eq!(cancelled["params"]["requestId"], asked["id"]);
     choose(&mut client, &asked, "approve once");
     eventually("the question is taken back", || newest(&world).0 == "abandoned");
-    // So does a client that leaves.
+    // A client that disconnects abandons the question too.
     remove(&mut client);
     question(&mut client);
     client.leave();

@@ -59,7 +59,7 @@ fn the_call_goes_on_with_the_answer_and_runs_once() {
         newest(&world),
         ("consumed".to_owned(), "MCP client by hand".to_owned())
     );
-    // An answer is for once.
+    // An answer holds once.
     world.dir.write("work/old", "x");
     let replayed = client.ask("tools/call", &yes);
     assert_eq!(kind(&replayed), "invalid_arguments");
@@ -180,7 +180,7 @@ fn a_client_that_does_not_come_back_has_approved_nothing() {
     // Above the capacity: the oldest are dropped, and the others continue.
     let mut calls: Vec<Value> = Vec::new();
     for _ in 0..2 {
-        // No more of one session wait at once.
+        // The maximum of pending calls in one session.
         calls.extend((0..10).map(|_| asked(&mut client, &removal())));
         eventually("all have ended", || listed(&world, &[]).is_empty());
     }

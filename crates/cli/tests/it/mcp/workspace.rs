@@ -120,7 +120,7 @@ fn a_private_one_is_kept_where_that_is_wanted() {
     let told = left.stderr.strip_prefix("the workspace is kept in ").unwrap();
     let kept = Path::new(told.trim_end());
     assert_eq!(fs::read_to_string(kept.join("a.txt")).unwrap(), "shared");
-    // The next one leaves it alone.
+    // The next server does not remove it.
     Client::greeted(&world, &[]).leave().well();
     assert!(kept.exists());
     fs::remove_dir_all(kept).unwrap();

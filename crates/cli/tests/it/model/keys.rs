@@ -165,7 +165,7 @@ fn nobody_but_the_server_sees_it() {
         }
         assert!(provider.requests().iter().all(|request| request.contains(KEY)));
         assert_eq!(seen[3].ok(), "good\n");
-        // A command of the host does not inherit it.
+        // A command on the host does not inherit it.
         assert_eq!(seen[4].ok(), "[]\n");
         for args in [
             &["config", "show"][..],

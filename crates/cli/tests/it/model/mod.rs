@@ -175,7 +175,7 @@ fn what_changed_while_the_model_thought_does_not_run() {
         let refused = tools.refused("host_exec", json!({"command": "cat notes"}));
         assert_eq!(refused.kind, "permission_denied");
         assert!(refused.message.contains("notes changed"), "{}", refused.message);
-        // Where it stays as it is, it is shown.
+        // An unchanged file is printed.
         assert_eq!(
             tools.ask("host_exec", json!({"command": "cat notes"})),
             json!("swapped")

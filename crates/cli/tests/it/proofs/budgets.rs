@@ -51,7 +51,7 @@ fn so_many_uses_are_so_many_for_this_command_in_this_session() {
     ] {
         assert!(!runs(&world, options, line), "{options:?} {line}");
     }
-    // Sixteen at once have three uses among them.
+    // Sixteen concurrent askers share three uses.
     let mut askers: Vec<_> = (0..16)
         .map(|_| Asker::with(&world, Through::Tool, &talk, line))
         .collect();
@@ -87,7 +87,7 @@ fn an_answer_for_the_session_reaches_no_other_and_without_one_no_other_process()
     assert!(runs(&world, &["--session", "talk"], line));
     assert!(!runs(&world, &["--session", "other"], line));
     assert!(!runs(&world, &[], line));
-    // The name of a process is no session of its.
+    // The name of a process is not a session id.
     let asker = requests(&world).last().unwrap()["asker"]
         .as_str()
         .unwrap()
@@ -211,7 +211,7 @@ fn the_file_of_lasting_approvals_is_believed_only_as_a_whole_and_only_if_it_is_o
     assert!(runs("touch other") && runs(line));
     fs::write(&file, entry("bash job.sh")).unwrap();
     assert!(runs(line) && !runs("bash job.sh"));
-    // Something is wrong with it: nothing in it counts.
+    // A file with an error has no effect at all.
     for wrong in [
         format!("{good}\nx"),
         entry(""),

@@ -55,7 +55,7 @@ fn what_is_allowed_runs_and_what_is_asked_waits(world: &World) {
         }
     }
     assert_eq!(start("ls").end(), json!("approved\nwritten\n"));
-    // Through the MCP server, which has a directory of its own.
+    // Through the MCP server, which has its own directory.
     let asker = Asker::start(world, Through::Mcp, "touch mine && ls");
     answer(world, "approve", &asked(world, "touch mine && ls"));
     let said = asker.end();

@@ -68,7 +68,7 @@ fn killed_between_answer_and_act_nothing_runs_and_that_is_told() {
         world.signal(&asker.child, "CONT");
         asker.end();
         assert_eq!((state(&world, &id).as_str(), lines(&ran).len()), ("consumed", 1));
-        // Killed instead, it does not.
+        // Killed instead, it does not run.
         let mut asker = Asker::start(&world, through, &line);
         let id = asked(&world, &line);
         world.signal(&asker.child, "STOP");
@@ -95,7 +95,7 @@ fn killed_while_it_runs_the_command_ends_with_all_that_it_started() {
     for through in ALL {
         let world = world(ON, through == Through::Engine);
         let ran = world.dir.path("work/ran");
-        // Seconds that no other process sleeps for.
+        // A unique number of seconds to sleep.
         let mark = format!("8{:07}.{}", std::process::id(), through as u8);
         let script = world.dir.write(
             "work/long.sh",
@@ -152,13 +152,13 @@ fn an_engine_that_is_killed_loses_no_question_and_repeats_no_answer() {
         let mut gateway = Gateway::of(&world);
         let asker = Asker::start(&world, through, &line);
         let request = gateway.expect("approval_request");
-        // Between question and answer.
+        // Killed between question and answer.
         world.stop_engine("KILL");
         gateway.ended();
         world.start_engine();
         let mut gateway = Gateway::of(&world);
         assert_eq!(gateway.expect("approval_request")["id"], request["id"]);
-        // Between answer and act.
+        // Killed between answer and execution.
         world.signal(&asker.child, "STOP");
         gateway.answer(&request, true);
         assert_eq!(gateway.expect("approval_closed")["outcome"], "approved");
@@ -225,7 +225,7 @@ fn a_gateway_that_goes_right_after_its_answer_has_answered_once_or_not_at_all() 
         assert_eq!(lines(&ran).iter().filter(|line| **line == mine).count(), 1);
         assert_eq!(state(&world, request["id"].as_str().unwrap()), "consumed");
     }
-    // A process of our own, killed in the middle.
+    // A client process, killed during execution.
     let (line, ran) = adding(&world, "last");
     let asker = Asker::start(&world, Through::Mcp, &line);
     let id = asked(&world, &line);

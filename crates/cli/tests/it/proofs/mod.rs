@@ -80,7 +80,7 @@ impl Asker {
     fn end(mut self) -> Value {
         let mut printed = String::new();
         if self.stdin.is_some() {
-            // The greeting, and the answer.
+            // The replies to initialisation and to the call.
             let mut lines = std::io::BufReader::new(self.child.stdout.take().unwrap());
             while !printed.contains("\"id\":2") {
                 printed.clear();

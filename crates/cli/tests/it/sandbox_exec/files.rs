@@ -94,7 +94,7 @@ fn what_is_left_in_output_is_read_by_either_path() {
             .tool(&["--user", "bob"], "file_read", &json!({"path": path}));
         assert!(others["error"].is_object(), "{others}");
         let listed = place.world.tool(&[], "file_list", &json!({"path": "/output"}));
-        // Links lead nowhere outside, and stay in the container.
+        // Links are not followed, and stay in the container.
         assert_eq!(listed["entries"].as_array().unwrap().len(), 2, "{listed}");
         place
             .world

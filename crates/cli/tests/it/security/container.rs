@@ -275,7 +275,7 @@ fn other_processes(user: u32) {
     }
     assert!(child.try_wait().unwrap().is_none());
     drop(child.stdin.take());
-    // Its input has ended: EOFError, and no signal.
+    // It ended at the end of its input, with EOFError, and not by a signal.
     assert_eq!(child.wait().unwrap().code(), Some(1));
 }
 

@@ -31,7 +31,7 @@ const ESCAPED: &[&str] = &[
 fn cases() -> Option<Vec<Value>> {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpora/escape_cases.jsonl");
     let Ok(text) = std::fs::read_to_string(file) else {
-        // It is no part of the repository, so that its absence is no failure anywhere.
+        // It is no part of the repository, so that its absence is never a failure.
         eprintln!("skipped: there is no collection of escape cases beside the repository");
         return None;
     };

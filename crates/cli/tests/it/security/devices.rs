@@ -103,7 +103,7 @@ fn nothing_is_typed_into_the_callers_terminal() {
 #[test]
 fn line_disciplines_are_not_loaded() {
     let Some(fence) = Fence::root() else { return };
-    // Line disciplines are modules that a terminal loads.
+    // A terminal loads line disciplines as kernel modules.
     let load = program("import fcntl\nfcntl.ioctl(0, 0x5423, struct.pack('=i', 0))");
     let mut outside = fence.command(Path::new(PYTHON));
     outside.args(["-I", "-c", &load]);

@@ -154,7 +154,7 @@ fn memory_of_children_counts() {
                 print('', os.waitstatus_to_exitcode(status))";
     let result = fence.result(&["--memory", "96MiB", "--timeout", "20s"], code);
     let stdout = result["stdout"].as_str().unwrap();
-    // The program outlived the child that the kernel chose, so its own end is the truth.
+    // The kernel killed only a child, so the outcome is the program's own exit.
     assert!(stdout.contains(" -9\n") && stdout.len() < 12, "{result:#}");
     assert_eq!(result["meta"]["outcome"], "exited", "{result:#}");
 }

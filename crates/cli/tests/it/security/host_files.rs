@@ -152,7 +152,7 @@ fn the_host_has_another_name() {
 #[test]
 fn an_environment_around_the_state_directory_is_refused() {
     let Some(fence) = Fence::root() else { return };
-    // Not below /tmp, where every cell has a directory of its own.
+    // Not below /tmp, which is private to every cell.
     let home = tempfile::tempdir_in("/srv").unwrap();
     let venv = home.path().join("ann");
     let make = ["-m", "venv", "--without-pip", venv.to_str().unwrap()];

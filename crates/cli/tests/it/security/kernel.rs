@@ -20,7 +20,7 @@ pub(super) const SURFACE: &[Probe] = &[
     probe(
         "perf_event_open",
         "EPERM",
-        // A clock in software, of user space only.
+        // A software clock, for user space only.
         "event = struct.pack('=IIQQQQQ', 1, 112, 0, 0, 0, 0, 1 << 5 | 1 << 6).ljust(112, b'\\0')\n\
          call(number(298, 241), event, 0, -1, -1, 0)",
     ),

@@ -58,7 +58,7 @@ fn clocks_do_not_tell_how_long_the_machine_runs() {
         let result = fence.result(&[], code);
         assert_eq!(result["stdout"], "[False, False]\n", "{result:#}");
         assert_eq!(result["meta"]["isolation"]["time_ns"], true);
-        // In each clock the machine was started an hour before the guest.
+        // In every clock the machine booted an hour before the guest started.
         let code = "import os, time\n\
                     hour = lambda seconds: 3600 <= seconds < 2 * 3600\n\
                     boot = int(open('/proc/stat').read().split('btime ')[1].split()[0])\n\

@@ -63,7 +63,7 @@ const PRIVILEGED: &[Probe] = &[
         "EPERM",
         "call(number(101, 117), 0x4206, os.getppid() or 1, 0, 0)",
     ),
-    // hidepid leaves no entry of a process that is not the guest's own.
+    // hidepid hides every process that is not the guest's own.
     probe(
         "memory of the parent",
         "ENOENT",
@@ -134,7 +134,7 @@ fn a_sibling_run_cannot_be_seen_or_signalled() {
     // Sent to all processes, but there are no others.
     assert_eq!(verdict, "errno ESRCH");
     assert!(alive);
-    // The sibling's own end: its input was closed.
+    // The sibling ended by itself: its input was closed.
     assert!(String::from_utf8_lossy(&end.stderr).contains("EOFError"));
 }
 

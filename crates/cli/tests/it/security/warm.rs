@@ -177,7 +177,7 @@ fn scopes_share_no_process() {
     let ann = fence.printed(&["--user", "ann"], code);
     let bob = fence.printed(&["--user", "bob"], code);
     assert_ne!(ann, bob);
-    // The layout of the zygote that both were copied from would be the same.
+    // Two copies of one zygote would share its memory layout.
     let layout = "print(next(line.split()[0] for line in open('/proc/self/maps') if 'libc.so' in line))";
     assert_ne!(
         fence.printed(&["--user", "ann"], layout),

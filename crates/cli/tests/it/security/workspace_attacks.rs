@@ -86,7 +86,7 @@ fn code_is_not_led_elsewhere_by_what_takes_the_place_of_its_workspace() {
         text(&refused).contains("Too many levels of symbolic links"),
         "{refused}"
     );
-    // File tools go on where they began, and so does code once that is back.
+    // File tools stay in the original directory, and so does code once that is restored.
     let read = client.call("file_list", &json!({}));
     assert!(text(&read).contains("own"), "{read}");
     fs::remove_file(&root).unwrap();
@@ -145,7 +145,7 @@ fn files_that_come_along_open_no_disk_without_an_end() {
     assert_eq!(entries(&tools.dir.path("tmp")), [""; 0]);
     let little = json!({"code": "open('a', 'wb').write(bytes(1 << 20))", "files": {"own": ""}});
     assert_eq!(tools.ask("run_code", little)["exit_code"], 0);
-    // A directory that a person has named is that person's to fill.
+    // The user accepts that programs may fill a directory named on the command line.
     fs::create_dir(tools.dir.path("work/named")).unwrap();
     let tools = tools.with(&["--workspace", "named"]);
     let mut stopped = fill;

@@ -55,7 +55,7 @@ fn what_the_zygote_imports_reaches_no_network() {
     let Some(fence) = Fence::root() else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    // A package of the interpreter's own, which a person has named to be preloaded.
+    // A package of the interpreter's own, which the user has configured for preloading.
     let venv = fence.dir.path("venv");
     finish(
         fence

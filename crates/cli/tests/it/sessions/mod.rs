@@ -412,7 +412,7 @@ fn nonsense_on_the_control_channel_ends_the_session() {
                 .filter(|session| session["id"] == "a")
                 .collect()
         });
-        // In between, too.
+        // Between evaluations, too.
         evaluate(
             world,
             "a",
@@ -628,7 +628,7 @@ fn a_session_has_the_interpreter_of_its_engine() {
     engine(|world| {
         let evaluated = |options: &[&str]| {
             let code = ["--session", "a", "-c", "import sys; sys.executable"];
-            // As within a virtual environment that is activated, or below a shim that puts another Python first.
+            // As within an activated virtual environment, or below a shim that puts another Python first.
             let mut path = std::path::Path::new(&python)
                 .parent()
                 .unwrap()
@@ -711,7 +711,7 @@ fn sessions_work_in_every_situation() {
         eventually("a new one is made", || {
             evaluate(&world, "a", "1").get("meta.session.evaluations") == 1
         });
-        // Where the files lie on the host, they are measured in between as well.
+        // Files on the host are measured between evaluations as well.
         if world.container() {
             let fill = "import threading\ndef fill():\n    with open('big', 'wb') as f:\n        for _ in range(90): f.write(bytes(1 << 20))\n\
                         threading.Timer(0.05, fill).start()";

@@ -111,7 +111,7 @@ fn a_call_under_way_is_told_as_such_when_its_container_dies() {
 /// could steal it.
 #[test]
 fn the_bridge_of_another_program_in_the_container_cannot_be_taken() {
-    // Of each other process: its name, if its descriptors can be opened.
+    // Prints the name of each other process whose descriptors can be opened.
     let look = "
 import os
 for pid in os.listdir('/proc'):

@@ -65,7 +65,7 @@ fn a_store_keeps_values_from_one_program_to_the_next() {
     copy(&world.dir, "examples/skills", "work/skills", |text| text);
     let place = world.dir.path("work/skills/store");
     std::fs::create_dir(&place).unwrap();
-    // On the host its process is another user.
+    // On the host its process runs as another user.
     std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o777)).unwrap();
     let put = "
 for key, value in (('b', {'n': [1, 2]}), ('a', 'é')):

@@ -84,7 +84,7 @@ class Kinds:
 #[test]
 fn one_class_that_cannot_be_offered_takes_no_other_along() {
     let dir = Dir::new();
-    // By the name of a module of Python's library, which others there use.
+    // Named like a module of Python's library, which other modules there import.
     put(&dir, "calendar.py", KINDS);
     let listed = dir.run(["skills", "ls", "--skills", "skills"]);
     assert!(
@@ -155,7 +155,7 @@ fn help_tells_what_there_is() {
     ] {
         assert!(ran.stdout().contains(told), "{told}: {ran:#?}");
     }
-    // Of the program's frames alone.
+    // The traceback has only the program's frames.
     let told: Vec<&str> = ran.stderr().lines().collect();
     assert_eq!(
         told.iter().filter(|line| line.contains("File \"")).count(),

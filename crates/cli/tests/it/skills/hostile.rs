@@ -16,7 +16,7 @@ in_places!(
         what_a_program_makes_of_its_own_end_is_its_own_business,
     ]
 );
-// Podman is slow, and its containers differ from Docker's in nothing that a program could use here.
+// Podman is slow, and its containers do not differ from Docker's in anything usable by a program here.
 in_places!(
     [podman],
     [a_flood_is_cut_off, a_hundred_thousand_calls_are_too_many]

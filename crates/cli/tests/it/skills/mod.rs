@@ -211,7 +211,7 @@ fn a_manifest_gives_a_skill_its_files() {
     let denied = run(&world, &[], "device.Keys.set('x')");
     assert!(denied.stderr().contains("No such file"), "{denied:#?}");
     std::fs::create_dir(world.dir.path("work/skills/data")).unwrap();
-    // On the host its process is another user.
+    // On the host its process runs as another user.
     let open = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(world.dir.path("work/skills/data"), open).unwrap();
     put(&world.dir, "keys.toml", "mounts = ['data:/data:rw']\n");
@@ -275,7 +275,7 @@ fn tools_find_functions_and_code_calls_them() {
     assert_eq!(found["functions"][0]["path"], "Probe.add");
     let described = tools.ask("describe_function", json!({"path": "Probe.add"}));
     assert!(described.as_str().unwrap().starts_with("def add("), "{described}");
-    // As a search shows it.
+    // As in the search results.
     let described = tools.ask("describe_function", json!({"path": "device.Probe.add"}));
     assert!(described.as_str().unwrap().starts_with("def add("), "{described}");
     let refused = tools.refused("describe_function", json!({"path": "Pace.nap"}));

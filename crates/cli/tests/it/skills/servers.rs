@@ -99,7 +99,7 @@ fn a_server_that_takes_longer_to_start_than_a_call_may_is_there_in_the_end() {
     let world = World::here();
     let data = world.dir.path("work/data");
     std::fs::create_dir(&data).unwrap();
-    // Its process is another user.
+    // Its process runs as another user.
     std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o777)).unwrap();
     let mounts = format!("mounts = ['{}:/data:rw']", data.canonicalize().unwrap().display());
     let skills = "call_timeout = '2s'\nstart_timeout = '100s'";
@@ -177,7 +177,7 @@ fn a_server_says_when_its_tools_change() {
     let told = client.python(code);
     assert_eq!(told.lines().next(), Some("grown False"), "{told}");
     assert_eq!(found(&mut client), 1);
-    // It is the same process still.
+    // It is still the same process.
     let told = client.python("print(device.s.count())");
     assert_eq!(told.lines().next(), Some("2"), "{told}");
     client.leave().well();
@@ -330,7 +330,7 @@ fn a_server_over_http_is_shown_its_credential_and_nobody_else() {
     configure(&dir, "", &[web]);
     let mut listing = dir.command(["skills", "ls"]);
     let listed = finish(listing.env("TOKEN", "secret-token"), b"");
-    // It answers, and speaks no MCP.
+    // It answers, but not MCP.
     assert!(
         listed.stderr.contains("web: its answer is no message"),
         "{listed:?}"
@@ -392,7 +392,7 @@ fn a_projects_file_names_no_server() {
     ] {
         assert!(run.stderr.contains(told), "{told}: {run:?}");
     }
-    // The same words of the person's own count.
+    // The same text in the user's own configuration is accepted.
     configure(&dir, "", &[entry("good", "", "")]);
     let listed = dir.run(["skills", "ls", "echo"]);
     assert!(listed.ok().starts_with("good.echo("), "{listed:?}");

@@ -78,7 +78,7 @@ impl Server {
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let (stream, shared) = (stream.unwrap(), Arc::clone(&serving));
-                // A client that has had enough hangs up, which ends the answer.
+                // A client disconnects at its limit, which ends the response.
                 std::thread::spawn(move || shared.serve(stream));
             }
         });
@@ -138,7 +138,7 @@ impl Shared {
         match body["params"]["name"].as_str()? {
             "stay" => {
                 write(to, &format!("{EVENTS}data: {good}\n\n"))?;
-                // Until the other side hangs up.
+                // Waits until the client disconnects.
                 to.read_to_end(&mut Vec::new()).ok().map(drop)
             }
             "huge" => {
@@ -192,7 +192,7 @@ impl Shared {
             return write(&mut stream, &format!("{EVENTS}data: {answer}\n\n"));
         }
         match self.listened.fetch_add(1, SeqCst) {
-            // It ends too soon, in the midst of an event.
+            // Ends early, in the middle of an event.
             0 => write(&mut stream, &format!("{EVENTS}retry: 1\n\ndata: ")),
             _ => {
                 let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});

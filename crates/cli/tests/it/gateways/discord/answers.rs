@@ -118,7 +118,7 @@ fn presses_of_others_elsewhere_and_of_other_buttons_count_for_nothing() {
     }
     assert!(!setting.made("made"));
     assert_eq!(setting.fake.message(0).edits, 0);
-    // It still waits.
+    // The question is still pending.
     deny(&setting, &message);
     assert_eq!(asking.end()["error"]["type"], "rejected");
     bot.until(&format!("a press of user {EVE} counts for nothing"));
@@ -144,7 +144,7 @@ fn what_an_agent_writes_cannot_leave_its_block_or_call_anybody() {
     let (setting, bot) = Setting::running("");
     let command = "echo '```' '@everyone' '<@300000000000000001>' \u{202e}\u{200b} # **x** [a](http://b)\n\ntouch made\n";
     let asking = setting.ask(command);
-    // The fake itself refuses messages that could ping anybody.
+    // The fake itself rejects messages that could ping anybody.
     let message = setting.fake.message(0);
     let content = message.content();
     let fences = content.matches("```").count();
@@ -189,7 +189,7 @@ fn a_long_text_comes_as_a_file_and_without_one_it_cannot_be_approved() {
     assert_eq!(message.file, None);
     let labels: Vec<String> = message.buttons().into_iter().map(|(label, _)| label).collect();
     assert_eq!(labels, ["Reject"]);
-    // Nor by a press that makes up its button.
+    // Nor by a press with a forged button.
     let made_up = message.button("Reject").replacen('d', "a", 1);
     let mut told = String::new();
     eventually("a press after the bot knows its message", || {

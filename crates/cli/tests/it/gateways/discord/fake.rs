@@ -265,7 +265,7 @@ impl World {
         let event = json!({"op": 0, "t": kind, "s": self.events.len() + 1, "d": data});
         self.events.push(event.clone());
         if let Some(live) = &self.live {
-            // A connection that has ended gets its events when it resumes.
+            // A closed connection gets its events when it resumes.
             drop(live.send(Order::Send(event)));
         }
     }

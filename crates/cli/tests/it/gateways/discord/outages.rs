@@ -109,7 +109,7 @@ fn a_session_that_is_gone_is_begun_anew() {
     let message = setting.fake.message(0);
     setting.fake.state().forget_session();
     setting.fake.cut();
-    // It tries to resume, is refused, and introduces itself.
+    // It tries to resume, is rejected, and identifies.
     setting.fake.greeted(3);
     eventually("a bot that listens", || {
         setting.fake.state().hellos.last().unwrap()["op"] == 2
@@ -189,7 +189,7 @@ fn buttons_of_a_bot_that_has_ended_are_void() {
     let answer = setting.fake.press(&old, &old.button("Approve"), ANN);
     let told = answer["data"]["content"].as_str().unwrap();
     assert!(told.contains("outdated"), "{told}");
-    // Nor is a new button good in an old message.
+    // Nor is a new button valid in an old message.
     let answer = setting.fake.press(&old, &fresh.button("Approve"), ANN);
     assert_eq!(answer["type"], 4, "{answer}");
     assert!(!setting.made("made"));

@@ -173,7 +173,7 @@ fn what_cannot_be_seen_is_written_out_and_what_cannot_be_shown_cannot_be_approve
         last.text.contains("too long to be shown in full here"),
         "{last:?}"
     );
-    // Nor by a press that was made up.
+    // Nor by a forged press.
     let forged = last.button("Reject").replacen('d', "a", 1);
     let words = setting.fake.press_with(&last, &forged);
     assert!(words.contains("not offered"), "{words}");

@@ -27,7 +27,7 @@ fn only_the_people_and_the_chat_that_are_configured_may_answer() {
     let words = setting.fake.press_with(&other, &approve);
     assert!(words.contains("asked in another message"), "{words}");
     assert!(!setting.made("made"));
-    // The same press by Ann, there, counts.
+    // The same press by Ann, in that chat, is accepted.
     setting.fake.press(&message, "Approve");
     assert_eq!(asking.end(), json!(""));
     setting.close(bot);

@@ -95,7 +95,7 @@ fn two_programs_with_one_bot_are_told() {
     let (setting, bot) = Setting::running("");
     setting.fake.called("getUpdates", 1);
     setting.fake.world().contested = true;
-    // The request that is held ends with a press of no effect.
+    // A press without effect ends the long poll.
     let press = setting.fake.send_press(666, 1, 1, "");
     setting.fake.told(&press);
     bot.ended(

@@ -230,7 +230,7 @@ fn nobody_uses_what_only_the_path_finds_in_a_workspace() {
     let later = world.call(["-c", "print('any later run')"]).env("PATH", &path);
     assert_eq!(later.output().ok(), "any later run\n");
     assert!(!canary.exists());
-    // A name of the PATH is found by the PATH.
+    // A bare name is looked up on the PATH.
     let bare = world.call(["--workspace", ".", "--python", "python3", "-c", "1"]);
     bare.env("PATH", path)
         .output()

@@ -26,7 +26,7 @@ fn planted_links_are_not_followed(world: &World) {
         secret.display().to_string()
     );
     if world.container() {
-        // Where there is no mount, the guest needs the right to write there.
+        // Without a mount, the guest needs write permission there.
         fs::set_permissions(
             world.dir.path("work"),
             std::os::unix::fs::PermissionsExt::from_mode(0o777),
@@ -35,7 +35,7 @@ fn planted_links_are_not_followed(world: &World) {
     }
     world.run(["--workspace", ".", "-c", &plant]).ok();
     let planted = world.dir.path("work/sub/planted");
-    // Outside it leads where it was meant to.
+    // Outside it leads to its target.
     assert_eq!(fs::read(planted.join("key")).unwrap(), b"s3cret");
     let absolute = planted.display().to_string();
     let use_it = "import os\n\

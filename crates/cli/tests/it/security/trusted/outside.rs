@@ -25,7 +25,7 @@ fn set_up_starts_nothing_that_a_program_wrote() {
         // No registry is contacted: there is no other npm.
         finish(command.env("PATH", &path), b"")
     };
-    // A person's own is started.
+    // A program of the user's own is started.
     fs::create_dir(world.dir.path("work/bin")).unwrap();
     let own = format!("#!/bin/sh\necho ran > {}\n", canary.display());
     world.dir.write("work/bin/npm", own);

@@ -30,7 +30,7 @@ pub(super) async fn rest(State(state): Shared, Path(path): Path<String>, request
         return refusal(StatusCode::UNAUTHORIZED, 0, "401: Unauthorized");
     }
     if state.echoes {
-        // Where words are cut, a token can be cut, too.
+        // Truncation of the message may cut a token, too.
         let words = format!("Bot {TOKEN} {} Bot {TOKEN}", "x".repeat(180 - TOKEN.len()));
         return refusal(StatusCode::FORBIDDEN, 50_001, &words);
     }
