@@ -15,7 +15,6 @@ use crate::local::{self, Connection, Fence, Local, SessionError};
 /// A future that resolves to the result of a run.
 pub type Running<'a> = Pin<Box<dyn Future<Output = Result<ExecutionResult, Error>> + Send + 'a>>;
 
-/// An execution backend.
 pub trait Backend: fmt::Debug + Send + Sync {
     /// Runs a request to completion.
     fn run<'a>(
@@ -57,15 +56,11 @@ pub trait InContainers: fmt::Debug + Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
-    /// Kind of error.
     pub reason: Reason,
-    /// Description of the error.
     pub message: String,
-    /// Remedy.
     pub hint: String,
 }
 
-/// Kinds of errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// The backend, an interpreter, or a layer of the fence is unavailable.
@@ -74,7 +69,6 @@ pub enum Reason {
     Busy,
     /// A program, or something that it needs, does not exist.
     NotFound,
-    /// The request is invalid.
     Invalid,
     /// An internal failure.
     Failed,

@@ -19,16 +19,13 @@ pub struct Rules {
     pub blocked_in_pyodide: Option<Vec<String>>,
     /// Condition under which an artifact is stored.
     pub store_policy: StorePolicy,
-    /// Artifact store.
     pub store: Store,
-    /// Redactor of artifacts.
     pub redactor: Redactor,
 }
 
 /// A request with its backend, its required fence and its output directory.
 #[derive(Debug)]
 pub struct Order {
-    /// The request.
     pub request: Request,
     /// The requested backend.
     pub runtime: RuntimeKind,
@@ -41,12 +38,10 @@ pub struct Order {
 /// A request was not run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The backend is unavailable.
     #[error("runtime_unavailable: the runtime `{runtime}` is not available: {missing}")]
     RuntimeUnavailable {
         /// The requested backend.
         runtime: RuntimeKind,
-        /// The missing component.
         missing: &'static str,
     },
     /// The import check failed.
@@ -55,7 +50,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns a remedy.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::RuntimeUnavailable { .. } => {

@@ -12,12 +12,10 @@ pub(crate) const STANDARD_TCP: &str = "standard-tcp";
 /// A filter cannot be printed.
 #[derive(Debug, thiserror::Error)]
 pub enum UnknownFilter {
-    /// No filter has this name.
     #[error(
         "unknown seccomp profile `{0}`; known are strict, standard, standard-tcp, standard-net, fence and fence-network"
     )]
     Name(String),
-    /// No filter exists for this architecture.
     #[error("unknown architecture `{0}`; known are x86_64 and aarch64")]
     Architecture(String),
     /// The built-in profile cannot be parsed.

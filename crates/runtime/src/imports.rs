@@ -101,7 +101,6 @@ const SUGGESTIONS: &[(&str, &str)] = &[
     ("tempfile", "write to /tmp, which is private to the run"),
 ];
 
-/// An import of a blocked module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockedImport {
     /// Entry of the blocklist that matches.
@@ -128,7 +127,6 @@ pub enum Findings {
 /// A source could not be checked. It must not run if the check is enabled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The source is too long.
     #[error("the code is too long to check its imports ({length} bytes, at most {MAX_SOURCE})")]
     TooLong {
         /// Length in bytes.

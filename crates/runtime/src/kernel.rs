@@ -57,7 +57,6 @@ use record::Recording;
 /// Components and configuration of a [`Kernel`].
 #[derive(Debug)]
 pub struct Parts {
-    /// Backend of code.
     pub backend: Arc<dyn Backend>,
     /// Backend of requests that run in containers, if there is one.
     pub containers: Option<Arc<dyn InContainers>>,
@@ -65,11 +64,9 @@ pub struct Parts {
     pub pyodide: Option<Arc<dyn Backend>>,
     /// Configuration of the steps before and after a run.
     pub rules: Rules,
-    /// Defaults of code.
     pub code: CodeSettings,
     /// Timeouts and output limit of tools.
     pub limits: ToolLimits,
-    /// Denied tools.
     pub denied: Vec<String>,
     /// Settings of the tool `sandbox_exec`. `None` disables it.
     pub sandbox: Option<SandboxSettings>,
@@ -77,7 +74,6 @@ pub struct Parts {
     pub shell: Runner,
     /// Settings of commands on this machine itself. `None` disables the tool.
     pub host: Option<HostSettings>,
-    /// Workspaces of callers.
     pub workspaces: Workspaces,
     /// HTTP client, limited to allowed hosts.
     pub fetcher: Fetcher,
@@ -106,7 +102,6 @@ pub struct CodeSettings {
     pub fence: Fence,
     /// Paths that it must not change.
     pub trusted: Trusted,
-    /// Environment variables.
     pub variables: Vec<(ringfence_policy::EnvName, String)>,
 }
 
@@ -115,7 +110,6 @@ pub struct CodeSettings {
 pub struct CodeLimits {
     /// Limits in the fence of this machine.
     pub local: Limits,
-    /// Limits in a container.
     pub container: Limits,
     /// Limits in Pyodide, whose timeout differs from a tool's.
     pub pyodide: Limits,
@@ -156,7 +150,6 @@ impl CodeSettings {
 pub struct Attention {
     /// Set, or closed, when the caller cancels. `None` if it cannot.
     pub cancelled: Option<watch::Receiver<bool>>,
-    /// Live output.
     pub output: Option<mpsc::Sender<Chunk>>,
     /// Approval requests of the invocation, if the caller has a user.
     pub questions: Option<Questions>,
@@ -210,7 +203,6 @@ impl Kernel {
         &self.parts.code.trusted
     }
 
-    /// Returns the tools that are enabled.
     pub fn tools(&self) -> impl Iterator<Item = &Definition> {
         let is_offered = |tool: &&Definition| match tool.name {
             tools::HOST_EXEC => self.parts.host.is_some(),
@@ -352,8 +344,6 @@ async fn taken_back(cancelled: Option<watch::Receiver<bool>>) {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no tool `{name}`; the tools are {known}")]
 pub struct UnknownTool {
-    /// Unknown name.
     pub name: String,
-    /// Known names.
     pub known: String,
 }

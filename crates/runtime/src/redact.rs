@@ -101,7 +101,6 @@ impl Redactor {
         Self::new(self.secrets.iter().cloned().chain(secrets_among(vars)))
     }
 
-    /// Redacts the credentials in `text`.
     pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         clean(text, self.scan(text.as_bytes()))
     }

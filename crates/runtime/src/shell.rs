@@ -11,7 +11,6 @@ use serde::Serialize;
 use crate::container::{Containers, Flavor};
 use crate::local::Fence;
 
-/// A runner of commands.
 #[derive(Debug, Clone)]
 pub enum Runner {
     /// The fence, as for code.
@@ -25,7 +24,6 @@ pub enum Runner {
 /// The container runner's configuration.
 #[derive(Debug, Clone)]
 pub struct Contained {
-    /// The container backend.
     pub containers: Arc<Containers>,
     /// Container engine to use.
     pub flavor: Flavor,
@@ -36,7 +34,6 @@ pub struct Contained {
 /// Environment and directory of commands on the host.
 #[derive(Debug, Clone)]
 pub struct Host {
-    /// Environment variables.
     pub variables: Vec<(EnvName, String)>,
     /// Working directory if there is no workspace; absolute.
     pub directory: PathBuf,

@@ -68,16 +68,13 @@ pub trait Skill: fmt::Debug + Send + Sync {
     }
 }
 
-/// The offer of a skill.
 #[derive(Debug, Clone, Default)]
 pub struct Offer {
-    /// Available functions.
     pub functions: Vec<Arc<Function>>,
     /// Errors of functions that are unavailable.
     pub problems: Vec<String>,
 }
 
-/// Skills with their rules.
 #[derive(Debug)]
 pub struct Skills {
     sources: Vec<Arc<dyn Skill>>,
@@ -85,7 +82,6 @@ pub struct Skills {
 }
 
 impl Skills {
-    /// Combines sources and rules.
     pub fn new(sources: Vec<Arc<dyn Skill>>, rules: Rules) -> Self {
         Self { sources, rules }
     }
@@ -97,7 +93,6 @@ impl Skills {
         Table::new(self.sources.iter().zip(offers), &self.rules, scope)
     }
 
-    /// Returns the rules.
     pub const fn rules(&self) -> &Rules {
         &self.rules
     }

@@ -25,7 +25,6 @@ use hub::Hub;
 /// Data sources of the console.
 #[derive(Debug, Clone)]
 pub struct Sources {
-    /// Approval requests.
     pub approvals: Service,
     /// Directory of the audit log.
     pub audit: PathBuf,

@@ -11,7 +11,6 @@ pub const MAX_PAYLOAD: usize = 64 * 1024 * 1024;
 
 const HEADER: usize = 5;
 
-/// Kinds of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -70,10 +69,8 @@ impl Kind {
     }
 }
 
-/// A frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// Kind of the frame.
     pub kind: Kind,
     /// Content, by kind.
     pub payload: Vec<u8>,
@@ -122,7 +119,6 @@ pub struct Receiver<R> {
 }
 
 impl<R: AsyncRead + Unpin> Receiver<R> {
-    /// Creates a receiver from `stream`.
     pub const fn new(stream: R) -> Self {
         Self {
             stream,

@@ -21,7 +21,6 @@ pub(crate) enum Next {
     Line(Vec<u8>),
     /// A line beyond the limit, which is skipped.
     TooLong,
-    /// End of the stream.
     End,
 }
 

@@ -34,11 +34,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The server's backends and console.
 #[derive(Debug, Clone)]
 pub struct Places {
-    /// Local backend.
     pub local: Arc<Local>,
     /// Container backend.
     pub sandboxes: Arc<Sandboxes>,
-    /// Pyodide backend.
     pub pyodide: Arc<Pyodide>,
     /// Access to the console, if it is served.
     pub console: Option<Door>,

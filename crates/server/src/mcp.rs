@@ -42,7 +42,6 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Timeout for calls to end after cancellation.
 const LAST_CALLS: Duration = Duration::from_secs(10);
 
-/// Settings of a server.
 #[derive(Debug)]
 pub struct Settings {
     /// Owner of files and interpreters.

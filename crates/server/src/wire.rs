@@ -21,15 +21,11 @@ use serde::{Deserialize, Serialize};
 pub struct Run {
     /// Source code of the program.
     pub code: String,
-    /// Name of the program.
     pub name: String,
-    /// Language of the program.
     pub language: Language,
-    /// Arguments.
     pub args: Vec<String>,
     /// Environment variables.
     pub env: Vec<(String, String)>,
-    /// Resource limits.
     #[serde(with = "WireLimits")]
     pub limits: Limits,
     /// Mounts: host path, guest path, access.
@@ -102,11 +98,9 @@ fn parsed<T: FromStr<Err: std::error::Error>>(texts: &[String]) -> Result<Vec<T>
     texts.iter().map(parse).collect()
 }
 
-/// A request for a container.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InContainer {
-    /// Container engine.
     pub engine: Flavor,
     /// Fingerprint of the client's container settings. A server with others declines.
     pub settings: String,
@@ -119,7 +113,6 @@ pub struct InContainer {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SessionRequest {
-    /// Owner of the sessions.
     pub scope: Scope,
     /// Operation to perform.
     pub action: SessionAction,
@@ -129,26 +122,20 @@ pub struct SessionRequest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum SessionAction {
-    /// List all.
     List,
-    /// Create one.
     New {
-        /// Name of the session.
         id: SessionId,
-        /// Resource limits.
         #[serde(with = "WireLimits")]
         limits: Limits,
         /// Required strength of the fence.
         fence: WireFence,
     },
-    /// Fork one.
     Fork {
         /// Session to copy.
         from: SessionId,
         /// Name of the copy.
         to: SessionId,
     },
-    /// End one.
     Remove {
         /// Session to end.
         id: SessionId,
@@ -159,33 +146,25 @@ pub enum SessionAction {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SandboxRequest {
-    /// Owner of the sandboxes.
     pub scope: Scope,
     /// Operation to perform.
     pub action: SandboxAction,
 }
 
-/// Operations on sandboxes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum SandboxAction {
-    /// List all.
     List,
-    /// Create one.
     New(Box<NewSandbox>),
     /// Freeze its processes.
     Pause {
-        /// Name of the sandbox.
         name: String,
     },
     /// Thaw its processes.
     Resume {
-        /// Name of the sandbox.
         name: String,
     },
-    /// Run a command.
     Run {
-        /// Name of the sandbox.
         name: String,
         /// Program and arguments.
         command: Vec<String>,
@@ -194,16 +173,13 @@ pub enum SandboxAction {
     },
     /// Read the output of its commands.
     Log {
-        /// Name of the sandbox.
         name: String,
         /// Number of the first requested entry.
         after: u64,
         /// Set to wait for the entry, for a limited time.
         wait: bool,
     },
-    /// End it.
     Remove {
-        /// Name of the sandbox.
         name: String,
     },
 }
@@ -229,7 +205,6 @@ pub struct Ran {
     pub stdout: String,
     /// Captured standard error.
     pub stderr: String,
-    /// Set if either was truncated.
     pub truncated: bool,
     /// Attempts to reach hosts, if it has a network.
     pub egress: Option<EgressFacts>,
@@ -240,7 +215,6 @@ pub struct Ran {
 /// Access to the server's console.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConsoleAccess {
-    /// Address of the console.
     pub address: SocketAddr,
     /// Ticket that opens it in one browser, once.
     pub ticket: String,
@@ -277,15 +251,12 @@ pub enum WireFence {
 /// A request was not run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// Kind of error.
     pub reason: Reason,
     /// Description of the error.
     pub message: String,
-    /// Remedy.
     pub hint: String,
 }
 
-/// Kinds of errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
@@ -293,7 +264,6 @@ pub enum Reason {
     Declined,
     /// A concurrency limit is reached.
     Busy,
-    /// The request is invalid.
     Invalid,
     /// A program does not exist.
     NotFound,
@@ -397,7 +367,6 @@ impl Run {
 }
 
 impl Refusal {
-    /// Creates the refusal of an invalid request.
     pub fn invalid(error: &dyn std::error::Error) -> Self {
         Self {
             reason: Reason::Invalid,

@@ -8,10 +8,8 @@ use rustix::io::Errno;
 /// A file tool failed. No message contains a path other than the given one.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The path is syntactically invalid.
     #[error("`{path}` {why}")]
     InvalidPath {
-        /// Path as given.
         path: String,
         /// Defect of the path.
         why: &'static str,
@@ -25,7 +23,6 @@ pub enum Error {
     /// The path holds configuration that a program on the host would execute.
     #[error("`{path}` is protected: it {why}")]
     Protected {
-        /// Path as given.
         path: String,
         /// Reason for the protection.
         why: &'static str,
@@ -39,27 +36,20 @@ pub enum Error {
     /// The entry has the wrong kind for the tool.
     #[error("`{path}` is {is}, not {wanted}")]
     WrongKind {
-        /// Path as given.
         path: String,
-        /// Actual kind.
         is: &'static str,
-        /// Expected kind.
         wanted: &'static str,
     },
     /// A size limit is exceeded.
     #[error("`{path}`: {what} more than {limit} bytes")]
     TooLarge {
-        /// Path as given.
         path: String,
-        /// Content that is too large.
         what: &'static str,
-        /// Limit in bytes.
         limit: u64,
     },
     /// The limit of entries is exceeded.
     #[error("`{path}`: its directory holds {limit} entries already")]
     Limit {
-        /// Path as given.
         path: String,
         /// Maximum number of entries.
         limit: usize,
@@ -76,7 +66,6 @@ pub enum Error {
     /// A system call failed.
     #[error("could not {doing} `{path}`: {source}")]
     Io {
-        /// Path as given.
         path: String,
         /// Operation that failed.
         doing: &'static str,
@@ -88,14 +77,11 @@ pub enum Error {
 /// Expected kind of a directory to delete.
 const EMPTY: &str = "an empty one";
 
-/// Kinds of errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The path is syntactically invalid.
     InvalidPath,
     /// The path leads out of the workspace.
     Outside,
-    /// The path is protected.
     Protected,
     /// The path does not exist.
     NotFound,
@@ -110,7 +96,6 @@ pub enum Kind {
 }
 
 impl Error {
-    /// Returns the kind of error.
     pub const fn kind(&self) -> Kind {
         match self {
             Self::InvalidPath { .. } => Kind::InvalidPath,
@@ -124,7 +109,6 @@ impl Error {
         }
     }
 
-    /// Returns a remedy.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::InvalidPath { .. } => "write a path relative to the workspace, such as `notes/a.txt`",

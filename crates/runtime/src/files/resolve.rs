@@ -269,7 +269,6 @@ fn backwards(path: &Path) -> Vec<OsString> {
     names.collect()
 }
 
-/// Returns the kind of an entry from its mode.
 pub(super) fn kind(stat: &Stat) -> EntryKind {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => EntryKind::File,

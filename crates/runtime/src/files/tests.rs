@@ -50,7 +50,6 @@ impl World {
         self.directory.path().join("outside").join(path)
     }
 
-    /// Creates a link in the workspace.
     fn link(&self, target: impl AsRef<Path>, name: &str) {
         symlink(target, self.inside(name)).unwrap();
     }

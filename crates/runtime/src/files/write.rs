@@ -16,12 +16,10 @@ use super::error::shown;
 use super::resolve::{Last, Place, directory_below, kind, make_below, open_below};
 use super::{EntryKind, Error, Root};
 
-/// Mode of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteMode {
     /// Replaces the whole file atomically: no reader sees a part of it.
     Replace,
-    /// Appends the content.
     Append,
 }
 

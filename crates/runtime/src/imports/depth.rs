@@ -52,7 +52,6 @@ pub(super) fn of(source: &str, limit: usize) -> Depth {
     }
 }
 
-/// An open bracket.
 struct Bracket {
     opener: TokenKind,
     /// Depth that the enclosing expression had added.

@@ -34,7 +34,6 @@ const AT_ONCE: Duration = Duration::from_millis(50);
 pub struct Call<'a> {
     pub(super) kernel: &'a Parts,
     pub(super) workspace: Option<Arc<Root>>,
-    /// The caller.
     pub caller: &'a Caller,
     /// Time limit, from the start of the invocation.
     pub allowance: Allowance,

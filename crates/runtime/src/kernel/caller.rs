@@ -2,7 +2,6 @@
 
 use ringfence_policy::{Scope, SessionId};
 
-/// The caller of a tool.
 #[derive(Debug, Clone)]
 pub struct Caller {
     /// Owner of files and interpreters.
@@ -20,7 +19,6 @@ pub struct Caller {
 pub enum Surface {
     /// `ringfence tool`.
     CommandLine,
-    /// An MCP client.
     Mcp,
     /// A program that embeds the library.
     Library,

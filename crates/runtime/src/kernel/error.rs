@@ -12,11 +12,8 @@ use crate::workspaces;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ToolError {
-    /// Kind of error.
     pub kind: ErrorKind,
-    /// Description of the error.
     pub message: String,
-    /// Remedy.
     pub hint: String,
 }
 
@@ -37,7 +34,6 @@ pub enum ErrorKind {
     ApprovalTimeout,
     /// The tool, file, host or program does not exist.
     NotFound,
-    /// The backend is unavailable.
     RuntimeUnavailable,
     /// A size or number limit is exceeded.
     LimitExceeded,
@@ -88,7 +84,6 @@ impl ErrorKind {
 }
 
 impl ToolError {
-    /// Creates an error.
     pub fn new(kind: ErrorKind, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             kind,
@@ -97,7 +92,6 @@ impl ToolError {
         }
     }
 
-    /// Creates the error for a cancelled invocation.
     pub(crate) fn cancelled() -> Self {
         Self::new(
             ErrorKind::Cancelled,

@@ -44,10 +44,8 @@ pub struct Allowance {
     pub extension: Extension,
 }
 
-/// Source of an extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extension {
-    /// No extension.
     None,
     /// The configuration extends the limit.
     Configured,
@@ -56,7 +54,6 @@ pub enum Extension {
 }
 
 impl ToolLimits {
-    /// Returns the limit of a tool.
     pub fn timeout(&self, tool: &str) -> Timeout {
         self.timeouts.get(tool).copied().unwrap_or(self.default_timeout)
     }

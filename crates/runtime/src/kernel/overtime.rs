@@ -16,9 +16,7 @@ use crate::redact::Redactor;
 /// Destination of approval requests.
 #[derive(Debug, Clone)]
 pub struct Approvals {
-    /// Approval service.
     pub service: Service,
-    /// Chat of the person.
     pub chat: Chat,
 }
 
@@ -172,7 +170,6 @@ pub(super) fn about(allowance: Allowance, arguments: &Value, redactor: &Redactor
 /// Maximum length of shown arguments, in bytes.
 const MAX_ABOUT: usize = 4 * 1024;
 
-/// Reason if no gateway is connected.
 const NOBODY: &str = "no gateway is connected through which somebody could be asked to extend it";
 
 /// Exit code of a run that timed out.

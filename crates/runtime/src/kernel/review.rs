@@ -15,7 +15,6 @@ const MAX_LASTING_RISK: u8 = 9;
 /// The circumstances of a command line.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Around<'a> {
-    /// Working directory.
     pub(crate) directory: &'a Path,
     /// Identities of the files that its words name.
     pub(crate) named: &'a Named,

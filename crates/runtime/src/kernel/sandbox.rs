@@ -50,7 +50,6 @@ impl SandboxSettings {
 /// Fallback if a container is requested and there is no container engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fallback {
-    /// An error.
     None,
     /// The fence of this machine, with a warning in the result.
     Local,

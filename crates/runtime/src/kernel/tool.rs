@@ -17,13 +17,10 @@ use super::{Call, ErrorKind, ToolError, schema};
 
 /// A tool. Each file in `tools/` defines one, and `tools::all` lists it.
 pub trait Tool {
-    /// Unique name.
     const NAME: &'static str;
-    /// Title for people.
     const TITLE: &'static str;
     /// Description for a model: its purpose, result and limitations.
     const DESCRIPTION: &'static str;
-    /// Side effects.
     const EFFECTS: Effects;
     /// Enforcer of the deadline.
     const CLOCK: Clock = Clock::Kernel;
@@ -32,7 +29,6 @@ pub trait Tool {
     /// Structured result; `()` for text only.
     type Output: Serialize + JsonSchema;
 
-    /// Runs the tool.
     fn call(
         call: &Call<'_>,
         arguments: Self::Arguments,
@@ -71,7 +67,6 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Creates a text result.
     pub fn text(text: String) -> Self {
         Self {
             text,
@@ -136,17 +131,13 @@ type Running<'a> = Pin<Box<dyn Future<Output = Result<Answer, ToolError>> + Send
 
 /// A type-erased tool.
 pub struct Definition {
-    /// Unique name.
     pub name: &'static str,
-    /// Title for people.
     pub title: &'static str,
-    /// Description for a model.
     pub description: &'static str,
     /// Schema of the arguments (JSON Schema 2020-12).
     pub input_schema: Map<String, Value>,
     /// Schema of the structured result.
     pub output_schema: Option<Map<String, Value>>,
-    /// Side effects.
     pub effects: Effects,
     pub(super) clock: Clock,
     validator: OnceLock<Validator>,

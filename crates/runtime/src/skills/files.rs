@@ -301,7 +301,6 @@ async fn up(mut started: Started) -> Result<Arc<Host>, String> {
         .map_err(|unloaded| unloaded.why.clone())
 }
 
-/// Returns `true` if a name is that of a skill file.
 fn is_skill_file(name: &str) -> bool {
     let stem = name.strip_suffix(".py");
     stem.is_some_and(|stem| {

@@ -38,11 +38,9 @@ pub struct Declared {
     pub result: Option<Value>,
 }
 
-/// A parameter of a function.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameter {
-    /// Its name.
     pub name: String,
     /// Passing mode.
     #[serde(default)]
@@ -62,12 +60,9 @@ pub struct Parameter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParameterKind {
-    /// By position only.
     PositionalOnly,
-    /// By position or by keyword.
     #[default]
     PositionalOrKeyword,
-    /// By keyword only.
     KeywordOnly,
 }
 
@@ -142,7 +137,6 @@ impl Function {
         &self.declared.path
     }
 
-    /// Returns the name of the skill.
     pub fn skill(&self) -> &str {
         self.path().split('.').next().unwrap_or_default()
     }
@@ -152,7 +146,6 @@ impl Function {
         self.path().split('.').nth(1).unwrap_or_default()
     }
 
-    /// Returns its documentation.
     pub fn doc(&self) -> &str {
         &self.declared.doc
     }

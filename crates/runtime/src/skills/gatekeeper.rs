@@ -32,7 +32,6 @@ const AHEAD: Duration = Duration::from_secs(1);
 /// The caller and its channels.
 #[derive(Debug, Clone, Copy)]
 pub struct Visitor<'a> {
-    /// The caller.
     pub caller: &'a Caller,
     /// Audit log. `None` only for callers that keep records themselves.
     pub audit: Option<&'a Log>,

@@ -13,10 +13,8 @@ use super::function::is_name;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// None.
     #[default]
     Allow,
-    /// Notify a person.
     Notify,
     /// Ask a person for approval.
     Ask,

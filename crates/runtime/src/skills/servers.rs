@@ -47,7 +47,6 @@ const PROTOCOL: &str = "2025-11-25";
 pub struct ServerPlan {
     /// Name of its skill, see [`skill_name`].
     pub name: String,
-    /// Transport.
     pub reach: Reach,
 }
 
@@ -301,7 +300,6 @@ async fn introduced(client: Client) -> Result<Arc<Client>, String> {
     Ok(Arc::new(client))
 }
 
-/// Lists all tools of a server.
 async fn listed(skill: &str, client: &Client) -> Result<Tools, String> {
     let mut tools = Tools::default();
     let mut params = json!({});

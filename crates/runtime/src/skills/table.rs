@@ -122,7 +122,6 @@ impl Table {
         self.entries.get(path)
     }
 
-    /// Returns the function at a path.
     pub fn function(&self, path: &str) -> Option<&Function> {
         self.entry(path_of(path)).map(|entry| &*entry.function)
     }

@@ -59,7 +59,6 @@ pub(super) enum Ending {
     Unknown,
 }
 
-/// A button.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
     /// Approve this request.
@@ -70,14 +69,12 @@ pub enum Choice {
     More,
     /// Always approve the same text.
     Always,
-    /// Reject.
     Deny,
 }
 
 impl Choice {
     const ALL: [Self; 5] = [Self::Approve, Self::Deny, Self::Session, Self::More, Self::Always];
 
-    /// Returns the label of the button.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Approve => "Approve",

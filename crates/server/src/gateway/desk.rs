@@ -53,7 +53,6 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// A notice for a chat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
     /// Chat to post to.
@@ -74,12 +73,9 @@ pub enum Due<'a> {
     Tell(&'a Notice),
 }
 
-/// A press of a button.
 #[derive(Debug, Clone, Copy)]
 pub struct Press<'a> {
-    /// Data of the button.
     pub data: &'a str,
-    /// Chat of the press.
     pub chat: &'a str,
     /// Message with the button.
     pub message: u64,
@@ -108,7 +104,6 @@ pub enum Ignored {
     /// It is no longer pending.
     #[error("too late: the question no longer waits")]
     Over,
-    /// The button was not offered.
     #[error("this answer was not offered")]
     NotOffered,
 }

@@ -25,7 +25,6 @@ pub const GATEWAY: &str = "wss://gateway.discord.gg";
 /// Configuration of the bot.
 #[derive(Debug)]
 pub struct Setup {
-    /// Bot token.
     pub token: Secret,
     /// Channels to post to; all others are ignored.
     pub channels: BTreeSet<Id<ChannelMarker>>,
@@ -40,10 +39,8 @@ pub struct Setup {
 /// The gateway cannot run, or an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No channel is configured.
     #[error("no channel is configured for discord")]
     NoChannels,
-    /// No user is configured.
     #[error("no user is configured for discord")]
     NoUsers,
     /// The bot token is invalid.
@@ -54,7 +51,6 @@ pub enum Error {
     Closed {
         /// Reason by Discord's list of close codes.
         reason: String,
-        /// Close code.
         code: u16,
     },
     /// The bot cannot see a channel.
@@ -63,7 +59,6 @@ pub enum Error {
     /// Discord refused the request.
     #[error("discord refuses it: {message} (status {status}, code {code})")]
     Refused {
-        /// HTTP status.
         status: u16,
         /// Discord's error code.
         code: u64,
@@ -88,7 +83,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns a remedy.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::NoChannels => "set `gateway.discord.channels` to the ids of the channels that may be asked",

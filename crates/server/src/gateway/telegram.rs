@@ -34,10 +34,8 @@ pub struct Settings {
 /// The gateway cannot start, or has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No chat is configured.
     #[error("no chat is configured for telegram")]
     NoChats,
-    /// No user is configured.
     #[error("no user is configured for telegram")]
     NoUsers,
     /// A token must not be sent to this URL.
@@ -58,7 +56,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns a remedy.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::NoChats => "set `gateway.telegram.chats` to the ids of the chats that may be asked",
@@ -112,7 +109,6 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Returns the names of the chats.
     pub fn chat_names(&self) -> BTreeSet<String> {
         self.chats.iter().copied().map(chat_name).collect()
     }

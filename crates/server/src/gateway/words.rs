@@ -7,7 +7,6 @@ use ringfence_runtime::audit::Digest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Protocol version.
 pub const VERSION: u32 = 1;
 
 /// Maximum number of chats that a gateway may name.
@@ -26,7 +25,6 @@ pub enum FromEngine {
     ApprovalRequest(RequestWords),
     /// A request sent on this connection is no longer pending.
     ApprovalClosed {
-        /// Id of the request.
         id: String,
         /// Outcome: `approved`, `rejected`, `expired` or `abandoned`.
         outcome: String,
@@ -37,16 +35,13 @@ pub enum FromEngine {
     Message {
         /// Chat to post to.
         chat_id: String,
-        /// Text of the notice.
         text: String,
     },
     /// A message of the gateway had no effect.
     Error {
         /// Id of the request, if the message named one.
         id: Option<String>,
-        /// Kind of error.
         error: String,
-        /// Description of the error.
         message: String,
     },
 }
@@ -57,7 +52,6 @@ pub enum FromEngine {
 pub struct RequestWords {
     /// Id that an answer must name.
     pub id: String,
-    /// Chat of the person.
     pub chat_id: String,
     /// Exact text to approve, which must be shown in full with invisible characters escaped.
     pub command: String,
@@ -76,9 +70,7 @@ pub struct RequestWords {
     pub remember: Vec<String>,
     /// SHA-256 of `command`.
     pub digest: Digest,
-    /// Scope of the request.
     pub scope: String,
-    /// Session of the request.
     #[serde(default)]
     pub session: Option<String>,
 }
@@ -89,7 +81,6 @@ pub struct RequestWords {
 pub enum FromGateway {
     /// Introduction; optional.
     Hello {
-        /// Protocol version.
         #[serde(default = "version")]
         version: u32,
         /// Chats that it serves. `None`: all.
@@ -101,7 +92,6 @@ pub enum FromGateway {
     },
     /// A person's answer.
     ApprovalResponse {
-        /// Id of the request.
         id: String,
         /// `true` approves, `false` rejects.
         approved: bool,

@@ -15,14 +15,12 @@ pub(super) struct Secret(String);
 
 const BYTES: usize = 32;
 
-/// Lifetime of a ticket.
 const TICKET_LIFETIME: Duration = Duration::from_secs(10 * 60);
 
 /// Maximum number of tickets; the oldest is evicted.
 const MAX_TICKETS: usize = 16;
 
 impl Secret {
-    /// Creates a random secret.
     pub(super) fn random() -> Result<Self, NoRandom> {
         let mut bytes = [0; BYTES];
         let filled =

@@ -70,7 +70,6 @@ impl Listener {
         Err(io::Error::new(io::ErrorKind::Unsupported, why))
     }
 
-    /// Returns the bound address.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }

@@ -74,7 +74,6 @@ impl Refusal {
         }
     }
 
-    /// Replaces the message.
     pub(crate) fn saying(self, message: impl Into<String>) -> Self {
         Self {
             message: std::borrow::Cow::Owned(message.into()),

@@ -19,7 +19,6 @@ use super::keys::{Keys, NoRandom, Secret};
 /// Path at which a browser exchanges its ticket.
 pub(super) const PATH: &str = "/session";
 
-/// Header with the key.
 pub(super) const KEY_HEADER: &str = "ringfence-key";
 
 /// Verifier of a request's credentials.
@@ -36,7 +35,6 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    /// Creates the credentials of the interface at `port`.
     pub(super) fn new(keys: Keys, port: u16) -> Result<Self, NoRandom> {
         Ok(Self {
             keys,

@@ -15,7 +15,6 @@ const SEATS: u32 = (RUNNING + WAITING) as u32;
 /// Maximum size of the arguments of all calls together, in KiB as received.
 const HELD_KIB: usize = 64 * 1024;
 
-/// Calls of one connection.
 #[derive(Debug)]
 pub(super) struct Calls {
     seats: Arc<Semaphore>,

@@ -115,7 +115,6 @@ fn meaning(result: &ElicitResult, request: &Request) -> Option<(Verdict, Remembe
     (content.len() == 1).then_some((verdict, remember))
 }
 
-/// Creates the form.
 fn form(request: &Request) -> ElicitRequestParams {
     let choices = offered(request).map(|(choice, ..)| choice.to_owned()).collect();
     let schema = ElicitationSchema::builder()

@@ -57,14 +57,12 @@ pub(super) struct Invocation {
     done: oneshot::Receiver<Result<Answer, ToolError>>,
 }
 
-/// An event of an invocation.
 #[derive(Debug)]
 pub(super) enum Event {
     /// A question for the user.
     Asked(Box<Asked>),
     /// A notice for the user.
     Told(String),
-    /// The result.
     Done(Result<Answer, ToolError>),
 }
 

@@ -19,7 +19,6 @@ impl Log {
         Self(AtomicU8::new(DEFAULT as u8))
     }
 
-    /// Sets the minimum level.
     pub(super) fn set(&self, level: LoggingLevel) {
         self.0.store(level as u8, Ordering::Relaxed);
     }

@@ -83,7 +83,6 @@ fn or_error(answer: Map<String, Value>) -> Map<String, Value> {
     ])
 }
 
-/// Converts a result.
 pub(super) fn answered(answer: Answer) -> CallToolResult {
     let mut result = CallToolResult::success(vec![ContentBlock::text(answer.text)]);
     result.structured_content = answer.structured;
@@ -98,7 +97,6 @@ pub(super) fn failed(error: &ToolError) -> CallToolResult {
     result
 }
 
-/// Creates the protocol error for an unknown tool.
 pub(super) fn unknown(error: &ToolError) -> ErrorData {
     ErrorData::invalid_params(error.message.clone(), Some(json!({"hint": error.hint})))
 }
@@ -121,7 +119,6 @@ pub(super) fn not_waiting() -> ToolError {
     )
 }
 
-/// Returns the warnings in a result.
 pub(super) fn warnings(answer: &Answer) -> Vec<String> {
     let warnings = answer
         .structured

@@ -64,7 +64,6 @@ impl Beside {
     }
 }
 
-/// Returns the length of a text as JSON.
 fn json_length(text: &str) -> usize {
     serde_json::Value::from(text).to_string().len()
 }

@@ -82,7 +82,6 @@ struct Order {
     reply: oneshot::Sender<Called>,
 }
 
-/// Result of a call.
 #[derive(Debug)]
 pub(super) enum Called {
     /// The process replied.

@@ -35,7 +35,6 @@ pub(super) struct Asked {
     pub(super) gives: bool,
 }
 
-/// Returns the path of the manifest of a file.
 pub(super) fn path(directory: &Path, file: &str) -> PathBuf {
     directory.join(file).with_extension("toml")
 }
@@ -118,7 +117,6 @@ impl Manifest {
         needs::mounts(&self.mounts, (directory, &name), hidden)
     }
 
-    /// Returns the network of its process.
     pub(super) fn network(&self, private_networks: &[Cidr]) -> Result<Network, String> {
         let host = |text: &String| text.parse().map_err(|error| format!("`hosts`: {error}"));
         let hosts: Result<Vec<HostPattern>, String> = self.hosts.iter().map(host).collect();

@@ -34,7 +34,6 @@ pub(super) struct Tool {
     pub(super) is_wrapped: bool,
 }
 
-/// Tools of a server.
 #[derive(Debug, Default)]
 pub(super) struct Tools {
     tools: BTreeMap<String, (Arc<Function>, Tool)>,
@@ -132,7 +131,6 @@ impl Tools {
         self.tools.get(path).map(|(_, tool)| tool)
     }
 
-    /// Returns the digest of the definition of the function at a path.
     pub(super) fn definition(&self, path: &str) -> Option<Digest> {
         self.tools.get(path).map(|(function, _)| function.definition())
     }

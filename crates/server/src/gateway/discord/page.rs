@@ -23,7 +23,6 @@ const MAX_NOTICE: usize = 1800;
 /// Name of the file with a text that is too long for a message.
 pub(super) const FILE: &str = "question.txt";
 
-/// A message to post.
 #[derive(Debug, Serialize)]
 pub(super) struct Post {
     pub(super) content: String,
@@ -46,7 +45,6 @@ struct Attached {
     filename: &'static str,
 }
 
-/// An edit of a message.
 #[derive(Debug, Serialize)]
 pub(super) struct Edit {
     content: String,
@@ -99,7 +97,6 @@ impl Post {
         }
     }
 
-    /// Creates a notice.
     pub(super) fn notice(text: &str, nonce: String) -> Self {
         Self::plain(block(&cut(&lines(text).join("\n"), MAX_NOTICE)), nonce)
     }

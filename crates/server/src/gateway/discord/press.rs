@@ -14,7 +14,6 @@ const BUTTON: u8 = 2;
 #[derive(Debug)]
 pub(super) struct Press {
     pub(super) id: Id<InteractionMarker>,
-    /// Token for the response.
     pub(super) token: Token,
     /// The pressed button. `None` for any other interaction.
     pub(super) button: Option<Button>,

@@ -58,7 +58,6 @@ struct Call {
     body: Body,
     /// Rate limit bucket. `None` for responses to interactions, which are not limited.
     route: Option<String>,
-    /// Deadline.
     until: Instant,
 }
 
@@ -68,7 +67,6 @@ enum Body {
     Form { boundary: String, bytes: Vec<u8> },
 }
 
-/// A failed attempt.
 enum Failed {
     For(Error),
     /// The gate was updated to the time of the next attempt.
@@ -148,7 +146,6 @@ impl Rest {
         Ok(created.id)
     }
 
-    /// Edits a message.
     pub(super) async fn edit(
         &self,
         place: (Id<ChannelMarker>, Id<MessageMarker>),

@@ -37,7 +37,6 @@ pub(super) struct Socket {
 pub(super) enum Said {
     /// Connected: presses arrive.
     Ready,
-    /// A press.
     Press(Press),
     /// An outage; reported once until it is over.
     Trouble(String),

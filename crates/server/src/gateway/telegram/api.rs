@@ -85,7 +85,6 @@ struct Parameters {
     retry_after: Option<u64>,
 }
 
-/// A kind of update.
 pub(super) trait Update: DeserializeOwned {
     /// Kind to request.
     const KIND: AllowedUpdate;
@@ -193,7 +192,6 @@ impl Api {
         Ok(sent.message_id)
     }
 
-    /// Edits a message.
     pub(super) async fn edit(&self, params: &impl Serialize) -> Result<(), Fault> {
         let done: Result<IgnoredAny, _> = self.call("editMessageText", params, self.patience.call).await;
         done.map(drop)
