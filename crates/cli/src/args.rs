@@ -231,7 +231,8 @@ pub(crate) struct RunArgs {
     /// Run on behalf of this user; runs of different users share no warm process.
     #[arg(long, value_name = "ID", help_heading = "Access")]
     pub(crate) user: Option<Scope>,
-    /// Let the Python program call the functions of the skill files in this directory, as `device.Skill.function()`.
+    /// Let the Python program call the functions of the skill files in this directory, as
+    /// `device.Skill.function()`.
     #[arg(
         long,
         value_name = "DIR",
