@@ -135,19 +135,25 @@ pub(crate) fn guest_id_map(uid: u32, gid: u32, ids: HostIds) -> io::Result<Owned
             ids.first.saturating_sub(above)
         )
     };
+    user_namespace(&map(uid), &map(gid))
+}
+
+/// Creates a user namespace with these id maps.
+///
+/// A child keeps it alive until it is open. It makes system calls alone, so the caller may have threads.
+pub(crate) fn user_namespace(uids: &str, gids: &str) -> io::Result<OwnedFd> {
     let (released, release) = sys::pipe()?;
     match sys::clone3(libc::CLONE_NEWUSER as u64, sys::Parentage::Own)? {
         sys::Fork::Child => {
             drop(release);
-            // Lives just long enough for its namespace to be opened.
             let _ = sys::poll(&[released.as_fd()], None);
             sys::exit_now(0)
         }
-        sys::Fork::Parent { pid, .. } => {
-            let opened = write_id_maps(pid, &map(uid), &map(gid))
-                .and_then(|()| fs::File::open(format!("/proc/{pid}/ns/user")));
+        sys::Fork::Parent { pid, pidfd } => {
+            let opened =
+                write_id_maps(pid, uids, gids).and_then(|()| fs::File::open(format!("/proc/{pid}/ns/user")));
             drop((released, release));
-            sys::reap(sys::Wait::Block)?;
+            sys::reap_child(pidfd.as_fd())?;
             opened.map(OwnedFd::from)
         }
     }

@@ -253,6 +253,30 @@ fn a_program_has_the_processes_that_it_may() {
     }
 }
 
+/// gVisor ignores the filter that keeps a program from making set-user-ID files of a workspace's owner.
+#[test]
+fn only_filtered_containers_have_the_rights_of_an_owner() {
+    for maker in makers() {
+        let workspace = maker.engine.dir.path("roots");
+        std::fs::create_dir(&workspace).unwrap();
+        let mut permissions = std::fs::metadata(&workspace).unwrap().permissions();
+        std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o755);
+        std::fs::set_permissions(&workspace, permissions).unwrap();
+        let path = workspace.to_str().unwrap();
+        let result = maker.json(&["--workspace", path, "-l", "bash", "-c", "echo 1 > made"]);
+        let may = result["exit_code"] == 0;
+        let is_told = result["meta"]["warnings"].to_string().contains("may not write");
+        assert_eq!(
+            (may, is_told, workspace.join("made").exists()),
+            match maker.runtime {
+                "runsc" => (false, true, false),
+                _ => (true, false, true),
+            },
+            "{maker}: {result}"
+        );
+    }
+}
+
 #[test]
 fn what_the_engine_does_not_know_is_refused_with_what_it_knows() {
     let engines = engines();

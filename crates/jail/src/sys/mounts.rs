@@ -170,6 +170,12 @@ pub(crate) fn pivot_root_to_working_directory() -> io::Result<()> {
     check_int(unsafe { libc::umount2(c".".as_ptr(), libc::MNT_DETACH) }).map(drop)
 }
 
+/// Detaches the mount at `target`; what was opened or bound from it stays.
+pub(crate) fn detach_mount(target: &CStr) -> io::Result<()> {
+    // SAFETY: the path is a live C string.
+    check_int(unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW) }).map(drop)
+}
+
 /// Makes one mount read-only; those below it are unchanged.
 pub(crate) fn set_mount_read_only(mount: BorrowedFd<'_>) -> io::Result<()> {
     let values = libc::mount_attr {

@@ -222,6 +222,22 @@ pub(crate) fn reap(wait: Wait) -> io::Result<Option<Reaped>> {
     }
 }
 
+/// Waits for one child to end, and reaps it.
+pub(crate) fn reap_child(child: BorrowedFd<'_>) -> io::Result<()> {
+    loop {
+        // SAFETY: siginfo_t is plain data, for which all zeroes is a valid value.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let id = child.as_raw_fd() as libc::id_t;
+        let options = libc::WEXITED | libc::__WALL;
+        // SAFETY: `info` is valid to write.
+        match check_int(unsafe { libc::waitid(libc::P_PIDFD, id, &mut info, options) }) {
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 fn micros(time: libc::timeval) -> u64 {
     time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64
 }

@@ -8,7 +8,7 @@ use std::path::{Component, Path};
 use hyper::Method;
 use serde_json::{Map, Value};
 
-use super::binds;
+use super::{binds, id_mapped};
 
 /// Name prefix of every container and volume that we create.
 pub const PREFIX: &str = "fw-sandbox-";
@@ -379,7 +379,11 @@ fn exposing(mount: &Value) -> Result<(), Refusal> {
         return Err(refusal(format!("a mount of `{source}`")));
     }
     let resolved = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    for path in [path, &resolved] {
+    // What is mounted there was checked by its own path.
+    for path in [path, &resolved]
+        .into_iter()
+        .filter(|path| !id_mapped::holds(path))
+    {
         binds::check(path).map_err(|why| refusal(format!("a mount of `{source}`: {why}")))?;
     }
     Ok(())

@@ -8,6 +8,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::cleanup::{Remains, clean};
+use super::id_mapped::Mapped;
 use super::runtime::{Id, Inspected, Status};
 use super::spec::{Spec, labels};
 use super::state::{Event, Failure, State};
@@ -47,6 +48,7 @@ pub(super) enum Command {
 pub(super) struct Started {
     pub(super) id: Id,
     pub(super) attached: Option<Attached>,
+    pub(super) warnings: Vec<String>,
 }
 
 /// The observed status of a sandbox.
@@ -126,7 +128,10 @@ impl Keeper {
     }
 
     async fn make(&self, order: &Order) -> Result<Started, Error> {
-        let spec = &order.spec;
+        let mut spec = order.spec.clone();
+        // The mounts go once the container has its own copies.
+        let mapped = Mapped::attach(&mut spec, &self.engine);
+        let spec = &spec;
         for volume in &spec.volumes {
             let labels = labels(&spec.owner, &spec.scope);
             self.engine.create_volume(volume, labels).await?;
@@ -145,7 +150,11 @@ impl Keeper {
             false => None,
         };
         self.engine.start(&id).await?;
-        Ok(Started { id, attached })
+        Ok(Started {
+            id,
+            attached,
+            warnings: mapped.warnings.clone(),
+        })
     }
 
     /// Executes commands until the sandbox ends or must end; returns the event that ended it.

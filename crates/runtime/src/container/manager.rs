@@ -45,6 +45,7 @@ pub struct Sandbox {
     name: Name,
     id: Id,
     engine: ContainerRuntime,
+    warnings: Vec<String>,
     life: watch::Receiver<Life>,
     commands: mpsc::Sender<Command>,
     given_up: Arc<Notify>,
@@ -113,6 +114,7 @@ impl Manager {
             name,
             id: started.id,
             engine: self.engine.clone(),
+            warnings: started.warnings,
             life: watched,
             commands,
             given_up,
@@ -275,6 +277,11 @@ impl Sandbox {
     /// Returns the id of its container.
     pub fn id(&self) -> &Id {
         &self.id
+    }
+
+    /// Returns warnings about its mounts.
+    pub(super) fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Returns its observed status.

@@ -25,6 +25,7 @@ mod error;
 mod exchange;
 mod filters;
 mod frame;
+mod id_mapped;
 pub mod image;
 pub mod info;
 pub mod keepalive;

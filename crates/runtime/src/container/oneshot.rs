@@ -82,6 +82,7 @@ pub(super) async fn run(
     result.meta.isolation = isolation;
     result.meta.resource_limits = manager.info().held(result.meta.resource_limits);
     result.meta.warnings.extend(manager.info().warning());
+    result.meta.warnings.extend(sandbox.warnings().iter().cloned());
     result.meta.output_files = taken.files;
     result.meta.output_incomplete = taken.incomplete;
     result.meta.warnings.extend(heard.broken);

@@ -263,7 +263,7 @@ pub(super) fn shown(
             binds.extend(kept_in((&mount.host, mount.guest()), trusted, (&[], hidden))?);
         }
     }
-    Ok(binds)
+    Ok(binds.into_iter().map(Bind::users).collect())
 }
 
 /// Returns binds that protect the trusted paths in a directory, and pin the directories above them in place.

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +15,7 @@ use bollard::query_parameters as query;
 use bollard::{ClientVersion, Docker};
 use futures_util::StreamExt;
 use ringfence_policy::EnvName;
+use rustix::net::sockopt::socket_peercred;
 
 use super::answers;
 use super::endpoint::{self, Address, Surroundings};
@@ -223,6 +226,20 @@ impl ContainerRuntime {
         let asked = self.asked("ask what the engine offers", "engine");
         let said = within(QUICK, asked, answers::said(&self.wire)).await?;
         Ok(info::understood(self.flavor, said))
+    }
+
+    /// Returns `true` if the engine sees the mounts of this process.
+    pub(super) fn shares_mounts(&self) -> bool {
+        let Address::Unix(path) = &self.address else {
+            return false;
+        };
+        let namespace = |process: &str| std::fs::metadata(format!("/proc/{process}/ns/mnt")).ok();
+        let peer = UnixStream::connect(path).ok();
+        let peer = peer.and_then(|stream| socket_peercred(&stream).ok());
+        let theirs = peer.and_then(|peer| namespace(&peer.pid.as_raw_nonzero().to_string()));
+        theirs
+            .zip(namespace("self"))
+            .is_some_and(|(theirs, ours)| theirs.ino() == ours.ino())
     }
 
     /// Creates a container.

@@ -55,8 +55,8 @@ pub use run::{Chunk, Connection, Stream};
 pub use sessions::{Error as SessionError, SessionInfo, SessionSettings};
 pub use workdir::PrivateDirectory;
 pub(crate) use workdir::{Usage, Workdir, overfull, remove_tree, soon};
-pub(crate) use workspace::Workspace;
 pub use workspace::owner_for_guests;
+pub(crate) use workspace::{Workspace, rights};
 
 use crate::egress::NetworkSettings;
 use guest::{Grouping, Guest};

@@ -136,7 +136,7 @@ fn bears(name: &OsStr, protected: &str) -> bool {
 }
 
 /// Returns the permission bits for a user whose group id equals the user id.
-fn rights(found: &Metadata, user: u32) -> u32 {
+pub(crate) fn rights(found: &Metadata, user: u32) -> u32 {
     let shift = match (found.uid() == user, found.gid() == user) {
         (true, _) => 6,
         (false, true) => 3,

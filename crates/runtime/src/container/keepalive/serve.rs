@@ -67,6 +67,8 @@ pub(super) async fn serve(
     meta.cpu_seconds = finished.cpu_seconds;
     meta.resource_limits = container.info.held(meta.resource_limits);
     meta.warnings.extend(container.info.warning());
+    meta.warnings
+        .extend(container.sandbox().warnings().iter().cloned());
     meta.warnings.extend(finished.warning);
     if let Runs::Exec(_, why) = &container.runs {
         meta.warnings.push(format!(

@@ -79,6 +79,8 @@ pub(in crate::container) async fn serve(
     meta.output_files = files;
     meta.output_incomplete = incomplete;
     meta.warnings.extend(manager.info().warning());
+    meta.warnings
+        .extend(ready.warm.sandbox().warnings().iter().cloned());
     meta.warnings.extend(finished.warning);
     meta.warnings.extend(warnings);
     meta.warnings

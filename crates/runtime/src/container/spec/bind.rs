@@ -16,6 +16,8 @@ pub struct Bind {
     /// Set for a bind of a part of a writable directory onto itself, which pins the part, or a directory
     /// above one, in place.
     in_place: bool,
+    /// The user's directory or file, to which the container's user gets the rights of its owner.
+    is_users: bool,
 }
 
 /// The reason why a path cannot be mounted.
@@ -97,6 +99,7 @@ impl Bind {
             guest: guest.to_path_buf(),
             access,
             in_place: false,
+            is_users: false,
         })
     }
 
@@ -106,6 +109,19 @@ impl Bind {
             in_place: true,
             ..self
         }
+    }
+
+    /// Marks it as the user's: the container's user gets the rights of its owner.
+    pub(crate) fn users(self) -> Self {
+        Self {
+            is_users: true,
+            ..self
+        }
+    }
+
+    /// Returns `true` if it is marked as the user's.
+    pub(crate) fn is_users(&self) -> bool {
+        self.is_users
     }
 
     /// Returns the canonical host path.
@@ -152,6 +168,15 @@ impl Binds {
             }
         }
         Ok(Self(all))
+    }
+
+    /// Returns the same binds with other host paths for those of the user's that `place` knows.
+    pub(crate) fn moved(&self, place: impl Fn(&Path) -> Option<PathBuf>) -> Self {
+        let moved = |bind: &Bind| match place(&bind.host).filter(|_| bind.is_users) {
+            Some(host) => Bind { host, ..bind.clone() },
+            None => bind.clone(),
+        };
+        Self(self.0.iter().map(moved).collect())
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Bind> {
