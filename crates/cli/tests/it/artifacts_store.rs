@@ -46,9 +46,8 @@ fn a_stored_run_is_private_and_complete(world: &World) {
         0o700
     );
     let all = stored(world);
-    let [(name, document)] = &all[..] else {
-        panic!("one artifact, not {all:?}");
-    };
+    assert_eq!(all.len(), 1, "{all:?}");
+    let (name, document) = &all[0];
     let stem = name.strip_suffix(".json").unwrap();
     assert!(stem.contains('_') && stem.starts_with("20"), "{name}");
     assert!(

@@ -77,7 +77,7 @@ fn a_program_makes_none_that_runs_as_the_owner() {
         let path = workspace(&engine);
         fs::write(path.join("made"), "").unwrap();
         // Outside, the same acts work.
-        let mut outside = std::process::Command::new("bash");
+        let mut outside = engine.dir.program("bash");
         let outside = outside
             .args(["-c", SET_USER_ID])
             .current_dir(&path)
