@@ -29,6 +29,11 @@ const IMPURE: &[&str] = &[
 /// around them.
 const PORTABLE: &str = "crates/runtime/src/pyodide/";
 
+/// Words that open a question where a doc comment names a thing or an act (`STYLE.md`).
+const QUESTION_WORDS: &[&str] = &[
+    "What", "How", "Whether", "Which", "Who", "Whom", "Whose", "Where", "Why", "That",
+];
+
 /// Names that exist on some systems only.
 const OF_A_SYSTEM: &[&str] = &["std::os", "libc", "ringfence_jail"];
 
@@ -42,6 +47,7 @@ pub(crate) fn check(source: &Source) -> Vec<String> {
     no_sleep(source, &mut breaches);
     purity(source, &mut breaches);
     portability(source, &mut breaches);
+    openings(source, &mut breaches);
     breaches
 }
 
@@ -51,6 +57,26 @@ fn header(source: &Source, breaches: &mut Vec<String>) {
             "{}:1: open the file with a `//!` line that says its one idea",
             source.path
         ));
+    }
+}
+
+/// A doc comment begins with a verb in the third person or with a noun.
+fn openings(source: &Source, breaches: &mut Vec<String>) {
+    let mut is_inside = false;
+    for (number, line) in source.text.lines().enumerate() {
+        let line = line.trim_start();
+        let doc = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
+        let opening = doc
+            .filter(|_| !is_inside)
+            .and_then(|doc| doc.split_whitespace().next());
+        if let Some(word) = opening.filter(|word| QUESTION_WORDS.contains(word)) {
+            breaches.push(format!(
+                "{}:{}: a doc comment opens with a verb or a noun, not with `{word}`",
+                source.path,
+                number + 1
+            ));
+        }
+        is_inside = doc.is_some();
     }
 }
 
@@ -206,12 +232,21 @@ mod tests {
             "//! A.\nuse std::os::fd::OwnedFd;\n",
             "std::os is not everywhere",
         );
+        check_one(
+            "crates/cli/src/a.rs",
+            "//! A.\n\n/// What it is.\nfn a() {}\n",
+            "`What`",
+        );
     }
 
     #[test]
     fn what_is_allowed_passes() {
         for (path, text) in [
             ("crates/jail/src/sys/a.rs", "//! A.\nfn a() { unsafe { b() } }\n"),
+            (
+                "crates/cli/src/a.rs",
+                "//! A.\n\n/// Returns\n/// What it is.\nfn a() {}\n",
+            ),
             (
                 "crates/cli/src/a.rs",
                 "//! A.\nfn a() { sleep(b); let c = \"unsafe #[ignore]\"; }\n",
