@@ -22,7 +22,7 @@ const LIBRARY_FD: i32 = 3;
 const SOCKET_FD: i32 = 4;
 
 /// The launcher's request for a fork. File descriptors: the cell's init, stdin, stdout, stderr, control,
-/// status, [session], cgroups.
+/// status, `session` if there is one, cgroups.
 #[derive(Debug, Serialize, Deserialize)]
 struct ForkRequest {
     confinement: Confinement,
