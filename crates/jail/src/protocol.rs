@@ -85,8 +85,8 @@ pub enum Command {
         /// First message on its socket, for scripts too long for an argument.
         script: Option<String>,
     },
-    /// Creates a cell and starts a guest in it. File descriptors: stdin, stdout, stderr, control, `code` if there is any,
-    /// cgroups.
+    /// Creates a cell and starts a guest in it. File descriptors: stdin, stdout, stderr, control, the code if
+    /// there is any, cgroups.
     Spawn(Box<Spawn>),
     /// Kills a guest with everything in its cell. Its forks, in cells of their own, survive.
     Kill {
