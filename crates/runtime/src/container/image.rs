@@ -6,12 +6,14 @@ mod progress;
 
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 
 use bollard::errors::Error as Told;
 use bollard::models::{BuildInfo, CreateImageInfo};
 use bollard::query_parameters as query;
 use futures_util::{Stream, StreamExt, stream};
 use hyper::body::Bytes;
+use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -27,6 +29,9 @@ pub const DOCKERFILE: &str = include_str!("../../../../docker/Dockerfile");
 /// Chunk size of the archive stream to the engine, in bytes.
 const PIECE: usize = 256 * 1024;
 const PIECES: usize = 8;
+
+/// Label of an imported image: the digest of its archive.
+const CONTENTS: &str = "ringfence.contents";
 
 /// Operations, worded to follow "cannot".
 const BUILD: &str = "build the image";
@@ -184,7 +189,8 @@ fn of_build(step: Result<CreateImageInfo, Told>) -> Result<BuildInfo, Told> {
     })
 }
 
-/// Assembles the image from this machine's packages and imports it; returns the image by digest.
+/// Assembles the image from this machine's packages and imports it; returns the image by digest. An image of the same
+/// files stays as it is: an import is dated, so that each would have another digest.
 ///
 /// # Errors
 /// If a package is missing, or the engine rejects the import.
@@ -199,10 +205,21 @@ pub async fn gather(
         files.members.len(),
         files.packages.len()
     ));
+    let files = Arc::new(files);
+    let fingerprint = {
+        let files = Arc::clone(&files);
+        blocking(move || fingerprint(&files))
+            .await
+            .map_err(GatherError::Io)?
+    };
+    if engine.image_label(tag, CONTENTS).await.as_ref() == Some(&fingerprint) {
+        tell("an image of the same files is there");
+        return Ok(engine.image(tag).await?);
+    }
     let (sender, receiver) = mpsc::channel(PIECES);
     let mut writing = JoinSet::new();
     writing.spawn_blocking(move || files.write(Pipe::new(sender)));
-    let imported = import(engine, tag, receiver).await;
+    let imported = import(engine, tag, format!("LABEL {CONTENTS}={fingerprint}"), receiver).await;
     // The engine may have rejected the archive before reading all of it; its error explains why.
     let written = writing.join_next().await;
     imported?;
@@ -212,13 +229,44 @@ pub async fn gather(
     Ok(engine.image(tag).await?)
 }
 
+/// Returns the SHA-256 digest of the archive.
+fn fingerprint(files: &packages::Files) -> io::Result<String> {
+    let mut archive = Hashed(Sha256::new());
+    files.write(&mut archive)?;
+    let digest = archive.0.finalize();
+    Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(io::Error::other)?
+}
+
+/// A writer that hashes.
+struct Hashed(Sha256);
+
+impl io::Write for Hashed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 async fn import(
     engine: &ContainerRuntime,
     tag: &Image,
+    label: String,
     receiver: mpsc::Receiver<io::Result<Bytes>>,
 ) -> Result<(), Error> {
     let name = tag.to_string();
-    let mut options = query::CreateImageOptionsBuilder::new().from_src("-");
+    let mut options = query::CreateImageOptionsBuilder::new()
+        .from_src("-")
+        .changes(vec![label]);
     options = match (engine.flavor(), name.rsplit_once(':')) {
         (Flavor::Docker, Some((repo, label))) => options.repo(repo).tag(label),
         // Podman takes the whole name including the tag.

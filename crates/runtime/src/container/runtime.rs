@@ -493,6 +493,14 @@ impl ContainerRuntime {
         digest.ok_or_else(|| asked.senseless())
     }
 
+    /// Returns a label of an image, if there is such an image with that label.
+    pub(super) async fn image_label(&self, image: &Image, label: &str) -> Option<String> {
+        let name = image.to_string();
+        let asked = self.asked("look at the image", &name);
+        let found = within(QUICK, asked, self.docker.inspect_image(&name)).await;
+        found.ok()?.config?.labels?.remove(label)
+    }
+
     /// Returns the environment of an image; skips variables with unsupported names.
     ///
     /// # Errors

@@ -115,7 +115,7 @@ pub(super) fn files(root: &Path) -> Result<Files, GatherError> {
 
 impl Files {
     /// Writes the archive. Skips files that vanished meanwhile or are not world-readable.
-    pub(super) fn write(self, writer: impl Write) -> io::Result<()> {
+    pub(super) fn write(&self, writer: impl Write) -> io::Result<()> {
         let mut writer = Writer::new(writer);
         for (path, mode) in DIRECTORIES {
             writer.directory(path, *mode)?;
