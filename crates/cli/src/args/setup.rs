@@ -28,6 +28,11 @@ pub(crate) struct DenoArgs {
     /// A directory with the packages that `npm pack` creates (default: fetch them with npm).
     #[arg(long, value_name = "DIR")]
     pub(crate) from: Option<PathBuf>,
+
+    /// Fetch wheels of these packages as well, with what they need, from the package index that pip uses; into the
+    /// directory of `skills.sandbox.packages`, whose content is replaced.
+    #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
+    pub(crate) packages: Vec<String>,
 }
 
 /// `ringfence setup image`.

@@ -6,7 +6,7 @@ use ringfence_runtime::container::image::{self, SetupError};
 use ringfence_runtime::container::pins::Pins;
 use ringfence_runtime::container::spec::Image;
 use ringfence_runtime::container::{ContainerRuntime, Flavor};
-use ringfence_runtime::pyodide::install::install;
+use ringfence_runtime::pyodide::install::{install, install_wheels};
 
 use crate::args::{DenoArgs, ImageArgs, ImageSource, SetupCommand};
 use crate::commands::sandbox::flavor;
@@ -22,12 +22,18 @@ pub(crate) fn run(command: &SetupCommand, context: &Context) -> anyhow::Result<E
     }
 }
 
-/// Variables of the host that npm needs: search path, identity, registry.
-const NPM_VARIABLES: &[&str] = &[
+/// Variables of the host that npm and pip need: search path, identity, registry.
+const FETCH_VARIABLES: &[&str] = &[
     "PATH",
     "HOME",
     "NPM_CONFIG_REGISTRY",
     "npm_config_registry",
+    "PIP_CONFIG_FILE",
+    "PIP_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+    "PIP_NO_INDEX",
+    "PIP_FIND_LINKS",
+    "PIP_CERT",
     "HTTPS_PROXY",
     "https_proxy",
     "HTTP_PROXY",
@@ -41,7 +47,7 @@ fn deno(args: &DenoArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let settings = pyodide::settings(0, context)?;
     context.paths.make_state()?;
     let path = trust::search_path(context)?;
-    let named = NPM_VARIABLES.iter().filter_map(|name| {
+    let named = FETCH_VARIABLES.iter().filter_map(|name| {
         let value = match *name {
             "PATH" => path.as_deref()?.to_str()?,
             name => context.environment.text(name)?,
@@ -52,15 +58,30 @@ fn deno(args: &DenoArgs, context: &Context) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()?;
     let ui = context.ui;
+    let variables: Vec<_> = named.collect();
     let installed = runtime.block_on(install(
         &settings,
         args.from.as_deref(),
-        named.collect(),
+        variables.clone(),
         &mut |line| {
             progress(ui, line);
         },
     ));
     installed.map_err(|error| Failure::refused(error.to_string(), error.hint()))?;
+    if !args.packages.is_empty() {
+        let own = settings.directory.join("wheels");
+        let place = settings.packages.as_deref().unwrap_or(&own);
+        let fetched = runtime.block_on(install_wheels(&settings, &args.packages, place, variables));
+        let count = fetched.map_err(|error| Failure::refused(error.to_string(), error.hint()))?;
+        progress(ui, &format!("wheels in {}: {count}", place.display()));
+        if settings.packages.is_none() {
+            let path = place.display();
+            progress(
+                ui,
+                &format!("to use them, set `skills.sandbox.packages` to \"{path}\""),
+            );
+        }
+    }
     context.ui.out(format!("{}\n", settings.directory.display()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -282,3 +282,40 @@ fn what_packages_take_is_taken_from_the_programs_memory() {
         .run(&["--memory", "100MiB", "-c", code])
         .refused(125, "the packages take 629145");
 }
+
+/// Fetches from a directory in the place of an index, as pip's own variables say.
+#[test]
+fn wheels_are_fetched_with_their_digests() {
+    let packages = Packages::new();
+    let setup = |name: &str| {
+        let mut command = packages.0.0.command(["setup", "deno", "--packages", name]);
+        command
+            .env("RINGFENCE_SKILLS_SANDBOX_DIRECTORY", installed())
+            .env("RINGFENCE_SKILLS_SANDBOX_PACKAGES", "wheels")
+            .env(
+                "PATH",
+                format!("{}:/usr/bin:/bin", repository("target/test-venv/bin").display()),
+            )
+            .env("PIP_NO_INDEX", "1")
+            .env("PIP_FIND_LINKS", repository("target/pyodide-wheels"));
+        finish(&mut command, b"")
+    };
+    let fetched = setup("msgpack,typing-extensions");
+    assert!(fetched.ok().contains("pyodide"), "{fetched:?}");
+    assert!(fetched.stderr.contains("work/wheels: 2\n"), "{fetched:?}");
+    let list = fs::read_to_string(packages.0.0.path("work/wheels/SHA256SUMS")).unwrap();
+    assert_eq!(list.lines().count(), 2, "{list}");
+    let ran = packages.run(&["-c", "import msgpack; print(msgpack.unpackb(msgpack.packb([1])))"]);
+    assert_eq!(ran.ok(), "[1]\n");
+    // Nothing is lost where a package cannot be had.
+    for names in ["no-such-package", "msgpack,--index-url=x"] {
+        let refused = setup(names);
+        let error = format!("error: cannot fetch wheels of {}: ", names.replace(',', ", "));
+        assert!(
+            refused.status == 125 && refused.stderr.contains(&error),
+            "{refused:?}"
+        );
+        assert!(refused.stderr.contains("hint: install pip;"), "{refused:?}");
+        assert!(packages.0.0.path("work/wheels/SHA256SUMS").exists());
+    }
+}

@@ -12,7 +12,7 @@ use ringfence_policy::{EnvName, Limits, Outcome, Request, Timeout};
 use sha2::{Digest, Sha256, Sha512};
 
 use super::kept::{self, Held};
-use super::packages::Wheels;
+use super::packages::{self, Wheels};
 use super::{RunError, Settings, worker};
 use crate::local::{Connection, Fence, Local, PrivateDirectory};
 
@@ -120,6 +120,13 @@ pub enum InstallError {
         /// Message of npm, or the missing file.
         why: String,
     },
+    /// Wheels could not be fetched.
+    #[error("cannot fetch wheels of {packages}: {why}")]
+    Wheels {
+        packages: String,
+        /// Message of pip.
+        why: String,
+    },
     /// A package could not be unpacked.
     #[error("cannot unpack {package}: {why}")]
     Unpack {
@@ -154,6 +161,10 @@ impl InstallError {
             Self::NoDeno => "install Deno and set `skills.sandbox.deno_path`",
             Self::Fetch { .. } => {
                 "install npm, or fetch the packages elsewhere with `npm pack` and name their directory with `--from`"
+            }
+            Self::Wheels { .. } => {
+                "install pip; a package without a wheel for Pyodide (`pyemscripten_2026_0_wasm32`) is in the runtimes \
+                 `local` and `docker` only"
             }
             Self::Digest { .. } => "fetch it again, from a registry that you trust",
             Self::File { .. } | Self::Unpack { .. } => {
@@ -242,6 +253,64 @@ async fn install_with(
     }
     progress("making Pyodide's snapshot");
     Ok(prepared(settings, local).await?)
+}
+
+/// Fetches wheels of these packages and what they need from the package index into `place`, whose old content is
+/// replaced, with a list of their digests. Returns the number of wheels.
+///
+/// # Errors
+/// If a package has no wheel for this Pyodide, or a wheel cannot be used.
+pub async fn install_wheels(
+    settings: &Settings,
+    names: &[String],
+    place: &Path,
+    variables: Vec<(EnvName, String)>,
+) -> Result<usize, InstallError> {
+    let [_, pyodide] = found(settings)?;
+    let parent = place.parent().unwrap_or(place);
+    fs::create_dir_all(parent).map_err(|source| at(parent, source))?;
+    let scratch = PrivateDirectory::create(parent).map_err(|source| at(parent, source))?;
+    let wheels = scratch.path().join("wheels");
+    fs::create_dir(&wheels).map_err(|source| at(&wheels, source))?;
+    let local = Local::new(settings.local.clone());
+    let fetched = fetch_wheels(&local, names, &wheels, &variables).await;
+    let _ = local.close().await;
+    fetched?;
+    packages::write_digests(&wheels).map_err(|source| at(&wheels, source))?;
+    let count = Wheels::of(&wheels, &pyodide)?.count();
+    let old = scratch.path().join("old");
+    match fs::rename(place, &old) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(place, error)),
+        _ => fs::rename(&wheels, place).map_err(|source| at(place, source))?,
+    }
+    Ok(count)
+}
+
+async fn fetch_wheels(
+    local: &Local,
+    names: &[String],
+    wheels: &Path,
+    variables: &[(EnvName, String)],
+) -> Result<(), InstallError> {
+    let place = wheels.display().to_string();
+    let mut words = vec!["python3", "-m", "pip", "download", "--quiet"];
+    words.extend(["--disable-pip-version-check", "--no-input", "--dest", &place]);
+    // Only wheels: a source package runs its own code.
+    words.extend(["--only-binary=:all:", "--implementation=cp"]);
+    words.extend(["--python-version=3.14", "--abi=cp314", "--abi=none"]);
+    words.extend(["--platform=pyemscripten_2026_0_wasm32", "--"]);
+    words.extend(names.iter().map(String::as_str));
+    let fetched = on_host(local, &words, wheels, variables).await;
+    fetched.map_err(|said| InstallError::Wheels {
+        packages: names.join(", "),
+        why: pip_error(&said),
+    })
+}
+
+/// Returns the last error in pip's output.
+fn pip_error(said: &str) -> String {
+    let errors = said.lines().filter_map(|line| line.strip_prefix("ERROR: "));
+    errors.last().unwrap_or(said).trim().to_owned()
 }
 
 /// Returns the archive of a package that was fetched elsewhere, as an absolute path, because tar runs in

@@ -64,6 +64,18 @@ struct Wheel {
 /// Checked wheels, in memory: the bytes that were checked are those that are unpacked.
 pub(super) struct Wheels(Vec<Wheel>);
 
+/// Writes the list of digests of a directory of wheels.
+pub(super) fn write_digests(directory: &Path) -> io::Result<()> {
+    let mut list = String::new();
+    for path in paths(directory)? {
+        let digest = Sha256::digest(fs::read(&path)?);
+        let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        list.push_str(&format!("{digest}  {name}\n"));
+    }
+    fs::write(directory.join(SUMS), list)
+}
+
 impl Wheels {
     /// Reads and checks the wheels of a directory.
     pub(super) fn of(directory: &Path, pyodide: &Path) -> Result<Self, RunError> {
