@@ -1,9 +1,10 @@
 //! Rejection of host paths that must never become visible inside the fence.
 
-use std::path::{Component, Path, PathBuf};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use ringfence_runtime::exposure::{Hidden, nearest, whole};
-use ringfence_runtime::trust::Resolved;
+use ringfence_runtime::trust::{Resolved, resolve as resolved};
 
 use crate::exit::Failure;
 use crate::paths::Paths;
@@ -29,27 +30,26 @@ fn nothing_there() -> std::io::Error {
     std::io::Error::from_raw_os_error(ENOENT)
 }
 
-/// Resolves a directory that may not exist yet to its absolute path without links.
+/// Resolves a directory that may not exist yet to its absolute path without links, and returns the links on
+/// the way.
+///
+/// In one pass: a program may swap a directory and a link meanwhile, so that two passes could return the
+/// target of a link together with the finding that there was none.
 pub(super) fn resolve_new(path: &Path) -> Result<Resolved, Failure> {
     let refuse = |why: String| {
-        Err(Failure::usage(
+        Failure::usage(
             format!("cannot use the directory {}: {why}", path.display()),
             "name a directory, or one that does not exist yet",
-        ))
+        )
     };
-    let (there, missing) = nearest(path);
-    if !there.is_dir() {
-        return refuse(format!("{} is not a directory", there.display()));
+    let found = resolved(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => refuse(format!("{} does not exist", path.display())),
+        _ => refuse(error.to_string()),
+    })?;
+    if found.exists && !found.path.is_dir() {
+        return Err(refuse(format!("{} is not a directory", found.path.display())));
     }
-    let plain = |component| matches!(component, Component::Normal(_));
-    if !missing.components().all(plain) {
-        return refuse(format!("{} does not exist", path.display()));
-    }
-    let found = trust::find(path)?;
-    Ok(Resolved {
-        path: whole((there, missing)),
-        ..found
-    })
+    Ok(found)
 }
 
 /// Resolves the existing part of a path.
@@ -162,7 +162,53 @@ mod tests {
         assert_eq!(shown("link"), root.join("real").display().to_string());
         assert!(refusal("new/../link/ringfence").contains("does not exist"));
         fs::write(root.join("file"), "").unwrap();
-        assert!(refusal("file/below").contains("file is not a directory"));
+        assert!(refusal("file").contains("file is not a directory"));
+        assert!(refusal("file/below").contains("Not a directory"));
+    }
+
+    /// Number of lookups in the race that must meet the directory, and the link.
+    const MEETINGS: usize = 2000;
+
+    /// A program exchanges a destination with a link to another directory, all the time.
+    #[test]
+    fn a_swapped_directory_leads_nowhere_unnoticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let path = |name: &str| root.join(name);
+        for name in ["data", "secret"] {
+            fs::create_dir(path(name)).unwrap();
+        }
+        symlink(path("secret"), path("link")).unwrap();
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let swapper = scope.spawn(|| {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    for (from, to) in [
+                        ("data", "aside"),
+                        ("link", "data"),
+                        ("data", "link"),
+                        ("aside", "data"),
+                    ] {
+                        fs::rename(path(from), path(to)).unwrap();
+                    }
+                }
+            });
+            let (mut directories, mut links, mut astray) = (0, 0, 0);
+            while (directories < MEETINGS || links < MEETINGS) && !swapper.is_finished() {
+                // A link that vanishes meanwhile is an error.
+                let Ok(found) = resolve_new(&path("data")) else {
+                    continue;
+                };
+                match found.links.is_empty() {
+                    true => directories += 1,
+                    false => links += 1,
+                }
+                astray += usize::from(found.links.is_empty() && found.path != path("data"));
+            }
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(links >= MEETINGS);
+            assert_eq!(astray, 0);
+        });
     }
 
     #[test]
