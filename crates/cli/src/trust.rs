@@ -116,16 +116,28 @@ pub(crate) fn note_directories(
     if trees.is_empty() {
         return Ok(());
     }
+    // One entry for all private workspaces: each start of `ringfence mcp` makes another.
+    let private = context.paths.workspaces();
+    let noted: Vec<&Path> = trees
+        .iter()
+        .map(|tree| {
+            if tree.starts_with(&private) {
+                &*private
+            } else {
+                tree
+            }
+        })
+        .collect();
     let skills = [skills, context.config()?.skills.path.as_deref()];
     let skills = skills.into_iter().flatten();
     let skills: Vec<_> = skills.filter_map(|path| trust::resolve(path).ok()).collect();
     let consent = consent(context);
-    let noted = skills
+    let stored = skills
         .iter()
         .filter(|found| found.exists)
         .try_for_each(|found| consent.give_before(trees, &found.path))
-        .and_then(|()| ledger(context).add(trees));
-    noted.map_err(|error| {
+        .and_then(|()| ledger(context).add(&noted));
+    stored.map_err(|error| {
         let failure = Failure::refused(
             format!("cannot note where the program may write: {error}"),
             "make the state directory yours and writable (`ringfence doctor`)",
@@ -316,10 +328,10 @@ fn unknown_trees(error: std::io::Error) -> Failure {
 }
 
 /// Sets the trusted paths of a request, if its program can write to the host or its files are delivered
-/// there.
+/// there, and records the directories that it can write.
 ///
 /// # Errors
-/// If the configuration cannot be used.
+/// If the configuration cannot be used, or the record cannot be stored.
 pub(crate) fn keep(
     request: &mut Request,
     (named, output): (Named<'_>, Option<&Path>),

@@ -176,6 +176,8 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
     // Last, so that a rejected plan leaves nothing behind.
     if let Some(dir) = &plan.output_dir {
         make_output_dir(dir, &plan.request, config)?;
+        // What is delivered is the program's, too.
+        trust::note_directories(&[dir], named.skills, context)?;
     }
     Ok(plan)
 }

@@ -1,6 +1,7 @@
 //! A ledger of the host directories that programs were allowed to write, so that links in them count as
 //! theirs.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -9,7 +10,8 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of directories; the oldest are dropped.
+/// Maximum number of directories. Beyond it, those with one parent become that parent: none is forgotten,
+/// because what a program planted would then count as the person's.
 const MOST: usize = 1024;
 
 /// The directories that programs of this user were ever allowed to write, in a file of the state directory.
@@ -23,7 +25,45 @@ pub struct Ledger {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Opened {
     path: PathBuf,
-    identity: (u64, u64),
+    /// `None`: it does not exist yet.
+    identity: Option<(u64, u64)>,
+}
+
+impl Opened {
+    fn of(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            identity: identity(path),
+        }
+    }
+
+    /// Returns `true` if this entry covers everything that the other one does.
+    fn supersedes(&self, other: &Self) -> bool {
+        self == other || (self.path == other.path && other.identity.is_none())
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
+/// Replaces directories by their common parent until there are few enough.
+fn merge(all: &mut Vec<Opened>) {
+    while all.len() > MOST {
+        let mut below: BTreeMap<PathBuf, usize> = BTreeMap::new();
+        for parent in all.iter().filter_map(|opened| opened.path.parent()) {
+            *below.entry(parent.to_owned()).or_default() += 1;
+        }
+        // Of parents with equally many, the deepest.
+        let depth = |path: &Path| path.components().count();
+        let most = below
+            .into_iter()
+            .max_by_key(|(path, number)| (*number, depth(path)));
+        let Some((parent, _)) = most else { return };
+        let parent = Opened::of(&parent);
+        all.retain(|opened| opened.path.parent() != Some(&parent.path) && !parent.supersedes(opened));
+        all.push(parent);
+    }
 }
 
 impl Ledger {
@@ -34,28 +74,26 @@ impl Ledger {
         }
     }
 
-    /// Adds directories that a program is about to be given write access to.
+    /// Adds directories that a program is about to be given write access to, or that its files are delivered
+    /// to. They need not exist yet.
     ///
     /// # Errors
-    /// If the ledger cannot be read or written.
+    /// If one cannot be resolved, or the ledger cannot be read or written.
     pub fn add(&self, directories: &[&Path]) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        let opened = directories.iter().filter_map(|path| {
-            let found = fs::metadata(path).ok()?;
-            Some(Opened {
-                path: path.to_path_buf(),
-                identity: (found.dev(), found.ino()),
-            })
-        });
+        let mut new = Vec::with_capacity(directories.len());
+        for directory in directories {
+            new.push(Opened::of(&super::resolve(directory)?.path));
+        }
         let known: Vec<Opened> = read(file)?;
-        let new: Vec<Opened> = opened.filter(|opened| !known.contains(opened)).collect();
+        new.retain(|opened| !known.contains(opened));
         if new.is_empty() {
             return Ok(());
         }
         change(file, |all: &mut Vec<Opened>| {
-            all.retain(|known| !new.contains(known));
-            all.splice(0..0, new);
-            all.truncate(MOST);
+            all.retain(|known| !new.iter().any(|new| new.supersedes(known)));
+            all.extend(new);
+            merge(all);
         })
     }
 
@@ -68,8 +106,9 @@ impl Ledger {
         let known: Vec<Opened> = read(file)?;
         let mut above = path.ancestors().skip(1);
         Ok(above.find_map(|above| {
-            let identity = fs::metadata(above).ok().map(|found| (found.dev(), found.ino()));
-            let is_it = |opened: &&Opened| Some(opened.identity) == identity || opened.path == above;
+            let found = identity(above);
+            let is_it =
+                |opened: &&Opened| opened.path == above || (found.is_some() && opened.identity == found);
             known.iter().find(is_it).map(|_| above.to_path_buf())
         }))
     }
@@ -135,7 +174,35 @@ mod tests {
         fs::rename(path("two"), path("moved")).unwrap();
         assert_eq!(around("moved/link"), Some(path("moved")));
         assert_eq!(around("three/link"), None);
+        // Recorded before it existed.
+        assert_eq!(around("none/link"), Some(path("none")));
         assert_eq!(Ledger::default().around(&path("one/link")).unwrap(), None);
+    }
+
+    #[test]
+    fn none_is_ever_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for name in ["state", "first"] {
+            fs::create_dir(path(name)).unwrap();
+        }
+        let ledger = Ledger::at(&path("state"));
+        ledger.add(&[&path("first")]).unwrap();
+        let many: Vec<PathBuf> = (0..2 * MOST)
+            .map(|number| path("many").join(number.to_string()))
+            .collect();
+        for some in many.chunks(MOST / 2) {
+            ledger
+                .add(&some.iter().map(PathBuf::as_path).collect::<Vec<_>>())
+                .unwrap();
+        }
+        assert_eq!(ledger.around(&path("first/x")).unwrap(), Some(path("first")));
+        assert!(
+            many.iter()
+                .all(|one| ledger.around(&one.join("x")).unwrap().is_some())
+        );
+        assert_eq!(ledger.around(&path("other/x")).unwrap(), None);
+        assert!(read::<Vec<Opened>>(&path("state/opened.json")).unwrap().len() <= MOST);
     }
 
     #[test]

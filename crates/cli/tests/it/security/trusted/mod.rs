@@ -5,6 +5,7 @@ mod configuration;
 mod consent;
 mod deliveries;
 mod interpreters;
+mod ledger;
 mod links;
 mod outside;
 mod repositories;
