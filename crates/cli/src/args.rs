@@ -1,5 +1,6 @@
 //! The command line as parsed; `high` resolves it into a plan.
 
+mod accept;
 mod approvals;
 mod audit;
 mod policy;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ringfence_policy::{Bytes, Cpus, EnvName, Language, Mount, Pids, RuntimeKind, Scope, SessionId, Timeout};
 
+pub(crate) use accept::AcceptArgs;
 pub(crate) use approvals::{ApprovalsCommand, GatewayCommand};
 pub(crate) use audit::AuditCommand;
 pub(crate) use policy::{PolicyCheckArgs, PolicyCommand};
@@ -119,6 +121,9 @@ pub(crate) enum Command {
     /// List, describe and call the host's functions that programs may call.
     #[command(subcommand, after_help = skills::EXAMPLES)]
     Skills(SkillsCommand),
+    /// Accept files as they are now, if programs could have changed them.
+    #[command(after_help = accept::EXAMPLES)]
+    Accept(AcceptArgs),
     /// Manage the server's sandboxes: containers that stay until their time limit.
     #[command(subcommand, after_help = sandbox::EXAMPLES)]
     Sandbox(SandboxCommand),

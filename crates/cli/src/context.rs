@@ -75,6 +75,15 @@ impl Context {
         refused.map_or(Ok(()), |failure| Err(Problems(vec![failure.into_problem()])))
     }
 
+    /// Rejects a file of `--config` that a program may have written: it is protected only from programs of
+    /// runs that use it.
+    fn check_accepted(&self, loaded: &Loaded) -> Result<(), Problems> {
+        let Some((file, digest)) = &loaded.explicit else {
+            return Ok(());
+        };
+        trust::check_accepted(file, digest, self).map_err(|failure| Problems(vec![failure.into_problem()]))
+    }
+
     fn validated(&self) -> Result<&(Loaded, Parts), Problems> {
         if let Some(validated) = self.loaded.get() {
             return Ok(validated);
@@ -87,6 +96,7 @@ impl Context {
             environment: &self.environment,
         })?;
         self.check_links(&loaded)?;
+        self.check_accepted(&loaded)?;
         let parts = parts::validate(&loaded, (&self.environment, &self.paths))?;
         for sentence in loaded.near_misses.iter().chain(&parts.warnings) {
             self.ui.warn(sentence);

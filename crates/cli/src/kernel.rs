@@ -53,7 +53,7 @@ pub(crate) fn build(
         .chain(sandbox.opened())
         .collect();
     let trusted = trust::trusted(trust::Named::default(), &opened, context)?;
-    trust::note_directories(&opened, None, context)?;
+    trust::note_directories(&opened, trust::Named::default(), context)?;
     let workspaces = workspaces.keeping(trusted.clone());
     let parts = Parts {
         backend,

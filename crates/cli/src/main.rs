@@ -57,6 +57,7 @@ fn dispatch(command: &Command, spare: Spare, context: &Context) -> anyhow::Resul
         Command::Run(args) => command::run::run(args, spare, context),
         Command::Tool(args) => command::tool::run(args, context),
         Command::Mcp(args) => command::mcp::run(args, context),
+        Command::Accept(args) => command::accept::run(args, context),
         Command::Skills(args) => command::skills::run(args, context),
         Command::Session(args) => command::session::run(args, context),
         Command::Sandbox(args) => command::sandbox::run(args, context),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use ringfence_policy::{Request, Trusted};
 use ringfence_runtime::interpreter;
 use ringfence_runtime::skills::Consent;
-use ringfence_runtime::trust::{self, Ledger, Resolved};
+use ringfence_runtime::trust::{self, Accepted, Digest, Ledger, Resolved};
 
 use crate::context::Context;
 use crate::exit::Failure;
@@ -104,15 +104,57 @@ pub(crate) fn consent(context: &Context) -> Consent {
         .map_or_else(|_| Consent::default(), Consent::at)
 }
 
-/// Records the consent to skills in directories that become writable for programs, then these directories.
+/// Returns the files that this user accepted.
+pub(crate) fn accepted(context: &Context) -> Accepted {
+    context
+        .paths
+        .make_state()
+        .map_or_else(|_| Accepted::default(), Accepted::at)
+}
+
+/// Rejects a file that a program may have written since the user accepted it.
+///
+/// # Errors
+/// If one may have.
+pub(crate) fn check_accepted(file: &Path, content: &Digest, context: &Context) -> Result<(), Failure> {
+    match accepted(context).written(file, content).map_err(unknown_trees)? {
+        None => Ok(()),
+        Some(tree) => Err(Failure::refused(
+            format!(
+                "refusing to believe {}: programs could write in {}, and the file is not as you last accepted it",
+                file.display(),
+                tree.display()
+            ),
+            format!(
+                "look at it, and if you trust it run `ringfence accept {}`",
+                file.display()
+            ),
+        )),
+    }
+}
+
+/// Returns the files that are believed where they lie, but protected only from programs of runs that use
+/// them.
+fn believed(named: Named<'_>, context: &Context) -> anyhow::Result<Vec<PathBuf>> {
+    let loaded = context.loaded()?;
+    let mut files: Vec<PathBuf> = loaded.explicit.iter().map(|(file, _)| file.clone()).collect();
+    let path = context.environment.get("PATH");
+    let pythons = [named.python, loaded.config.sandbox.python.as_deref()];
+    for python in pythons.into_iter().flatten() {
+        files.extend(interpreter::path_files(python, path));
+    }
+    if let Ok(state) = context.paths.make_state() {
+        files.extend(interpreter::known_path_files(state));
+    }
+    Ok(files)
+}
+
+/// Records the consent to what lies in directories that become writable for programs, then these
+/// directories.
 ///
 /// # Errors
 /// If the record cannot be stored.
-pub(crate) fn note_directories(
-    trees: &[&Path],
-    skills: Option<&Path>,
-    context: &Context,
-) -> anyhow::Result<()> {
+pub(crate) fn note_directories(trees: &[&Path], named: Named<'_>, context: &Context) -> anyhow::Result<()> {
     if trees.is_empty() {
         return Ok(());
     }
@@ -128,7 +170,8 @@ pub(crate) fn note_directories(
             }
         })
         .collect();
-    let skills = [skills, context.config()?.skills.path.as_deref()];
+    let files = believed(named, context)?;
+    let skills = [named.skills, context.config()?.skills.path.as_deref()];
     let skills = skills.into_iter().flatten();
     let skills: Vec<_> = skills.filter_map(|path| trust::resolve(path).ok()).collect();
     let consent = consent(context);
@@ -136,6 +179,7 @@ pub(crate) fn note_directories(
         .iter()
         .filter(|found| found.exists)
         .try_for_each(|found| consent.give_before(trees, &found.path))
+        .and_then(|()| accepted(context).give_before(trees, &files))
         .and_then(|()| ledger(context).add(&noted));
     stored.map_err(|error| {
         let failure = Failure::refused(
@@ -342,7 +386,7 @@ pub(crate) fn keep(
     let all: Vec<&Path> = opened.iter().copied().chain(output).collect();
     if !all.is_empty() {
         request.trusted = trusted(named, &all, context)?;
-        note_directories(&opened, named.skills, context)?;
+        note_directories(&opened, named, context)?;
     }
     Ok(())
 }

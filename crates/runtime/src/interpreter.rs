@@ -112,6 +112,20 @@ pub fn named(configured: &Path, path_var: Option<&OsStr>) -> Trusted {
     }
 }
 
+/// Returns the `.pth` files of a configured interpreter, as far as known without running it.
+pub fn path_files(configured: &Path, path_var: Option<&OsStr>) -> Vec<PathBuf> {
+    let program = configured_python(configured, path_var);
+    let view = program.and_then(|program| view::View::of(&in_resolved_directory(&program)).ok());
+    view.map(|view| view.path_files()).unwrap_or_default()
+}
+
+/// Returns the `.pth` files of cached interpreters; those of the system are no program's.
+pub fn known_path_files(cache_dir: &Path) -> Vec<PathBuf> {
+    let prefixes = cache::pythons(cache_dir).map(|python| python.prefix);
+    let prefixes = prefixes.filter(|prefix| !view::lies_in(prefix, &[]));
+    prefixes.flat_map(|prefix| view::path_files_of(&prefix)).collect()
+}
+
 /// A symbolic link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {

@@ -4,6 +4,7 @@
 //! directory between it and the guest's own is made a mount point, too, which the kernel refuses to rename or
 //! remove (EBUSY).
 
+mod accepted;
 pub(crate) mod ledger;
 mod resolve;
 
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use ringfence_policy::{Access, Request, Trusted};
 
+pub use accepted::{Accepted, Digest};
 pub use ledger::Ledger;
 pub use resolve::{Resolved, resolve};
 

@@ -1,5 +1,6 @@
 //! Implementations of the commands, one module each.
 
+pub(crate) mod accept;
 pub(crate) mod approvals;
 pub(crate) mod artifacts;
 pub(crate) mod audit;

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use ringfence_runtime::trust::Digest;
 use serde_json::{Map, Value};
 
 use super::lines::{self, Lines};
@@ -25,6 +26,8 @@ const NAMES: [&str; 4] = [
 #[derive(Debug)]
 pub(crate) struct Document {
     pub(crate) values: Map<String, Value>,
+    /// The digest of its text.
+    pub(crate) digest: Digest,
     lines: Lines,
 }
 
@@ -124,12 +127,14 @@ fn parse(path: &Path, text: &str) -> Result<Document, Problem> {
             ));
         }
     };
+    let document = |values| Document {
+        values,
+        digest: Digest::of(text.as_bytes()),
+        lines,
+    };
     match value {
-        Value::Object(values) => Ok(Document { values, lines }),
-        Value::Null => Ok(Document {
-            values: Map::new(),
-            lines,
-        }),
+        Value::Object(values) => Ok(document(values)),
+        Value::Null => Ok(document(Map::new())),
         _ => Err(Problem::new(
             format!("{}: holds no keys", path.display()),
             "write sections and keys, such as `sandbox` with `timeout`",

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use ringfence_runtime::trust::Digest;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -62,6 +63,8 @@ pub(crate) struct Loaded {
     origins: BTreeMap<Vec<String>, Origin>,
     /// The files that were read.
     pub(crate) files: Vec<PathBuf>,
+    /// The file of `--config`, with the digest of what was read.
+    pub(crate) explicit: Option<(PathBuf, Digest)>,
     /// Ignored settings of the project's file, with the reason; one sentence each.
     pub(crate) passed_over: Vec<String>,
     /// Variables likely meant for the configuration that have no effect; one sentence each.
@@ -113,14 +116,22 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, Problems> {
             config: Config::default(),
             origins: BTreeMap::new(),
             files: Vec::new(),
+            explicit: None,
             passed_over: Vec::new(),
             near_misses,
         });
     }
     let mut merge = Merge::new(problems);
+    let mut explicit = None;
     for (path, trust) in &files {
         match file::read(path) {
-            Ok(document) => merge.file(path, *trust, &document),
+            Ok(document) => {
+                merge.file(path, *trust, &document);
+                explicit = sources
+                    .explicit
+                    .is_some()
+                    .then(|| (path.clone(), document.digest));
+            }
             Err(problem) => merge.problems.push(problem),
         }
     }
@@ -128,6 +139,7 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, Problems> {
     let loaded = merge.finish(files.into_iter().map(|(path, _)| path).collect())?;
     Ok(Loaded {
         near_misses,
+        explicit,
         ..loaded
     })
 }
@@ -268,6 +280,7 @@ impl Merge {
                 config,
                 origins: self.origins,
                 files,
+                explicit: None,
                 passed_over: self.passed_over,
                 near_misses: Vec::new(),
             }),

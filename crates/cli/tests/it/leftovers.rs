@@ -79,6 +79,7 @@ fn files(dir: &Dir) {
                 "workspaces",
                 "audit",
                 "interpreters.json",
+                "accepted.json",
                 "opened.json",
                 "skills.json",
                 "engine.lock",

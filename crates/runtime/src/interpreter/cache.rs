@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::probe::{self, Ask};
 use super::{Error, Python, Version};
+use crate::trust::Accepted;
 
 /// Format version; a file of another version is ignored.
 const FORMAT: u32 = 3;
@@ -70,7 +71,8 @@ pub(super) fn python(
     if let Some(entry) = known.filter(|entry| entry.stamps.iter().all(Stamp::holds)) {
         return entry.found.clone().into_result(candidate);
     }
-    let found = match probe::python(candidate, path_var, ask) {
+    let accepted = cache_dir.map(Accepted::at).unwrap_or_default();
+    let found = match probe::python(candidate, path_var, &accepted, ask) {
         Ok(python) => Found::Python(python),
         Err(Error::TooOld { version, .. }) => Found::TooOld(version),
         Err(error) => return Err(error),

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::view::{View, installation, lies_in};
 use super::{Error, Link, OLDEST, Python, Version, follow, in_resolved_directory, is_broad, is_elf, visible};
+use crate::trust::Accepted;
 
 /// Prefix that distinguishes the answer from output of a `sitecustomize`.
 const MARK: &str = "ringfence-probe:";
@@ -66,6 +67,21 @@ pub enum ProbeError {
     /// It claims files that its own configuration does not lead to.
     #[error("it says that `{0}` is a part of it, which neither its links nor its `pyvenv.cfg` lead to")]
     Beyond(PathBuf),
+    /// A program may have written one of its `.pth` files, which adds a directory from elsewhere.
+    #[error(
+        "its `{}` adds {}, and programs could write in {}; look at that file, and if you trust it run \
+         `ringfence accept` with its path", file.display(), added.display(), tree.display()
+    )]
+    Planted {
+        /// `.pth` file.
+        file: PathBuf,
+        added: PathBuf,
+        /// Directory that programs could write.
+        tree: PathBuf,
+    },
+    /// The record of accepted files cannot be read.
+    #[error("it is not known which of its files a program may have written")]
+    Unknown(#[source] std::io::Error),
 }
 
 /// A command to run in a fence, and the files shown to it.
@@ -114,8 +130,13 @@ struct Answer {
     has_pth: bool,
 }
 
-/// Probes `candidate`.
-pub(super) fn python(candidate: &Path, path_var: Option<&OsStr>, ask: &Ask<'_>) -> Result<Python, Error> {
+/// Probes `candidate`. Of `.pth` files that programs could write, those that lead elsewhere must be accepted.
+pub(super) fn python(
+    candidate: &Path,
+    path_var: Option<&OsStr>,
+    accepted: &Accepted,
+    ask: &Ask<'_>,
+) -> Result<Python, Error> {
     let failed = |source| Error::Probe {
         path: candidate.to_owned(),
         source,
@@ -153,7 +174,7 @@ pub(super) fn python(candidate: &Path, path_var: Option<&OsStr>, ask: &Ask<'_>) 
         view = View::of(&program)?;
         (version, answer) = tell(&program, &view)?;
     }
-    let added = view.added(&answer.sites);
+    let added = view.added(&answer.sites, accepted).map_err(failed)?;
     if !added.is_empty() {
         view = view.with(added);
         (version, answer) = tell(&program, &view)?;

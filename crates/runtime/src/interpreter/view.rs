@@ -8,7 +8,9 @@ use std::fs;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
+use super::probe::ProbeError;
 use super::{Error, Link, SYSTEM, follow, in_resolved_directory, is_broad, is_elf, opened, visible};
+use crate::trust::{Accepted, Digest};
 
 /// Maximum length of a `pyvenv.cfg` or `.pth` file that is read.
 const MAX_TEXT: u64 = 64 * 1024;
@@ -67,14 +69,56 @@ impl View {
 
     /// Returns the directories that the `.pth` files of these site directories add to the search path and
     /// that are not shown yet.
-    pub(super) fn added(&self, sites: &[PathBuf]) -> Vec<PathBuf> {
+    ///
+    /// # Errors
+    /// If a program may have written a file that adds a directory beyond those that programs could write.
+    pub(super) fn added(&self, sites: &[PathBuf], accepted: &Accepted) -> Result<Vec<PathBuf>, ProbeError> {
+        let mut added = Vec::new();
         let sites = sites.iter().filter(|site| self.shows(site));
-        let mut added: Vec<PathBuf> = sites.flat_map(|site| named_in(site)).collect();
-        added.retain(|path| !self.shows(path) && !is_private(path, &self.shown));
+        for file in sites.flat_map(|site| path_files(site)) {
+            let Some(content) = content(&file) else { continue };
+            let mut named = named_in(&file, &String::from_utf8_lossy(&content));
+            named.retain(|path| !self.shows(path) && !is_private(path, &self.shown));
+            check_accepted(&file, &content, &named, accepted)?;
+            added.extend(named);
+        }
         added.sort();
         added.dedup();
         added.truncate(MAX_ADDED);
-        added
+        Ok(added)
+    }
+
+    /// Returns the `.pth` files in the usual site directories of what is shown.
+    pub(super) fn path_files(&self) -> Vec<PathBuf> {
+        self.shown
+            .iter()
+            .flat_map(|prefix| path_files_of(prefix))
+            .collect()
+    }
+}
+
+/// Rejects a `.pth` file that a program may have written and that adds directories from elsewhere.
+fn check_accepted(
+    file: &Path,
+    content: &[u8],
+    named: &[PathBuf],
+    accepted: &Accepted,
+) -> Result<(), ProbeError> {
+    if named.is_empty() {
+        return Ok(());
+    }
+    let written = accepted.written(file, &Digest::of(content));
+    let Some(tree) = written.map_err(ProbeError::Unknown)? else {
+        return Ok(());
+    };
+    let whole = tree.canonicalize().unwrap_or_else(|_| tree.clone());
+    match named.iter().find(|added| !added.starts_with(&whole)) {
+        None => Ok(()),
+        Some(added) => Err(ProbeError::Planted {
+            file: file.to_owned(),
+            added: added.clone(),
+            tree,
+        }),
     }
 }
 
@@ -160,18 +204,34 @@ pub(super) fn lies_in(path: &Path, shown: &[PathBuf]) -> bool {
     !dots && all.any(|directory| path.starts_with(directory))
 }
 
-/// Returns the resolved directories that the `.pth` files of a directory name.
-fn named_in(site: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(site).into_iter().flatten().flatten();
-    let files = entries
-        .map(|entry| entry.path())
-        .filter(|path| path.extension() == Some(OsStr::new("pth")));
-    let texts = files.filter_map(|path| text(&path));
-    let lines = texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
-    let paths = lines
+/// Returns the `.pth` files in the usual site directories of an installation.
+pub(super) fn path_files_of(prefix: &Path) -> Vec<PathBuf> {
+    let libraries = ["lib", "lib64"].into_iter().map(|name| prefix.join(name));
+    let versions = libraries.flat_map(|library| entries(&library));
+    let versions = versions.filter(|version| is_python(version));
+    versions
+        .flat_map(|version| path_files(&version.join("site-packages")))
+        .collect()
+}
+
+fn path_files(site: &Path) -> Vec<PathBuf> {
+    let mut files = entries(site);
+    files.retain(|path| path.extension() == Some(OsStr::new("pth")));
+    files
+}
+
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+/// Returns the resolved directories that a `.pth` file names.
+fn named_in(file: &Path, text: &str) -> Vec<PathBuf> {
+    let site = file.parent().unwrap_or(Path::new("/"));
+    text.lines()
         .filter(|line| !line.trim().is_empty() && !line.starts_with('#') && !is_code(line))
-        .filter_map(|line| site.join(line.trim_end()).canonicalize().ok());
-    paths.collect()
+        .filter_map(|line| site.join(line.trim_end()).canonicalize().ok())
+        .collect()
 }
 
 /// Returns `true` for a line that `site` executes: its effects stay in the fence and add nothing here.
@@ -195,7 +255,11 @@ fn is_private(path: &Path, shown: &[PathBuf]) -> bool {
 }
 
 fn text(path: &Path) -> Option<String> {
+    Some(String::from_utf8_lossy(&content(path)?).into_owned())
+}
+
+fn content(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     opened(path)?.take(MAX_TEXT).read_to_end(&mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+    Some(bytes)
 }

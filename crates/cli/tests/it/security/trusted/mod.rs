@@ -1,6 +1,7 @@
 //! Threat: programs that write files which Ringfence executes, loads or believes: in the workspace, in
 //! mounts, through the file tools, by delivered files, and by links.
 
+mod accepted;
 mod configuration;
 mod consent;
 mod deliveries;

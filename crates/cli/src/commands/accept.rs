@@ -1,0 +1,25 @@
+//! `ringfence accept`: records that the person believes files as they are.
+
+use std::process::ExitCode;
+
+use crate::args::AcceptArgs;
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::trust;
+use crate::ui::visible;
+
+pub(crate) fn run(args: &AcceptArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let accepted = trust::accepted(context);
+    for file in &args.files {
+        let path = trust::find(file)?.path;
+        accepted.give(std::slice::from_ref(&path)).map_err(|error| {
+            Failure::refused(
+                format!("cannot accept {}: {error}", path.display()),
+                "name a readable file of at most 1 MiB; the state directory must be yours (`ringfence doctor`)",
+            )
+        })?;
+        let name = path.display().to_string();
+        context.ui.out(format!("accepted {}\n", visible(&name)))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
