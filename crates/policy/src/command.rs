@@ -9,6 +9,7 @@ mod files;
 mod find;
 mod git;
 mod jq;
+mod kubernetes;
 mod modes;
 mod nested;
 mod operands;
@@ -29,7 +30,7 @@ pub use fetch::Host;
 pub(crate) use find::{feeds_sources, takes_zeros};
 pub(crate) use nested::{Around, Judged, redirect_findings, simple_findings, variable_findings};
 pub(crate) use place::{directory, prints_ids, prints_names};
-pub use secrets::{Opened, is_broad_place, is_secret_path};
+pub use secrets::{Opened, Reach, is_broad_place, is_secret_path};
 pub(crate) use special::INPUT;
 pub(crate) use table::within_word;
 
@@ -261,6 +262,12 @@ fn conclude(entry: &Entry, args: &[Word], title: &str, scanned: &Scanned, found:
         found.sources_only |= names_only;
         secrets::check(own, &files(entry, scanned), title, found);
         found.sources_only = outer;
+    }
+    if entry.walks {
+        let operands = scanned.operands.iter();
+        let paths = operands.filter_map(|index| args[*index].shape()).collect();
+        secrets::trees(paths, secrets::Reach::Linked, found);
+        special::broad_places(args, title, scanned, found);
     }
     if let Some(handler) = entry.handler {
         special::handle(handler, args, title, scanned, found);

@@ -50,8 +50,9 @@ fn nothing_forbidden_is_allowed_and_most_that_is_harmless_is() {
     eprintln!("forbidden and allowed: {}", allowed.len());
     eprintln!("harmless and allowed: {share} % of {harmless}");
     assert_eq!(allowed, Vec::<String>::new());
-    // Some commands that their projects call read-only show environments and tokens.
-    assert!(share >= 79, "{share} %");
+    // Some commands that their projects call read-only show environments and tokens, or ask a bucket that
+    // may be anybody's.
+    assert!(share >= 77, "{share} %");
 }
 
 #[test]

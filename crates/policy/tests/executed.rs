@@ -294,6 +294,8 @@ fn lines_that_are_let_run_change_nothing() {
     let lists = [
         include_str!("heldout/read_only.txt"),
         include_str!("heldout/dangerous.txt"),
+        include_str!("heldout/third_read_only.txt"),
+        include_str!("heldout/third_dangerous.txt"),
         include_str!("everyday.txt"),
     ];
     let mut run = 0;

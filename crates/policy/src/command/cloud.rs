@@ -81,6 +81,7 @@ pub(super) fn gcloud(args: &[Word], title: &str, found: &mut Found) {
             format!("{title} … {verb}: shows what programs and machines are given"),
         );
     }
+    account_of_gcloud(&words, groups, args, title, found);
     options(
         args,
         title,
@@ -98,6 +99,122 @@ pub(super) fn gcloud(args: &[Word], title: &str, found: &mut Found) {
         found,
     );
 }
+
+/// Options of `gcloud` that name the account which sees the request.
+const ACCOUNTS: &[&str] = &["--project", "--billing-project"];
+
+/// `gcloud --project x`: the account counts for the subcommand.
+pub(super) fn account(scanned: &Scanned, found: &mut Found) {
+    found.account |= scanned.options.iter().any(|option| ACCOUNTS.contains(option));
+}
+
+/// Anybody can own a project, and its log shows what is asked for there: only a plain list says nothing.
+fn account_of_gcloud(words: &[String], groups: usize, args: &[Word], title: &str, found: &mut Found) {
+    let name = |word: &Word| word.text.split('=').next().unwrap_or_default().to_owned();
+    let named = |word: &Word| {
+        ACCOUNTS
+            .iter()
+            .any(|option| name(word).len() > 3 && option.starts_with(&name(word)))
+    };
+    found.account |= args.iter().any(named);
+    let quiet = ["--format", "--limit", "--quiet", "-q"];
+    let mut value = false;
+    let mut rest = args.iter().skip(groups);
+    let bare = words[groups] == "list"
+        && rest.all(|word| {
+            let follows = std::mem::replace(&mut value, named(word) && !word.text.contains('='));
+            follows || named(word) || quiet.contains(&&*name(word))
+        });
+    if found.account && !bare {
+        found.add(
+            Effect::Network,
+            format!("{title}: asks an account that is named in the command"),
+        );
+    }
+    elsewhere(args, title, &[], found);
+}
+
+/// `aws s3 ls s3://x`, `gsutil ls gs://x`: the owner of a bucket sees what is asked for there.
+pub(super) fn named(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+    // A data set of one's own has no project before it.
+    let own = |text: &str| title.starts_with("bq ") && !text.contains(':') && text.matches('.').count() < 2;
+    for index in &scanned.operands {
+        if !args[*index].literal().is_some_and(|text| own(&text)) {
+            found.add(
+                Effect::Network,
+                format!("{title}: `{}` may be anybody's", args[*index].text),
+            );
+        }
+    }
+}
+
+/// Adds a finding for options, and for values, that name what may be anybody's: buckets, accounts, resources.
+fn elsewhere(args: &[Word], title: &str, names: &[&str], found: &mut Found) {
+    // `arn:partition:service:region:account:resource`
+    let account = |text: &str| {
+        let behind = text.split("arn:").skip(1);
+        behind
+            .filter_map(|arn| arn.split(':').nth(3))
+            .any(|account| account.starts_with(|sign: char| sign.is_ascii_digit()))
+    };
+    for word in args {
+        let bucket = ["s3://", "gs://"].iter().any(|scheme| word.text.contains(scheme));
+        if has_option(word, names) || bucket || account(&word.text) {
+            found.add(
+                Effect::Network,
+                format!("{title}: `{}` names what may be anybody's", word.text),
+            );
+        }
+    }
+}
+
+/// Returns `true` if the word is one of the options, or an abbreviation of one.
+fn has_option(word: &Word, names: &[&str]) -> bool {
+    let name = word.text.split('=').next().unwrap_or_default();
+    let abbreviates = |option: &&str| {
+        within_word(option, name)
+            || name.len() > 3 && name.starts_with("--") && option.trim_end_matches('*').starts_with(name)
+    };
+    name.starts_with('-') && names.iter().any(abbreviates)
+}
+
+/// Options of `aws` that name a bucket or an account.
+const AWS_NAMED: &[&str] = &[
+    "--bucket*",
+    "--source-bucket*",
+    "--registry-id*",
+    "--catalog-id*",
+    "--queue-url",
+];
+
+/// Groups of `az` that ask a service at its own name, which anybody can own; those of `AZ_OWN` ask for one's
+/// own services.
+const AZ_NAMED: &[&str] = &[
+    "az storage ",
+    "az keyvault ",
+    "az acr repository ",
+    "az acr manifest ",
+    "az batch ",
+    "az appconfig ",
+];
+const AZ_OWN: &[&str] = &[
+    "az storage account ",
+    "az keyvault list",
+    "az keyvault list-deleted",
+    "az keyvault show",
+    "az batch account ",
+    "az appconfig list",
+    "az appconfig show",
+];
+
+/// Options of `az` that name such a service.
+const AZ_OPTIONS: &[&str] = &[
+    "--account-name",
+    "--account-endpoint",
+    "--*-endpoint",
+    "--*-url",
+    "--vault-name",
+];
 
 /// Operations of `aws` that write to a named file, after options whose values cannot be told from it.
 const TO_FILE: &[&str] = &[
@@ -217,6 +334,7 @@ pub(super) fn aws(args: &[Word], title: &str, found: &mut Found) {
         ],
         found,
     );
+    elsewhere(args, title, AWS_NAMED, found);
     // An operand is the file that the response is written to.
     if args.first().and_then(plain).is_some() {
         found.add(Effect::Write, format!("{title}: writes its answer to a file"));
@@ -233,40 +351,6 @@ pub(super) fn aws(args: &[Word], title: &str, found: &mut Found) {
         && operation != "list-service-specific-credentials"
     {
         found.add(Effect::Secret, format!("{title}: shows or makes secrets"));
-    }
-}
-
-/// Judges `kubectl get`: anything but secrets.
-pub(super) fn kubectl(args: &[Word], title: &str, found: &mut Found) {
-    let secret = |word: &Word| {
-        let text = word.text.to_ascii_lowercase();
-        text.split([',', '/']).any(|part| {
-            part.split('.')
-                .next()
-                .is_some_and(|kind| matches!(kind, "secret" | "secrets" | "all-secrets"))
-        })
-    };
-    // The working directory may contain a file named `secrets`.
-    let becomes = |word: &Word| word.is_glob() && !word.text.contains(['=', '{']);
-    if args.iter().any(|word| secret(word) || becomes(word)) {
-        found.add(Effect::Secret, format!("{title}: shows secrets"));
-    }
-    let from_file = |word: &Word| {
-        ["-file=", "-file "]
-            .iter()
-            .any(|part| format!("{} ", word.text).contains(part))
-    };
-    if args.iter().any(|word| word.text == "dump") || args.iter().any(from_file) {
-        found.add(
-            Effect::Unknown,
-            format!("{title}: shows everything, or reads a file"),
-        );
-    }
-    if args
-        .iter()
-        .any(|word| word.text == "--raw" || word.text.starts_with("--raw="))
-    {
-        found.add(Effect::Secret, format!("{title} --raw: shows anything"));
     }
 }
 
@@ -358,6 +442,18 @@ pub(super) fn sensitive(args: &[Word], title: &str, found: &mut Found) {
         "staticwebapp",
     ];
     let shows = |word: &str| secret.iter().any(|pattern| within_word(pattern, word));
+    let own = AZ_OWN
+        .iter()
+        .any(|group| title == *group || group.ends_with(' ') && title.starts_with(group));
+    if !own && AZ_NAMED.iter().any(|group| title.starts_with(group)) {
+        found.add(
+            Effect::Network,
+            format!("{title}: asks a service that is named in the command"),
+        );
+    }
+    if !own {
+        elsewhere(args, title, AZ_OPTIONS, found);
+    }
     let given = ["az container ", "az containerapp ", "az deployment "];
     if given.iter().any(|group| title.starts_with(group)) && !title.contains(" logs") {
         found.add(Effect::Secret, format!("{title}: shows what programs are given"));
@@ -396,11 +492,7 @@ pub(super) fn sensitive(args: &[Word], title: &str, found: &mut Found) {
 fn options(args: &[Word], title: &str, refused: &[&str], found: &mut Found) {
     for word in args {
         let name = word.text.split('=').next().unwrap_or_default();
-        let abbreviates = |option: &&str| {
-            within_word(option, name)
-                || name.len() > 3 && name.starts_with("--") && option.trim_end_matches('*').starts_with(name)
-        };
-        if name.starts_with('-') && refused.iter().any(abbreviates) {
+        if has_option(word, refused) {
             found.add(
                 Effect::Unknown,
                 format!("{title} {name}: goes elsewhere, or shows more"),

@@ -143,6 +143,8 @@ pub(super) struct Found {
     pub(super) forced: Vec<Forced>,
     /// Hosts contacted if the command is allowed.
     pub(super) hosts: Vec<Host>,
+    /// Set if an option before the subcommand names an account, which may be anybody's.
+    pub(super) account: bool,
     /// Position after the name of the program being judged.
     pub(super) at: Option<usize>,
 }

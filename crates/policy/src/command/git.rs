@@ -2,6 +2,8 @@
 
 use super::effect::{Effect, Found};
 use super::options::Scanned;
+use super::secrets::{self, Reach};
+use super::special::{broad, broad_places};
 use super::table::within_word;
 use crate::shell::Word;
 
@@ -155,4 +157,22 @@ pub(super) fn helper(args: &[Word], scanned: &Scanned, title: &str, found: &mut 
             );
         }
     }
+}
+
+/// `git grep --no-index` searches any directory, and `--untracked` what is not part of the repository.
+pub(super) fn grep(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+    let leaves = |option: &&str| matches!(*option, "--no-index" | "--untracked");
+    if scanned.options.iter().any(leaves) {
+        broad(args, title, scanned, found);
+    }
+}
+
+/// `git diff` compares any two directories, also without `--no-index` if one lies elsewhere.
+pub(super) fn diff(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+    if title != "git diff" || scanned.operands.is_empty() {
+        return;
+    }
+    let paths = scanned.operands.iter().filter_map(|index| args[*index].shape());
+    secrets::trees(paths.collect(), Reach::Tree, found);
+    broad_places(args, title, scanned, found);
 }

@@ -178,6 +178,53 @@ fn is_package(text: &str) -> bool {
     !name.starts_with('.') && name.chars().all(plain) && !files.iter().any(|ending| name.ends_with(ending))
 }
 
+/// Words for programs that take them apart again: `tmux ls ';' run-shell x`, `nft list 'ruleset; flush ruleset'`.
+pub(super) fn plain(args: &[Word], title: &str, found: &mut Found) {
+    let plain = |sign: char| sign.is_ascii_alphanumeric() || "_-.:%@$=+,".contains(sign);
+    for word in args {
+        if !word.literal().is_some_and(|text| text.chars().all(plain)) {
+            found.add(
+                Effect::Code,
+                format!("{title}: `{}` may hold a further command", word.text),
+            );
+        }
+    }
+}
+
+/// `yamllint -d 'extends: file'` shows the lines of the file that are no YAML; a text without a colon is such
+/// a name, too.
+pub(super) fn yamllint(scanned: &Scanned, title: &str, found: &mut Found) {
+    let data = |(name, _): &&(&str, Option<String>)| matches!(*name, "-d" | "--config-data");
+    for (_, value) in scanned.values.iter().filter(data) {
+        if !value.as_deref().is_some_and(extends_known) {
+            found.add(
+                Effect::Secret,
+                format!("{title}: its settings may extend any file, whose lines are shown"),
+            );
+        }
+    }
+}
+
+/// Returns `true` if settings of yamllint extend none but its own ones.
+fn extends_known(settings: &str) -> bool {
+    let own = |name: &str| {
+        let name = name.trim_start_matches([' ', '"', '\'']);
+        let end = name
+            .find(|sign: char| !sign.is_ascii_lowercase())
+            .unwrap_or(name.len());
+        matches!(&name[..end], "default" | "relaxed") && !name[end..].starts_with(['/', '.', '-', '_'])
+    };
+    if !settings.contains(':') {
+        return settings.is_empty() || own(settings);
+    }
+    let known = |rest: &str| {
+        let value = rest.trim_start_matches(['"', '\'', ' ']).strip_prefix(':');
+        value.is_some_and(own)
+    };
+    // Other spellings of the key: escapes, tags, anchors, an explicit key.
+    !settings.contains(['\\', '!', '&', '*', '?']) && settings.split("extends").skip(1).all(known)
+}
+
 #[cfg(test)]
 mod tests {
     use super::sets;

@@ -13,8 +13,33 @@ use names::{NAMES, PLACES, PUBLIC, SAMPLES, SOURCES, TELLING, TELLING_WHOLE};
 pub struct Opened {
     /// The word, below the directory that the line changes to.
     pub path: String,
-    /// Set if everything below it is read, too.
-    pub tree: bool,
+    /// Extent of the reading.
+    pub reach: Reach,
+}
+
+/// Files that a program reads when it opens a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// The file itself.
+    File,
+    /// Everything below a directory, without following links.
+    Tree,
+    /// Everything below a directory, and the targets of the links there.
+    Linked,
+}
+
+/// Adds trees that a program opens: these paths, or the directory where it runs.
+pub(super) fn trees(mut paths: Vec<String>, reach: Reach, found: &mut Found) {
+    if paths.is_empty() {
+        paths.push(".".to_owned());
+    }
+    for path in paths {
+        let path = match &found.directory {
+            Some(directory) if !path.starts_with(['/', '~']) => format!("{directory}/{path}"),
+            _ => path,
+        };
+        found.opens.push(Opened { path, reach });
+    }
 }
 
 /// Adds a finding for every argument that names a secret, for programs that show names but no contents:
@@ -57,9 +82,10 @@ pub(super) fn check(args: &[Word], files: &[usize], title: &str, found: &mut Fou
         if readings.iter().any(secret) {
             told(word, title, found);
         }
+        let reach = Reach::File;
         found
             .opens
-            .extend(readings.into_iter().map(|path| Opened { path, tree: false }));
+            .extend(readings.into_iter().map(|path| Opened { path, reach }));
     }
 }
 

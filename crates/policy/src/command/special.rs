@@ -3,9 +3,11 @@
 use super::confine::Forced;
 use super::effect::{Effect, Found};
 use super::options::Scanned;
+use super::secrets::Reach;
 use super::table::{self, Entry};
 use super::{
-    awk, cloud, fetch, files, git, inner, jq, modes, nested, operands, processes, secrets, sed, sql, test,
+    awk, cloud, fetch, files, git, inner, jq, kubernetes, modes, nested, operands, processes, secrets, sed,
+    sql, test,
 };
 use crate::shell::{self, Piece, Word};
 
@@ -37,7 +39,13 @@ pub(super) fn handle(handler: &str, args: &[Word], title: &str, scanned: &Scanne
         "git-config" => git::config(args, scanned, title, found),
         "noun" => cloud::gcloud(args, title, found),
         "aws" => cloud::aws(args, title, found),
-        "kubectl" => cloud::kubectl(args, title, found),
+        "kubectl" => kubernetes::check(args, title, scanned, found),
+        "account" => cloud::account(scanned, found),
+        "named" => cloud::named(args, scanned, title, found),
+        "plain" => operands::plain(args, title, found),
+        "yamllint" => operands::yamllint(scanned, title, found),
+        "git-grep" => git::grep(args, title, scanned, found),
+        "git-diff" => git::diff(args, title, scanned, found),
         "api" => cloud::gh_api(args, scanned, title, found),
         "curl" => fetch::curl(args, scanned, found),
         "interface" => interface(args, scanned, found),
@@ -252,21 +260,19 @@ fn grep(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     }
 }
 
+/// Adds the trees that a search program opens, and a finding for those with secrets below.
 pub(super) fn broad(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
-    // The first operand of search programs is the pattern.
-    let searched = usize::from(title != "find");
-    let below = scanned.operands.iter().skip(searched);
-    let mut paths: Vec<String> = below.filter_map(|index| args[*index].shape()).collect();
-    if paths.is_empty() {
-        paths.push(".".to_owned());
-    }
-    for path in paths {
-        let path = match &found.directory {
-            Some(directory) if !path.starts_with(['/', '~']) => format!("{directory}/{path}"),
-            _ => path,
-        };
-        found.opens.push(secrets::Opened { path, tree: true });
-    }
+    // The first operand of search programs is the pattern, unless an option holds it.
+    let holds = ["-e", "-f", "--regexp", "--file"];
+    let held = title == "find" || scanned.options.iter().any(|option| holds.contains(option));
+    let below = scanned.operands.iter().skip(usize::from(!held));
+    let paths = below.filter_map(|index| args[*index].shape()).collect();
+    secrets::trees(paths, Reach::Tree, found);
+    broad_places(args, title, scanned, found);
+}
+
+/// Adds a finding for each operand below which secrets lie.
+pub(super) fn broad_places(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     for index in &scanned.operands {
         if secrets::is_broad(&args[*index]) {
             let reason = format!("{title}: below `{}` lie secrets", args[*index].text);

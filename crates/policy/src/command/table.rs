@@ -54,6 +54,8 @@ pub(super) struct Entry {
     pub(super) safe: bool,
     /// It shows file names and no contents.
     pub(super) names: bool,
+    /// Its operands, or else the directory where it runs, are trees whose files it shows, through links too.
+    pub(super) walks: bool,
     /// `-name` is one option, as with `find`.
     pub(super) single: bool,
     /// The first operand ends the options.
@@ -280,6 +282,7 @@ fn header(line: &'static str) -> Option<Vec<Entry>> {
         version: false,
         safe: false,
         names: false,
+        walks: false,
         single: false,
         ordered: false,
         sub: false,
@@ -315,6 +318,7 @@ fn set(entry: &mut Entry, attribute: &'static str) -> Option<()> {
             "local" => entry.local = true,
             "safe" => entry.safe = true,
             "names" => entry.names = true,
+            "walks" => entry.walks = true,
             "single" => entry.single = true,
             "ordered" => entry.ordered = true,
             "bare" => entry.bare = true,

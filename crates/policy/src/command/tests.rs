@@ -342,7 +342,7 @@ fn clients_of_services_may_ask() {
         "kubectl -n x logs y",
         "helm list -A",
         "aws ec2 describe-instances --region x",
-        "aws s3 ls s3://x",
+        "aws s3 ls",
         "gcloud --project x compute instances list",
         "az vm list -g x",
         "gh pr list",

@@ -6,7 +6,7 @@
 use std::os::fd::AsRawFd;
 use std::path::{Component, Path, PathBuf};
 
-use ringfence_policy::cascade::{Decision, is_broad_place, is_secret_path};
+use ringfence_policy::cascade::{Decision, Reach, is_broad_place, is_secret_path};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use super::{pattern, project};
@@ -66,7 +66,7 @@ fn opened(decision: &Decision, place: &Place) -> Option<PathBuf> {
                     return Some(path);
                 }
                 let Some(real) = real(&path) else { continue };
-                if place.is_secret(&real) || opened.tree && place.has_secrets(&real) {
+                if place.is_secret(&real) || opened.reach != Reach::File && place.has_secrets(&real) {
                     return Some(real);
                 }
             }
@@ -201,6 +201,7 @@ mod tests {
         symlink(at("home/.newtool/config"), at("work/a.txt")).unwrap();
         symlink(at("home/.newtool"), at("work/linked")).unwrap();
         symlink("/etc/shadow", at("work/z.md")).unwrap();
+        symlink(at("home"), at("work/up")).unwrap();
         fs::write(at("work/own.toml"), "x").unwrap();
         let state = at("state/things.jsonl");
         let up = format!("cat sub/../../state/{}", "things.jsonl");
@@ -215,6 +216,10 @@ mod tests {
             "cd linked && cat config",
             "cat < a.txt",
             "grep -f a.txt notes.txt",
+            "grep -r -e x up",
+            "rg -e x up",
+            "git grep --no-index x up",
+            "git diff --no-index sub up",
             "diff --from-file=a.txt notes.txt",
             "for f in *.txt; do cat $f; done",
             "cat own.toml",
