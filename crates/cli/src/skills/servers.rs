@@ -1,8 +1,12 @@
 //! MCP servers, built from the configuration.
 
+use std::path::{Path, PathBuf};
+
+use ringfence_policy::{Access, Mount};
 use ringfence_runtime::local::Local;
 use ringfence_runtime::skills::{Servers, Surroundings};
 
+use crate::config::Config;
 use crate::context::Context;
 use crate::{high, trust};
 
@@ -12,6 +16,9 @@ use crate::{high, trust};
 /// If the configuration cannot be used.
 pub(super) fn servers(local: Local, context: &Context) -> anyhow::Result<Servers> {
     let (config, parts) = (context.config()?, context.parts()?);
+    let writable = writable(config);
+    let writable: Vec<&Path> = writable.iter().map(PathBuf::as_path).collect();
+    trust::note_directories(&writable, trust::Named::default(), context)?;
     let around = Surroundings {
         hidden: high::hidden(context)?,
         trusted: trust::trusted(trust::Named::default(), &[], context)?,
@@ -22,4 +29,14 @@ pub(super) fn servers(local: Local, context: &Context) -> anyhow::Result<Servers
         journals: context.paths.make_state().ok().map(|state| state.join("servers")),
     };
     Ok(Servers::new(parts.skills.servers.clone(), local, around))
+}
+
+/// Returns the directories that servers in a fence can write.
+fn writable(config: &Config) -> Vec<PathBuf> {
+    let texts = config.skills.servers.values().flat_map(|server| &server.mounts);
+    let mounts = texts.filter_map(|text| text.parse::<Mount>().ok());
+    mounts
+        .filter(|mount| mount.access == Access::ReadWrite)
+        .map(|mount| mount.host)
+        .collect()
 }

@@ -8,7 +8,7 @@ mod stamp;
 mod text;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -208,6 +208,7 @@ impl SkillFiles {
             .mounts((&self.directory, file), &self.hidden)
             .map_err(told)?;
         self.check_writes(&mounts).map_err(told)?;
+        self.note_writes(&mounts).map_err(told)?;
         let network = manifest.network(&self.limits.private_networks).map_err(told)?;
         let name = file.strip_suffix(".py").unwrap_or(file);
         let place = Place {
@@ -244,6 +245,14 @@ impl SkillFiles {
                 mount.guest().display()
             )),
         }
+    }
+
+    /// Records the directories that a skill is given write access to: it is a program as any other.
+    fn note_writes(&self, mounts: &[Mount]) -> Result<(), String> {
+        let writable = mounts.iter().filter(|mount| mount.access == Access::ReadWrite);
+        let trees: Vec<&Path> = writable.map(|mount| mount.host.as_path()).collect();
+        let noted = self.limits.consent.open(&trees, &self.directory);
+        noted.map_err(|error| format!("cannot note where it may write: {error}"))
     }
 
     /// Returns the process of the file with this function, restarted if it has died.

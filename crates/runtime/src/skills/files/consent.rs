@@ -133,6 +133,15 @@ impl Consent {
         self.give(directory).map(drop)
     }
 
+    /// Records directories that a skill of `directory` is about to get write access to.
+    ///
+    /// # Errors
+    /// If the directory cannot be read, or the record cannot be written.
+    pub(super) fn open(&self, trees: &[&Path], directory: &Path) -> io::Result<()> {
+        self.give_before(trees, directory)?;
+        self.opened.add(trees)
+    }
+
     /// Checks that a file may be loaded with its demand.
     ///
     /// # Errors

@@ -1,6 +1,8 @@
 //! Directories that a program's files come to by other ways than a workspace of the command line.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use serde_json::json;
 
@@ -8,7 +10,11 @@ use super::skills::put;
 use crate::support::finish;
 use crate::world::{World, here};
 
-here!(delivered_skills_get_nothing, a_users_directory_is_known);
+here!(
+    delivered_skills_get_nothing,
+    a_users_directory_is_known,
+    what_skills_and_servers_may_write_is_known,
+);
 
 /// Creates a directory with a secret that any program may read once it is shown.
 fn secret(world: &World) -> String {
@@ -65,6 +71,38 @@ fn a_users_directory_is_known(world: &World) {
     world
         .run(["--mount", &named, "-c", "print(open('/data/key').read())"])
         .refused(125, "refusing to follow the link");
+}
+
+/// Skills and servers are programs, too, with mounts of their own.
+fn what_skills_and_servers_may_write_is_known(world: &World) {
+    let secret = secret(world);
+    for name in ["skills", "data", "served"] {
+        fs::create_dir(world.dir.path(name)).unwrap();
+    }
+    let own = |name: &str| world.dir.path(name).display().to_string();
+    fs::set_permissions(own("data"), fs::Permissions::from_mode(0o777)).unwrap();
+    let skill = format!(
+        "import os\nclass Two:\n    def plant(self) -> None:\n        os.symlink({secret:?}, '/data/link')\n"
+    );
+    world.dir.write("skills/two.py", skill);
+    let manifest = format!("mounts = ['{}:/data:rw']\n", own("data"));
+    world.dir.write("skills/two.toml", manifest);
+    let config = format!(
+        "[skills.servers.one]\ncommand = ['/bin/true']\nmounts = ['{}:/data:rw']\n",
+        own("served")
+    );
+    world.dir.write("config/ringfence/ringfence.toml", config);
+    world
+        .run(["--skills", "../skills", "-c", "device.Two.plant()"])
+        .ok();
+    world.run(["--servers", "-c", "1"]).ok();
+    std::os::unix::fs::symlink(&secret, own("served/link")).unwrap();
+    for link in [own("data/link"), own("served/link")] {
+        assert!(Path::new(&link).join("key").exists());
+        world
+            .run(["--mount", &format!("{link}:/v"), "-c", "1"])
+            .refused(125, "refusing to follow the link");
+    }
 }
 
 /// Private workspaces must not fill the ledger: each connection has another.
