@@ -11,6 +11,7 @@ mod opened;
 mod pattern;
 mod project;
 mod risk;
+mod trees;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

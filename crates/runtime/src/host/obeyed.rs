@@ -3,15 +3,20 @@
 //! An agent can write them in the working directory, and a guest can create missing ones. Settings known to
 //! be harmless change nothing; for all others a person is asked.
 
+mod contents;
+mod git;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use ringfence_policy::cascade::{Decision, Effect};
 
 use super::named::words;
+use super::opened::real;
 use super::pattern;
 
-/// Programs, with the files of a directory that can make them run other programs.
+/// Programs, with the files that can make them run other programs, in the directory where they run or above it.
+/// File tools protect these names.
 const NAMES: &[(&[&str], &[&str])] = &[
     (
         &[
@@ -26,92 +31,59 @@ const NAMES: &[(&[&str], &[&str])] = &[
         &["rust-toolchain", "rust-toolchain.toml", ".cargo"],
     ),
     (
-        &["npm", "npx", "yarn", "yarnpkg", "pnpm", "pnpx", "corepack", "bun"],
+        PACKAGES,
         &[
             ".npmrc",
             ".yarnrc",
             ".yarnrc.yml",
             ".yarn",
+            ".pnp.cjs",
+            ".pnp.js",
+            ".pnp.loader.mjs",
             ".pnpmfile.cjs",
+            ".pnpmfile.mjs",
+            ".corepack.env",
             "bunfig.toml",
+            ".bunfig.toml",
         ],
     ),
     // It runs the environment's interpreter to list its packages, which may be anybody's program.
-    (&["uv", "uvx"], &[".venv", "venv", "uv.toml", ".python-version"]),
+    (
+        &["uv", "uvx"],
+        &[
+            ".venv",
+            "venv",
+            "pyvenv.cfg",
+            "uv.toml",
+            ".python-version",
+            ".python-versions",
+        ],
+    ),
     (&["ansible"], &["ansible.cfg"]),
+    (&["az"], &[".azure"]),
+    (&["opam"], &["_opam"]),
     (&["gdb"], &[".gdbinit"]),
     (&["lldb"], &[".lldbinit"]),
     (&["hg"], &[".hg"]),
 ];
 
+/// Package managers of Node.js.
+const PACKAGES: &[&str] = &["npm", "npx", "yarn", "yarnpkg", "pnpm", "pnpx", "corepack", "bun"];
+
+/// Programs, with a file whose contents decide, in the directory where they run or above it.
+type Check = fn(&str) -> bool;
+const CONTENTS: &[(&[&str], &str, Check)] = &[
+    (PACKAGES, "package.json", contents::is_plain_package),
+    (
+        &["pnpm", "pnpx", "corepack"],
+        "pnpm-workspace.yaml",
+        contents::is_plain_workspace,
+    ),
+    (&["uv", "uvx"], "pyproject.toml", contents::is_plain_project),
+];
+
 /// Programs that read the settings of the git repository they run in.
 const GIT: &[&str] = &["git", "gh", "glab", "hub", "tig", "go"];
-
-/// Git hooks that a reading command can run.
-const HOOKS: &[&str] = &["post-index-change", "reference-transaction"];
-
-/// Git settings that name no program, by section; `*` allows all settings of the section.
-const HARMLESS: &[(&str, &[&str])] = &[
-    (
-        "core",
-        &[
-            "repositoryformatversion",
-            "filemode",
-            "bare",
-            "logallrefupdates",
-            "ignorecase",
-            "precomposeunicode",
-            "symlinks",
-            "autocrlf",
-            "eol",
-            "safecrlf",
-            "longpaths",
-            "quotepath",
-            "abbrev",
-            "untrackedcache",
-            "whitespace",
-            "sparsecheckout",
-            "sparsecheckoutcone",
-        ],
-    ),
-    (
-        "remote",
-        &[
-            "url",
-            "pushurl",
-            "fetch",
-            "push",
-            "tagopt",
-            "prune",
-            "gh-resolved",
-        ],
-    ),
-    (
-        "branch",
-        &[
-            "remote",
-            "merge",
-            "rebase",
-            "pushremote",
-            "description",
-            "gh-merge-base",
-            "vscode-merge-base",
-        ],
-    ),
-    ("user", &["name", "email", "signingkey", "useconfigonly"]),
-    ("submodule", &["active", "url"]),
-    ("extensions", &["objectformat", "refstorage"]),
-    ("pull", &["rebase", "ff"]),
-    ("push", &["default", "autosetupremote", "followtags"]),
-    ("fetch", &["prune", "prunetags"]),
-    ("merge", &["ff", "conflictstyle"]),
-    ("init", &["defaultbranch"]),
-    ("lfs", &["repositoryformatversion"]),
-    ("rerere", &["enabled"]),
-    ("color", &["*"]),
-    ("advice", &["*"]),
-    ("gc", &["*"]),
-];
 
 /// Maximum length of a settings file that is read.
 const MAX_SETTINGS: u64 = 64 * 1024;
@@ -148,21 +120,38 @@ pub(crate) fn obeyed(line: &str, directory: &Path, home: Option<&Path>) -> Optio
 
 fn in_one(line: &str, directory: &Path, home: Option<&Path>) -> Option<PathBuf> {
     let named = |programs: &[&str]| programs.iter().any(|program| names(line, program));
-    let there = |name: &&str| directory.join(name).symlink_metadata().is_ok();
+    let above = upwards(directory, home);
+    let found = |path: &PathBuf| path.symlink_metadata().is_ok();
     let mut files = NAMES
         .iter()
         .filter(|(programs, _)| named(programs))
-        .flat_map(|(_, files)| *files);
-    let file = files.find(|name| there(name)).map(|name| directory.join(name));
+        .flat_map(|(_, files)| *files)
+        .flat_map(|file| above.iter().map(move |above| above.join(file)));
+    let file = files.find(found);
+    let mut checked = CONTENTS
+        .iter()
+        .filter(|(programs, ..)| named(programs))
+        .flat_map(|(_, file, check)| above.iter().map(move |above| (above.join(file), check)));
+    let unclear =
+        |(path, check): &(PathBuf, &Check)| found(path) && !text(path).is_some_and(|text| check(&text));
     let composes =
         line.contains("compose") && named(&["docker", "podman", "docker-compose", "podman-compose"]);
-    file.or_else(|| composes.then(|| compose(directory)).flatten())
-        .or_else(|| named(PACKAGES).then(|| package(directory, home)).flatten())
-        .or_else(|| named(GIT).then(|| repository(directory)).flatten())
+    file.or_else(|| checked.find(unclear).map(|(path, _)| path))
+        .or_else(|| above.iter().filter(|_| composes).find_map(|above| compose(above)))
+        .or_else(|| named(GIT).then(|| git::repository(directory)).flatten())
 }
 
-/// Returns the first file by which compose could fetch another project: an include, or a variable that names
-/// its files.
+/// Returns a directory and those above it, in which programs look, too. The user's own settings in the home
+/// directory do not count for what lies below it.
+fn upwards(directory: &Path, home: Option<&Path>) -> Vec<PathBuf> {
+    let start = real(directory).unwrap_or_else(|| directory.to_path_buf());
+    let home = home.map(|home| real(home).unwrap_or_else(|| home.to_path_buf()));
+    let users = |above: &&Path| *above == start || Some(*above) != home.as_deref();
+    start.ancestors().filter(users).map(Path::to_path_buf).collect()
+}
+
+/// Returns the first file by which compose could fetch another project, or show another file: an include, a
+/// variable that names its files, or a file of variables that lies elsewhere.
 fn compose(directory: &Path) -> Option<PathBuf> {
     let files = [
         "compose*.y*ml",
@@ -175,48 +164,20 @@ fn compose(directory: &Path) -> Option<PathBuf> {
         .flat_map(|file| pattern::expand(&directory.join(file), MAX_COMPOSE));
     let mut there = all.filter(|path| path.symlink_metadata().is_ok());
     there.find(|path| {
-        let telling = ["include", "extends", "COMPOSE_", "://", "git@"];
-        text(path).is_none_or(|text| telling.iter().any(|part| text.contains(part)))
+        text(path).is_none_or(|text| contents::composes_elsewhere(&text) || reads_elsewhere(&text, directory))
     })
+}
+
+/// Returns `true` if a compose file names a file of variables outside its directory: compose shows the line
+/// that it cannot read.
+fn reads_elsewhere(text: &str, directory: &Path) -> bool {
+    let top = real(directory).unwrap_or_else(|| directory.to_path_buf());
+    let inside = |name: &String| real(&directory.join(name)).is_none_or(|path| path.starts_with(&top));
+    contents::variable_files(text).is_none_or(|files| !files.iter().all(inside))
 }
 
 /// Maximum number of compose files examined.
 const MAX_COMPOSE: usize = 100;
-
-/// Package managers that are also selected and configured by the parent directories.
-const PACKAGES: &[&str] = &["npm", "npx", "yarn", "yarnpkg", "pnpm", "pnpx", "corepack", "bun"];
-
-/// Returns the first file of the project, here or in parent directories, that could name a program: settings,
-/// or a `packageManager` other than a plain version of a known one.
-fn package(directory: &Path, home: Option<&Path>) -> Option<PathBuf> {
-    const SETTINGS: &[&str] = &[".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", "bunfig.toml"];
-    let users = |above: &&Path| Some(*above) != home && above.parent().is_some();
-    directory.ancestors().take_while(users).find_map(|above| {
-        let settings = SETTINGS.iter().map(|name| above.join(name));
-        let mut there = settings.filter(|path| path.symlink_metadata().is_ok());
-        there.next().or_else(|| {
-            let package = above.join("package.json");
-            let chooses = package.symlink_metadata().is_ok()
-                && !text(&package).is_some_and(|text| is_plain_package(&text));
-            chooses.then_some(package)
-        })
-    })
-}
-
-/// Returns `true` if the package manager is a known one, in a version without a URL.
-fn is_plain_package(text: &str) -> bool {
-    let Ok(package) = serde_json::from_str::<serde_json::Value>(text) else {
-        return false;
-    };
-    let known = ["npm", "yarn", "pnpm", "bun"];
-    let plain = |manager: &str| {
-        let (name, version) = manager.split_once('@').unwrap_or((manager, ""));
-        let digits = |sign: char| sign.is_ascii_alphanumeric() || ".+-".contains(sign);
-        known.contains(&name) && version.chars().all(digits)
-    };
-    let manager = &package["packageManager"];
-    package["devEngines"].is_null() && (manager.is_null() || manager.as_str().is_some_and(plain))
-}
 
 /// Returns `true` if a word of a line could be this program or one of its subprograms (`cargo-clippy`).
 /// Quotes are removed, as bash does.
@@ -238,65 +199,6 @@ pub(super) fn names(line: &str, program: &str) -> bool {
     })
 }
 
-/// Returns the first file of the enclosing repositories that could name a program.
-fn repository(directory: &Path) -> Option<PathBuf> {
-    // Without `.git`, git takes a directory that looks like a bare repository for one.
-    let bare = directory.ancestors().find(|above| {
-        ["HEAD", "objects"]
-            .iter()
-            .all(|name| above.join(name).symlink_metadata().is_ok())
-    });
-    if let Some(bare) = bare {
-        // A project's own `.git`: its settings decide.
-        if bare.file_name().is_some_and(|name| name == ".git") {
-            return unclear(bare.to_path_buf());
-        }
-        return Some(bare.join("config"));
-    }
-    let modules = directory.join(".gitmodules");
-    if modules.symlink_metadata().is_ok() {
-        return Some(modules);
-    }
-    let mut all = directory.ancestors().map(|above| above.join(".git"));
-    all.find_map(|git| {
-        if git.symlink_metadata().is_ok() {
-            unclear(git)
-        } else {
-            None
-        }
-    })
-}
-
-/// Returns the first file of a repository that could name a program.
-fn unclear(git: PathBuf) -> Option<PathBuf> {
-    let Some(home) = home(&git) else {
-        return Some(git);
-    };
-    let hooks = HOOKS.iter().map(|hook| home.join("hooks").join(hook));
-    if let Some(hook) = hooks.into_iter().find(|hook| hook.symlink_metadata().is_ok()) {
-        return Some(hook);
-    }
-    let settings = home.join("config");
-    match text(&settings) {
-        Some(text) if is_harmless(&text) => None,
-        _ => Some(settings),
-    }
-}
-
-/// Returns the directory with the settings of a `.git` directory or file.
-fn home(git: &Path) -> Option<PathBuf> {
-    let beside = git.parent()?;
-    let own = if git.is_dir() {
-        git.to_path_buf()
-    } else {
-        beside.join(text(git)?.strip_prefix("gitdir: ")?.trim_end())
-    };
-    match text(&own.join("commondir")) {
-        Some(common) => Some(own.join(common.trim_end())),
-        None => Some(own),
-    }
-}
-
 fn text(path: &Path) -> Option<String> {
     let meta = fs::metadata(path).ok()?;
     if !meta.is_file() || meta.len() > MAX_SETTINGS {
@@ -305,46 +207,11 @@ fn text(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok()
 }
 
-/// Returns `true` if git settings have the plainest syntax and name no program.
-fn is_harmless(settings: &str) -> bool {
-    let mut section = "";
-    settings.lines().map(str::trim).all(|line| {
-        if line.is_empty() || line.starts_with(['#', ';']) {
-            return true;
-        }
-        if let Some(head) = line.strip_prefix('[') {
-            // Git parses a setting behind the bracket, and a bracket in quotes does not end the header.
-            let Some(head) = head.strip_suffix(']').filter(|head| !head.contains([']', '\\'])) else {
-                return false;
-            };
-            section = head.split([' ', '\t']).next().unwrap_or_default();
-            return allowed(section).is_some();
-        }
-        let key = line.split('=').next().unwrap_or_default().trim();
-        // A backslash continues the line.
-        let whole = !line.ends_with('\\');
-        let keys = allowed(section).unwrap_or_default();
-        whole
-            && keys
-                .iter()
-                .any(|known| *known == "*" || key.eq_ignore_ascii_case(known))
-    })
-}
-
-fn allowed(section: &str) -> Option<&'static [&'static str]> {
-    let (_, keys) = HARMLESS
-        .iter()
-        .find(|(name, _)| section.eq_ignore_ascii_case(name))?;
-    Some(keys)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::git::tests::PLAIN;
     use super::*;
     use ringfence_policy::cascade::{Rules, Stage, Verdict, decide};
-
-    const PLAIN: &str = "# ours\n[core]\n\trepositoryformatversion = 0\n\tbare=false\n[remote \"origin\"]\n\turl = x\n\
-                         \tfetch = +refs/heads/*:refs/remotes/origin/*\n[Branch \"a\"]\n\tMerge = refs/heads/a\n";
 
     fn made(files: &[(&str, &str)]) -> tempfile::TempDir {
         let place = tempfile::tempdir().unwrap();
@@ -354,32 +221,6 @@ mod tests {
             fs::write(path, content).unwrap();
         }
         place
-    }
-
-    #[test]
-    fn only_plain_settings_of_git_are_harmless() {
-        assert!(is_harmless(PLAIN));
-        for settings in [
-            "[core]\nfsmonitor = x",
-            "[core] fsmonitor = x",
-            "[core]fsmonitor=x",
-            "[core]\nbare = a\\\nfsmonitor = x",
-            "[CORE]\nFsMonitor",
-            "[diff \"x\"]\ntextconv = x",
-            "[filter \"x\"]\nclean = x",
-            "[include]\npath = x",
-            "[includeIf \"x\"]\npath = x",
-            "[remote \"a\"]\nvcs = x",
-            "[remote \"a]\n[core]\nfsmonitor=x",
-            "[color]\n[gpg]\nprogram = x",
-            "[extensions]\nworktreeConfig = true",
-            "[core \"a\\\n\"]\nbare = x",
-            "fsmonitor = x",
-            "[core.x]\nbare = x",
-            "\u{feff}[core]\nbare = x",
-        ] {
-            assert!(!is_harmless(settings), "{settings}");
-        }
     }
 
     #[test]
@@ -480,6 +321,58 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_above_is_obeyed_too() {
+        for (line, file, content) in [
+            ("cargo metadata --frozen", ".cargo/config.toml", ""),
+            ("cargo tree --frozen", ".cargo/config", ""),
+            ("cargo --version", "rust-toolchain.toml", ""),
+            ("rustc --version", "rust-toolchain", ""),
+            ("rustup show", "rust-toolchain.toml", ""),
+            ("uv pip list", ".venv/bin/python", ""),
+            ("uv tree", "pyvenv.cfg", ""),
+            ("uv pip list", "pyproject.toml", "[tool.uv.pip]\npython = './x'\n"),
+            (
+                "pnpm ls",
+                "pnpm-workspace.yaml",
+                "packages: ['.']\npnpmfile: ./x.cjs\n",
+            ),
+            ("pnpm audit", ".pnpmfile.mjs", ""),
+            ("bun pm ls", ".bunfig.toml", ""),
+            ("yarn why x", ".pnp.cjs", ""),
+            ("ansible-doc -l", "ansible.cfg", ""),
+            ("az account show", ".azure/config", ""),
+            ("docker compose ps", "compose.yaml", "include: [x]\n"),
+            ("git status", ".gitmodules", ""),
+        ] {
+            let place = made(&[(file, content), ("proj/sub/x", "")]);
+            let home = place.path().join("home");
+            for (line, start) in [
+                (line.to_owned(), "proj/sub"),
+                (line.to_owned(), ""),
+                (format!("cd sub && {line}"), "proj"),
+            ] {
+                let start = place.path().join(start);
+                assert!(obeyed(&line, &start, Some(&home)).is_some(), "{line}: {file}");
+            }
+            // In the home they are the user's own, for what lies below it.
+            let start = place.path().join("proj/sub");
+            if !line.starts_with("git") {
+                assert_eq!(obeyed(line, &start, Some(place.path())), None, "{line}: {file}");
+            }
+        }
+    }
+
+    #[test]
+    fn file_tools_protect_what_programs_obey() {
+        // That of an environment which Ringfence uses is kept for another reason, and told so.
+        let protected = |name: &str| name == "pyvenv.cfg" || crate::files::PROTECTED.contains(&name);
+        let named = NAMES.iter().flat_map(|(_, files)| *files);
+        let free: Vec<&&str> = named.filter(|name| !protected(name)).collect();
+        assert_eq!(free, Vec::<&&str>::new());
+        assert!(protected("pnpm-workspace.yaml"));
+    }
+
+    #[test]
     fn a_compose_file_that_fetches_another_is_obeyed() {
         for (file, text, expected) in [
             ("compose.yaml", "services:\n  web:\n    image: x\n", false),
@@ -490,6 +383,24 @@ mod tests {
                 true,
             ),
             (".env", "A=b\n", false),
+            ("compose.yaml", "services:\n  a:\n    env_file: .env\n", false),
+            (
+                "compose.yaml",
+                "services:\n  a:\n    env_file:\n      - a.env\n      - b/c.env\n    volumes: [/x:/y]\n",
+                false,
+            ),
+            (
+                "compose.yaml",
+                "services:\n  a:\n    env_file: /etc/shadow\n",
+                true,
+            ),
+            (
+                "compose.yaml",
+                "services:\n  a:\n    env_file:\n      - path: ../x\n",
+                true,
+            ),
+            ("compose.yaml", "services: {a: {env_file: [../../x]}}\n", true),
+            ("compose.yaml", "services: {a: {\"env_\\x66ile\": x}}\n", true),
             (".env", "COMPOSE_FILE=x\n", true),
         ] {
             let place = made(&[(file, text)]);

@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use ringfence_policy::cascade::{Decision, Reach, is_broad_place, is_secret_path};
 use rustix::fs::{CWD, Mode, OFlags};
 
+use super::trees::Trees;
 use super::{pattern, project};
 use crate::exposure::{nearest, whole};
 
@@ -29,7 +30,7 @@ pub(crate) struct Place {
 /// Returns the first secret that an allowed line opens: one that it names, or the target of a project file
 /// that is a link, whose lines programs print when they cannot parse them.
 pub(crate) fn secret(line: &str, decision: &Decision, place: &Place) -> Option<PathBuf> {
-    linked(line, decision, place).or_else(|| opened(decision, place))
+    linked(line, decision, place).or_else(|| opened(line, decision, place))
 }
 
 fn linked(line: &str, decision: &Decision, place: &Place) -> Option<PathBuf> {
@@ -38,6 +39,9 @@ fn linked(line: &str, decision: &Decision, place: &Place) -> Option<PathBuf> {
     let above = named.flat_map(|path| [path.parent().map(Path::to_path_buf), Some(path)]);
     let mut directories: Vec<PathBuf> = above.flatten().filter(|path| path.is_dir()).collect();
     directories.push(place.directory.clone());
+    let above = directories.iter().flat_map(|path| path.ancestors().skip(1));
+    let above: Vec<PathBuf> = above.map(Path::to_path_buf).collect();
+    directories.extend(above);
     directories.sort();
     directories.dedup();
     let files = directories
@@ -53,8 +57,9 @@ fn linked(line: &str, decision: &Decision, place: &Place) -> Option<PathBuf> {
 /// Maximum number of directories in which project files are examined.
 const MAX_DIRECTORIES: usize = 16;
 
-fn opened(decision: &Decision, place: &Place) -> Option<PathBuf> {
+fn opened(line: &str, decision: &Decision, place: &Place) -> Option<PathBuf> {
     let mut left = MAX_PATHS;
+    let mut trees = Trees::new(line, place);
     for opened in decision.parts.iter().flat_map(|part| &part.opens) {
         for text in readings(&opened.path) {
             let Some(path) = place.absolute(text) else {
@@ -66,8 +71,14 @@ fn opened(decision: &Decision, place: &Place) -> Option<PathBuf> {
                     return Some(path);
                 }
                 let Some(real) = real(&path) else { continue };
-                if place.is_secret(&real) || opened.reach != Reach::File && place.has_secrets(&real) {
-                    return Some(real);
+                let below = match opened.reach {
+                    Reach::File => None,
+                    Reach::Tree => place.has_secrets(&real).then(|| real.clone()),
+                    Reach::Linked => trees.secret(&real),
+                };
+                let own = place.is_secret(&real).then_some(real);
+                if let Some(found) = own.or(below) {
+                    return Some(found);
                 }
             }
         }
@@ -99,7 +110,7 @@ impl Place {
         self.home.as_deref().and_then(Path::to_str)
     }
 
-    fn is_secret(&self, path: &Path) -> bool {
+    pub(super) fn is_secret(&self, path: &Path) -> bool {
         if self.is_own(path) {
             return true;
         }
@@ -130,14 +141,19 @@ impl Place {
         self.own.iter().map(|own| whole(nearest(own)))
     }
 
+    /// Returns `true` if secrets of a user or of the system lie below a directory.
+    pub(super) fn is_broad(&self, path: &Path) -> bool {
+        is_broad_place(&path.to_string_lossy(), self.home())
+    }
+
     /// Returns `true` if secrets lie below a directory: a user's, the system's, or ours.
-    fn has_secrets(&self, path: &Path) -> bool {
-        is_broad_place(&path.to_string_lossy(), self.home()) || self.own().any(|own| own.starts_with(path))
+    pub(super) fn has_secrets(&self, path: &Path) -> bool {
+        self.is_broad(path) || self.own().any(|own| own.starts_with(path))
     }
 }
 
 /// Resolves all symbolic links of an existing path.
-fn real(path: &Path) -> Option<PathBuf> {
+pub(super) fn real(path: &Path) -> Option<PathBuf> {
     let file = rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let real = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
     let plain = real
@@ -258,6 +274,114 @@ mod tests {
     }
 
     #[test]
+    fn links_in_a_tree_are_those_of_a_program_that_walks_it() {
+        let world = World::new();
+        let at = |name: &str| world.dir.path().join(name);
+        for name in ["deep/a/b.py", "chart/values.yaml"] {
+            fs::create_dir_all(at("work").join(name).parent().unwrap()).unwrap();
+            fs::write(at("work").join(name), "x").unwrap();
+        }
+        let lines = [
+            "ruff check deep",
+            "ruff check --isolated .",
+            "ruff format --diff deep",
+            "black --check --diff deep",
+            "black --diff .",
+            "isort --diff deep",
+            "isort --check-only --diff .",
+            "pycodestyle --show-source --max-line-length=1 deep",
+            "gofmt -d deep",
+            "gofmt -l .",
+            "yamllint deep",
+            "terraform fmt -check -diff deep",
+            "rustfmt --check deep/x.rs",
+            "cargo fmt --check",
+            "helm template ./deep",
+            "helm lint deep",
+            "helm show values deep",
+        ];
+        fs::write(at("work/deep/x.rs"), "").unwrap();
+        symlink(at("work/notes.txt"), at("work/deep/a/plain.py")).unwrap();
+        for line in lines {
+            assert!(!world.is_secret(line), "{line}");
+        }
+        symlink(at("home/.newtool/config"), at("work/deep/a/x.py")).unwrap();
+        for line in lines {
+            assert!(world.is_secret(line), "{line}");
+        }
+        assert!(!world.is_secret("ruff check chart"));
+        assert!(!world.is_secret("wc -l deep/a/b.py"));
+        fs::remove_file(at("work/deep/a/x.py")).unwrap();
+        symlink(at("home"), at("work/deep/a/h")).unwrap();
+        assert!(world.is_secret("isort --diff deep"));
+    }
+
+    #[test]
+    fn what_files_of_a_tree_name_is_opened_too() {
+        let world = World::new();
+        let at = |name: &str| world.dir.path().join(name);
+        let secret = at("home/.newtool/config").display().to_string();
+        let check = |file: &str, text: &str, lines: &[&str], expected: bool| {
+            fs::write(at("work").join(file), text).unwrap();
+            for line in lines {
+                assert_eq!(world.is_secret(line), expected, "{line}: {file}: {text}");
+            }
+            fs::remove_file(at("work").join(file)).unwrap();
+        };
+        let ruff = ["ruff check", "ruff check sub", "ruff check sub/x.rs"];
+        check("ruff.toml", &format!("extend = '{secret}'"), &ruff, true);
+        check(
+            "pyproject.toml",
+            &format!("[tool.ruff]\nextend = '{secret}'"),
+            &ruff,
+            true,
+        );
+        check("ruff.toml", "extend = '~/.newtool/config'", &ruff, true);
+        check("ruff.toml", "extend = '../home/.newtool/config'", &ruff, true);
+        check("ruff.toml", "extend = '$A'", &ruff, true);
+        check(
+            "ruff.toml",
+            "line-length = 1\nextend-exclude = ['x']",
+            &ruff,
+            false,
+        );
+        check(
+            "sub/.ruff.toml",
+            &format!("extend = '{secret}'"),
+            &["ruff check ."],
+            true,
+        );
+        fs::write(at("work/base.toml"), format!("extend = '{secret}'")).unwrap();
+        check("ruff.toml", "extend = 'base.toml'", &ruff, true);
+        fs::write(at("work/base.toml"), "line-length = 1").unwrap();
+        check("ruff.toml", "extend = 'base.toml'", &ruff, false);
+        let yaml = ["yamllint .", "yamllint notes.txt"];
+        check(".yamllint", &format!("extends: {secret}\n"), &yaml[..1], true);
+        check(".yamllint", "extends: default\n", &yaml, false);
+        let rust = [
+            "rustfmt --check x.rs",
+            "rustfmt --check sub/x.rs ./x.rs",
+            "cargo fmt --check --all",
+        ];
+        check("x.rs", &format!("#[path = \"{secret}\"]\nmod a;"), &rust, true);
+        check(
+            "x.rs",
+            "#[path = \"../../home/.newtool/config\"]\nmod a;",
+            &rust,
+            true,
+        );
+        check("x.rs", "#[path = \"notes.txt\"]\nmod a;", &rust, false);
+        let lib = format!("[lib]\npath = '{secret}'");
+        check("Cargo.toml", &lib, &["cargo fmt --check"], true);
+        check(
+            "Cargo.toml",
+            "[lib]\npath = 'x.rs'",
+            &["cargo fmt --check"],
+            false,
+        );
+    }
+
+    #[test]
     fn a_workspace_within_our_state_is_open_and_the_state_is_not() {
         let mut world = World::new();
         let workspace = world.dir.path().join("state/workspaces/x");
@@ -273,7 +397,15 @@ mod tests {
         let mut world = World::new();
         world.place.directory = world.dir.path().join("home");
         assert!(world.is_secret("cat .newtool/config"));
-        assert!(world.is_secret("grep -r x ."));
+        for line in [
+            "grep -r x .",
+            "git grep --no-index -n SECRET",
+            "git grep --untracked -e SECRET",
+            "ruff check",
+            "yamllint .",
+        ] {
+            assert!(world.is_secret(line), "{line}");
+        }
         assert!(!world.is_secret("cat notes.txt"));
     }
 }
