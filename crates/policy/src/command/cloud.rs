@@ -103,11 +103,6 @@ pub(super) fn gcloud(args: &[Word], title: &str, found: &mut Found) {
 /// Options of `gcloud` that name the account which sees the request.
 const ACCOUNTS: &[&str] = &["--project", "--billing-project"];
 
-/// `gcloud --project x`: the account counts for the subcommand.
-pub(super) fn account(scanned: &Scanned, found: &mut Found) {
-    found.account |= scanned.options.iter().any(|option| ACCOUNTS.contains(option));
-}
-
 /// Anybody can own a project, and its log shows what is asked for there: only a plain list says nothing.
 fn account_of_gcloud(words: &[String], groups: usize, args: &[Word], title: &str, found: &mut Found) {
     let name = |word: &Word| word.text.split('=').next().unwrap_or_default().to_owned();
@@ -134,8 +129,10 @@ fn account_of_gcloud(words: &[String], groups: usize, args: &[Word], title: &str
     elsewhere(args, title, &[], found);
 }
 
-/// `aws s3 ls s3://x`, `gsutil ls gs://x`: the owner of a bucket sees what is asked for there.
+/// `aws s3 ls s3://x`, `gsutil ls gs://x`: the owner of a bucket sees what is asked for there. `gcloud --project x`:
+/// the account counts for the subcommand.
 pub(super) fn named(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+    found.account |= title == "gcloud" && scanned.options.iter().any(|option| ACCOUNTS.contains(option));
     // A data set of one's own has no project before it.
     let own = |text: &str| title.starts_with("bq ") && !text.contains(':') && text.matches('.').count() < 2;
     for index in &scanned.operands {

@@ -159,8 +159,17 @@ pub(super) fn helper(args: &[Word], scanned: &Scanned, title: &str, found: &mut 
     }
 }
 
+/// Judges subcommands that can read whole trees outside the repository.
+pub(super) fn tree(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+    match title {
+        "git grep" => grep(args, title, scanned, found),
+        "git diff" => diff(args, title, scanned, found),
+        _ => {}
+    }
+}
+
 /// `git grep --no-index` searches any directory, and `--untracked` what is not part of the repository.
-pub(super) fn grep(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+fn grep(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     let leaves = |option: &&str| matches!(*option, "--no-index" | "--untracked");
     if scanned.options.iter().any(leaves) {
         broad(args, title, scanned, found);
@@ -168,8 +177,8 @@ pub(super) fn grep(args: &[Word], title: &str, scanned: &Scanned, found: &mut Fo
 }
 
 /// `git diff` compares any two directories, also without `--no-index` if one lies elsewhere.
-pub(super) fn diff(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
-    if title != "git diff" || scanned.operands.is_empty() {
+fn diff(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+    if scanned.operands.is_empty() {
         return;
     }
     let paths = scanned.operands.iter().filter_map(|index| args[*index].shape());
