@@ -184,8 +184,7 @@ const AWS_NAMED: &[&str] = &[
     "--queue-url",
 ];
 
-/// Groups of `az` that ask a service at its own name, which anybody can own; those of `AZ_OWN` ask for one's
-/// own services.
+/// Groups of `az` that ask a service at its own name, which anybody can own.
 const AZ_NAMED: &[&str] = &[
     "az storage ",
     "az keyvault ",
@@ -194,6 +193,8 @@ const AZ_NAMED: &[&str] = &[
     "az batch ",
     "az appconfig ",
 ];
+
+/// Groups among these that ask for one's own services.
 const AZ_OWN: &[&str] = &[
     "az storage account ",
     "az keyvault list",

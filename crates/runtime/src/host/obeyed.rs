@@ -70,8 +70,10 @@ const NAMES: &[(&[&str], &[&str])] = &[
 /// Package managers of Node.js.
 const PACKAGES: &[&str] = &["npm", "npx", "yarn", "yarnpkg", "pnpm", "pnpx", "corepack", "bun"];
 
-/// Programs, with a file whose contents decide, in the directory where they run or above it.
+/// Returns `true` if the contents of a file name no program.
 type Check = fn(&str) -> bool;
+
+/// Programs, with a file whose contents decide, in the directory where they run or above it.
 const CONTENTS: &[(&[&str], &str, Check)] = &[
     (PACKAGES, "package.json", contents::is_plain_package),
     (
