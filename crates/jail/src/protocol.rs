@@ -63,6 +63,9 @@ pub struct Bind {
     pub guest_owns: bool,
     /// Set if the launcher may continue without it if it does not exist.
     pub optional: bool,
+    /// Set for an entry that is mounted over itself, be it a symbolic link: a mount point is neither renamed
+    /// nor removed.
+    pub itself: bool,
 }
 
 /// A small generated file in the template.

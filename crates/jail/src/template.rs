@@ -51,7 +51,11 @@ pub(crate) fn build(template: &Template) -> Result<(), StepError> {
     let root = attach_root()?;
     lay_out_directories()?;
     for (bind, source) in sources {
-        attach_at(root.as_fd(), &bind.guest, &source).step("attach a host path")?;
+        let attached = match bind.itself {
+            true => attach_over(root.as_fd(), &bind.guest, &source),
+            false => attach_at(root.as_fd(), &bind.guest, &source),
+        };
+        attached.step("attach a host path")?;
     }
     for (path, device) in devices {
         attach_at(root.as_fd(), &path, &device).step("attach the devices")?;
@@ -111,7 +115,9 @@ fn open_source(bind: &Bind, host_ids: Option<HostIds>, maps: &mut IdMaps) -> io:
 /// expose its target.
 fn copy_tree(bind: &Bind) -> io::Result<(OwnedFd, (u32, u32))> {
     let path = c_path(&bind.host)?;
-    let place = if bind.guest_owns {
+    let place = if bind.itself {
+        sys::open_entry(sys::open_path(c"/")?.as_fd(), &path)?
+    } else if bind.guest_owns {
         sys::open_without_links(sys::open_path(c"/")?.as_fd(), &path)?
     } else {
         sys::open_path(&path)?
@@ -228,6 +234,13 @@ pub(crate) fn attach_at(root: BorrowedFd<'_>, guest: &Path, mount: &OwnedFd) -> 
             opened => opened?,
         };
     }
+    sys::move_mount_onto(mount.as_fd(), place.as_fd())
+}
+
+/// Attaches a mount over an entry that exists, which may be a symbolic link.
+fn attach_over(root: BorrowedFd<'_>, guest: &Path, mount: &OwnedFd) -> io::Result<()> {
+    let below = guest.strip_prefix("/").unwrap_or(guest);
+    let place = sys::open_entry(root, &c_path(below)?)?;
     sys::move_mount_onto(mount.as_fd(), place.as_fd())
 }
 

@@ -34,7 +34,6 @@ pub use error::{Error, Kind};
 pub use list::{Entry, Listing};
 pub use protected::{PROTECTED, Protected};
 pub use read::{Body, FileText};
-pub(crate) use repository::MARKS as REPOSITORY;
 pub use write::WriteMode;
 
 /// Opens a regular file by a path without symbolic links. A link on the way, a pipe or a device is an error.

@@ -5,6 +5,9 @@
 //! remove (EBUSY).
 
 mod accepted;
+mod acted;
+pub(crate) mod git;
+mod git_settings;
 pub(crate) mod ledger;
 mod resolve;
 
@@ -15,6 +18,7 @@ use std::path::{Path, PathBuf};
 use ringfence_policy::{Access, Request, Trusted};
 
 pub use accepted::{Accepted, Digest};
+pub(crate) use acted::Acted;
 pub use ledger::Ledger;
 pub use resolve::{Resolved, resolve};
 
@@ -46,7 +50,7 @@ pub enum Conflict {
     },
     /// A trusted file has another hard link, perhaps one that the guest may write to.
     #[error(
-        "refusing to let the program write in {}: Ringfence relies on {}, which has several hard links",
+        "refusing to let the program write in {}: {} must stay as it is, and has several hard links",
         tree.display(), trusted.display()
     )]
     Linked {
@@ -55,9 +59,33 @@ pub enum Conflict {
         /// Trusted path.
         trusted: PathBuf,
     },
+    /// A protected entry leads to the tree itself, or to a directory around it.
+    #[error(
+        "refusing to let the program write in {}: {} leads to {}, where programs of the host act on what they find",
+        tree.display(), entry.display(), target.display()
+    )]
+    Leads {
+        /// Requested tree.
+        tree: PathBuf,
+        /// Protected link, or settings of git.
+        entry: PathBuf,
+        /// Path it leads to.
+        target: PathBuf,
+    },
+    /// Protected entries lead to more paths than can be kept.
+    #[error(
+        "refusing to let the program write in {}: {} leads to more paths than can be kept from the program",
+        tree.display(), entry.display()
+    )]
+    Many {
+        /// Requested tree.
+        tree: PathBuf,
+        /// Protected link, or settings of git.
+        entry: PathBuf,
+    },
     /// Without namespaces there are no mounts to protect it.
     #[error(
-        "refusing to let the program write in {}: Ringfence relies on {}, and without namespaces cannot keep it from the program",
+        "refusing to let the program write in {}: Ringfence or programs of the host act on {}, and without namespaces cannot keep it from the program",
         tree.display(), trusted.display()
     )]
     Unkept {
@@ -87,6 +115,9 @@ impl Conflict {
                 "name a directory that holds the program's own files alone, or move what Ringfence relies on out of it"
             }
             Self::Linked { .. } => "replace it by a copy (`cp FILE FILE.new && mv FILE.new FILE`)",
+            Self::Leads { .. } | Self::Many { .. } => {
+                "remove that entry if a program made it; else let it lead to a directory or file of its own"
+            }
             Self::Unkept { .. } => {
                 "move it out of that directory, or run where namespaces can be made (`ringfence doctor`)"
             }
@@ -113,7 +144,11 @@ pub fn trees(request: &Request) -> impl Iterator<Item = &Path> {
 /// # Errors
 /// If a trusted path cannot be protected while the guest may write to the tree at all.
 pub(crate) fn kept(tree: &Path, trusted: &Trusted) -> Result<Vec<Kept>, Conflict> {
-    let place = Place::of(tree);
+    relied_on(&Place::of(tree), trusted).map(with_pins)
+}
+
+/// Returns the trusted paths within a tree, relative to it.
+fn relied_on(place: &Place<'_>, trusted: &Trusted) -> Result<Vec<PathBuf>, Conflict> {
     let mut found: Vec<PathBuf> = Vec::new();
     for path in &trusted.paths {
         found.extend(place.keep(path)?);
@@ -135,7 +170,123 @@ pub(crate) fn kept(tree: &Path, trusted: &Trusted) -> Result<Vec<Kept>, Conflict
             found.push(below);
         }
     }
-    Ok(with_pins(found))
+    Ok(found)
+}
+
+/// The protection of a workspace from its guests.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) kept: Vec<Kept>,
+    /// Links in the top directory that must not be replaced.
+    pub(crate) links: Vec<PathBuf>,
+    /// An entry that leads to a path missing from the top directory, which guests must not create.
+    pub(crate) awaits: Option<PathBuf>,
+}
+
+/// Determines the protection of a workspace: its trusted paths, and what programs of the host act on.
+///
+/// A link or a missing path below is protected with the directory that it lies in.
+///
+/// # Errors
+/// If a path cannot be protected while the guest may write to the tree at all.
+pub(crate) fn held(tree: &Path, trusted: &Trusted, acted: &Acted) -> Result<Held, Conflict> {
+    let place = Place::of(tree);
+    let mut held = Held::default();
+    let mut found = relied_on(&place, trusted)?;
+    for target in &acted.paths {
+        match place.below(&target.path) {
+            Lies::Below(below) => found.push(below),
+            Lies::Elsewhere => {}
+            Lies::Around => {
+                return Err(Conflict::Leads {
+                    tree: tree.to_owned(),
+                    entry: target.by.clone(),
+                    target: target.path.clone(),
+                });
+            }
+        }
+    }
+    let above_links = acted.links.iter().filter_map(|link| Some((link, link.parent()?)));
+    for (link, above) in above_links {
+        match place.below(above) {
+            Lies::Below(below) => found.push(below),
+            Lies::Around if look(above).is_some_and(|above| place.is(&above)) => {
+                held.links.push(link.clone());
+            }
+            Lies::Around | Lies::Elsewhere => {}
+        }
+    }
+    for target in &acted.missing {
+        let there = crate::exposure::nearest(&target.path).0;
+        match place.below(&there) {
+            Lies::Below(below) => found.push(below),
+            Lies::Around if look(&there).is_some_and(|there| place.is(&there)) => {
+                held.awaits.get_or_insert_with(|| target.by.clone());
+            }
+            Lies::Around | Lies::Elsewhere => {}
+        }
+    }
+    held.kept = with_pins(found);
+    let cost: usize = held.kept.iter().map(|kept| cost(&tree.join(&kept.below))).sum();
+    let by = acted.paths.iter().chain(&acted.missing).next();
+    match by.filter(|_| cost > MAX_COST || held.kept.len() > MAX_KEPT) {
+        Some(target) => Err(Conflict::Many {
+            tree: tree.to_owned(),
+            entry: target.by.clone(),
+        }),
+        None => Ok(held),
+    }
+}
+
+/// Maximum number of mounts that protect paths in a workspace, and maximum of their cost.
+const MAX_KEPT: usize = 512;
+pub(crate) const MAX_COST: usize = 48 << 10;
+
+/// Estimates how many bytes a bind mount of a path takes in a launcher's message, which has a maximum length.
+pub(crate) fn cost(path: &Path) -> usize {
+    const MEMBERS: usize = 90;
+    // JSON writes a control character as six bytes.
+    let bytes = path.as_os_str().as_encoded_bytes().iter();
+    let escaped = bytes.map(|byte| {
+        if byte.is_ascii_control() {
+            6
+        } else {
+            1 + usize::from(b"\"\\".contains(byte))
+        }
+    });
+    MEMBERS + 2 * escaped.sum::<usize>()
+}
+
+/// Returns the paths of a workspace that file tools and deliveries must not change because programs of the
+/// host act on them, relative to it.
+///
+/// # Errors
+/// If one is the workspace, or lies around it.
+pub(crate) fn acted_on(tree: &Path, acted: &Acted) -> Result<Vec<PathBuf>, Conflict> {
+    let place = Place::of(tree);
+    let held = held(
+        tree,
+        &Trusted::none(),
+        &Acted {
+            links: Vec::new(),
+            missing: Vec::new(),
+            ..acted.clone()
+        },
+    )?;
+    let kept = held
+        .kept
+        .into_iter()
+        .filter(|kept| kept.access == Access::ReadOnly);
+    let links = acted.links.iter().filter_map(|link| match place.below(link) {
+        Lies::Below(below) => Some(below),
+        Lies::Around | Lies::Elsewhere => None,
+    });
+    let missing = acted
+        .missing
+        .iter()
+        .map(|target| crate::exposure::whole(crate::exposure::nearest(&target.path)));
+    let missing = missing.filter_map(|path| path.strip_prefix(tree).ok().map(Path::to_path_buf));
+    Ok(kept.map(|kept| kept.below).chain(links).chain(missing).collect())
 }
 
 /// A path with its device and inode.

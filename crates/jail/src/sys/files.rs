@@ -96,9 +96,19 @@ pub(crate) fn open_path(path: &CStr) -> io::Result<OwnedFd> {
 
 /// Opens a path as a handle only, if none of its components is a symbolic link.
 pub(crate) fn open_without_links(directory: BorrowedFd<'_>, path: &CStr) -> io::Result<OwnedFd> {
+    open_path_without_links(directory, path, 0)
+}
+
+/// Opens a path as a handle only, if no component but the last one is a symbolic link. That one is opened
+/// itself.
+pub(crate) fn open_entry(directory: BorrowedFd<'_>, path: &CStr) -> io::Result<OwnedFd> {
+    open_path_without_links(directory, path, libc::O_NOFOLLOW)
+}
+
+fn open_path_without_links(directory: BorrowedFd<'_>, path: &CStr, more: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: the structure is plain numbers, for which zero is a value.
     let mut how: libc::open_how = unsafe { std::mem::zeroed() };
-    how.flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
+    how.flags = (libc::O_PATH | libc::O_CLOEXEC | more) as u64;
     how.resolve = libc::RESOLVE_NO_SYMLINKS;
     // SAFETY: the path is a live C string, and `how` a live open_how of the size given.
     let fd = check(unsafe {

@@ -414,7 +414,8 @@ impl Containers {
                 self.pool.refilled(serving).await?
             }
         };
-        result.meta.warnings.extend(warning);
+        let closed = places::warning(request.workspace.as_deref(), &self.settings);
+        result.meta.warnings.extend(warning.into_iter().chain(closed));
         Ok(result)
     }
 

@@ -15,7 +15,7 @@ use super::{Containers, RunError, outputs};
 use crate::exposure::Hidden;
 use crate::local::{Destination, NOBODY, Usage, Workdir, Workspace, harvest, overfull, soon};
 use crate::owner::Owner;
-use crate::trust;
+use crate::trust::{self, Kept};
 
 /// Environment of every program.
 const FIXED: &[(&str, &str)] = &[
@@ -247,50 +247,73 @@ pub(super) fn shown(
     let hidden = &settings.hidden;
     let mut binds = Vec::new();
     if let Some(workspace) = workspace {
-        let place = Path::new(WORKSPACE);
-        binds.push(Bind::at(workspace, place, Access::ReadWrite, hidden)?);
-        let protected = protected(workspace, &settings.protected);
-        for path in &protected {
-            let guest = place.join(path.file_name().unwrap_or_default());
-            binds.push(Bind::at(path, &guest, Access::ReadOnly, hidden)?);
-        }
-        binds.extend(kept_in((workspace, place), trusted, (&protected, hidden))?);
+        binds.extend(working_in(workspace, trusted, settings)?);
     }
     // Mounts with copy access are copied once the container runs.
     for mount in mounts.iter().filter(|mount| mount.access != Access::Copy) {
         binds.push(Bind::new(mount, hidden)?);
         if mount.access == Access::ReadWrite {
-            binds.extend(kept_in((&mount.host, mount.guest()), trusted, (&[], hidden))?);
+            let kept = trust::kept(&mount.host, trusted)?;
+            binds.extend(kept_in((&mount.host, mount.guest()), kept, hidden)?);
         }
     }
     Ok(binds.into_iter().map(Bind::users).collect())
 }
 
-/// Returns binds that protect the trusted paths in a directory, and pin the directories above them in place.
-fn kept_in(
-    (host, guest): (&Path, &Path),
-    trusted: &Trusted,
-    (protected, hidden): (&[PathBuf], &Hidden),
-) -> Result<Vec<Bind>, RunError> {
+/// Binds the workspace, and its protected entries read-only. With a closed top directory, the workspace is
+/// read-only and its other entries are not.
+fn working_in(workspace: &Path, trusted: &Trusted, settings: &Settings) -> Result<Vec<Bind>, RunError> {
+    let (place, hidden) = (Path::new(WORKSPACE), &settings.hidden);
+    let guarded = workspace_of(workspace, settings).guarded(trusted)?;
+    let top = guarded.top.without_pins();
+    let (rest, entries, access) = match top.closed {
+        None => (Access::ReadWrite, top.protected, Access::ReadOnly),
+        Some(_) => (Access::ReadOnly, top.open, Access::ReadWrite),
+    };
+    let mut binds = vec![Bind::at(workspace, place, rest, hidden)?];
+    for path in entries
+        .iter()
+        .filter(|path| !is_kept(path, (workspace, &guarded.kept)))
+    {
+        let guest = place.join(path.file_name().unwrap_or_default());
+        let bind = Bind::at(path, &guest, access, hidden)?;
+        binds.push(if access == Access::ReadWrite {
+            bind.in_place()
+        } else {
+            bind
+        });
+    }
+    binds.extend(kept_in((workspace, place), guarded.kept, hidden)?);
+    Ok(binds)
+}
+
+/// Returns `true` if one of these mounts is at a path already.
+fn is_kept(path: &Path, (workspace, kept): (&Path, &[Kept])) -> bool {
+    kept.iter().any(|kept| workspace.join(&kept.below) == path)
+}
+
+/// Returns binds that protect paths in a directory, and pin the directories above them in place.
+fn kept_in((host, guest): (&Path, &Path), kept: Vec<Kept>, hidden: &Hidden) -> Result<Vec<Bind>, RunError> {
     let mut binds = Vec::new();
-    for kept in trust::kept(host, trusted)? {
+    for kept in kept {
         let path = host.join(&kept.below);
-        if protected.iter().any(|protected| path.starts_with(protected)) {
-            continue;
-        }
         let bind = Bind::at(&path, &guest.join(&kept.below), kept.access, hidden)?;
         binds.push(bind.in_place());
     }
     Ok(binds)
 }
 
-/// Returns the paths of a workspace that programs must not change.
-fn protected(workspace: &Path, names: &[String]) -> Vec<PathBuf> {
-    let workspace = Workspace {
-        path: workspace.to_path_buf(),
-        protected: names.to_vec(),
-    };
-    workspace.entries().protected
+/// Returns the warning for a workspace whose top directory is closed to programs.
+pub(super) fn warning(workspace: Option<&Path>, settings: &Settings) -> Option<String> {
+    let guarded = workspace_of(workspace?, settings).guarded(&Trusted::none());
+    guarded.ok()?.top.without_pins().warning()
+}
+
+fn workspace_of(path: &Path, settings: &Settings) -> Workspace {
+    Workspace {
+        path: path.to_path_buf(),
+        protected: settings.protected.clone(),
+    }
 }
 
 /// Chooses the program's user: never the host's root, and never another person, whose files it could access.

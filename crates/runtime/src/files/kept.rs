@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::error::shown;
 use super::resolve::{Place, directory_below};
 use super::{Error, Root};
-use crate::trust;
+use crate::trust::{self, Acted};
 
 /// Maximum number of parent directories to walk, in case the place is moved outside. Beyond it, access is
 /// denied.
@@ -42,6 +42,29 @@ impl Root {
             .collect();
         match self.passes(place, &identities).map_err(place.failed("look up"))? {
             true => Err(relied_on()),
+            false => Ok(()),
+        }
+    }
+
+    /// Rejects paths that programs on the host act on because a protected link at the top, or the settings of
+    /// git, lead there.
+    pub(super) fn unacted(&self, place: &Place) -> Result<(), Error> {
+        let acted_on = || Error::Protected {
+            path: shown(&place.given),
+            why: "is what a protected link or git's settings lead to: programs on the host act on it",
+        };
+        let top = std::fs::read_dir(&self.real).into_iter().flatten().flatten();
+        let links = top.filter(|entry| self.rules.protected.ends(&[entry.file_name()]));
+        let links: Vec<PathBuf> = links.map(|entry| entry.path()).collect();
+        let acted = trust::acted_on(&self.real, &Acted::find(&self.real, &links)).map_err(|_| acted_on())?;
+        let path = place.path();
+        if acted.iter().any(|acted| path.starts_with(acted)) {
+            return Err(acted_on());
+        }
+        let paths = acted.iter().map(|acted| self.real.join(acted));
+        let identities: Vec<Identity> = paths.filter_map(|path| trust::mark(path).1).collect();
+        match self.passes(place, &identities).map_err(place.failed("look up"))? {
+            true => Err(acted_on()),
             false => Ok(()),
         }
     }

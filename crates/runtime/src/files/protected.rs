@@ -120,6 +120,12 @@ impl Protected {
                 && std::iter::zip(&tail[tail.len() - path.len()..], path).all(|(name, path)| same(name, path))
         })
     }
+
+    /// Returns `true` if a name is a protected one as it is written, and not by a pattern or another spelling.
+    pub(crate) fn names(&self, name: &std::ffi::OsStr) -> bool {
+        let is_written = |path: &Vec<String>| matches!(&path[..], [only] if name.eq_ignore_ascii_case(only));
+        self.paths.iter().any(is_written)
+    }
 }
 
 /// Normalizes a name as the most lenient file system compares it: ignores case, invisible characters, full

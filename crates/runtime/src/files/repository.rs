@@ -7,9 +7,7 @@ use rustix::io::Errno;
 
 use super::resolve::{Place, directory_below};
 use super::{Error, Root};
-
-/// Entries by which git recognizes a bare repository.
-pub(crate) const MARKS: &[&str] = &["HEAD", "objects", "refs"];
+use crate::trust::git;
 
 impl Root {
     /// Rejects a place that is in a bare repository, or would complete one.
@@ -22,11 +20,11 @@ impl Root {
                 Err(Errno::NOENT | Errno::NOTDIR) => break,
                 Err(errno) => return Err(place.failed("look up")(errno)),
             };
-            let is_there = |mark: &&str| {
-                name.eq_ignore_ascii_case(mark)
-                    || statat(&directory, *mark, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+            let is_there = |mark: &str| {
+                name.eq_ignore_ascii_case(mark) || statat(&directory, mark, AtFlags::SYMLINK_NOFOLLOW).is_ok()
             };
-            if MARKS.iter().all(is_there) {
+            let never = git::NEVER.iter().any(|never| name.eq_ignore_ascii_case(never));
+            if never || git::is_repository(is_there) {
                 return Err(Error::Protected {
                     path: place.given.clone(),
                     why: "is in a git repository without a working tree, or would make one: git runs what its settings name",

@@ -35,6 +35,7 @@ impl Root {
             place.changeable()?;
             self.untrusted(place)?;
             self.check_repositories(place)?;
+            self.unacted(place)?;
             match mode {
                 WriteMode::Replace => self.replace(place, content),
                 WriteMode::Append => match self.append(place, content) {

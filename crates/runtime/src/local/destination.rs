@@ -14,8 +14,8 @@ use std::path::{Component, Path, PathBuf};
 
 use ringfence_policy::{Access, Trusted};
 
-use crate::files::{Protected, REPOSITORY};
-use crate::trust;
+use crate::files::Protected;
+use crate::trust::{self, Acted, git};
 
 /// From `fcntl.h`; the same on x86_64 and aarch64, except `O_DIRECTORY` and `O_NOFOLLOW`.
 pub(crate) const O_NONBLOCK: i32 = 0o4000;
@@ -38,6 +38,8 @@ pub(crate) struct Destination {
     protected: Protected,
     /// Trusted files and directories, by device and inode, which are never replaced or entered.
     kept: Vec<(u64, u64)>,
+    /// Paths that programs of the host act on because protected entries lead there.
+    acted: Vec<PathBuf>,
 }
 
 /// Names and paths that a delivery must not change.
@@ -56,9 +58,10 @@ impl Destination {
     pub(crate) fn open(path: &Path, spared: Spared<'_>) -> io::Result<Self> {
         let kept = trust::kept(path, spared.trusted).map_err(io::Error::other)?;
         let kept = kept.into_iter().filter(|kept| kept.access == Access::ReadOnly);
-        let kept = kept
-            .filter_map(|kept| trust::mark(path.join(kept.below)).1)
-            .collect();
+        let protected = Protected::new(spared.protected);
+        let acted = acted_on(path, &protected).map_err(io::Error::other)?;
+        let kept = kept.map(|kept| kept.below).chain(acted.iter().cloned());
+        let kept = kept.filter_map(|kept| trust::mark(path.join(kept)).1).collect();
         let relative = path.strip_prefix("/").map_err(|_| {
             io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -72,8 +75,9 @@ impl Destination {
         let destination = Self {
             directory: enter_all(root, relative, &[])?,
             path: path.to_owned(),
-            protected: Protected::new(spared.protected),
+            protected,
             kept,
+            acted,
         };
         destination.try_write()?;
         Ok(destination)
@@ -95,7 +99,8 @@ impl Destination {
         let parent = enter_all(self.directory.try_clone()?, parent, &self.kept)?;
         check_repository(&parent, name)?;
         let target = fs::symlink_metadata(below(&parent, name));
-        if target.is_ok_and(|found| self.kept.contains(&identity(&found))) {
+        let is_acted = self.acted.iter().any(|acted| path.starts_with(acted));
+        if is_acted || target.is_ok_and(|found| self.kept.contains(&identity(&found))) {
             return Err(relied_on());
         }
         let temporary = below(&parent, &unused_name());
@@ -114,6 +119,15 @@ impl Destination {
         File::create_new(&probe)?;
         fs::remove_file(probe)
     }
+}
+
+/// Returns the paths in a directory that programs of the host act on because its protected links, or the
+/// settings of git, lead there.
+fn acted_on(path: &Path, protected: &Protected) -> Result<Vec<PathBuf>, trust::Conflict> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let links = entries.filter(|entry| protected.ends(&[entry.file_name()]));
+    let links: Vec<PathBuf> = links.map(|entry| entry.path()).collect();
+    trust::acted_on(path, &Acted::find(path, &links))
 }
 
 /// Checks that no component of a path, absolute and without links, has a protected name.
@@ -144,10 +158,11 @@ fn relied_on() -> io::Error {
 /// Rejects an entry that lies in a bare git repository or would turn its directory into one: git runs
 /// programs that the repository's settings name.
 fn check_repository(directory: &File, name: &OsStr) -> io::Result<()> {
-    let is_there = |mark: &&str| {
+    let is_there = |mark: &str| {
         name.eq_ignore_ascii_case(mark) || below(directory, OsStr::new(mark)).symlink_metadata().is_ok()
     };
-    match REPOSITORY.iter().all(is_there) {
+    let never = git::NEVER.iter().any(|never| name.eq_ignore_ascii_case(never));
+    match never || git::is_repository(is_there) {
         true => Err(io::Error::other(
             "a git repository without a working tree lies there, or would",
         )),

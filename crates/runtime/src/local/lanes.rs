@@ -256,6 +256,7 @@ impl Lanes {
             let tree = tree.to_owned();
             return Err(Error::Trusted(Conflict::Unkept { tree, trusted }));
         }
+        extra.top = extra.top.without_pins();
         if extra.mounts.iter().any(|mount| mount.guest() != mount.host) {
             return Err(Error::NeedsNamespaces {
                 what: "a mount at another path than the host's",

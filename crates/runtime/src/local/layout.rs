@@ -12,7 +12,7 @@ use ringfence_jail::protocol::{
 use ringfence_jail::seccomp::{Forks, Ipc, Sockets, Surface};
 use ringfence_policy::{Access, Limits, Mount, Trusted};
 
-use super::workspace::Workspace;
+use super::workspace::{Entries, Workspace};
 use crate::trust::{self, Conflict, Kept, Mark};
 
 /// System directories with programs and libraries; symbolic links on a merged-/usr system.
@@ -88,6 +88,8 @@ pub(super) struct Extra {
     pub(super) trusted: Trusted,
     /// Protected paths within the directories that guests may write.
     pub(super) trees: Vec<Tree>,
+    /// Entries of the workspace's top directory.
+    pub(super) top: Entries,
 }
 
 /// A host directory that guests may write, except for its protected paths.
@@ -107,6 +109,7 @@ impl Tree {
             writable: kept.access == Access::ReadWrite,
             guest_owns: true,
             optional: false,
+            itself: false,
         })
     }
 
@@ -133,44 +136,40 @@ impl Extra {
     /// # Errors
     /// If a trusted path cannot be protected.
     pub(super) fn keep(&mut self) -> Result<(), Conflict> {
-        let protected = self
-            .workspace
-            .as_ref()
-            .map(|workspace| workspace.entries().protected);
         let mut trees = Vec::new();
+        let mut top = Entries::default();
         for (host, guest) in self.writable() {
-            let mut kept = trust::kept(host, &self.trusted)?;
-            let is_protected = |kept: &Kept| {
-                let path = host.join(&kept.below);
-                protected
-                    .iter()
-                    .flatten()
-                    .any(|protected| path.starts_with(protected))
+            let workspace = self.workspace.as_ref();
+            let kept = match workspace.filter(|_| guest == Path::new(WORKSPACE)) {
+                Some(workspace) => {
+                    let guarded = workspace.guarded(&self.trusted)?;
+                    top = guarded.top;
+                    guarded.kept
+                }
+                None => trust::kept(host, &self.trusted)?,
             };
-            kept.retain(|kept| guest != Path::new(WORKSPACE) || !is_protected(kept));
             trees.push(Tree {
                 host: host.to_owned(),
                 guest: guest.to_owned(),
                 kept,
             });
         }
-        self.trees = trees;
+        (self.trees, self.top) = (trees, top);
         Ok(())
     }
 
     /// Fingerprints the protected paths.
     pub(super) fn kept_now(&self) -> Vec<Mark> {
-        let mut protected: Vec<PathBuf> = self
-            .workspace
-            .iter()
-            .flat_map(|workspace| workspace.entries().protected)
-            .collect();
-        protected.sort();
+        let top = &self.top;
+        let open = top.open.iter().filter(|_| top.closed.is_some());
+        let mut entries: Vec<&PathBuf> = top.protected.iter().chain(&top.pinned).chain(open).collect();
+        entries.sort();
         let trees = self
             .trees
             .iter()
             .flat_map(|tree| tree.kept.iter().map(|kept| tree.host.join(&kept.below)));
-        protected.into_iter().chain(trees).map(trust::mark).collect()
+        let all = entries.into_iter().cloned().chain(trees);
+        all.map(trust::mark).collect()
     }
 
     /// Returns a path that only a mount can protect, with the directory it lies in.
@@ -182,16 +181,8 @@ impl Extra {
 
     /// Returns `true` if a guest may write at a host path.
     pub(super) fn may_be_written(&self, path: &Path) -> bool {
-        let protected = self
-            .workspace
-            .iter()
-            .flat_map(|workspace| workspace.entries().protected);
-        let kept: Vec<PathBuf> = self
-            .trees
-            .iter()
-            .flat_map(Tree::read_only)
-            .chain(protected)
-            .collect();
+        let kept = self.trees.iter().flat_map(Tree::read_only);
+        let kept: Vec<PathBuf> = kept.chain(self.top.protected.iter().cloned()).collect();
         let mut writable = self.writable().map(|(host, _)| host);
         writable.any(|tree| trust::holds(tree, path)) && !kept.iter().any(|kept| trust::holds(kept, path))
     }
@@ -235,7 +226,8 @@ pub(super) fn template(extra: &Extra) -> Template {
             .into_iter()
             .map(|path| visible(path, false)),
     );
-    binds.extend(extra.workspace.iter().flat_map(workspace));
+    let workspaces = extra.workspace.iter();
+    binds.extend(workspaces.flat_map(|found| workspace(found, &extra.top)));
     let (in_workspace, in_mounts): (Vec<&Tree>, Vec<&Tree>) = extra
         .trees
         .iter()
@@ -290,24 +282,35 @@ fn visible(path: &Path, optional: bool) -> Bind {
         writable: false,
         guest_owns: false,
         optional,
+        itself: false,
     }
 }
 
 /// Binds the workspace read-write, and its existing protected entries read-only: host programs would execute
-/// them.
-fn workspace(workspace: &Workspace) -> Vec<Bind> {
-    let bind = |host: PathBuf, guest: PathBuf, writable| Bind {
-        host,
-        guest,
+/// them. Binds one with a closed top directory read-only, and its other entries read-write.
+fn workspace(workspace: &Workspace, top: &Entries) -> Vec<Bind> {
+    let bind = |host: &Path, writable| Bind {
+        host: host.to_owned(),
+        guest: match host == workspace.path {
+            true => WORKSPACE.into(),
+            false => Path::new(WORKSPACE).join(host.file_name().unwrap_or_default()),
+        },
         writable,
         guest_owns: true,
         optional: false,
+        itself: false,
     };
-    let mut binds = vec![bind(workspace.path.clone(), WORKSPACE.into(), true)];
-    binds.extend(workspace.entries().protected.into_iter().map(|path| {
-        let guest = Path::new(WORKSPACE).join(path.file_name().unwrap_or_default());
-        bind(path, guest, false)
-    }));
+    let is_open = top.closed.is_none();
+    let mut binds = vec![bind(&workspace.path, is_open)];
+    if is_open {
+        binds.extend(top.protected.iter().map(|path| bind(path, false)));
+        binds.extend(top.pinned.iter().map(|path| Bind {
+            itself: true,
+            ..bind(path, false)
+        }));
+    } else {
+        binds.extend(top.open.iter().map(|path| bind(path, true)));
+    }
     binds
 }
 
@@ -318,6 +321,7 @@ fn mounted(mount: &Mount) -> Bind {
         writable: mount.access != Access::ReadOnly,
         guest_owns: true,
         optional: false,
+        itself: false,
     }
 }
 
@@ -413,13 +417,13 @@ impl Places {
         let mut entries = Vec::new();
         match (self, &extra.workspace) {
             (Self::Directory(_), Some(workspace)) => {
-                let found = workspace.entries();
+                let top = &extra.top;
                 // No mount protects these entries, so only their siblings are writable.
-                if found.protected.is_empty() {
+                if top.protected.is_empty() && top.closed.is_none() {
                     entries.push(workspace.path.clone());
                 } else {
                     readable.push(workspace.path.clone());
-                    entries.extend(found.open);
+                    entries.extend(top.open.iter().cloned());
                 }
             }
             _ => writable.push(self.workspace(extra)),

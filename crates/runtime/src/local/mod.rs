@@ -56,7 +56,7 @@ pub use sessions::{Error as SessionError, SessionInfo, SessionSettings};
 pub use workdir::PrivateDirectory;
 pub(crate) use workdir::{Usage, Workdir, overfull, remove_tree, soon};
 pub use workspace::owner_for_guests;
-pub(crate) use workspace::{Workspace, rights};
+pub(crate) use workspace::{MAX_RULES, Workspace, rights};
 
 use crate::egress::NetworkSettings;
 use guest::{Grouping, Guest};

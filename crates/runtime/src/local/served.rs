@@ -134,7 +134,10 @@ impl Served {
             return true;
         }
         let mut extra = self.extra.clone();
-        extra.keep().is_ok() && extra.trees == self.extra.trees && extra.kept_now() == self.kept
+        extra.keep().is_ok()
+            && extra.trees == self.extra.trees
+            && extra.kept_now() == self.kept
+            && extra.top.closed == self.extra.top.closed
     }
 
     /// Returns `true` if guests live in cells.
@@ -181,8 +184,9 @@ impl Served {
         if let (Places::Directory(_), Strength::Full(_), Some(workspace)) =
             (&self.places, self.strength, &self.extra.workspace)
         {
-            warnings.extend(workspace.warnings(self.guest_user()));
+            warnings.extend(workspace.warnings(&self.extra.top, self.guest_user()));
         }
+        warnings.extend(self.extra.top.warning());
         warnings
     }
 

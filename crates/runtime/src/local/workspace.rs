@@ -1,33 +1,20 @@
 //! A host directory that guests work in: its protected entries, and their enforcement.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use ringfence_policy::Trusted;
+
 use super::layout::{NOBODY, effective_uid};
+use crate::trust::{self, Acted, Conflict, Held, git};
 
-use crate::files::REPOSITORY;
-
-/// Maximum number of entries with a rule of their own, and maximum total length of their paths: a launcher
-/// gets them all in one packet.
-const MAX_RULES: usize = 256;
-const MAX_PATHS: usize = 32 << 10;
-
-/// Files that git reads in a bare repository, and programs that it runs from there.
-const OF_A_REPOSITORY: &[&str] = &[
-    "HEAD",
-    "config",
-    "config.worktree",
-    "hooks",
-    "info",
-    "objects",
-    "refs",
-    "packed-refs",
-    "modules",
-    "worktrees",
-    "commondir",
-];
+/// Maximum number of entries with a rule or mount of their own, and maximum of their cost: a launcher gets them
+/// all in one message.
+pub(crate) const MAX_RULES: usize = 256;
+const MAX_COST: usize = 56 << 10;
 
 /// A host directory that guests work in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,52 +24,115 @@ pub(crate) struct Workspace {
     pub(crate) protected: Vec<String>,
 }
 
-/// The directories and regular files directly in a workspace, without links.
-#[derive(Debug, Default)]
+/// The entries of a workspace's top directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Entries {
+    /// Directories and regular files with a protected name, as many as can be mounted.
     pub(crate) protected: Vec<PathBuf>,
-    /// Writable entries; as many as there can be rules for.
+    /// Links and special files with a protected name.
+    pub(crate) pinned: Vec<PathBuf>,
+    /// Writable directories and regular files, as many as there can be rules for.
     pub(crate) open: Vec<PathBuf>,
+    /// The reason why nothing may be added to the top directory or removed from it.
+    pub(crate) closed: Option<Closed>,
+}
+
+/// The reason why guests may change only what is in the top directory of a workspace already: its entries are
+/// writable mounts, and the directory itself is not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Closed {
+    /// It is a git repository without a working tree, where git also believes files that do not exist yet.
+    Repository,
+    /// More protected names than can be mounted, or one that is no text.
+    Many(PathBuf),
+    /// An entry leads to a path in it that does not exist yet.
+    Awaits(PathBuf),
+    /// A link or a special file with a protected name, where no mount can keep it.
+    Pinned(PathBuf),
+}
+
+/// A workspace's entries, and the protection of what they lead to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Guarded {
+    pub(crate) top: Entries,
+    pub(crate) kept: Vec<trust::Kept>,
 }
 
 impl Workspace {
+    /// Determines the protection of the workspace.
+    ///
+    /// # Errors
+    /// If a path in it cannot be protected.
+    pub(crate) fn guarded(&self, trusted: &Trusted) -> Result<Guarded, Conflict> {
+        let mut top = self.entries();
+        let mut acted = Acted::find(&self.path, &top.pinned);
+        acted.add_aliases(&self.path, &top.protected)?;
+        let Held { kept, links, awaits } = trust::held(&self.path, trusted, &acted)?;
+        top.closed = top.closed.or(awaits.map(Closed::Awaits));
+        let new: Vec<PathBuf> = links
+            .into_iter()
+            .filter(|link| !top.pinned.contains(link))
+            .collect();
+        top.pinned.extend(new);
+        let is_protected = |kept: &trust::Kept| {
+            let path = self.path.join(&kept.below);
+            top.protected.iter().any(|protected| path.starts_with(protected))
+        };
+        let kept = kept.into_iter().filter(|kept| !is_protected(kept)).collect();
+        Ok(Guarded { top, kept })
+    }
+
     pub(crate) fn entries(&self) -> Entries {
         let mut found = Entries::default();
-        let mut left = MAX_PATHS;
-        let is_repository = self.is_repository();
+        let is_repository = git::is_repository_at(&self.path);
+        let (mut open, mut many) = (Room::new(), None);
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
-            let real = |kind: fs::FileType| kind.is_dir() || kind.is_file();
-            if !entry.file_type().is_ok_and(real) {
-                continue;
-            }
-            let name = entry.file_name();
-            let of_repository = || OF_A_REPOSITORY.iter().any(|part| name.eq_ignore_ascii_case(part));
-            if self.protected.iter().any(|protected| bears(&name, protected))
-                || (is_repository && of_repository())
-            {
-                found.protected.push(entry.path());
-                continue;
-            }
-            let path = entry.path();
-            if let (true, Some(rest)) = (
-                found.open.len() < MAX_RULES,
-                left.checked_sub(path.as_os_str().len()),
-            ) {
-                left = rest;
+            let Ok(kind) = entry.file_type() else { continue };
+            let (name, path) = (entry.file_name(), entry.path());
+            let is_real = kind.is_dir() || kind.is_file();
+            let is_part = || is_repository && git::PARTS.iter().any(|part| name.eq_ignore_ascii_case(part));
+            if self.protected.iter().any(|protected| bears(&name, protected)) || is_part() {
+                if path.to_str().is_none() {
+                    many = Some(path);
+                } else if is_real {
+                    found.protected.push(path);
+                } else {
+                    found.pinned.push(path);
+                }
+            } else if is_real && open.takes(&path) {
                 found.open.push(path);
             }
         }
+        let mut room = Room::new();
+        if !found
+            .protected
+            .iter()
+            .chain(&found.pinned)
+            .all(|path| room.takes(path))
+        {
+            many = found.protected.first().cloned();
+            self.truncate(&mut found);
+        }
+        found.closed = is_repository
+            .then_some(Closed::Repository)
+            .or(many.map(Closed::Many));
         found
     }
 
-    /// Returns `true` if git takes the directory itself for a repository.
-    fn is_repository(&self) -> bool {
-        let is_there = |mark: &&str| self.path.join(mark).symlink_metadata().is_ok();
-        REPOSITORY.iter().all(is_there)
+    /// Keeps as many protected entries as can be looked at; those that are named exactly come first.
+    fn truncate(&self, found: &mut Entries) {
+        let is_pattern = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default();
+            !self.protected.iter().any(|protected| name == protected.as_str())
+        };
+        for list in [&mut found.protected, &mut found.pinned] {
+            list.sort_by_key(|path| (is_pattern(path), path.clone()));
+            list.truncate(MAX_RULES);
+        }
     }
 
     /// Returns the warnings for code that runs without a cell, as the user `guest` if given.
-    pub(super) fn warnings(&self, guest: Option<u32>) -> Vec<String> {
+    pub(super) fn warnings(&self, top: &Entries, guest: Option<u32>) -> Vec<String> {
         let path = self.path.display();
         let mut told = vec![format!(
             "code sees the workspace at {path}; there is no /workspace here"
@@ -97,7 +147,10 @@ impl Workspace {
                 )
             })
         }));
-        if let Some(name) = self.entries().protected.first().and_then(|path| path.file_name()) {
+        if let (None, Some(name)) = (
+            &top.closed,
+            top.protected.first().and_then(|path| path.file_name()),
+        ) {
             told.push(format!(
                 "code changes what is in the workspace, but adds and removes nothing in its top directory: that holds \
                  `{}`, which is protected, and without namespaces there is no other way to keep it",
@@ -123,6 +176,78 @@ impl Workspace {
             lacking.push("use absolute paths");
         }
         lacking
+    }
+}
+
+impl Entries {
+    /// Closes the top directory where links and special files cannot be kept by mounts.
+    pub(crate) fn without_pins(mut self) -> Self {
+        let pinned = self.pinned.first().cloned().map(Closed::Pinned);
+        self.closed = self.closed.or(pinned);
+        self
+    }
+
+    /// Returns the warning for a closed top directory.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let closed = self.closed.as_ref()?;
+        Some(format!(
+            "code changes what is in the workspace, but adds and removes nothing in its top directory: {closed}"
+        ))
+    }
+}
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Repository => f.write_str(
+                "that is a git repository without a working tree (`HEAD`, `objects`, `refs` or `commondir`); if it is \
+                 none of yours, remove its `HEAD`",
+            ),
+            Self::Many(path) => write!(
+                f,
+                "that holds more than {MAX_RULES} protected names, or such with control characters, as `{}`; remove \
+                 those that you do not need",
+                path.display()
+            ),
+            Self::Awaits(path) => write!(
+                f,
+                "`{}` names a path there that does not exist; create it, or remove what names it",
+                path.display()
+            ),
+            Self::Pinned(path) => write!(
+                f,
+                "`{}` is protected and no plain file or directory; replace it by one",
+                path.display()
+            ),
+        }
+    }
+}
+
+/// Room for entries in a launcher's message.
+struct Room {
+    rules: usize,
+    cost: usize,
+}
+
+impl Room {
+    const fn new() -> Self {
+        Self {
+            rules: MAX_RULES,
+            cost: MAX_COST,
+        }
+    }
+
+    /// Takes an entry in, if there is room and its path is text, as messages are.
+    fn takes(&mut self, path: &Path) -> bool {
+        let left = (
+            self.rules.checked_sub(1),
+            self.cost.checked_sub(trust::cost(path)),
+        );
+        let (Some(rules), Some(cost), Some(_)) = (left.0, left.1, path.to_str()) else {
+            return false;
+        };
+        *self = Self { rules, cost };
+        true
     }
 }
 
@@ -194,6 +319,8 @@ mod tests {
             [".GIT", "b.Pth"].map(|name| workspace.path.join(name))
         );
         assert_eq!(found.open, [workspace.path.join("a"), workspace.path.join("src")]);
+        assert_eq!(found.pinned, [workspace.path.join(".envrc")]);
+        assert_eq!(found.closed, None);
     }
 
     #[test]

@@ -313,6 +313,7 @@ fn template() -> Template {
                 writable: false,
                 guest_owns: false,
                 optional: true,
+                itself: false,
             }),
         }
     }

@@ -42,6 +42,8 @@ pub(super) struct Container {
     pub(super) exchange: Exchange,
     /// Host directory mounted as its workspace, if it has neither a workspace nor one on tmpfs.
     pub(super) own: Option<PathBuf>,
+    /// Warning for a workspace to whose top directory nothing can be added.
+    pub(super) closed: Option<String>,
 }
 
 /// The mechanism that runs calls in a container.
@@ -134,6 +136,7 @@ impl Maker<'_> {
         let (output, environment) = (self.output.clone(), self.environment.clone());
         let egress = self.containers.settings.egress.clone();
         let own = own.map(|own| own.path().to_path_buf());
+        let closed = places::warning(self.key.workspace.as_deref(), &self.containers.settings);
         let exchange = Exchange::of_output(output.path().to_path_buf(), spec.resources.volume());
         move |runs| Container {
             runs,
@@ -146,6 +149,7 @@ impl Maker<'_> {
             egress,
             exchange,
             own,
+            closed,
         }
     }
 

@@ -70,6 +70,7 @@ pub(super) async fn serve(
     meta.warnings
         .extend(container.sandbox().warnings().iter().cloned());
     meta.warnings.extend(finished.warning);
+    meta.warnings.extend(container.closed.clone());
     if let Runs::Exec(_, why) = &container.runs {
         meta.warnings.push(format!(
             "the container engine starts each program anew, which is slow, for the agent does not run in this image: {why}"

@@ -5,6 +5,8 @@ mod accepted;
 mod configuration;
 mod consent;
 mod deliveries;
+mod entries;
+mod indirect;
 mod interpreters;
 mod ledger;
 mod links;

@@ -44,7 +44,8 @@ fn trying(canary: &Path) -> String {
          evil = {:?}\n\
          for act in [lambda: open('config', 'w').write(evil), lambda: os.rename('config', 'x'), \
                      lambda: os.remove('config'), lambda: open('hooks/post-index-change', 'w'), \
-                     lambda: open('objects/x', 'w'), lambda: os.rename('refs', 'y')]:\n    \
+                     lambda: open('objects/x', 'w'), lambda: os.rename('refs', 'y'), \
+                     lambda: open('commondir', 'w').write('objects'), lambda: open('config.worktree', 'w')]:\n    \
              try: print('ok', act())\n    \
              except OSError as error: print(errno.errorcode[error.errno])",
         settings(canary)
@@ -53,7 +54,7 @@ fn trying(canary: &Path) -> String {
 
 #[track_caller]
 fn nothing_came_of_it(printed: &str, errors: &[&str]) {
-    assert_eq!(printed.lines().count(), 6, "{printed}");
+    assert_eq!(printed.lines().count(), 8, "{printed}");
     assert!(printed.lines().all(|line| errors.contains(&line)), "{printed}");
 }
 
@@ -127,6 +128,89 @@ fn file_tools_make_and_change_none() {
     // Outside it has its effect.
     status(&tools.dir);
     assert!(canary.exists());
+}
+
+/// Returns the files of a repository without `objects` and `refs` beside its `HEAD`.
+fn indirect(dir: &Dir) -> Vec<(&'static str, String)> {
+    let worktree = dir.path("work").display().to_string();
+    let evil = format!(
+        "[core]\n\tbare = false\n\tworktree = {worktree}\n\tfsmonitor = \"touch {}; false\"\n",
+        dir.path("canary").display()
+    );
+    let config = "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tworktreeConfig = true\n";
+    let head = "ref: refs/heads/main\n";
+    [
+        ("sub/objects/x", ""),
+        ("sub/refs/heads/x", ""),
+        ("sub/config", config),
+        ("HEAD", head),
+        ("commondir", "sub\n"),
+        ("config.worktree", &evil),
+    ]
+    .map(|(path, text)| (path, text.to_owned()))
+    .into()
+}
+
+#[track_caller]
+fn it_is_none_yet(dir: &Dir) {
+    for name in ["commondir", "config.worktree"] {
+        assert!(!dir.path("work").join(name).exists(), "{name}");
+    }
+    status(dir);
+    assert!(!dir.path("canary").exists());
+    // Outside it has its effect.
+    for (path, text) in indirect(dir) {
+        let path = dir.path("work").join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    status(dir);
+    assert!(dir.path("canary").exists());
+}
+
+#[test]
+fn file_tools_lead_to_no_other_store() {
+    let tools = Tools::new("").with(&["--workspace", "."]);
+    for (path, text) in indirect(&tools.dir) {
+        let arguments = json!({"path": path, "content": text + "x"});
+        if ["commondir", "config.worktree"].contains(&path) {
+            let refused = tools.refused("file_write", arguments);
+            assert!(refused.message.contains("git repository"), "{path}: {refused:?}");
+        } else {
+            tools.ask("file_write", arguments);
+        }
+    }
+    it_is_none_yet(&tools.dir);
+}
+
+/// Leaves these files in `/output`.
+fn leaving(files: &[(&str, String)]) -> String {
+    let make = |(path, text): &(&str, String)| {
+        format!(
+            "path = '/output/{path}'\nos.makedirs(os.path.dirname(path), exist_ok=True)\nopen(path, 'w').write({text:?})\n"
+        )
+    };
+    format!("import os\n{}", files.iter().map(make).collect::<String>())
+}
+
+#[test]
+fn deliveries_lead_to_no_other_store() {
+    let world = World::here();
+    let run = world.run(["--output", ".", "-c", &leaving(&indirect(&world.dir))]);
+    let told = "commondir could not be copied: a git repository without a working tree lies there, or would";
+    assert!(run.stderr.contains(told), "{run:?}");
+    assert!(world.dir.path("work/HEAD").exists());
+    it_is_none_yet(&world.dir);
+    world.close();
+}
+
+#[test]
+fn containers_deliver_none_either() {
+    for engine in engines() {
+        let run = engine.run(&["--output", ".", "-c", &leaving(&indirect(&engine.dir))]);
+        assert!(run.stderr.contains("commondir could not be copied"), "{run:?}");
+        it_is_none_yet(&engine.dir);
+    }
 }
 
 #[test]
