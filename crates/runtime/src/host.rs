@@ -21,7 +21,7 @@ use ringfence_policy::{EnvName, Timeout};
 
 pub(crate) use addresses::pinned;
 pub use makes::confinements;
-pub(crate) use named::{Named, TooMuch};
+pub(crate) use named::{Named, PARTIAL, TooMuch};
 pub(crate) use obeyed::{heed, obeyed};
 pub(crate) use opened::{Place, secret};
 pub(crate) use risk::Risk;
@@ -41,6 +41,10 @@ const GIT_SETTINGS: &[(&str, &str)] = &[
     ("GIT_CONFIG_KEY_1", "diff.ignoreSubmodules"),
     ("GIT_CONFIG_VALUE_1", "dirty"),
 ];
+
+/// Keeps Python from writing compiled modules, which it would load instead of the source: files below the
+/// start would change with each run, and a remembered approval would end by its own command.
+const PYTHON_SETTINGS: (&str, &str) = ("PYTHONDONTWRITEBYTECODE", "1");
 
 /// Settings of host commands.
 #[derive(Debug, Clone)]
@@ -77,7 +81,8 @@ impl HostSettings {
             .filter(|(name, _)| name.as_str() != "PATH")
             .cloned()
             .collect();
-        let ours = std::iter::once(("PATH", PATH)).chain(GIT_SETTINGS.iter().copied());
+        let fixed = [("PATH", PATH), PYTHON_SETTINGS];
+        let ours = fixed.into_iter().chain(GIT_SETTINGS.iter().copied());
         variables.extend(ours.filter_map(|(name, value)| Some((name.parse().ok()?, value.to_owned()))));
         Runner::Host(Host {
             variables,
@@ -128,17 +133,22 @@ pub(crate) fn is_blind(decision: &Decision) -> bool {
             .all(|part| BLIND.contains(&&*first(&part.text)))
 }
 
+/// Returns `true` if a line runs code or programs of which nothing is known, or cannot be read.
+pub(crate) fn runs_code(decision: &Decision) -> bool {
+    let mut findings = decision.parts.iter().flat_map(|part| &part.findings);
+    let code = |effect| matches!(effect, Effect::Code | Effect::Unknown | Effect::Privilege);
+    decision.parts.is_empty() || findings.any(|finding| code(finding.effect))
+}
+
 /// Returns `true` if a line runs code whose path it computes by a substitution or a variable: the result can
 /// differ the next time.
 pub(crate) fn is_computed(line: &str, decision: &Decision) -> bool {
-    let mut findings = decision.parts.iter().flat_map(|part| &part.findings);
-    let runs = findings.any(|finding| matches!(finding.effect, Effect::Code | Effect::Unknown));
     let variable = |word: &str| {
         let bare = word.trim_matches(|sign: char| "\"'{}".contains(sign));
         bare.starts_with('$') && !bare.contains(['/', '.'])
     };
     let substitutes = ["`", "$(", "<("].iter().any(|sign| line.contains(sign));
-    runs && (substitutes || line.split_whitespace().any(variable))
+    runs_code(decision) && (substitutes || line.split_whitespace().any(variable))
 }
 
 /// Programs that run other programs, whose effect is that of their arguments: today's is not tomorrow's. Any

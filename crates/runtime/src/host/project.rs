@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use super::named::is_broad;
 use super::obeyed::names;
-use super::pattern;
+use super::{Place, pattern};
 
 /// Maximum number of files that a glob expands to.
 const MAX_FILES: usize = 1_000;
@@ -289,43 +290,58 @@ pub(super) fn is_followed(path: &Path) -> bool {
     ENDINGS.contains(&ending) || NAMES.contains(&name) || name.contains("compose") && ending.ends_with("ml")
 }
 
-/// Returns the parts of a script that can name another file: words with a dot or a slash, and import lines.
+/// Returns the parts of a script that can name another file: words with a dot or a slash.
 pub(super) fn naming(text: &str) -> String {
-    const IMPORTS: &[&str] = &[
-        "import", "from", "source", ".", "include", "-include", "require", "use", "load",
-    ];
-    let imports = |line: &&str| {
-        let first = line.split_whitespace().next().unwrap_or_default();
-        IMPORTS.contains(&first)
-    };
-    let all = text.lines().filter(imports).map(str::to_owned);
-    let named = text
-        .split(|sign: char| sign.is_whitespace() || "'\"`(){};,".contains(sign))
-        .filter(|word| word.contains(['.', '/']) && word.len() < 200)
-        .map(str::to_owned);
-    all.chain(named).collect::<Vec<_>>().join("\n")
+    let words = text.split(|sign: char| sign.is_whitespace() || "'\"`(){};,".contains(sign));
+    // Directories that any script names, such as `..`, tell nothing.
+    let is_name =
+        |word: &&str| word.contains(['.', '/']) && word.len() < 200 && word.contains(char::is_alphanumeric);
+    words.filter(is_name).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the files that a word can mean in a program's own language: `pkg.mod` is `pkg/mod.py`, `./lib` is
-/// `./lib.js`.
-pub(super) fn spellings(word: &str) -> Vec<String> {
-    let plain = |sign: char| sign.is_ascii_alphanumeric() || "_-./@".contains(sign);
-    if word.is_empty()
-        || word.len() > 200
-        || !word.chars().all(plain)
-        || word.contains("..") && !word.contains('/')
-    {
-        return vec![word.to_owned()];
+/// Returns `true` if programs of a line load code from the project though its words run none: the shells of
+/// databases, and git with hooks.
+pub(super) fn loads(line: &str, place: &Place) -> bool {
+    const SHELLS: &[&str] = &[
+        "sqlite3",
+        "sqlite",
+        "duckdb",
+        "mysql",
+        "mariadb",
+        "psql",
+        "redis-cli",
+    ];
+    const GIT: &[&str] = &["git", "gh", "glab", "hub", "tig"];
+    let any = |programs: &[&str]| programs.iter().any(|program| names(line, program));
+    any(SHELLS) || any(GIT) && has_hooks(&root(place))
+}
+
+/// Returns the directory of the repository in which a line starts, if it is below the home, else where it
+/// starts.
+pub(super) fn root(place: &Place) -> PathBuf {
+    let above = place.directory.ancestors();
+    let mut projects = above.take_while(|above| !is_broad(above, place.home.as_deref()));
+    let found = projects.find(|above| above.join(".git").symlink_metadata().is_ok());
+    found.unwrap_or(&place.directory).to_path_buf()
+}
+
+/// Returns `true` if git would run a hook of the repository in this directory, or could take its hooks from
+/// another directory.
+fn has_hooks(project: &Path) -> bool {
+    let git = project.join(".git");
+    // The link of a submodule or of a further working tree.
+    if !git.is_dir() {
+        return git.symlink_metadata().is_ok();
     }
-    let module = word.replace('.', "/");
-    let mut all = vec![word.to_owned()];
-    if !word.contains('/') {
-        let python = [".py", "/__init__.py", "/__main__.py"];
-        all.extend(python.iter().map(|ending| format!("{module}{ending}")));
-    }
-    let script = [".js", ".mjs", ".cjs", ".ts", "/index.js", ".sh", ".rb"];
-    all.extend(script.iter().map(|ending| format!("{word}{ending}")));
-    all
+    let config = std::fs::read(git.join("config")).unwrap_or_default();
+    let config = String::from_utf8_lossy(&config).to_lowercase();
+    let hooks = std::fs::read_dir(git.join("hooks"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut names = hooks.map(|hook| hook.file_name());
+    ["hookspath", "include"].iter().any(|key| config.contains(key))
+        || names.any(|name| !name.to_string_lossy().ends_with(".sample"))
 }
 
 #[cfg(test)]
@@ -353,7 +369,5 @@ mod tests {
         check("terraform apply", "main.tf", true);
         check("cat x", "Makefile", false);
         check("make all", "package.json", false);
-        assert!(spellings("pkg.mod").contains(&"pkg/mod.py".to_owned()));
-        assert!(spellings("./lib").contains(&"./lib.js".to_owned()));
     }
 }

@@ -7,7 +7,7 @@ use ringfence_policy::cascade::{Decision, LetBy, Stage};
 use super::{Approvals, Call, ErrorKind, Questions, ToolError, taken_back};
 use crate::approval::{self, Kind, Lasting, Place, Question};
 use crate::egress::AttemptLog;
-use crate::host::{HostSettings, Named, Risk, is_blind, is_computed, may_last};
+use crate::host::{HostSettings, Named, PARTIAL, Risk, is_blind, is_computed, may_last};
 
 /// A line of this risk or a higher one needs approval each time.
 const MAX_LASTING_RISK: u8 = 9;
@@ -105,6 +105,7 @@ impl Call<'_> {
                     .into_iter()
                     .chain(decision.reasons.clone())
                     .chain([format!("it starts in {}", place.directory)])
+                    .chain(around.named.is_partial().then(|| PARTIAL.to_owned()))
                     .collect(),
                 risk: Some(risk.value()),
                 lasting,

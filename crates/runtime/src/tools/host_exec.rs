@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::egress::Resolver;
-use crate::host::{HostSettings, Named, Place, TooMuch, heed, obeyed, pinned, program, secret};
+use crate::host::{HostSettings, Named, Place, TooMuch, heed, obeyed, pinned, program, runs_code, secret};
 use crate::kernel::{Answer, Around, Call, Clock, Effects, ErrorKind, Tool, ToolError};
 use crate::told::Told;
 
@@ -42,7 +42,8 @@ impl Tool for HostExec {
         call.judged(&decision);
         let mut by = LetBy::Policy;
         if decision.verdict == Verdict::Review {
-            let named = look(&line, &directory, host).await?;
+            let place = place(&directory, host);
+            let named = look(&line, &decision, &place).await?;
             let around = Around {
                 directory: &directory,
                 named: &named,
@@ -50,7 +51,7 @@ impl Tool for HostExec {
             };
             by = call.review(&line, &decision, around).await?;
             // A model or a person has reviewed the line; the files that it names must still be the same.
-            if let Some(path) = look(&line, &directory, host).await?.changed_since(&named) {
+            if let Some(path) = look(&line, &decision, &place).await?.changed_since(&named) {
                 return Err(changed(&path));
             }
         }
@@ -99,11 +100,7 @@ async fn look_beside(
         heed(decision, file);
     }
     if decision.verdict != Verdict::Review {
-        let place = Place {
-            directory: directory.to_path_buf(),
-            home: host.home().map(Path::to_path_buf),
-            own: host.own.clone(),
-        };
+        let place = place(directory, host);
         let (text, judged) = (line.to_owned(), decision.clone());
         if let Some(path) = on_a_thread(move || secret(&text, &judged, &place)).await? {
             let path = path.display().to_string();
@@ -133,11 +130,18 @@ async fn on_a_thread<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'stati
     })
 }
 
-/// Fingerprints the files that a line names, on a blocking thread.
-async fn look(line: &str, directory: &Path, host: &HostSettings) -> Result<Named, ToolError> {
-    let (line, directory) = (line.to_owned(), directory.to_path_buf());
-    let home = host.home().map(Path::to_path_buf);
-    let looking = tokio::task::spawn_blocking(move || Named::by(&line, &directory, home.as_deref()));
+fn place(directory: &Path, host: &HostSettings) -> Place {
+    Place {
+        directory: directory.to_path_buf(),
+        home: host.home().map(Path::to_path_buf),
+        own: host.own.clone(),
+    }
+}
+
+/// Fingerprints the files that a line names and could load, on a blocking thread.
+async fn look(line: &str, decision: &Decision, place: &Place) -> Result<Named, ToolError> {
+    let (line, place, runs_code) = (line.to_owned(), place.clone(), runs_code(decision));
+    let looking = tokio::task::spawn_blocking(move || Named::by(&line, runs_code, &place));
     looking.await.unwrap_or(Err(TooMuch)).map_err(|TooMuch| {
         ToolError::new(
             ErrorKind::InvalidArguments,

@@ -4,6 +4,7 @@ mod budgets;
 mod everywhere;
 mod kills;
 mod lists;
+mod loaded;
 mod swapped;
 mod texts;
 

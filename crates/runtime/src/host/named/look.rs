@@ -61,6 +61,12 @@ impl Look {
         self.scripts.keys().cloned().collect()
     }
 
+    /// Returns the examined paths that are no directories.
+    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
+        let files = self.found.iter().filter(|(_, stamp)| !stamp.is_directory);
+        files.map(|(path, _)| path.as_path())
+    }
+
     /// Examines each of the paths.
     pub(super) fn all(&mut self, paths: Vec<PathBuf>) -> Result<(), TooMuch> {
         paths.into_iter().try_for_each(|path| self.at(path).map(drop))

@@ -6,11 +6,23 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FileType, Mode, mknodat};
 
+use ringfence_policy::cascade::{Rules, decide};
+
 use super::*;
+use crate::host::runs_code;
+
+fn examined(line: &str, directory: &Path, home: Option<&Path>) -> Result<Named, TooMuch> {
+    let place = Place {
+        directory: directory.to_path_buf(),
+        home: home.map(Path::to_path_buf),
+        own: Vec::new(),
+    };
+    Named::by(line, runs_code(&decide(line, &Rules::default())), &place)
+}
 
 /// Returns the first path whose identity differs after `act`, of those that a line names in a directory.
 fn change(place: &Path, line: &str, act: impl FnOnce()) -> Option<PathBuf> {
-    let look = || Named::by(line, place, Some(place)).unwrap();
+    let look = || examined(line, place, Some(place)).unwrap();
     let before = look();
     assert_eq!(look().changed_since(&before), None, "{line}");
     act();
@@ -19,6 +31,12 @@ fn change(place: &Path, line: &str, act: impl FnOnce()) -> Option<PathBuf> {
     // Symmetric: both added and removed paths are detected.
     assert_eq!(changed.is_some(), before.changed_since(&after).is_some());
     changed
+}
+
+fn write(place: &Path, name: &str, text: &str) {
+    let path = place.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
 }
 
 #[test]
@@ -46,10 +64,9 @@ fn a_script_that_is_edited_replaced_made_or_removed_is_a_change() {
             "{line}"
         );
         assert!(change(place, line, || written("x")).is_some(), "{line}");
-        assert_eq!(
-            change(place, line, || fs::write(place.join("other"), "x").unwrap()),
-            None
-        );
+        let other = change(place, line, || fs::write(place.join("other"), "x").unwrap());
+        assert_eq!(other.is_some(), !line.starts_with("cat"), "{line}");
+        fs::remove_file(place.join("other")).unwrap();
     }
 }
 
@@ -130,7 +147,7 @@ fn whatever_runs_a_script_is_seen() {
     }
     // An interpreter found on the search path, though the line does not name it.
     fs::write(&script, "#!/usr/bin/env python3\n").unwrap();
-    let named = Named::by("./job", place, None).unwrap();
+    let named = examined("./job", place, None).unwrap();
     assert!(
         named.found.keys().any(|path| path.ends_with("bin/python3"))
             && named.found.contains_key(Path::new("/usr/bin/env"))
@@ -145,7 +162,7 @@ fn whatever_runs_a_script_is_seen() {
         .unwrap();
     }
     assert_eq!(
-        Named::by("./s0", place, None)
+        examined("./s0", place, None)
             .unwrap()
             .found
             .keys()
@@ -179,7 +196,7 @@ fn pipes_and_devices_are_not_opened_and_a_directory_is_not_read() {
         change(place, line, || fs::write(place.join("many/new"), "").unwrap()),
         None
     );
-    assert!(Named::by(line, place, None).unwrap().found.len() < 20);
+    assert!(examined(line, place, None).unwrap().found.len() < 20);
     // A FIFO that replaces a file.
     fs::write(place.join("plain"), "x").unwrap();
     let swap = || {
@@ -203,57 +220,32 @@ fn no_word_is_beyond_looking_at_and_what_is_too_much_is_refused() {
         fs::create_dir(place.join(directory)).unwrap();
     }
     let names = |count| format!("rm -r {}", directories[..count].join(" "));
-    assert!(Named::by(&names(MAX_DIRECTORIES), place, None).is_ok());
-    assert_eq!(Named::by(&names(MAX_DIRECTORIES + 1), place, None), Err(TooMuch));
+    assert!(examined(&names(MAX_DIRECTORIES), place, None).is_ok());
+    assert_eq!(examined(&names(MAX_DIRECTORIES + 1), place, None), Err(TooMuch));
+    let more = padding.join(" ").replace('w', "v");
     assert_eq!(
-        Named::by(&format!("{line} {}", names(MAX_DIRECTORIES)), place, None),
+        examined(&format!("{line} {more} {}", names(MAX_DIRECTORIES)), place, None),
         Err(TooMuch)
     );
 }
 
 #[test]
-fn what_a_program_reads_of_a_project_is_a_change() {
+fn settings_and_what_they_name_are_a_change() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path();
-    let write = |name: &str, text: &str| {
-        let path = place.join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    };
-    for (name, text) in [
-        ("Makefile", "all:\n\t./build.sh\n"),
-        ("build.sh", ". ./lib.sh\n"),
-        ("lib.sh", "echo safe\n"),
-        (
-            "package.json",
-            "{\"scripts\": {\"build\": \"node scripts/build.js\"}}",
-        ),
-        ("scripts/build.js", "require('./util')\n"),
-        ("scripts/util.js", "x\n"),
-        ("pkg/mod.py", "from pkg import deep\n"),
-        ("pkg/deep.py", "x\n"),
-        ("conftest.py", "x\n"),
-        ("a.yaml", "x\n"),
-        ("job1.sh", "x\n"),
-        ("sub/Makefile", "all:\n"),
-    ] {
-        write(name, text);
-    }
+    let write = |name: &str, text: &str| write(place, name, text);
+    write("compose.yaml", "services: {web: {env_file: [web.env]}}\n");
+    write("web.env", "A=1\n");
+    write("job1.sh", "x\n");
+    write("a.yaml", "x\n");
+    write("scripts/x", "x\n");
     for (line, name) in [
-        ("make", "Makefile"),
-        ("make", "build.sh"),
-        ("make", "lib.sh"),
-        ("make -C sub", "sub/Makefile"),
-        ("bash build.sh", "lib.sh"),
-        ("npm run build", "package.json"),
-        ("npm run build", "scripts/build.js"),
-        ("npm run build", "scripts/util.js"),
-        ("python3 -m pkg.mod", "pkg/mod.py"),
-        ("pytest", "conftest.py"),
-        ("bash job*.sh", "job1.sh"),
-        ("bash job[0-9].sh", "job1.sh"),
-        ("bash {job1,x}.sh", "job1.sh"),
-        ("n=1; bash job$n.sh", "job1.sh"),
+        ("docker compose stop", "compose.yaml"),
+        ("docker compose stop", "web.env"),
+        ("cat job*.sh", "job1.sh"),
+        ("cat job[0-9].sh", "job1.sh"),
+        ("cat {job1,x}.sh", "job1.sh"),
+        ("n=1; cat job$n.sh", "job1.sh"),
         ("kubectl apply -f .", "a.yaml"),
         ("kubectl apply -f a.yaml", "a.yaml"),
         ("git apply < a.yaml", "a.yaml"),
@@ -261,26 +253,17 @@ fn what_a_program_reads_of_a_project_is_a_change() {
     ] {
         let text = fs::read_to_string(place.join(name)).unwrap();
         let edit = || write(name, &format!("{text}# evil\n"));
-        let before = Named::by(line, place, None).unwrap();
+        let before = examined(line, place, None).unwrap();
         assert_eq!(change(place, line, edit), Some(place.join(name)), "{line} {name}");
-        let after = Named::by(line, place, None).unwrap();
+        let after = examined(line, place, None).unwrap();
         assert_ne!(before.contents(), after.contents(), "{line} {name}");
         write(name, &text);
         // Rewriting the same bytes gives the same contents, though another file.
-        assert_eq!(
-            Named::by(line, place, None).unwrap().contents(),
-            before.contents()
-        );
+        let again = examined(line, place, None).unwrap();
+        assert_eq!(again.contents(), before.contents());
     }
-    // A file that is created later counts, too.
-    assert_eq!(
-        change(place, "make -C pkg", || write("pkg/Makefile", "x")),
-        Some(place.join("pkg/Makefile"))
-    );
-    assert_eq!(
-        Named::by("docker restart web", &place.join("scripts"), None)
-            .unwrap()
-            .contents(),
-        None
-    );
+    let restart = examined("docker restart web", &place.join("scripts"), None);
+    assert_eq!(restart.unwrap().contents(), None);
 }
+
+mod loaded;
