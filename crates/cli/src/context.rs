@@ -3,6 +3,8 @@
 use std::cell::OnceCell;
 use std::path::PathBuf;
 
+use ringfence_runtime::trust::NamedPaths;
+
 use crate::args::GlobalArgs;
 use crate::config::{self, Config, Loaded, Problems, Sources};
 use crate::env::Environment;
@@ -68,11 +70,9 @@ impl Context {
         self.validated().map(|(loaded, _)| loaded)
     }
 
-    /// Rejects configuration files that are reached through a link that a program may have made.
-    fn check_links(&self, loaded: &Loaded) -> Result<(), Problems> {
-        let refused = |file: &PathBuf| trust::resolve(file, self).err();
-        let refused = loaded.files.iter().find_map(refused);
-        refused.map_or(Ok(()), |failure| Err(Problems(vec![failure.into_problem()])))
+    /// Returns the rules by which paths that a person or a trusted file names are resolved and opened.
+    pub(crate) fn named_paths(&self) -> NamedPaths {
+        trust::named_paths(&self.environment, &self.paths)
     }
 
     /// Rejects a file of `--config` that a program may have written: it is protected only from programs of
@@ -94,8 +94,8 @@ impl Context {
             project_dir: PathBuf::from("."),
             explicit: self.explicit_config.clone(),
             environment: &self.environment,
+            named: self.named_paths(),
         })?;
-        self.check_links(&loaded)?;
         self.check_accepted(&loaded)?;
         let parts = parts::validate(&loaded, (&self.environment, &self.paths))?;
         for sentence in loaded.near_misses.iter().chain(&parts.warnings) {

@@ -208,7 +208,7 @@ fn audit_limits(context: &Context) -> Result<audit::Limits, Problems> {
 fn fetcher(context: &Context) -> anyhow::Result<Fetcher> {
     let policy = context.parts()?.egress.policy.clone();
     let guard = Guard::new(policy, Resolver::system());
-    let trust = Trust::new(context.config()?.egress.ca_file.clone());
+    let trust = Trust::named(context.config()?.egress.ca_file.clone(), context.named_paths());
     Ok(Fetcher::new(Arc::new(guard), trust))
 }
 

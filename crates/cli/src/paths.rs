@@ -57,6 +57,13 @@ impl Paths {
             .map(|()| self.socket())
     }
 
+    /// Returns the state directory, if it exists and only we could have created it.
+    pub(crate) fn state_if_ours(&self) -> Option<&Path> {
+        check_private(&self.state, self.uid)
+            .ok()
+            .map(|()| self.state.as_path())
+    }
+
     /// Returns the server's socket for gateways.
     pub(crate) fn gateway_socket(&self) -> PathBuf {
         self.runtime.join("gateway.sock")

@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 use ringfence_policy::{Request, Trusted};
 use ringfence_runtime::interpreter;
 use ringfence_runtime::skills::Consent;
-use ringfence_runtime::trust::{self, Accepted, Digest, Ledger, Resolved};
+use ringfence_runtime::trust::{self, Accepted, Digest, Ledger, NamedPathError, NamedPaths, Resolved};
 
 use crate::context::Context;
+use crate::env::Environment;
 use crate::exit::Failure;
+use crate::paths::Paths;
 
 /// Directories so broad that a link in them is not suspicious, such as the working directory of a service.
 const BROAD: &[&str] = &["/", "/root", "/home", "/tmp", "/var", "/opt", "/srv"];
@@ -41,12 +43,7 @@ pub(crate) fn resolve(path: &Path, context: &Context) -> Result<Resolved, Failur
 /// # Errors
 /// If the path cannot be read.
 pub(crate) fn find(path: &Path) -> Result<Resolved, Failure> {
-    trust::resolve(path).map_err(|error| {
-        Failure::usage(
-            format!("cannot use {}: {error}", path.display()),
-            "name a host path that exists and that you may read",
-        )
-    })
+    trust::resolve(path).map_err(|error| failure(path, error.into()))
 }
 
 /// Rejects a path if a link on the way lies where programs could write.
@@ -54,35 +51,38 @@ pub(crate) fn find(path: &Path) -> Result<Resolved, Failure> {
 /// # Errors
 /// If one does.
 pub(crate) fn check_links(found: &Resolved, context: &Context) -> Result<(), Failure> {
-    for link in &found.links {
-        if let Some(tree) = around(link, context)? {
-            return Err(Failure::refused(
-                format!(
-                    "refusing to follow the link {}: it lies in {}, where a program may have made it",
-                    link.display(),
-                    tree.display()
-                ),
-                format!("if you trust it, name what it leads to: {}", found.path.display()),
-            ));
-        }
-    }
-    Ok(())
+    let checked = context.named_paths().check(found);
+    checked.map_err(|error| failure(&found.path, error))
 }
 
-/// Returns the directory around a path in which programs could write: one that was writable for a program, or
-/// the working directory.
-fn around(path: &Path, context: &Context) -> Result<Option<PathBuf>, Failure> {
+/// Converts the error of a named path.
+pub(crate) fn failure(path: &Path, error: NamedPathError) -> Failure {
+    match error {
+        NamedPathError::Unusable(error) => Failure::usage(
+            format!("cannot use {}: {error}", path.display()),
+            "name a host path that exists and that you may read",
+        ),
+        NamedPathError::Unknown(error) => unknown_trees(error),
+        NamedPathError::Planted { ref target, .. } => Failure::refused(
+            error.to_string(),
+            format!("if you trust it, name what it leads to: {}", target.display()),
+        ),
+    }
+}
+
+/// Returns the rules by which named paths are resolved: programs may have made links in the working
+/// directory, and in each directory that was ever writable for one.
+pub(crate) fn named_paths(environment: &Environment, paths: &Paths) -> NamedPaths {
     let here = std::env::current_dir()
         .ok()
-        .filter(|here| !is_broad(here, context));
-    if let Some(here) = here.filter(|here| path.starts_with(here)) {
-        return Ok(Some(here));
-    }
-    ledger(context).around(path).map_err(unknown_trees)
+        .filter(|here| !is_broad(here, environment));
+    // Without a state directory no program was ever noted.
+    let ledger = paths.state_if_ours().map_or_else(Ledger::default, Ledger::at);
+    NamedPaths::new(ledger, here)
 }
 
-fn is_broad(directory: &Path, context: &Context) -> bool {
-    let home = context.environment.directory("HOME");
+fn is_broad(directory: &Path, environment: &Environment) -> bool {
+    let home = environment.directory("HOME");
     BROAD.iter().any(|broad| directory == Path::new(broad)) || home.is_some_and(|home| directory == home)
 }
 
@@ -98,10 +98,10 @@ pub(crate) fn ledger(context: &Context) -> Ledger {
 
 /// Returns the consents of this user to skills.
 pub(crate) fn consent(context: &Context) -> Consent {
-    context
-        .paths
-        .make_state()
-        .map_or_else(|_| Consent::default(), Consent::at)
+    context.paths.make_state().map_or_else(
+        |_| Consent::default(),
+        |state| Consent::at(state, context.named_paths()),
+    )
 }
 
 /// Returns the files that this user accepted.
@@ -253,6 +253,8 @@ fn configured(named: Named<'_>, context: &Context) -> anyhow::Result<Trusted> {
     paths.extend(optional.into_iter().flatten().map(Path::to_owned));
     let injected = config.egress.inject.iter();
     paths.extend(injected.filter_map(|inject| inject.value_file.clone()));
+    let headers = config.skills.servers.values().flat_map(|server| &server.headers);
+    paths.extend(headers.filter_map(|header| header.value_file.clone()));
     paths.extend(std::env::current_exe().ok());
     let mut trusted = Trusted {
         paths,
@@ -317,9 +319,9 @@ pub(crate) fn search_path(context: &Context) -> Result<Option<OsString>, Failure
     let Some(path) = context.environment.get("PATH") else {
         return Ok(None);
     };
-    let mut kept = Vec::new();
+    let (ledger, mut kept) = (ledger(context), Vec::new());
     for directory in std::env::split_paths(path).filter(|directory| directory.is_absolute()) {
-        match written(&directory, context)? {
+        match written(&directory, &ledger)? {
             None => kept.push(directory),
             Some(tree) => context.ui.warn(&format!(
                 "{} is left out of the PATH: programs could write in {}",
@@ -336,8 +338,8 @@ pub(crate) fn search_path(context: &Context) -> Result<Option<OsString>, Failure
 ///
 /// # Errors
 /// If they could.
-pub(crate) fn check_program(program: &Path, context: &Context) -> Result<(), Failure> {
-    match written(program, context)? {
+pub(crate) fn check_program(program: &Path, ledger: &Ledger) -> Result<(), Failure> {
+    match written(program, ledger)? {
         None => Ok(()),
         Some(tree) => Err(Failure::refused(
             format!(
@@ -350,12 +352,29 @@ pub(crate) fn check_program(program: &Path, context: &Context) -> Result<(), Fai
     }
 }
 
+/// Finds a program on a search path.
+///
+/// # Errors
+/// If programs could have written it, or a link to it.
+pub(crate) fn find_program(
+    name: &str,
+    path: Option<&OsStr>,
+    ledger: &Ledger,
+) -> Result<Option<PathBuf>, Failure> {
+    let directories = path.map(std::env::split_paths).into_iter().flatten();
+    let mut programs = directories.map(|directory| directory.join(name));
+    let found = programs.find(|program| program.is_file());
+    found
+        .as_deref()
+        .map_or(Ok(()), |program| check_program(program, ledger))?;
+    Ok(found)
+}
+
 /// Returns the programs' writable directory that contains `path` or a link on the way to it.
-fn written(path: &Path, context: &Context) -> Result<Option<PathBuf>, Failure> {
+fn written(path: &Path, ledger: &Ledger) -> Result<Option<PathBuf>, Failure> {
     let Ok(found) = trust::resolve(path) else {
         return Ok(None);
     };
-    let ledger = ledger(context);
     for path in found.links.iter().chain([&found.path.join("x")]) {
         if let Some(tree) = ledger.around(path).map_err(unknown_trees)? {
             return Ok(Some(tree));

@@ -9,6 +9,7 @@ mod acted;
 pub(crate) mod git;
 mod git_settings;
 pub(crate) mod ledger;
+mod named;
 mod resolve;
 
 use std::fs::{self, Metadata};
@@ -20,6 +21,7 @@ use ringfence_policy::{Access, Request, Trusted};
 pub use accepted::{Accepted, Digest};
 pub(crate) use acted::Acted;
 pub use ledger::Ledger;
+pub use named::{NamedPathError, NamedPaths};
 pub use resolve::{Resolved, resolve};
 
 /// Parts of an installation that an interpreter executes or reads.

@@ -47,6 +47,10 @@ fn deno(args: &DenoArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let settings = pyodide::settings(0, context)?;
     context.paths.make_state()?;
     let path = trust::search_path(context)?;
+    // npm is a script of Node; pip is a module of Python.
+    for program in ["npm", "node", "python3"] {
+        trust::find_program(program, path.as_deref(), &trust::ledger(context))?;
+    }
     let named = FETCH_VARIABLES.iter().filter_map(|name| {
         let value = match *name {
             "PATH" => path.as_deref()?.to_str()?,

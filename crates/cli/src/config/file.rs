@@ -4,11 +4,12 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use ringfence_runtime::trust::Digest;
+use ringfence_runtime::trust::{Digest, NamedPathError, NamedPaths};
 use serde_json::{Map, Value};
 
 use super::lines::{self, Lines};
 use super::problem::Problem;
+use crate::trust;
 
 /// Maximum size of a configuration file, above any real one; a device or a giant file must not fill the
 /// memory.
@@ -58,23 +59,23 @@ pub(crate) fn find(dir: &Path) -> Result<Option<PathBuf>, Problem> {
 }
 
 /// Reads and parses the file at `path`.
-pub(crate) fn read(path: &Path) -> Result<Document, Problem> {
-    let text = read_text(path).map_err(|error| {
+pub(crate) fn read(path: &Path, named: &NamedPaths) -> Result<Document, Problem> {
+    let unreadable = |error: io::Error| {
         Problem::new(
             format!("{}: cannot be read: {error}", path.display()),
             "give a regular, readable file in UTF-8 of at most 1 MiB",
         )
+    };
+    let (file, _) = named.open_file(path).map_err(|error| match error {
+        NamedPathError::Unusable(error) => unreadable(error),
+        other => trust::failure(path, other).into_problem(),
     })?;
-    parse(path, &text)
+    parse(path, &text(file).map_err(unreadable)?)
 }
 
-fn read_text(path: &Path) -> io::Result<String> {
-    // Opening a FIFO in a checked-out repository would block for ever, so check before opening.
-    if !path.metadata()?.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
+fn text(file: File) -> io::Result<String> {
     let mut text = String::new();
-    File::open(path)?.take(MAX_LEN + 1).read_to_string(&mut text)?;
+    file.take(MAX_LEN + 1).read_to_string(&mut text)?;
     if text.len() as u64 > MAX_LEN {
         return Err(io::Error::other("longer than 1 MiB"));
     }
@@ -222,7 +223,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("ringfence.toml")).unwrap();
         let path = find(dir.path()).unwrap().unwrap();
-        assert!(read(&path).unwrap_err().message.contains("not a regular file"));
+        let refused = read(&path, &NamedPaths::default()).unwrap_err();
+        assert!(refused.message.contains("not a regular file"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use ringfence_runtime::trust::Digest;
+use ringfence_runtime::trust::{Digest, NamedPaths};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -29,6 +29,8 @@ pub(crate) struct Sources<'a> {
     /// `--config FILE`, which replaces the three.
     pub(crate) explicit: Option<PathBuf>,
     pub(crate) environment: &'a Environment,
+    /// The rules by which files are opened.
+    pub(crate) named: NamedPaths,
 }
 
 /// The hint about settings that a project's file may not make.
@@ -124,7 +126,7 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, Problems> {
     let mut merge = Merge::new(problems);
     let mut explicit = None;
     for (path, trust) in &files {
-        match file::read(path) {
+        match file::read(path, &sources.named) {
             Ok(document) => {
                 merge.file(path, *trust, &document);
                 explicit = sources

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use ringfence_runtime::trust::NamedPaths;
 use serde_json::{Value, json};
 
 use super::layers::{Loaded, Sources, load};
@@ -33,6 +34,7 @@ impl Dirs {
             project_dir: self.path("project"),
             explicit: explicit.map(|name| self.path(name)),
             environment,
+            named: NamedPaths::default(),
         })
     }
 }

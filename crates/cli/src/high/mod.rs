@@ -15,6 +15,7 @@ use ringfence_runtime::container::Flavor;
 use ringfence_runtime::exposure::Hidden;
 use ringfence_runtime::kernel::{ErrorKind, ToolError};
 use ringfence_runtime::local::check_output_directory;
+use ringfence_runtime::trust::NamedPaths;
 
 use crate::args::{IsolationArg, RunArgs};
 use crate::config::values::{IsolationChoice, UserScope, VariableName};
@@ -122,8 +123,9 @@ pub(crate) struct Settings {
 pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan> {
     let config = context.config()?;
     let source = Source::of(args)?;
-    let stdin = stdin(args, &source)?;
-    let program = source.read(args.language)?;
+    let named = context.named_paths();
+    let stdin = stdin(args, &source, &named)?;
+    let program = source.read(args.language, &named)?;
     if args.session.is_some() && program.language != Language::Python {
         return Err(Failure::usage(
             format!(
@@ -233,7 +235,7 @@ pub(crate) fn settings(args: Option<&RunArgs>, context: &Context) -> anyhow::Res
 /// Returns the directory of stored runs.
 fn artifacts_dir(context: &Context) -> anyhow::Result<PathBuf> {
     Ok(match &context.config()?.artifacts.dir {
-        Some(dir) => std::path::absolute(dir)?,
+        Some(dir) => trust::resolve(dir, context)?.path,
         None => context.paths.state.join("artifacts"),
     })
 }
@@ -316,7 +318,7 @@ pub(crate) fn default_fence(config: &Config) -> Fence {
     }
 }
 
-fn stdin(args: &RunArgs, source: &Source) -> Result<StdinSource, Failure> {
+fn stdin(args: &RunArgs, source: &Source, named: &NamedPaths) -> Result<StdinSource, Failure> {
     match &args.stdin {
         None => Ok(StdinSource::Empty),
         Some(path) if path.as_os_str() == "-" && *source == Source::Stdin => Err(Failure::usage(
@@ -324,7 +326,7 @@ fn stdin(args: &RunArgs, source: &Source) -> Result<StdinSource, Failure> {
             "give the program as a file or with -c",
         )),
         Some(path) if path.as_os_str() == "-" => Ok(StdinSource::Inherit),
-        Some(path) => source::open(path).map(|file| StdinSource::File(Arc::new(file))),
+        Some(path) => source::open(path, named).map(|file| StdinSource::File(Arc::new(file))),
     }
 }
 

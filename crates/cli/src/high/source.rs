@@ -5,9 +5,11 @@ use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use ringfence_policy::Language;
+use ringfence_runtime::trust::{NamedPathError, NamedPaths};
 
 use crate::args::RunArgs;
 use crate::exit::Failure;
+use crate::trust;
 
 /// Maximum length of a program. Longer programs are data in disguise; they belong in a mounted file.
 const MAX_LEN: u64 = 8 << 20;
@@ -44,7 +46,7 @@ impl Source {
     }
 
     /// Reads the program's text and determines its name and language.
-    pub(super) fn read(self, language: Option<Language>) -> Result<Program, Failure> {
+    pub(super) fn read(self, language: Option<Language>, named: &NamedPaths) -> Result<Program, Failure> {
         let (code, name, extension) = match self {
             Self::Text(code) => (code.into_bytes(), "<string>".to_owned(), None),
             Self::Stdin => (
@@ -53,7 +55,7 @@ impl Source {
                 None,
             ),
             Self::File(path) => {
-                let file = open(&path)?;
+                let file = open(&path, named)?;
                 let shown = path.display().to_string();
                 let extension = path
                     .extension()
@@ -72,16 +74,20 @@ impl Source {
 }
 
 /// Opens the file at `path` for reading.
-pub(super) fn open(path: &Path) -> Result<File, Failure> {
+pub(super) fn open(path: &Path, named: &NamedPaths) -> Result<File, Failure> {
     let shown = path.display().to_string();
-    let meta = path.metadata().map_err(|error| unreadable(&shown, &error))?;
-    if meta.is_dir() {
-        return Err(Failure::usage(
+    let file = named.open(path).map_err(|error| match error {
+        NamedPathError::Unusable(error) => unreadable(&shown, &error),
+        other => trust::failure(path, other),
+    })?;
+    let meta = file.metadata().map_err(|error| unreadable(&shown, &error))?;
+    match meta.is_dir() {
+        true => Err(Failure::usage(
             format!("{shown} is a directory"),
             "name a file in it",
-        ));
+        )),
+        false => Ok(file),
     }
-    File::open(path).map_err(|error| unreadable(&shown, &error))
 }
 
 fn bytes(name: &str, reader: impl Read) -> Result<Vec<u8>, Failure> {
@@ -166,7 +172,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p.txt");
         std::fs::write(&path, bytes).unwrap();
-        Source::File(path).read(None)
+        Source::File(path).read(None, &NamedPaths::default())
     }
 
     #[test]
@@ -196,13 +202,13 @@ mod tests {
     fn missing_files_and_directories_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         assert!(
-            open(dir.path())
+            open(dir.path(), &NamedPaths::default())
                 .unwrap_err()
                 .to_string()
                 .contains("is a directory")
         );
         assert!(
-            open(&dir.path().join("no"))
+            open(&dir.path().join("no"), &NamedPaths::default())
                 .unwrap_err()
                 .to_string()
                 .contains("cannot read")
@@ -214,11 +220,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p.js");
         std::fs::write(&path, "#!/bin/bash\n").unwrap();
-        let language = |asked| Source::File(path.clone()).read(asked).unwrap().language;
+        let named = NamedPaths::default();
+        let language = |asked| Source::File(path.clone()).read(asked, &named).unwrap().language;
         assert_eq!(language(Some(Language::Python)), Language::Python);
         assert_eq!(language(None), Language::Javascript);
         assert_eq!(
-            Source::Text("1".to_owned()).read(None).unwrap().language,
+            Source::Text("1".to_owned()).read(None, &named).unwrap().language,
             Language::Python
         );
     }

@@ -3,10 +3,13 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
+use ringfence_runtime::trust::NamedPaths;
+
 use crate::config::{Config, Loaded, Problem, Problems};
 use crate::env::Environment;
 use crate::exit::Failure;
 use crate::paths::Paths;
+use crate::trust;
 
 /// The hint of messages that state the correct form.
 pub(super) const CORRECT: &str = "correct it; `ringfence config schema` describes it";
@@ -60,6 +63,11 @@ impl<'a> Checks<'a> {
 
     pub(super) fn config(&self) -> &'a Config {
         &self.loaded.config
+    }
+
+    /// Returns the rules by which named paths are resolved and opened.
+    pub(super) fn named_paths(&self) -> NamedPaths {
+        trust::named_paths(self.environment, self.paths)
     }
 
     /// Returns the warnings of a valid configuration, or all mistakes.

@@ -9,6 +9,7 @@ use ringfence_runtime::assessor::{KeyError, Secret};
 use ringfence_runtime::egress::proxy::Injection;
 use ringfence_runtime::egress::{NetworkSettings, Resolver};
 use ringfence_runtime::fetch::Trust;
+use ringfence_runtime::trust::NamedPaths;
 
 use super::checks::{Checks, Wrong};
 use crate::config::schema::Inject;
@@ -28,11 +29,11 @@ pub(super) fn egress(checks: &mut Checks<'_>) -> Option<Egress> {
     let allowed = checks.parse_all("egress.allowed_hosts", &egress.allowed_hosts);
     let private_networks = checks.parse_all("egress.private_networks", &egress.private_networks);
     let trust = authorities(checks, "egress.ca_file", egress.ca_file.as_deref());
-    let environment = checks.environment;
+    let (environment, named) = (checks.environment, checks.named_paths());
     let injections: Vec<_> = egress
         .inject
         .iter()
-        .map(|inject| checks.keep(injection(inject, environment)))
+        .map(|inject| checks.keep(injection(inject, environment, &named)))
         .collect();
     Some(Egress {
         policy: EgressPolicy {
@@ -49,7 +50,7 @@ pub(super) fn egress(checks: &mut Checks<'_>) -> Option<Egress> {
 
 /// Returns the certificate authorities of the system, with those of `file` if one is named.
 pub(super) fn authorities(checks: &mut Checks<'_>, key: &str, file: Option<&Path>) -> Option<Trust> {
-    let trust = Trust::new(file.map(Path::to_path_buf));
+    let trust = Trust::named(file.map(Path::to_path_buf), checks.named_paths());
     let checked = trust.check_own().map_err(|error| {
         let found = file.unwrap_or(Path::new("")).display();
         Wrong::new(
@@ -61,9 +62,9 @@ pub(super) fn authorities(checks: &mut Checks<'_>, key: &str, file: Option<&Path
     checks.keep(checked).map(|()| trust)
 }
 
-fn injection(inject: &Inject, environment: &Environment) -> Result<Injection, Wrong> {
+fn injection(inject: &Inject, environment: &Environment, named: &NamedPaths) -> Result<Injection, Wrong> {
     let (host, port) = host(&inject.host)?;
-    let secret = secret(inject, environment)?;
+    let secret = secret(inject, environment, named)?;
     let prefix = inject.prefix.as_deref().unwrap_or_default();
     Injection::new((host, port), &inject.header, prefix, secret)
         .map_err(|error| wrong(&inject.host, &error, error.hint()))
@@ -85,10 +86,10 @@ fn host(text: &str) -> Result<(Host, Option<u16>), Wrong> {
 }
 
 /// Reads the credential; `None` if its variable is unset, which may change.
-fn secret(inject: &Inject, environment: &Environment) -> Result<Option<Secret>, Wrong> {
+fn secret(inject: &Inject, environment: &Environment, named: &NamedPaths) -> Result<Option<Secret>, Wrong> {
     let unusable = |error: KeyError| wrong(&inject.host, &error, error.hint());
     match (&inject.value_env, &inject.value_file) {
-        (None, Some(file)) => Secret::of_file(file).map(Some).map_err(unusable),
+        (None, Some(file)) => Secret::of_file(file, named).map(Some).map_err(unusable),
         (Some(name), None) => {
             let value = environment.get(name).map(|value| value.to_string_lossy());
             value

@@ -11,7 +11,6 @@ use ringfence_runtime::assessor::{
 use super::checks::{Checks, Wrong};
 use super::egress::authorities;
 use crate::config::schema::PreValidation;
-use crate::env::Environment;
 
 /// The command policy, and the client of the assessing model.
 #[derive(Debug)]
@@ -85,7 +84,7 @@ fn assessor(checks: &mut Checks<'_>, scoring: &PreValidation) -> Option<Option<A
         .parse::<Model>()
         .map_err(|error: ParseModelError| wrong("model", &format!("`{text}`: {error}"), error.hint()));
     let model = checks.keep(model)?;
-    let key = key(scoring, model.provider, checks.environment);
+    let key = key(scoring, model.provider, checks);
     let settings = Settings {
         key: checks.keep(key)?,
         model,
@@ -113,11 +112,12 @@ pub(crate) fn missing_key(assessor: &Assessor) -> Option<String> {
     ))
 }
 
-fn key(scoring: &PreValidation, provider: Provider, environment: &Environment) -> Result<Key, Wrong> {
+fn key(scoring: &PreValidation, provider: Provider, checks: &Checks<'_>) -> Result<Key, Wrong> {
     if let Some(file) = &scoring.api_key_file {
         let unusable = |error: KeyError| wrong("apiKeyFile", &error, error.hint());
-        Secret::of_file(file).map_err(unusable)?;
-        return Ok(Key::File(file.clone()));
+        let named = checks.named_paths();
+        Secret::of_file(file, &named).map_err(unusable)?;
+        return Ok(Key::File(file.clone(), named));
     }
     let variable = match scoring.api_key_env.as_deref() {
         Some("") => return Ok(Key::Needless),
@@ -131,7 +131,7 @@ fn key(scoring: &PreValidation, provider: Provider, environment: &Environment) -
         }
         None => provider.key_variable(),
     };
-    let Some(value) = environment.get(variable) else {
+    let Some(value) = checks.environment.get(variable) else {
         return Ok(Key::Missing(variable.to_owned()));
     };
     let secret = Secret::new(&value.to_string_lossy());

@@ -9,6 +9,7 @@ use ringfence_runtime::exposure::Hidden;
 use ringfence_runtime::fetch::Url;
 use ringfence_runtime::local::Fence;
 use ringfence_runtime::skills::{Credential, Reach, ServerPlan, ServerProcess, skill_name};
+use ringfence_runtime::trust::NamedPaths;
 
 use super::checks::{CORRECT, Checks, Wrong};
 use crate::config::Config;
@@ -18,13 +19,14 @@ use crate::env::Environment;
 use crate::high;
 
 pub(super) fn plans(checks: &mut Checks<'_>) -> Option<Vec<ServerPlan>> {
-    let (config, environment, paths) = (checks.config(), checks.environment, checks.paths);
-    let hidden = high::hidden_of(config, paths);
+    let (config, environment) = (checks.config(), checks.environment);
+    let named = checks.named_paths();
+    let hidden = high::hidden_of(config, checks.paths);
     let mut plans: Vec<ServerPlan> = Vec::new();
     let mut complete = true;
     for (key, server) in &config.skills.servers {
         let entry = Entry { key, server };
-        let plan = entry.plan(&plans, (config, environment));
+        let plan = entry.plan(&plans, (config, environment, &named));
         let plan = plan.and_then(|plan| entry.check_mounts(&hidden).map(|()| plan));
         match checks.keep(plan) {
             Some(plan) => plans.push(plan),
@@ -33,6 +35,9 @@ pub(super) fn plans(checks: &mut Checks<'_>) -> Option<Vec<ServerPlan>> {
     }
     complete.then_some(plans)
 }
+
+/// Inputs of a plan besides its entry: the configuration, the environment, the rules for named paths.
+type Given<'a> = (&'a Config, &'a Environment, &'a NamedPaths);
 
 /// One server of the configuration.
 #[derive(Clone, Copy)]
@@ -43,18 +48,14 @@ struct Entry<'a> {
 
 impl Entry<'_> {
     /// Returns the connection plan of the server, under a name not used by `others`.
-    fn plan(
-        self,
-        others: &[ServerPlan],
-        (config, environment): (&Config, &Environment),
-    ) -> Result<ServerPlan, Wrong> {
+    fn plan(self, others: &[ServerPlan], given: Given<'_>) -> Result<ServerPlan, Wrong> {
         let name =
             skill_name(self.key).ok_or_else(|| self.wrong("its name has no letter", "name it in letters"))?;
         if others.iter().any(|plan| plan.name == name) {
             let why = format!("another one is `{name}` already");
             return Err(self.wrong(&why, "give it another name"));
         }
-        let reach = self.reach(config, environment)?;
+        let reach = self.reach(given)?;
         Ok(ServerPlan { name, reach })
     }
 
@@ -72,7 +73,7 @@ impl Entry<'_> {
         Ok(())
     }
 
-    fn reach(self, config: &Config, environment: &Environment) -> Result<Reach, Wrong> {
+    fn reach(self, (config, environment, named): Given<'_>) -> Result<Reach, Wrong> {
         let server = self.server;
         let is_process = !server.command.is_empty();
         match &server.url {
@@ -86,7 +87,7 @@ impl Entry<'_> {
             Some(url) if *server == Self::only_reached(server) => {
                 let url: Url = self.parsed("url", url)?;
                 let headers = server.headers.iter();
-                let credentials = headers.map(|header| self.credential(header, environment));
+                let credentials = headers.map(|header| self.credential(header, environment, named));
                 let credentials = credentials.collect::<Result<_, _>>()?;
                 Ok(Reach::Http { url, credentials })
             }
@@ -143,7 +144,12 @@ impl Entry<'_> {
         Ok((self.parsed("env", name)?, value))
     }
 
-    fn credential(self, given: &ServerHeader, environment: &Environment) -> Result<Credential, Wrong> {
+    fn credential(
+        self,
+        given: &ServerHeader,
+        environment: &Environment,
+        named: &NamedPaths,
+    ) -> Result<Credential, Wrong> {
         let wrong = |why: &str| {
             self.wrong(
                 &format!("`headers`: {why}"),
@@ -151,7 +157,7 @@ impl Entry<'_> {
             )
         };
         let key = match (&given.value_env, &given.value_file) {
-            (None, Some(file)) => Key::File(file.clone()),
+            (None, Some(file)) => Key::File(file.clone(), named.clone()),
             (Some(name), None) => match environment.text(name) {
                 Some(value) => Key::Known(Secret::new(value).map_err(|error| wrong(&error.to_string()))?),
                 None => Key::Missing(name.clone()),

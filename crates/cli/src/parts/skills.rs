@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ringfence_runtime::skills::{PathPattern, Policy, Rules, ServerPlan};
+use ringfence_runtime::trust::{self, Resolved};
 
 use super::checks::{Checks, Wrong};
 use super::files::absolute;
@@ -52,8 +53,8 @@ fn check_directory(checks: &mut Checks<'_>, path: &Path) -> Option<()> {
             "make the directory, name another one, or leave the key out",
         )
     };
-    let resolved = path.canonicalize().map_err(|error| expected(&error.to_string()));
-    let resolved = checks.keep(resolved)?;
+    let found = trust::resolve(path).and_then(Resolved::existing);
+    let resolved = checks.keep(found.map_err(|error| expected(&error.to_string())))?;
     if !resolved.is_dir() {
         checks.wrong(expected("it is not a directory"));
         return None;

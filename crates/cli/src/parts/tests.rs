@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ringfence_policy::Scope;
 use ringfence_runtime::skills::Policy;
+use ringfence_runtime::trust::NamedPaths;
 
 use super::{Parts, validate};
 use crate::config::{Problem, Problems, Sources, load};
@@ -33,6 +34,7 @@ fn parts_of(text: &str) -> Result<Parts, Vec<Problem>> {
         project_dir: PathBuf::from("/none"),
         explicit: Some(file),
         environment: &environment,
+        named: NamedPaths::default(),
     });
     let parts = loaded.and_then(|loaded| validate(&loaded, (&environment, &Paths::new(&environment))));
     parts.map_err(|Problems(problems)| {

@@ -22,6 +22,7 @@ pub(super) fn servers(local: Local, context: &Context) -> anyhow::Result<Servers
     let around = Surroundings {
         hidden: high::hidden(context)?,
         trusted: trust::trusted(trust::Named::default(), &[], context)?,
+        paths: context.named_paths(),
         network: parts.egress.network.clone(),
         private_networks: parts.egress.policy.private_networks.clone(),
         patience: config.skills.start_timeout,

@@ -1,20 +1,19 @@
 //! Reads the API key of a model's server.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use crate::trust::{NamedPathError, NamedPaths};
 
 /// The source of a key.
 #[derive(Debug, Clone)]
 pub enum Key {
     /// The environment.
     Known(Secret),
-    /// A file, read for each request, as keys are rotated.
-    File(PathBuf),
+    /// A file, found by these rules and read for each request, as keys are rotated.
+    File(PathBuf, NamedPaths),
     /// None: the server needs no key.
     Needless,
     /// An environment variable that is not set.
@@ -34,6 +33,9 @@ pub enum KeyError {
     /// The file cannot be read.
     #[error("the file of its key cannot be read: {0}")]
     Unreadable(io::ErrorKind),
+    /// A program may have made a link on the way to the file.
+    #[error("the file of its key is reached by a link that a program may have made")]
+    Planted,
     /// Other users have permissions on the file.
     #[error("the file of its key is open to others (mode {0:03o})")]
     Open(u32),
@@ -52,6 +54,7 @@ impl KeyError {
             Self::Unreadable(_) => {
                 "name a file that you can read in `hostExecution.preValidation.apiKeyFile`"
             }
+            Self::Planted => "look at what the link leads to, and name that if you trust it",
             Self::Open(_) => {
                 "take the others' rights away with `chmod 600`, and have the key replaced if they could read it"
             }
@@ -76,9 +79,9 @@ impl Key {
     pub async fn read(&self) -> Result<Secret, KeyError> {
         match self {
             Self::Known(secret) => Ok(secret.clone()),
-            Self::File(path) => {
-                let path = path.clone();
-                let reading = tokio::task::spawn_blocking(move || Secret::of_file(&path));
+            Self::File(path, paths) => {
+                let (path, paths) = (path.clone(), paths.clone());
+                let reading = tokio::task::spawn_blocking(move || Secret::of_file(&path, &paths));
                 let broken = |_| KeyError::Unreadable(io::ErrorKind::Other);
                 reading.await.map_err(broken)?
             }
@@ -102,21 +105,15 @@ impl Secret {
     /// Reads the key from a file that only its owner may access.
     ///
     /// # Errors
-    /// If the file is unreadable, open to others, or contains no valid key.
-    pub fn of_file(path: &Path) -> Result<Self, KeyError> {
+    /// If the file is unreadable, reached by a link that a program may have made, open to others, or contains
+    /// no valid key.
+    pub fn of_file(path: &Path, paths: &NamedPaths) -> Result<Self, KeyError> {
         let unreadable = |error: io::Error| KeyError::Unreadable(error.kind());
-        // Opening a FIFO or terminal in place of a file must not block.
-        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-        let mut options = File::options();
-        let file = options
-            .read(true)
-            .custom_flags(flags.bits().cast_signed())
-            .open(path)
-            .map_err(unreadable)?;
+        let (file, _) = paths.open_file(path).map_err(|error| match error {
+            NamedPathError::Planted { .. } => KeyError::Planted,
+            NamedPathError::Unusable(_) | NamedPathError::Unknown(_) => KeyError::Unreadable(error.kind()),
+        })?;
         let found = file.metadata().map_err(unreadable)?;
-        if !found.is_file() {
-            return Err(KeyError::Unreadable(io::ErrorKind::InvalidInput));
-        }
         if found.mode() & 0o077 != 0 {
             return Err(KeyError::Open(found.mode() & 0o777));
         }
@@ -162,24 +159,30 @@ mod tests {
         fs::write(&file, format!("{KEY}\n")).unwrap();
         for mode in [0o644, 0o640, 0o604, 0o620, 0o601] {
             fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
-            assert_eq!(Secret::of_file(&file), Err(KeyError::Open(mode)));
+            assert_eq!(
+                Secret::of_file(&file, &NamedPaths::default()),
+                Err(KeyError::Open(mode))
+            );
         }
         for mode in [0o600, 0o400] {
             fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
-            assert_eq!(Secret::of_file(&file), Secret::new(KEY));
+            assert_eq!(Secret::of_file(&file, &NamedPaths::default()), Secret::new(KEY));
         }
     }
 
     #[test]
     fn what_is_no_file_with_a_key_is_told() {
         let folder = tempfile::tempdir().unwrap();
-        let missing = Secret::of_file(&folder.path().join("key"));
+        let missing = Secret::of_file(&folder.path().join("key"), &NamedPaths::default());
         assert_eq!(missing, Err(KeyError::Unreadable(io::ErrorKind::NotFound)));
-        let directory = Secret::of_file(folder.path());
+        let directory = Secret::of_file(folder.path(), &NamedPaths::default());
         assert_eq!(directory, Err(KeyError::Unreadable(io::ErrorKind::InvalidInput)));
         let long = folder.path().join("long");
         fs::write(&long, "k".repeat(1 << 20)).unwrap();
         fs::set_permissions(&long, Permissions::from_mode(0o600)).unwrap();
-        assert_eq!(Secret::of_file(&long), Err(KeyError::Malformed));
+        assert_eq!(
+            Secret::of_file(&long, &NamedPaths::default()),
+            Err(KeyError::Malformed)
+        );
     }
 }

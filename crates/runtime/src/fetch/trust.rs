@@ -1,5 +1,6 @@
 //! Loads the trusted certificate authorities.
 
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,10 +12,13 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, Error, RootCertStore};
 
+use crate::trust::NamedPaths;
+
 /// The system's certificate authorities, and optionally those of a file. Loaded on first use.
 #[derive(Debug, Default)]
 pub struct Trust {
     own: Option<PathBuf>,
+    paths: NamedPaths,
     config: OnceCell<Arc<ClientConfig>>,
 }
 
@@ -46,8 +50,15 @@ impl TrustError {
 impl Trust {
     /// Trusts the system's authorities, and those in the PEM file `own`.
     pub fn new(own: Option<PathBuf>) -> Self {
+        Self::named(own, NamedPaths::default())
+    }
+
+    /// Trusts the system's authorities, and those in the PEM file `own`, which is found by the rules of
+    /// `paths`.
+    pub fn named(own: Option<PathBuf>, paths: NamedPaths) -> Self {
         Self {
             own,
+            paths,
             config: OnceCell::new(),
         }
     }
@@ -59,7 +70,7 @@ impl Trust {
     pub fn check_own(&self) -> Result<(), TrustError> {
         let own = self.own.as_deref();
         own.map_or(Ok(()), |file| {
-            add_file(&mut RootCertStore::empty(), file).ok_or(TrustError::File)
+            add_file(&mut RootCertStore::empty(), file, &self.paths).ok_or(TrustError::File)
         })
     }
 
@@ -71,19 +82,19 @@ impl Trust {
     /// Returns the client configuration; loads it on first use.
     pub(crate) async fn config(&self) -> Result<Arc<ClientConfig>, TrustError> {
         let load = async || {
-            let own = self.own.clone();
-            let loading = spawn_blocking(move || load(own.as_deref()));
+            let (own, paths) = (self.own.clone(), self.paths.clone());
+            let loading = spawn_blocking(move || load(own.as_deref(), &paths));
             loading.await.map_err(|_| TrustError::Setup)?
         };
         self.config.get_or_try_init(load).await.cloned()
     }
 }
 
-fn load(own: Option<&Path>) -> Result<Arc<ClientConfig>, TrustError> {
+fn load(own: Option<&Path>, paths: &NamedPaths) -> Result<Arc<ClientConfig>, TrustError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(file) = own {
-        add_file(&mut roots, file).ok_or(TrustError::File)?;
+        add_file(&mut roots, file, paths).ok_or(TrustError::File)?;
     }
     if roots.is_empty() {
         return Err(TrustError::Nobody);
@@ -93,9 +104,10 @@ fn load(own: Option<&Path>) -> Result<Arc<ClientConfig>, TrustError> {
 }
 
 /// Adds the certificates of the file; `None` if there is none, or one is malformed.
-fn add_file(roots: &mut RootCertStore, file: &Path) -> Option<()> {
+fn add_file(roots: &mut RootCertStore, file: &Path, paths: &NamedPaths) -> Option<()> {
     let before = roots.len();
-    for certificate in CertificateDer::pem_file_iter(file).ok()? {
+    let (file, _) = paths.open_file(file).ok()?;
+    for certificate in CertificateDer::pem_reader_iter(BufReader::new(file)) {
         roots.add(certificate.ok()?).ok()?;
     }
     (roots.len() > before).then_some(())

@@ -148,7 +148,7 @@ impl SkillFiles {
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
             .collect();
         names.sort();
-        let beside = Arc::new(Beside::of(&self.directory, &names));
+        let beside = Arc::new(Beside::of(&self.directory, &names, self.limits.consent.paths()));
         names.retain(|name| name.ends_with(".py") && !name.starts_with(['_', '.']));
         let misnamed = names.extract_if(.., |name| !is_skill_file(name)).min();
         let misnamed =
@@ -197,15 +197,15 @@ impl SkillFiles {
 
     fn start(&self, file: &str, beside: &Beside) -> Result<Started, String> {
         let told = |why: String| format!("{file}: {why}");
-        let manifest = Manifest::read(&self.directory, file).map_err(told)?;
-        let path = self.directory.join(file);
-        let code =
-            text::of(&path, MAX_LENGTH).map_err(|error| told(format!("it cannot be read: {error}")))?;
-        let demand = Demand::of(&manifest, &code, beside);
+        let paths = self.limits.consent.paths();
+        let manifest = Manifest::read(&self.directory, file, paths).map_err(told)?;
+        let read = text::of(&self.directory.join(file), MAX_LENGTH, paths);
+        let (code, source) = read.map_err(|error| told(format!("it cannot be read: {error}")))?;
+        let demand = Demand::of(&manifest, (&code, &source), beside);
         let agreed = self.limits.consent.check(&self.directory, file, &demand);
         agreed.map_err(told)?;
         let mounts = manifest
-            .mounts((&self.directory, file), &self.hidden)
+            .mounts((&self.directory, file), (&self.hidden, paths))
             .map_err(told)?;
         self.check_writes(&mounts).map_err(told)?;
         self.note_writes(&mounts).map_err(told)?;

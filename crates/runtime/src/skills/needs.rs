@@ -1,23 +1,27 @@
 //! Resolves mounts and hosts that a skill process demands.
 
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
 use ringfence_policy::{Cidr, EgressPolicy, HostPattern, Mount, Network};
 
 use crate::exposure::Hidden;
+use crate::trust::{NamedPathError, NamedPaths};
 
-/// Resolves mounts. Relative host paths are below `base`; `place` is their source in messages.
+/// Resolves mounts. Relative host paths are below `base`; `place` is their source in messages. The resolved
+/// path is what is mounted, so that a link changed later changes nothing.
 pub(super) fn mounts(
     texts: &[String],
     (base, place): (&Path, &str),
-    hidden: &Hidden,
+    (hidden, paths): (&Hidden, &NamedPaths),
 ) -> Result<Vec<Mount>, String> {
     let mount = |text: &String| {
         let mut mount: Mount = text
             .parse()
             .map_err(|error| format!("`mounts` of {place}: {error}"))?;
         let host = base.join(&mount.host);
-        mount.host = resolved(&host).map_err(|error| absent((text, place), &mount.host, &error))?;
+        let found = paths.resolve(&host).and_then(|found| Ok(found.existing()?));
+        mount.host = found.map_err(|error| unusable((text, place), &mount.host, &error))?;
         hidden
             .check(&mount.host)
             .map_err(|why| format!("refusing to show `{text}`: {why}"))?;
@@ -26,10 +30,13 @@ pub(super) fn mounts(
     texts.iter().map(mount).collect()
 }
 
-/// Renders the error for a missing path as it was written: programs see this message, too.
-fn absent((text, place): (&str, &str), path: &Path, error: &std::io::Error) -> String {
-    if error.kind() != std::io::ErrorKind::NotFound {
-        return format!("`{text}`, which `mounts` of {place} asks for, cannot be shown: {error}");
+/// Renders the error with the path as it was written: programs see this message, too.
+fn unusable((text, place): (&str, &str), path: &Path, error: &NamedPathError) -> String {
+    if error.kind() != io::ErrorKind::NotFound {
+        return format!(
+            "`{text}`, which `mounts` of {place} asks for, cannot be shown: {}",
+            error.without_paths()
+        );
     }
     let below = if path.is_relative() {
         " in the directory of skills"
@@ -50,14 +57,6 @@ pub(super) fn network(hosts: Vec<HostPattern>, private_networks: &[Cidr]) -> Net
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "what is mounted is what was checked, so that a link changed later changes nothing"
-)]
-fn resolved(path: &Path) -> std::io::Result<PathBuf> {
-    std::fs::canonicalize(path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,12 +64,18 @@ mod tests {
     #[test]
     fn mounts_lie_below_a_directory_and_show_nothing_that_is_hidden() {
         let dir = tempfile::tempdir().unwrap();
-        let real = resolved(dir.path()).unwrap();
+        let real = dir.path().canonicalize().unwrap();
         for name in ["data", "state"] {
             std::fs::create_dir(real.join(name)).unwrap();
         }
         let hidden = Hidden::new([(real.join("state"), "state")]);
-        let mounts = |text: &str| mounts(&[text.to_owned()], (&real, "a.toml"), &hidden);
+        let mounts = |text: &str| {
+            mounts(
+                &[text.to_owned()],
+                (&real, "a.toml"),
+                (&hidden, &NamedPaths::default()),
+            )
+        };
         assert_eq!(mounts("data:/data:rw").unwrap()[0].host, real.join("data"));
         for text in [
             "state:/state",
@@ -88,7 +93,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("file"), "").unwrap();
         let check = |text: &str, expected: &str| {
-            let told = mounts(&[text.to_owned()], (dir.path(), "a.toml"), &Hidden::new([])).unwrap_err();
+            let rules = (&Hidden::new([]), &NamedPaths::default());
+            let told = mounts(&[text.to_owned()], (dir.path(), "a.toml"), rules).unwrap_err();
             assert_eq!(told, expected);
         };
         check(

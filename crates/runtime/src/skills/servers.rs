@@ -27,6 +27,7 @@ use crate::egress::{Guard, NetworkSettings};
 use crate::exposure::Hidden;
 use crate::fetch::Url;
 use crate::local::{Fence, Local};
+use crate::trust::NamedPaths;
 use conversation::{Client, conversation};
 pub use events::Events;
 pub use http::Credential;
@@ -88,6 +89,8 @@ pub struct Surroundings {
     pub hidden: Hidden,
     /// Paths that no process may change.
     pub trusted: Trusted,
+    /// Rules by which its mounts are found.
+    pub paths: NamedPaths,
     /// Network settings for remote servers.
     pub network: NetworkSettings,
     /// Non-public address ranges that may be reached.
@@ -239,7 +242,11 @@ impl Surroundings {
             command: process.command.clone(),
             env: process.env.clone(),
             trusted: self.trusted.clone(),
-            mounts: needs::mounts(&process.mounts, (Path::new("/"), "its entry"), &self.hidden)?,
+            mounts: needs::mounts(
+                &process.mounts,
+                (Path::new("/"), "its entry"),
+                (&self.hidden, &self.paths),
+            )?,
             network: needs::network(process.hosts.clone(), &self.private_networks),
             memory: process.memory,
             fence: process.fence,

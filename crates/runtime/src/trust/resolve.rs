@@ -18,6 +18,22 @@ pub struct Resolved {
     pub exists: bool,
 }
 
+/// The system's error for a missing file.
+const ENOENT: i32 = 2;
+
+impl Resolved {
+    /// Returns the target.
+    ///
+    /// # Errors
+    /// If it does not exist.
+    pub fn existing(self) -> io::Result<PathBuf> {
+        match self.exists {
+            true => Ok(self.path),
+            false => Err(io::Error::from_raw_os_error(ENOENT)),
+        }
+    }
+}
+
 /// A component still to be resolved.
 enum Step {
     Root,
@@ -46,7 +62,7 @@ pub fn resolve(path: &Path) -> io::Result<Resolved> {
             Step::Down(name) => {
                 let next = found.path.join(name);
                 match found.exists.then(|| next.symlink_metadata()) {
-                    Some(Ok(meta)) if meta.is_symlink() => {
+                    Some(Ok(meta)) if meta.is_symlink() && !is_open_alone(&next) => {
                         steps.extend(backwards(&next.read_link()?));
                         found.links.push(next);
                         if found.links.len() > MAX_LINKS {
@@ -63,6 +79,21 @@ pub fn resolve(path: &Path) -> io::Result<Resolved> {
         }
     }
     Ok(found)
+}
+
+/// Returns `true` for a descriptor of this process, by its resolved path.
+pub(super) fn is_own_descriptor(path: &Path) -> bool {
+    let own = format!("/proc/{}/fd", std::process::id());
+    path.parent() == Some(Path::new(&own))
+}
+
+/// Returns `true` for a descriptor of this process whose file has no path: a pipe, or a removed file. The
+/// text of the kernel's link leads nowhere.
+fn is_open_alone(path: &Path) -> bool {
+    is_own_descriptor(path)
+        && path
+            .read_link()
+            .is_ok_and(|target| !target.is_absolute() || !target.exists())
 }
 
 /// Returns the components of a path, the last one first.

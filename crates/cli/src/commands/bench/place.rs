@@ -11,6 +11,7 @@ use ringfence_policy::cascade::Rules;
 use ringfence_runtime::container::backend::Settings as ContainerSettings;
 use ringfence_runtime::local::{self as backend, Warmth};
 use ringfence_runtime::pyodide::Settings as PyodideSettings;
+use ringfence_runtime::trust::Ledger;
 use ringfence_server::client::Client;
 use tokio::runtime::Runtime;
 
@@ -30,6 +31,8 @@ pub(super) struct Place {
     directory: Directory,
     search_path: Option<std::ffi::OsString>,
     settings: backend::Settings,
+    /// Directories that programs could write: nothing that lies there is started, as peers have no fence.
+    ledger: Ledger,
     /// Container settings of this machine.
     pub(super) containers: ContainerSettings,
     /// Pyodide settings of this machine.
@@ -72,10 +75,10 @@ impl Drop for Directory {
 impl Place {
     pub(super) fn new(context: &Context, full: bool) -> anyhow::Result<Self> {
         let named = high::settings(None, context)?;
-        // Peers run without a fence.
+        let ledger = trust::ledger(context);
         for program in named.python.iter().chain(&named.javascript) {
             if program.is_absolute() {
-                trust::check_program(program, context)?;
+                trust::check_program(program, &ledger)?;
             }
         }
         let mut settings = local::settings(&named, Warmth::Cold, context)?;
@@ -90,6 +93,7 @@ impl Place {
             directory,
             search_path: settings.path.clone(),
             settings,
+            ledger,
             containers: container::settings(context)?,
             pyodide: pyodide::settings(0, context)?,
             rules: context.parts()?.host.rules(),
@@ -146,15 +150,18 @@ impl Place {
 
     /// Returns the interpreter of runs, which is also the peer.
     pub(super) fn interpreter(&self, language: Language) -> anyhow::Result<PathBuf> {
-        backend::interpreter(&self.settings, language)
-            .with_context(|| format!("no interpreter for {language} was found"))
+        let found = backend::interpreter(&self.settings, language)
+            .with_context(|| format!("no interpreter for {language} was found"))?;
+        trust::check_program(&found, &self.ledger)?;
+        Ok(found)
     }
 
     /// Finds a program on the search path.
-    pub(super) fn find(&self, name: &str) -> Option<PathBuf> {
-        let folders = self.search_path.as_deref().map(std::env::split_paths)?;
-        folders
-            .map(|folder| folder.join(name))
-            .find(|path| path.is_file())
+    pub(super) fn find(&self, name: &str) -> anyhow::Result<Option<PathBuf>> {
+        Ok(trust::find_program(
+            name,
+            self.search_path.as_deref(),
+            &self.ledger,
+        )?)
     }
 }

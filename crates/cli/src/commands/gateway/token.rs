@@ -1,14 +1,15 @@
 //! Sources of a gateway's token.
 
-use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use ringfence_runtime::trust::NamedPathError;
 use ringfence_server::gateway::Secret;
 
 use crate::context::Context;
 use crate::exit::Failure;
+use crate::trust;
 
 /// Maximum length of a token file.
 const MAX: u64 = 4096;
@@ -38,7 +39,13 @@ fn of_file(file: &Path, context: &Context) -> Result<String, Failure> {
             "check `token_file` and the file's permissions",
         )
     };
-    let open = File::open(file).map_err(failed)?;
+    let (open, _) = context
+        .named_paths()
+        .open_file(file)
+        .map_err(|error| match error {
+            NamedPathError::Unusable(error) => failed(error),
+            other => trust::failure(file, other),
+        })?;
     let mode = open.metadata().map_err(failed)?.permissions().mode();
     if mode & 0o022 != 0 {
         return Err(Failure::refused(

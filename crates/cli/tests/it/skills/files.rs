@@ -195,7 +195,7 @@ fn a_file_that_never_loads_holds_up_no_other_for_ever() {
     let warnings = ran.get("meta.warnings").to_string();
     for told in [
         "stuck.py: it was not loaded within 10s",
-        "pipe.py: it cannot be read: it is no file",
+        "pipe.py: it cannot be read: it is not a regular file",
     ] {
         assert!(warnings.contains(told), "{warnings}");
     }

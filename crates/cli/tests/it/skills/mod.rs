@@ -10,7 +10,7 @@ mod official;
 mod places;
 mod pyodide;
 mod reach;
-mod servers;
+pub(crate) mod servers;
 mod web;
 
 use std::io::{BufRead, BufReader, Write};

@@ -15,7 +15,7 @@ const SERVER: &str = include_str!("server.py");
 everywhere!(a_server_is_a_skill);
 
 /// Returns a configuration entry that starts the server.
-pub(super) fn entry(name: &str, mode: &str, more: &str) -> String {
+pub(crate) fn entry(name: &str, mode: &str, more: &str) -> String {
     format!("[skills.servers.{name}]\ncommand = ['python3', '-c', '''{SERVER}''', '{mode}']\n{more}\n")
 }
 

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
+use rustix::fs::{Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use super::{MAX_LENGTH, text};
+use crate::trust::NamedPaths;
 
 /// Maximum number of files of all modules.
 const MAX_MODULES: usize = 128;
@@ -30,19 +31,21 @@ const INIT: &str = "__init__.py";
 pub(super) struct Beside {
     /// Source by file, such as `_shared.py` and `tools/__init__.py`.
     pub(super) modules: BTreeMap<String, String>,
+    /// Resolved paths of the files and packages at the top level.
+    pub(super) sources: Vec<PathBuf>,
     pub(super) problems: Vec<String>,
 }
 
 impl Beside {
     /// Collects the modules among the entries of a directory of skills: files whose names begin with `_`, and
     /// packages.
-    pub(super) fn of(directory: &Path, names: &[String]) -> Self {
+    pub(super) fn of(directory: &Path, names: &[String], paths: &NamedPaths) -> Self {
         let mut beside = Self::default();
         let mut length = 0;
         for name in names {
             let room = MAX_MODULES - beside.modules.len();
-            match gathered(directory, name, room) {
-                Ok(modules) => {
+            match gathered((directory, name), paths, room) {
+                Ok((modules, source)) => {
                     let taken: usize = modules.values().map(|text| json_length(text)).sum();
                     if length + taken > MAX_TEXTS {
                         beside.leave_out(name, "all modules beside skills may have 512 KiB together");
@@ -50,6 +53,7 @@ impl Beside {
                     }
                     length += taken;
                     beside.modules.extend(modules);
+                    beside.sources.extend(source);
                 }
                 Err(why) => beside.leave_out(name, &why.to_string()),
             }
@@ -68,22 +72,30 @@ fn json_length(text: &str) -> usize {
     serde_json::Value::from(text).to_string().len()
 }
 
+/// Modules of an entry, and its resolved path.
+type Gathered = (BTreeMap<String, String>, Option<PathBuf>);
+
 /// Collects the modules of one entry; empty for any other entry.
-fn gathered(directory: &Path, name: &str, room: usize) -> io::Result<BTreeMap<String, String>> {
+fn gathered((directory, name): (&Path, &str), paths: &NamedPaths, room: usize) -> io::Result<Gathered> {
     let mut modules = BTreeMap::new();
+    let mut source = None;
     if let Some(stem) = name.strip_suffix(".py") {
         if stem.starts_with('_') && is_identifier(stem) {
             has_room(room)?;
-            modules.insert(name.to_owned(), text::of(&directory.join(name), MAX_LENGTH)?);
+            let (text, path) = text::of(&directory.join(name), MAX_LENGTH, paths)?;
+            modules.insert(name.to_owned(), text);
+            source = Some(path);
         }
     } else if is_identifier(name) && directory.join(name).is_dir() {
-        // A link at this level is the user's own. Inside a package it may have been created by a skill that
-        // may write there.
-        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-        let package = openat(CWD, directory.join(name), flags, Mode::empty())?;
+        // A link at this level may be the user's own. Inside a package it may have been created by a skill
+        // that may write there.
+        let (package, path) = paths
+            .open_directory(&directory.join(name))
+            .map_err(text::for_programs)?;
         take(&package, name, MAX_DEPTH, &mut modules, room)?;
+        source = Some(path).filter(|_| !modules.is_empty());
     }
-    Ok(modules)
+    Ok((modules, source))
 }
 
 /// Collects the modules of a package, if the directory is one.
@@ -179,8 +191,8 @@ mod tests {
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
         names.sort();
-        let Beside { modules, problems } = Beside::of(directory, &names);
-        (modules.into_keys().collect(), problems)
+        let found = Beside::of(directory, &names, &NamedPaths::default());
+        (found.modules.into_keys().collect(), found.problems)
     }
 
     fn put(directory: &Path, files: &[&str]) {

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::super::{PathPattern, Policy, needs};
 use super::text;
 use crate::exposure::Hidden;
+use crate::trust::NamedPaths;
 
 /// Maximum size of a manifest in bytes.
 const MAX_LENGTH: u64 = 64 * 1024;
@@ -23,6 +24,9 @@ pub(super) struct Manifest {
     hosts: Vec<String>,
     /// Policy of its functions, by `Skill.function`, `Skill.*` or `*`.
     policy: BTreeMap<String, Policy>,
+    /// Its own resolved path, if there is one.
+    #[serde(skip)]
+    pub(super) source: Option<PathBuf>,
 }
 
 /// The demands of a manifest, as shown to a person.
@@ -41,11 +45,11 @@ pub(super) fn path(directory: &Path, file: &str) -> PathBuf {
 
 impl Manifest {
     /// Reads the manifest of a file. A missing one is empty.
-    pub(super) fn read(directory: &Path, file: &str) -> Result<Self, String> {
+    pub(super) fn read(directory: &Path, file: &str, paths: &NamedPaths) -> Result<Self, String> {
         let path = path(directory, file);
         let told = |why: String| format!("its manifest cannot be used: {why}");
-        let text = match text::of(&path, MAX_LENGTH) {
-            Ok(text) => text,
+        let (text, source) = match text::of(&path, MAX_LENGTH, paths) {
+            Ok(read) => read,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(told(error.to_string())),
         };
@@ -55,7 +59,10 @@ impl Manifest {
                 .parse::<PathPattern>()
                 .map_err(|error| told(error.to_string()))?;
         }
-        Ok(manifest)
+        Ok(Self {
+            source: Some(source),
+            ..manifest
+        })
     }
 
     /// Returns its demands, or `None` if it is empty.
@@ -110,11 +117,11 @@ impl Manifest {
     pub(super) fn mounts(
         &self,
         (directory, file): (&Path, &str),
-        hidden: &Hidden,
+        (hidden, paths): (&Hidden, &NamedPaths),
     ) -> Result<Vec<Mount>, String> {
         let own = path(directory, file);
         let name = own.file_name().unwrap_or_default().to_string_lossy();
-        needs::mounts(&self.mounts, (directory, &name), hidden)
+        needs::mounts(&self.mounts, (directory, &name), (hidden, paths))
     }
 
     pub(super) fn network(&self, private_networks: &[Cidr]) -> Result<Network, String> {
@@ -131,7 +138,7 @@ mod tests {
     fn manifest(text: &str) -> Result<Manifest, String> {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("notes.toml"), text).unwrap();
-        Manifest::read(dir.path(), "notes.py")
+        Manifest::read(dir.path(), "notes.py", &NamedPaths::default())
     }
 
     #[test]

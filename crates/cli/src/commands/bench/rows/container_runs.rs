@@ -90,7 +90,7 @@ async fn by_api(place: &Place, dock: &Dock) -> anyhow::Result<Figure> {
 /// Measures whole `ringfence run` processes with a server, compared with whole `docker run --rm`.
 fn by_command(place: &Place, dock: &Dock) -> anyhow::Result<Figure> {
     let name = dock.flavor.as_str();
-    let program = place.find(name).context("its command is not on the PATH")?;
+    let program = place.find(name)?.context("its command is not on the PATH")?;
     let address = place.runtime.block_on(dock.address())?;
     let env = [
         ("DOCKER_HOST", address.as_str()),

@@ -39,7 +39,7 @@ pub(super) fn cold(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     let ours = || place.ringfence(ALONE, &["run", "--no-engine", "-c", "print(1)"]);
     let [cold, peer] = in_turns([ours(), place.plain(&python, PYTHON)])?;
     let mut figures = vec![Figure::ratio(NAME, "against python3", cold, peer).against(Target::AtMost(1.8))];
-    let Some(bwrap) = place.find("bwrap") else {
+    let Some(bwrap) = place.find("bwrap")? else {
         return Ok(figures);
     };
     let mut fenced = place.plain(

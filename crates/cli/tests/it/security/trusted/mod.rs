@@ -10,6 +10,7 @@ mod indirect;
 mod interpreters;
 mod ledger;
 mod links;
+mod named;
 mod outside;
 mod repositories;
 mod skills;

@@ -1,7 +1,7 @@
 //! Programs that Ringfence starts outside a fence, found by the user's PATH.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 use crate::support::finish;
 use crate::world::World;
@@ -64,5 +64,34 @@ fn the_bench_starts_nothing_that_a_program_wrote() {
     // Outside it has its effect.
     finish(&mut world.dir.program(&python), b"").ok();
     assert!(world.dir.path("canary").exists());
+    world.close();
+}
+
+/// A directory of the PATH where no program writes holds a link to a file that one could write.
+#[test]
+fn what_a_link_on_the_path_leads_to_is_not_started() {
+    let world = World::here();
+    let canary = world.dir.path("canary");
+    for name in ["work/bin", "path"] {
+        fs::create_dir(world.dir.path(name)).unwrap();
+    }
+    let names = ["bwrap", "npm"];
+    for name in names {
+        let target = world.dir.path("work/bin").join(name);
+        symlink(target, world.dir.path("path").join(name)).unwrap();
+        world.run(["--workspace", ".", "-c", &planted(&world, name)]).ok();
+        // Outside it has its effect.
+        finish(&mut world.dir.program(world.dir.path("path").join(name)), b"").ok();
+        fs::remove_file(&canary).unwrap();
+    }
+    let start = |path: &str, args: &[&str]| {
+        let mut command = world.command(&[], args);
+        finish(command.env("PATH", path), b"")
+    };
+    let path = world.dir.path("path").display().to_string();
+    start(&path, &["setup", "deno"]).refused(125, "where programs could write");
+    let bench = start(&format!("{path}:/usr/bin:/bin"), &["bench", "run-cold"]);
+    assert!(bench.stdout.contains("refusing to start"), "{bench:?}");
+    assert!(!canary.exists());
     world.close();
 }
