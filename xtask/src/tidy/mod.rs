@@ -1,6 +1,7 @@
 //! Project rules that no lint covers.
 
 mod arrows;
+mod opens;
 mod paths;
 mod rules;
 mod starts;
@@ -19,6 +20,7 @@ pub(crate) fn tidy(root: &Path) -> Result<()> {
     breaches.extend(paths::check(root)?);
     breaches.extend(threats::check(root)?);
     breaches.extend(starts::check(root, &sources)?);
+    breaches.extend(opens::check(root, &sources)?);
     breaches.extend(sources.iter().flat_map(rules::check));
     for breach in &breaches {
         report::problem(breach);
