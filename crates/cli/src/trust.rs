@@ -1,16 +1,22 @@
 //! Trusted paths: files that Ringfence executes, loads or believes under this configuration, and the links to
 //! them.
 
+mod fenced;
 mod servers;
+mod words;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use ringfence_policy::{Request, Trusted};
+use ringfence_policy::{Access, Mount, Request, Scope, Trusted};
 use ringfence_runtime::interpreter;
+use ringfence_runtime::kernel::ErrorKind;
 use ringfence_runtime::skills::Consent;
-use ringfence_runtime::trust::{self, Accepted, Digest, Ledger, NamedPathError, NamedPaths, Resolved};
+use ringfence_runtime::trust::{
+    self, Accepted, Conflict, Digest, Ledger, NamedPathError, NamedPaths, Resolved,
+};
 
+use crate::container;
 use crate::context::Context;
 use crate::env::Environment;
 use crate::exit::Failure;
@@ -82,8 +88,10 @@ pub(crate) fn named_paths(environment: &Environment, paths: &Paths) -> NamedPath
 }
 
 fn is_broad(directory: &Path, environment: &Environment) -> bool {
-    let home = environment.directory("HOME");
-    BROAD.iter().any(|broad| directory == Path::new(broad)) || home.is_some_and(|home| directory == home)
+    let is_home =
+        |home: PathBuf| directory == home || trust::resolve(&home).is_ok_and(|found| directory == found.path);
+    BROAD.iter().any(|broad| directory == Path::new(broad))
+        || environment.directory("HOME").is_some_and(is_home)
 }
 
 /// Returns the ledger of directories that were ever writable for programs of this user.
@@ -210,6 +218,34 @@ pub(crate) fn trusted(named: Named<'_>, trees: &[&Path], context: &Context) -> a
     Ok(trusted)
 }
 
+/// Returns the workspaces known in advance in which servers on the host have code: the working directory, and
+/// those that the configuration names. Programs are refused there.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub(crate) fn server_conflicts(context: &Context) -> anyhow::Result<Vec<Conflict>> {
+    let config = context.config()?;
+    let mut trees: Vec<PathBuf> = std::env::current_dir().into_iter().collect();
+    trees.retain(|here| !is_broad(here, context));
+    let root = context.parts()?.tools.root.as_ref();
+    let sample = root.and_then(|root| {
+        root.resolve(&Scope::local(), "session".parse().ok().as_ref())
+            .ok()?
+    });
+    let mounts = config.skills.servers.values().flat_map(|server| &server.mounts);
+    let mounts = mounts.filter_map(|text| text.parse().ok());
+    let writable = mounts.filter(|mount: &Mount| mount.access == Access::ReadWrite);
+    let named = sample.into_iter().chain(writable.map(|mount| mount.host));
+    trees.extend(named.filter_map(|path| Some(trust::resolve(&path).ok()?.path)));
+    trees.extend(container::of_calls(context)?.opened().map(Path::to_owned));
+    let mut servers = Trusted::none();
+    for (name, server) in &config.skills.servers {
+        servers.extend(&servers::trusted(name, server, context));
+    }
+    let checked = trees.iter().map(|tree| trust::check_servers(tree, &servers));
+    Ok(checked.filter_map(Result::err).collect())
+}
+
 /// Creates a directory that a program could otherwise create: a missing path cannot be protected.
 fn make_if_open(directory: &Path, trees: &[&Path]) {
     let (there, missing) = ringfence_runtime::exposure::nearest(directory);
@@ -260,8 +296,8 @@ fn configured(named: Named<'_>, context: &Context) -> anyhow::Result<Trusted> {
         paths,
         ..Trusted::none()
     };
-    for server in config.skills.servers.values() {
-        trusted.extend(&servers::trusted(server));
+    for (name, server) in &config.skills.servers {
+        trusted.extend(&servers::trusted(name, server, context));
     }
     Ok(without_links(trusted))
 }
@@ -285,6 +321,7 @@ fn without_links(named: Trusted) -> Trusted {
         paths: ends(&paths),
         installations: ends(&installations),
         lookups: ends(&lookups),
+        servers: named.servers,
     });
     trusted
 }
@@ -394,7 +431,8 @@ fn unknown_trees(error: std::io::Error) -> Failure {
 /// there, and records the directories that it can write.
 ///
 /// # Errors
-/// If the configuration cannot be used, or the record cannot be stored.
+/// If the configuration cannot be used, a server on the host has code in one of these directories, or the record
+/// cannot be stored.
 pub(crate) fn keep(
     request: &mut Request,
     (named, output): (Named<'_>, Option<&Path>),
@@ -405,6 +443,12 @@ pub(crate) fn keep(
     let all: Vec<&Path> = opened.iter().copied().chain(output).collect();
     if !all.is_empty() {
         request.trusted = trusted(named, &all, context)?;
+        // First, so that a refused directory is not noted as one that programs could write.
+        for tree in &all {
+            trust::check_servers(tree, &request.trusted).map_err(|conflict| {
+                Failure::refused(conflict.to_string(), conflict.hint()).of(ErrorKind::InvalidArguments)
+            })?;
+        }
         note_directories(&opened, named, context)?;
     }
     Ok(())

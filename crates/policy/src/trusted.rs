@@ -16,6 +16,23 @@ pub struct Trusted {
     pub installations: Vec<PathBuf>,
     /// Directories in which programs are looked up. One that contains the writable tree is ignored.
     pub lookups: Vec<PathBuf>,
+    /// MCP servers that run without a fence. A request whose program may write to their code is refused.
+    pub servers: Vec<HostServer>,
+}
+
+/// An MCP server that runs without a fence.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostServer {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Its files and directories, existing or not, by their names with and without links. No program may write
+    /// to them, above them or below them.
+    pub code: Vec<PathBuf>,
+    /// Paths that no program may write to or above, such as links. Writing below them does no harm.
+    pub entries: Vec<PathBuf>,
+    /// Directories and files that the user declared to be data.
+    pub data: Vec<PathBuf>,
 }
 
 impl Trusted {
@@ -25,6 +42,7 @@ impl Trusted {
             paths: Vec::new(),
             installations: Vec::new(),
             lookups: Vec::new(),
+            servers: Vec::new(),
         }
     }
 
@@ -40,6 +58,9 @@ impl Trusted {
             all.sort();
             all.dedup();
         }
+        self.servers.extend_from_slice(&other.servers);
+        self.servers.sort();
+        self.servers.dedup();
     }
 }
 

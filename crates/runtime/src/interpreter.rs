@@ -78,6 +78,7 @@ impl Python {
                 .collect(),
             installations: prefixes.map(Clone::clone).into(),
             lookups: vec![self.stdlib.clone()],
+            ..Trusted::none()
         }
     }
 }
@@ -108,7 +109,7 @@ pub fn named(configured: &Path, path_var: Option<&OsStr>) -> Trusted {
         installations: view::View::of(&program)
             .map(|view| view.shown)
             .unwrap_or_default(),
-        lookups: Vec::new(),
+        ..Trusted::none()
     }
 }
 

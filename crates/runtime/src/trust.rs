@@ -11,6 +11,7 @@ mod git_settings;
 pub(crate) mod ledger;
 mod named;
 mod resolve;
+mod servers;
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -23,6 +24,7 @@ pub(crate) use acted::Acted;
 pub use ledger::Ledger;
 pub use named::{NamedPathError, NamedPaths};
 pub use resolve::{Resolved, resolve};
+pub use servers::check_servers;
 
 /// Parts of an installation that an interpreter executes or reads.
 const PARTS: &[&str] = &["bin", "lib", "lib64", "include", "pyvenv.cfg"];
@@ -85,6 +87,34 @@ pub enum Conflict {
         /// Protected link, or settings of git.
         entry: PathBuf,
     },
+    /// The tree lies in the code of a server that runs on the host, or around it.
+    #[error(
+        "refusing to let the program write in {}: the MCP server `{server}` runs on the host, and its command or environment leads to {}",
+        tree.display(), path.display()
+    )]
+    Server {
+        /// Requested tree.
+        tree: PathBuf,
+        /// Name of the server.
+        server: String,
+        /// File or directory of the server.
+        path: PathBuf,
+    },
+    /// The tree holds, or may hold, a hard link of a server's file.
+    #[error(
+        "refusing to let the program write in {}: the MCP server `{server}` runs {} on the host, {}",
+        tree.display(), path.display(), also(other.as_deref())
+    )]
+    ServerLinked {
+        /// Requested tree.
+        tree: PathBuf,
+        /// Name of the server.
+        server: String,
+        /// File of the server.
+        path: PathBuf,
+        /// Its other name in the tree, if it was found.
+        other: Option<PathBuf>,
+    },
     /// Without namespaces there are no mounts to protect it.
     #[error(
         "refusing to let the program write in {}: Ringfence or programs of the host act on {}, and without namespaces cannot keep it from the program",
@@ -116,7 +146,12 @@ impl Conflict {
             Self::Around { .. } => {
                 "name a directory that holds the program's own files alone, or move what Ringfence relies on out of it"
             }
-            Self::Linked { .. } => "replace it by a copy (`cp FILE FILE.new && mv FILE.new FILE`)",
+            Self::Server { .. } => {
+                "move the server out of that directory, run it in a fence (`fence = \"fenced\"`) or, if the path is data alone, list it in the server's `data`"
+            }
+            Self::Linked { .. } | Self::ServerLinked { .. } => {
+                "replace it by a copy (`cp FILE FILE.new && mv FILE.new FILE`)"
+            }
             Self::Leads { .. } | Self::Many { .. } => {
                 "remove that entry if a program made it; else let it lead to a directory or file of its own"
             }
@@ -127,6 +162,14 @@ impl Conflict {
                 "if you trust it, name it: `--python PATH` or `sandbox.python`; else take that directory off the PATH"
             }
         }
+    }
+}
+
+/// Describes the other hard link of a server's file.
+fn also(other: Option<&Path>) -> String {
+    match other {
+        Some(other) => format!("and {} is a hard link to it", other.display()),
+        None => "and that directory cannot be searched for hard links to it: it has too many entries, or hides some".to_owned(),
     }
 }
 
@@ -144,8 +187,10 @@ pub fn trees(request: &Request) -> impl Iterator<Item = &Path> {
 /// first.
 ///
 /// # Errors
-/// If a trusted path cannot be protected while the guest may write to the tree at all.
+/// If a trusted path cannot be protected while the guest may write to the tree at all, or a server on the host
+/// has code there.
 pub(crate) fn kept(tree: &Path, trusted: &Trusted) -> Result<Vec<Kept>, Conflict> {
+    check_servers(tree, trusted)?;
     relied_on(&Place::of(tree), trusted).map(with_pins)
 }
 

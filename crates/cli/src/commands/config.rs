@@ -8,6 +8,7 @@ use crate::args::ConfigCommand;
 use crate::config::reference;
 use crate::context::Context;
 use crate::parts::missing_key;
+use crate::trust;
 
 pub(crate) fn run(command: &ConfigCommand, context: &Context) -> anyhow::Result<ExitCode> {
     match command {
@@ -66,6 +67,9 @@ fn check(context: &Context) -> anyhow::Result<String> {
         context.ui.warn(&sentence);
     }
     context.tell_passed_over()?;
+    for conflict in trust::server_conflicts(context)? {
+        context.ui.warn(&format!("{conflict}; {}", conflict.hint()));
+    }
     let files: Vec<_> = context
         .loaded()?
         .files

@@ -13,10 +13,11 @@ use ringfence_runtime::probe::{self, Layer, Report, Situation, Status};
 use ringfence_runtime::pyodide::{Settings, install};
 
 use crate::args::DoctorArgs;
+use crate::config::values::ServerFence;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::ui::{Tone, Ui, visible};
-use crate::{container, high, local, pyodide};
+use crate::{container, high, local, pyodide, trust};
 
 pub(crate) fn run(args: &DoctorArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let settings = local::settings(&high::settings(None, context)?, Warmth::Cold, context)?;
@@ -33,6 +34,7 @@ pub(crate) fn run(args: &DoctorArgs, context: &Context) -> anyhow::Result<ExitCo
     report.layers.push(pyodide_layer(&pyodide));
     report.layers.push(wheels_layer(&pyodide));
     report.layers.extend(directories(context));
+    report.layers.extend(servers_layer(context)?);
     if args.json {
         context.ui.out(serde_json::to_string_pretty(&report)? + "\n")?;
     } else {
@@ -107,6 +109,23 @@ fn wheels_layer(settings: &Settings) -> Layer {
         (Some(Err(error)), _) => Layer::missing(NAME, error.to_string(), error.hint()),
         _ => Layer::info(NAME, "no directory is named (`skills.sandbox.packages`)"),
     }
+}
+
+/// Checks that MCP servers on the host have no code where programs may be expected to write.
+fn servers_layer(context: &Context) -> anyhow::Result<Option<Layer>> {
+    const NAME: &str = "MCP servers on the host";
+    let mut servers = context.config()?.skills.servers.values();
+    if !servers.any(|server| server.fence == ServerFence::Host) {
+        return Ok(None);
+    }
+    let conflicts = trust::server_conflicts(context)?;
+    Ok(Some(match conflicts.first() {
+        None => Layer::ok(
+            NAME,
+            "none has code in this directory or in a configured workspace",
+        ),
+        Some(conflict) => Layer::missing(NAME, conflict.to_string(), conflict.hint()),
+    }))
 }
 
 /// Checks the state and runtime directories.

@@ -502,8 +502,12 @@ pub(crate) struct Server {
     pub(crate) hosts: Vec<String>,
     /// Environment of the program: `NAME` passes on this variable, `NAME=value` sets it.
     pub(crate) env: Vec<String>,
-    /// `fenced` like a skill; on the `host` it may do whatever you may.
+    /// `fenced` like a skill; on the `host` it may do whatever you may, and no program may write where its
+    /// command or environment names a path.
     pub(crate) fence: values::ServerFence,
+    /// Absolute paths in the command or environment of a server on the `host` that are data, which programs may
+    /// write.
+    pub(crate) data: Vec<PathBuf>,
 }
 
 /// An HTTP header for an MCP server.

@@ -92,7 +92,7 @@ impl Entry<'_> {
                 Ok(Reach::Http { url, credentials })
             }
             Some(_) => Err(self.wrong(
-                "`mounts`, `hosts`, `env` and `fence` are for a server that is started",
+                "`mounts`, `hosts`, `env`, `fence` and `data` are for a server that is started",
                 "leave them out",
             )),
             None if is_process => {
@@ -120,6 +120,14 @@ impl Entry<'_> {
         if is_free && !(server.mounts.is_empty() && server.hosts.is_empty()) {
             let why = "on the host it sees every file and reaches every host";
             return Err(self.wrong(why, "leave `mounts` and `hosts` out, or `fence`"));
+        }
+        if !is_free && !server.data.is_empty() {
+            let why = "`data` is for a server on the host";
+            return Err(self.wrong(why, "leave it out: in a fence it has its `mounts`"));
+        }
+        if let Some(path) = server.data.iter().find(|path| !path.is_absolute()) {
+            let why = format!("`data`: expected absolute paths, found `{}`", path.display());
+            return Err(self.wrong(&why, "write the path from the root directory"));
         }
         let hosts = server.hosts.iter().map(|text| self.parsed("hosts", text));
         let env = server.env.iter().map(|text| self.variable(text, environment));

@@ -272,7 +272,7 @@ fn a_server_is_started_or_reached() {
     let server = |entry: &str| parts_of(&format!("[skills.servers.x-y]\n{entry}"));
     for entry in [
         "command = ['a', 'b']\nmounts = ['/usr:/b']\nhosts = ['a.test:1']",
-        "command = ['a']\nenv = ['TOKEN', 'A=b', 'NONE']\nfence = 'host'",
+        "command = ['a', '/b']\nenv = ['TOKEN', 'A=b', 'NONE']\nfence = 'host'\ndata = ['/b']",
         "url = 'http://a.test/mcp'\nheaders = [{header = 'X-Key', value_env = 'TOKEN'}]",
     ] {
         assert_eq!(server(entry).unwrap().skills.servers.len(), 1, "{entry}");
@@ -289,6 +289,11 @@ fn a_server_is_started_or_reached() {
         (
             "command = ['a']\nfence = 'host'\nhosts = ['a.test']",
             "every host",
+        ),
+        ("command = ['a']\ndata = ['/b']", "for a server on the host"),
+        (
+            "command = ['a']\nfence = 'host'\ndata = ['b']",
+            "expected absolute paths, found `b`",
         ),
         ("command = ['a']\nenv = ['=x']", "`env`"),
         ("command = ['a']\nhosts = ['http://a.test']", "`hosts`"),

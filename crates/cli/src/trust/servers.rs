@@ -1,180 +1,331 @@
-//! The files that an MCP server executes, as far as its configuration entry shows.
+//! The code of the configured MCP servers, which no program may change.
+//!
+//! Which words of a command are code cannot be known. So for a server on the host all of them are, except those
+//! that its entry declares as data.
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path, PathBuf};
 
-use ringfence_policy::{Mount, Trusted};
+use ringfence_policy::{HostServer, Trusted};
+use ringfence_runtime::trust;
 
+use super::words::pieces;
+use super::{fenced, is_broad};
 use crate::config::schema::Server;
 use crate::config::values::ServerFence;
+use crate::context::Context;
 
-/// Options whose value is a directory with code.
-const DIRECTORY_OPTIONS: &[&str] = &[
-    "--directory",
-    "--project",
-    "--cwd",
-    "-C",
-    "--prefix",
-    "--from",
-    "--path",
-];
+/// Search path of servers on the host that are given none.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Variables that name files or directories with code.
-const CODE_VARIABLES: &[&str] = &[
-    "PATH",
-    "PYTHONPATH",
-    "PYTHONHOME",
-    "NODE_PATH",
-    "RUBYLIB",
-    "PERL5LIB",
-    "CLASSPATH",
-    "LD_LIBRARY_PATH",
-    "LD_PRELOAD",
-];
+/// Variables of directories around everything that a user has: only a program that writes to the directory
+/// itself could put something in the server's way.
+const SURROUNDINGS: &[&str] = &["HOME", "PWD", "OLDPWD", "TMPDIR"];
 
-/// Endings of files that interpreters execute.
-const SCRIPTS: &[&str] = &[
-    "py", "js", "mjs", "cjs", "ts", "mts", "sh", "bash", "rb", "pl", "php", "lua", "jar", "whl", "pyz",
-];
+/// Maximum length of a script's first line, as in the kernel.
+const MAX_FIRST_LINE: u64 = 256;
 
-/// Returns the program and the scripts of a server, with the directories that these import from.
-///
-/// There is no certain way to recognise code among the arguments, so this returns the program, the first word
-/// that is no option, files that look like scripts, and the value of an option that names a project.
-pub(super) fn trusted(server: &Server) -> Trusted {
-    let mut trusted = Trusted::none();
-    let mounts: Vec<Mount> = server
-        .mounts
-        .iter()
-        .filter_map(|text| text.parse().ok())
-        .collect();
-    let on_host = |word: &str| on_host(Path::new(word), server, &mounts);
-    let mut first = true;
-    let mut after_option = false;
-    for (number, word) in server.command.iter().enumerate() {
-        let (option, value) = match word.split_once('=') {
-            Some((option, value)) if option.starts_with('-') => (option, value),
-            _ => ("", word.as_str()),
-        };
-        let is_option = word.starts_with('-') && option.is_empty();
-        let named = after_option || DIRECTORY_OPTIONS.contains(&option);
-        after_option = DIRECTORY_OPTIONS.contains(&word.as_str());
-        let leads = number > 0 && first && !word.starts_with('-');
-        first &= number == 0 || word.starts_with('-');
-        if let Some(path) = on_host(value).filter(|_| !is_option)
-            && (number == 0 || leads || named || is_script(&path))
-        {
-            code(path, &mut trusted);
-        }
+/// Returns the trusted paths of a server.
+pub(super) fn trusted(name: &str, server: &Server, context: &Context) -> Trusted {
+    match server.fence {
+        ServerFence::Host => Trusted {
+            servers: vec![on_host(name, server, context)],
+            ..Trusted::none()
+        },
+        ServerFence::Fenced => fenced::trusted(server),
     }
-    for text in &server.env {
-        let (name, value) = text.split_once('=').unwrap_or((text, ""));
-        if CODE_VARIABLES.contains(&name) {
-            let paths = std::env::split_paths(value).filter_map(|path| on_host(path.to_str()?));
-            trusted.lookups.extend(paths);
-        }
-    }
-    trusted
 }
 
-/// Adds a script and its directory, which it imports from, or a directory with code.
-fn code(path: PathBuf, trusted: &mut Trusted) {
-    if path.is_dir() {
-        trusted.lookups.push(path);
-        return;
-    }
-    trusted.lookups.extend(path.parent().map(Path::to_owned));
-    trusted.paths.push(path);
-}
-
-fn is_script(path: &Path) -> bool {
-    let ending = path.extension().and_then(|ending| ending.to_str());
-    path.is_file() && ending.is_some_and(|ending| SCRIPTS.contains(&ending))
-}
-
-/// Converts a path of the server to a host path: in a fence it sees its mounts alone.
-fn on_host(path: &Path, server: &Server, mounts: &[Mount]) -> Option<PathBuf> {
-    if !path.is_absolute() {
-        return None;
-    }
-    let host = match server.fence {
-        ServerFence::Host => path.to_owned(),
-        ServerFence::Fenced => {
-            let around = mounts.iter().filter(|mount| path.starts_with(mount.guest()));
-            let mount = around.max_by_key(|mount| mount.guest().components().count())?;
-            let below = path.strip_prefix(mount.guest()).ok()?;
-            mount.host.components().chain(below.components()).collect()
+/// Returns a server on the host with every path that its command and its environment name.
+fn on_host(name: &str, server: &Server, context: &Context) -> HostServer {
+    let mut found = Found::new(server, context);
+    let home = context.environment.text("HOME");
+    let env: Vec<(&str, &str)> = server.env.iter().map(|text| variable(text, context)).collect();
+    let path = env.iter().find(|(name, _)| *name == "PATH");
+    let path = path.map_or(PATH, |(_, value)| value);
+    let lookups: Vec<PathBuf> = std::env::split_paths(path).collect();
+    let mut words: BTreeSet<String> = BTreeSet::new();
+    words.extend(server.command.iter().flat_map(|word| pieces(word, home)));
+    for (name, value) in env {
+        match SURROUNDINGS.contains(&name) {
+            true => found.entry(Path::new(value)),
+            false => words.extend(pieces(value, home)),
         }
+    }
+    words.extend(lookups.iter().filter_map(|path| path.to_str().map(str::to_owned)));
+    if let Some(program) = server.command.first() {
+        found.program(Path::new(program), &lookups);
+    }
+    found.words(&words, &lookups);
+    HostServer {
+        name: name.to_owned(),
+        // What is named comes first: a refusal says the first path that is in the way.
+        code: found.code.into_iter().chain(found.around).collect(),
+        entries: found.entries.into_iter().collect(),
+        data: found.data.into_iter().collect(),
+    }
+}
+
+/// Splits an entry of `env` into name and value, which may be the caller's.
+fn variable<'a>(text: &'a str, context: &'a Context) -> (&'a str, &'a str) {
+    let passed_on = || (text, context.environment.text(text).unwrap_or_default());
+    text.split_once('=').unwrap_or_else(passed_on)
+}
+
+/// The paths of a server, found so far.
+struct Found<'a> {
+    context: &'a Context,
+    seen: BTreeSet<PathBuf>,
+    code: BTreeSet<PathBuf>,
+    /// Directories that code imports from.
+    around: BTreeSet<PathBuf>,
+    entries: BTreeSet<PathBuf>,
+    data: BTreeSet<PathBuf>,
+}
+
+impl<'a> Found<'a> {
+    fn new(server: &Server, context: &'a Context) -> Self {
+        let data = server.data.iter().flat_map(|path| names(path).0);
+        Self {
+            context,
+            seen: BTreeSet::new(),
+            code: BTreeSet::new(),
+            around: BTreeSet::new(),
+            entries: BTreeSet::new(),
+            data: data.collect(),
+        }
+    }
+
+    /// Adds every path among these words, and the programs that they name.
+    fn words(&mut self, words: &BTreeSet<String>, lookups: &[PathBuf]) {
+        let paths = || words.iter().map(Path::new);
+        let directories: Vec<&Path> = paths()
+            .filter(|path| path.is_absolute() && path.is_dir())
+            .collect();
+        for path in paths() {
+            let goes_up = path.components().any(|part| part == Component::ParentDir);
+            if path.is_absolute() {
+                self.named(path);
+            } else if goes_up {
+                // It starts in a directory of its own. Only from another that is named can it lead anywhere.
+                for directory in &directories {
+                    self.named(&directory.join(path));
+                }
+            } else if path.components().count() == 1 {
+                self.program(path, lookups);
+            }
+        }
+    }
+
+    /// Adds a path unless it is data.
+    fn named(&mut self, path: &Path) {
+        if names(path).0.iter().all(|name| !self.data.contains(name)) {
+            self.add(path);
+        }
+    }
+
+    /// Adds a program by its path, or the first one of this name on the search path.
+    fn program(&mut self, name: &Path, lookups: &[PathBuf]) {
+        if name.is_absolute() {
+            return self.add(name);
+        }
+        let mut candidates = lookups.iter().map(|directory| directory.join(name));
+        if let Some(found) = candidates.find(|path| is_executable(path)) {
+            self.add(&found);
+        }
+    }
+
+    /// Adds a path with the links on the way, the directory that a script imports from, its virtual
+    /// environment and its interpreter.
+    fn add(&mut self, path: &Path) {
+        let (names, links) = names(path);
+        if !names.iter().any(|path| is_there_at_all(path)) || !self.seen.insert(path.to_owned()) {
+            return;
+        }
+        for name in names.iter().chain(&links) {
+            if !name.is_dir() {
+                let above = name.parent().filter(|above| !is_broad(above, self.context));
+                self.around.extend(above.map(Path::to_owned));
+            }
+            let environment = name.parent().and_then(Path::parent);
+            let environment = environment.filter(|above| above.join("pyvenv.cfg").is_file());
+            self.around.extend(environment.map(Path::to_owned));
+        }
+        self.code.extend(names);
+        self.entries.extend(links);
+        for interpreter in interpreter(path) {
+            self.add(&interpreter);
+        }
+    }
+
+    /// Adds a directory that is no code.
+    fn entry(&mut self, path: &Path) {
+        let (names, links) = names(path);
+        self.entries.extend(names.into_iter().chain(links));
+    }
+}
+
+/// Returns the names of a path, as given and without links, and the links on the way.
+fn names(path: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let given = without_dots(path);
+    match trust::resolve(path) {
+        Ok(found) => (vec![given, found.path], found.links),
+        Err(_) => (vec![given], Vec::new()),
+    }
+}
+
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => drop(plain.pop()),
+            Component::RootDir | Component::Normal(_) | Component::Prefix(_) => plain.push(part),
+        }
+    }
+    plain
+}
+
+/// Returns `true` if a path, existing or not, lies in an existing directory below the root, or is one. Much in
+/// a script or an address looks like a path.
+fn is_there_at_all(path: &Path) -> bool {
+    let first = path.components().take(2).collect::<PathBuf>();
+    first.symlink_metadata().is_ok()
+}
+
+/// Returns the absolute paths in the first line of a script.
+fn interpreter(path: &Path) -> Vec<PathBuf> {
+    let is_file = fs::metadata(path).is_ok_and(|found| found.is_file());
+    let Some(file) = is_file.then(|| File::open(path).ok()).flatten() else {
+        return Vec::new();
     };
-    host.exists().then_some(host)
+    let mut line = Vec::new();
+    let read = BufReader::new(file.take(MAX_FIRST_LINE)).read_until(b'\n', &mut line);
+    let line = String::from_utf8_lossy(&line);
+    match (read, line.strip_prefix("#!")) {
+        (Ok(_), Some(words)) => {
+            let words = words.split_whitespace().map(PathBuf::from);
+            words.filter(|word| word.is_absolute()).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::{Cli, GlobalArgs};
+    use crate::env::Environment;
+    use clap::Parser;
+    use std::os::unix::fs::symlink;
+
+    struct Dir(tempfile::TempDir);
+
+    impl Dir {
+        fn new() -> Self {
+            let dir = Self(tempfile::tempdir().unwrap());
+            for name in ["p/dist", "p/env/bin", "bin", "home"] {
+                fs::create_dir_all(dir.path(name)).unwrap();
+            }
+            for name in ["p/dist/index.js", "p/env/pyvenv.cfg", "bin/python3"] {
+                fs::write(dir.path(name), "").unwrap();
+            }
+            let executable = fs::Permissions::from_mode(0o755);
+            for name in ["bin/python3", "p/dist/index.js"] {
+                fs::set_permissions(dir.path(name), executable.clone()).unwrap();
+            }
+            symlink(dir.path("bin/python3"), dir.path("p/env/bin/python")).unwrap();
+            symlink(dir.path("p/dist/index.js"), dir.path("bin/units")).unwrap();
+            let script = format!("#!{}\n", dir.path("p/env/bin/python").display());
+            fs::write(dir.path("bin/script"), script).unwrap();
+            dir
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.0.path().canonicalize().unwrap().join(name)
+        }
+
+        fn server(&self, entry: &str) -> HostServer {
+            let entry = entry.replace("ROOT", self.path("").to_str().unwrap().trim_end_matches('/'));
+            let server: Server = toml::from_str(&entry).unwrap();
+            let home = self.path("home").display().to_string();
+            let global: GlobalArgs = Cli::try_parse_from(["ringfence", "doctor"]).unwrap().global;
+            let context = Context::new(Environment::from([("HOME", &*home)]), global);
+            on_host("units", &server, &context)
+        }
+
+        /// Returns the names below the directory that are code.
+        fn code(&self, entry: &str) -> Vec<String> {
+            let code = self.server(entry).code;
+            let root = self.path("");
+            let below = code.iter().filter_map(|path| path.strip_prefix(&root).ok());
+            let mut below: Vec<String> = below.map(|path| path.display().to_string()).collect();
+            below.sort();
+            below.dedup();
+            below
+        }
+    }
 
     #[test]
-    fn code_is_told_from_data() {
-        let dir = tempfile::tempdir().unwrap();
-        let root = dir.path().canonicalize().unwrap();
-        for name in ["srv", "data", "lib"] {
-            std::fs::create_dir(root.join(name)).unwrap();
+    fn every_path_is_code() {
+        let dir = Dir::new();
+        let index = &["p/dist", "p/dist/index.js"];
+        for entry in [
+            "command = ['node', 'ROOT/p/dist/index.js']",
+            "command = ['timeout', '60', 'ROOT/p/dist/index.js']",
+            "command = ['sh', '-c', 'exec ROOT/p/dist/index.js --quiet']",
+            "command = ['sh', '-c', 'exec ~/../p/dist/index.js']",
+            "command = ['node', '--require=ROOT/p/dist/index.js']",
+            "command = ['uv', '--directory', 'ROOT/p/dist', 'run', '../dist/index.js']",
+            "command = ['x']\nenv = ['NODE_OPTIONS=--require ROOT/p/dist/index.js']",
+        ] {
+            assert_eq!(dir.code(entry), index, "{entry}");
         }
-        for name in ["srv/server.py", "data/notes.txt", "data/tool.js"] {
-            std::fs::write(root.join(name), "").unwrap();
-        }
-        let check = |text: &str, paths: &[&str], lookups: &[&str]| {
-            let text = text.replace("ROOT", root.to_str().unwrap());
-            let server: Server = toml::from_str(&text).unwrap();
-            let below = |names: &[&str]| names.iter().map(|name| root.join(name)).collect::<Vec<_>>();
-            let found = trusted(&server);
-            assert_eq!(
-                (found.paths, found.lookups),
-                (below(paths), below(lookups)),
-                "{text}"
-            );
-        };
-        let host = "\nfence = 'host'";
-        check(
-            &format!("command = ['python3', '-u', 'ROOT/srv/server.py', 'ROOT/data']{host}"),
-            &["srv/server.py"],
-            &["srv"],
+        let missing = dir.code("command = ['node', 'ROOT/p/new/x.js']");
+        assert_eq!(missing, ["p/new", "p/new/x.js"]);
+    }
+
+    #[test]
+    fn what_a_path_leads_to_is_code() {
+        let dir = Dir::new();
+        let environment = ["bin", "bin/python3", "p/env", "p/env/bin", "p/env/bin/python"];
+        assert_eq!(
+            dir.code("command = ['ROOT/p/env/bin/python', '-m', 'x']"),
+            environment
         );
-        check(
-            &format!("command = ['npx', '-y', 'files', 'ROOT/data']{host}"),
-            &[],
-            &[],
-        );
-        check(
-            &format!("command = ['node', 'ROOT/data', 'ROOT/lib']{host}"),
-            &[],
-            &["data"],
-        );
-        check(
-            &format!("command = ['uv', '--directory', 'ROOT/srv', 'run', 'x']{host}"),
-            &[],
-            &["srv"],
-        );
-        check(
-            &format!("command = ['uv', 'run', '--project=ROOT/srv', 'x']{host}"),
-            &[],
-            &["srv"],
-        );
-        check(
-            &format!("command = ['x', 'serve', 'ROOT/data/tool.js', 'ROOT/data/notes.txt']{host}"),
-            &["data/tool.js"],
-            &["data"],
-        );
-        check(
-            &format!("command = ['x']\nenv = ['PYTHONPATH=ROOT/lib:/none', 'A=ROOT/data']{host}"),
-            &[],
-            &["lib"],
-        );
-        // In a fence, paths inside it.
-        check(
-            "command = ['python3', '/app/server.py', '/data']\nmounts = ['ROOT/srv:/app', 'ROOT/data:/data:rw']",
-            &["srv/server.py"],
-            &["srv"],
-        );
-        check("command = ['python3', 'ROOT/srv/server.py']", &[], &[]);
+        let by_path = "command = ['env', 'units']\nenv = ['PATH=ROOT/bin']";
+        let all = ["bin", "bin/units", "p/dist", "p/dist/index.js"];
+        assert_eq!(dir.code(by_path), all);
+        assert_eq!(dir.server(by_path).entries, [dir.path("bin/units")]);
+        let script = dir.code("command = ['ROOT/bin/script']");
+        assert!(script.contains(&"p/env".to_owned()), "{script:?}");
+    }
+
+    #[test]
+    fn data_is_what_the_entry_says() {
+        let dir = Dir::new();
+        let files = "command = ['npx', 'files', 'ROOT/p']\ndata = ['ROOT/p']";
+        assert_eq!(dir.code(files), [""; 0]);
+        let both = "command = ['node', 'ROOT/p/dist/index.js', 'ROOT/p']\ndata = ['ROOT/p/']";
+        assert_eq!(dir.code(both), ["p/dist", "p/dist/index.js"]);
+        // Never the program.
+        let program = dir.code("command = ['ROOT/p/dist/index.js']\ndata = ['ROOT/p/dist/index.js']");
+        assert_eq!(program, ["p/dist", "p/dist/index.js"]);
+    }
+
+    #[test]
+    fn a_home_directory_is_no_code() {
+        let dir = Dir::new();
+        let server = dir.server("command = ['python3', 'ROOT/home/server.py']\nenv = ['HOME']");
+        assert!(server.entries.contains(&dir.path("home")));
+        assert!(!server.code.contains(&dir.path("home")));
+        assert!(server.code.contains(&dir.path("home/server.py")));
     }
 }

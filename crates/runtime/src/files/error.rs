@@ -5,7 +5,9 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-/// A file tool failed. No message contains a path other than the given one.
+use crate::trust::Conflict;
+
+/// A file tool failed. No message contains a path other than the given one, except [`Error::Relied`].
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("`{path}` {why}")]
@@ -26,6 +28,13 @@ pub enum Error {
         path: String,
         /// Reason for the protection.
         why: &'static str,
+    },
+    /// Nothing in this workspace may be changed.
+    #[error("`{path}` is protected: {conflict}")]
+    Relied {
+        path: String,
+        /// The trusted path in the way.
+        conflict: Conflict,
     },
     /// The path does not exist.
     #[error("`{path}` does not exist")]
@@ -100,7 +109,7 @@ impl Error {
         match self {
             Self::InvalidPath { .. } => Kind::InvalidPath,
             Self::Outside { .. } => Kind::Outside,
-            Self::Protected { .. } => Kind::Protected,
+            Self::Protected { .. } | Self::Relied { .. } => Kind::Protected,
             Self::NotFound { .. } => Kind::NotFound,
             Self::WrongKind { .. } => Kind::WrongKind,
             Self::TooLarge { .. } => Kind::TooLarge,
@@ -115,6 +124,7 @@ impl Error {
             Self::Outside { .. } => {
                 "write a path relative to the workspace, or one below `/workspace`; links must stay inside, too"
             }
+            Self::Relied { conflict, .. } => conflict.hint(),
             Self::Protected { .. } => "leave it as it is, or ask the user to change it",
             Self::NotFound { .. } => "list the directory to see what is there; `.` is the workspace itself",
             Self::WrongKind { is, wanted, .. } => match (*is, *wanted) {

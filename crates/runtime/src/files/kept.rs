@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::error::shown;
 use super::resolve::{Place, directory_below};
 use super::{Error, Root};
-use crate::trust::{self, Acted};
+use crate::trust::{self, Acted, Conflict};
 
 /// Maximum number of parent directories to walk, in case the place is moved outside. Beyond it, access is
 /// denied.
@@ -26,7 +26,16 @@ impl Root {
             path: shown(&place.given),
             why: "is what Ringfence itself relies on",
         };
-        let kept = trust::kept(&self.real, &self.rules.trusted).map_err(|_| relied_on())?;
+        let kept = trust::kept(&self.real, &self.rules.trusted).map_err(|conflict| match conflict {
+            Conflict::Server { .. } | Conflict::ServerLinked { .. } => Error::Relied {
+                path: shown(&place.given),
+                conflict,
+            },
+            Conflict::Around { .. }
+            | Conflict::Linked { .. }
+            | Conflict::Unkept { .. }
+            | Conflict::Found { .. } => relied_on(),
+        })?;
         let kept = kept.into_iter().filter(|kept| kept.access == Access::ReadOnly);
         let kept: Vec<PathBuf> = kept.map(|kept| kept.below).collect();
         if kept.is_empty() {

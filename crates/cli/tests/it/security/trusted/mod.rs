@@ -13,6 +13,7 @@ mod links;
 mod named;
 mod outside;
 mod repositories;
+mod servers;
 mod skills;
 
 use std::fs;
