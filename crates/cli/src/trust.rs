@@ -226,7 +226,7 @@ pub(crate) fn trusted(named: Named<'_>, trees: &[&Path], context: &Context) -> a
 pub(crate) fn server_conflicts(context: &Context) -> anyhow::Result<Vec<Conflict>> {
     let config = context.config()?;
     let mut trees: Vec<PathBuf> = std::env::current_dir().into_iter().collect();
-    trees.retain(|here| !is_broad(here, context));
+    trees.retain(|here| !is_broad(here, &context.environment));
     let root = context.parts()?.tools.root.as_ref();
     let sample = root.and_then(|root| {
         root.resolve(&Scope::local(), "session".parse().ok().as_ref())

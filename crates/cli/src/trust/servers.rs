@@ -147,7 +147,9 @@ impl<'a> Found<'a> {
         }
         for name in names.iter().chain(&links) {
             if !name.is_dir() {
-                let above = name.parent().filter(|above| !is_broad(above, self.context));
+                let above = name
+                    .parent()
+                    .filter(|above| !is_broad(above, &self.context.environment));
                 self.around.extend(above.map(Path::to_owned));
             }
             let environment = name.parent().and_then(Path::parent);

@@ -33,6 +33,8 @@ impl Root {
             },
             Conflict::Around { .. }
             | Conflict::Linked { .. }
+            | Conflict::Leads { .. }
+            | Conflict::Many { .. }
             | Conflict::Unkept { .. }
             | Conflict::Found { .. } => relied_on(),
         })?;

@@ -309,8 +309,8 @@ async fn fetch_wheels(
 
 /// Returns the last error in pip's output.
 fn pip_error(said: &str) -> String {
-    let errors = said.lines().filter_map(|line| line.strip_prefix("ERROR: "));
-    errors.last().unwrap_or(said).trim().to_owned()
+    let mut errors = said.lines().filter_map(|line| line.strip_prefix("ERROR: "));
+    errors.next_back().unwrap_or(said).trim().to_owned()
 }
 
 /// Returns the archive of a package that was fetched elsewhere, as an absolute path, because tar runs in

@@ -49,8 +49,11 @@ fn git(dir: &Dir, args: &[&str]) {
     finish(&mut git, b"");
 }
 
+/// Prepares a directory with a repository.
+type Prepare = fn(&Dir);
+
 /// Ways in which git comes to believe a file that is not in a directory `.git`, with that file.
-const WAYS: &[(&str, fn(&Dir))] = &[
+const WAYS: &[(&str, Prepare)] = &[
     ("store/config", |dir| {
         git(dir, &["init", "-q", "--separate-git-dir=store"])
     }),
