@@ -190,12 +190,16 @@ pub fn trees(request: &Request) -> impl Iterator<Item = &Path> {
 /// If a trusted path cannot be protected while the guest may write to the tree at all, or a server on the host
 /// has code there.
 pub(crate) fn kept(tree: &Path, trusted: &Trusted) -> Result<Vec<Kept>, Conflict> {
-    check_servers(tree, trusted)?;
-    relied_on(&Place::of(tree), trusted).map(with_pins)
+    relied_on(tree, trusted).map(with_pins)
 }
 
 /// Returns the trusted paths within a tree, relative to it.
-fn relied_on(place: &Place<'_>, trusted: &Trusted) -> Result<Vec<PathBuf>, Conflict> {
+///
+/// # Errors
+/// If one cannot be protected, or a server on the host has code there.
+fn relied_on(tree: &Path, trusted: &Trusted) -> Result<Vec<PathBuf>, Conflict> {
+    check_servers(tree, trusted)?;
+    let place = Place::of(tree);
     let mut found: Vec<PathBuf> = Vec::new();
     for path in &trusted.paths {
         found.extend(place.keep(path)?);
@@ -235,11 +239,12 @@ pub(crate) struct Held {
 /// A link or a missing path below is protected with the directory that it lies in.
 ///
 /// # Errors
-/// If a path cannot be protected while the guest may write to the tree at all.
+/// If a path cannot be protected while the guest may write to the tree at all, or a server on the host has code
+/// there.
 pub(crate) fn held(tree: &Path, trusted: &Trusted, acted: &Acted) -> Result<Held, Conflict> {
     let place = Place::of(tree);
     let mut held = Held::default();
-    let mut found = relied_on(&place, trusted)?;
+    let mut found = relied_on(tree, trusted)?;
     for target in &acted.paths {
         match place.below(&target.path) {
             Lies::Below(below) => found.push(below),
