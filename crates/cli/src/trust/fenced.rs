@@ -133,7 +133,7 @@ mod tests {
         }
         std::fs::write(root.join("srv/units"), "").unwrap();
         let check = |text: &str, paths: &[&str], lookups: &[&str]| {
-            let text = format!("{text}\nmounts = ['ROOT/srv:/srv', 'ROOT/lib:/lib', 'ROOT/data:/data:rw']");
+            let text = format!("{text}\nmounts = ['ROOT/srv:/srv', 'ROOT/lib:/share', 'ROOT/data:/data:rw']");
             let server: Server = toml::from_str(&text.replace("ROOT", root.to_str().unwrap())).unwrap();
             let below = |names: &[&str]| names.iter().map(|name| root.join(name)).collect::<Vec<_>>();
             let mut found = Trusted::none();
@@ -150,7 +150,7 @@ mod tests {
             &["srv"],
         );
         check("command = ['npx', '-y', 'files', '/data']", &[], &[]);
-        check("command = ['node', '/data', '/lib']", &[], &["data"]);
+        check("command = ['node', '/data', '/share']", &[], &["data"]);
         check(
             "command = ['uv', '--directory', '/srv', 'run', 'x']",
             &[],
@@ -163,7 +163,7 @@ mod tests {
             &["data"],
         );
         check(
-            "command = ['x']\nenv = ['PYTHONPATH=/lib:/none', 'A=/data']",
+            "command = ['x']\nenv = ['PYTHONPATH=/share:/none', 'A=/data']",
             &[],
             &["lib"],
         );

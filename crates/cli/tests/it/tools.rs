@@ -163,8 +163,8 @@ fn mistakes() -> Vec<(&'static str, Value, &'static str, &'static str)> {
     vec![
         ("run_code", json!({}), "\"code\" is a required", "members: code, language?, runtime?"),
         ("run_code", json!({"code": "", "lang": ""}), "'lang' was", "members: code, language?, runtime?"),
-        ("run_code", json!({"code": "", "timeout": "5 s"}), "\"5 s\" cannot be read", "`timeout`: Seconds until"),
-        ("run_code", json!({"code": "", "session": "a b"}), "\"a b\" does not match", "`session`: The name of"),
+        ("run_code", json!({"code": "", "timeout": "5 s"}), "\"5 s\" cannot be read", "`timeout`: Timeout in seconds"),
+        ("run_code", json!({"code": "", "session": "a b"}), "\"a b\" does not match", "`session`: Name of"),
         ("run_code", json!({"code": "", "runtime": "e2b"}), "the runtime `e2b` is not available", "SANDBOX_TYPE"),
         ("shell", json!({"command": "ls -la"}), "cannot start ls -la", "each argument in `args`"),
         ("shell", json!({"command": "no-such"}), "cannot start no-such", "check that the file exists"),

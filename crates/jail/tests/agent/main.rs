@@ -277,7 +277,7 @@ fn a_signal_is_told_as_one() {
 fn at_its_deadline_a_call_goes_with_all_that_it_started() {
     let mut container = Container::new();
     let call = container.begin(Start {
-        timeout: Duration::from_millis(200),
+        timeout: Duration::from_secs(2),
         ..bash("(setsid sleep 1000 &); sleep 1000 & echo $$; trap '' TERM; while :; do :; done")
     });
     let other = container.begin(Start {

@@ -30,7 +30,10 @@ fn a_changed_configuration_is_not_believed(world: &World) {
     };
     run(&["-c", "1"]).ok();
     run(&["-c", "1"]).ok();
-    let server = world.dir.write("server", format!("#!/bin/sh\necho > {canary}\n"));
+    fs::create_dir(world.dir.path("opt")).unwrap();
+    let server = world
+        .dir
+        .write("opt/server", format!("#!/bin/sh\necho > {canary}\n"));
     fs::set_permissions(&server, fs::Permissions::from_mode(0o755)).unwrap();
     let evil = format!(
         "\n[skills.servers.units]\ncommand = ['{}']\nfence = 'host'\n",
