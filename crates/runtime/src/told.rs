@@ -71,7 +71,7 @@ impl Told<'_> {
         match self.exit_code {
             Some(0) => {}
             Some(code) => add(&format!("[exit code {code}]")),
-            None => add("[it did not end by itself]"),
+            None => add("[killed]"),
         }
         if self.timed_out {
             add("[timed out]");
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(told("a\n", "", Some(0)), "a\n");
         assert_eq!(told("a", "b\n", Some(3)), "a\n[stderr]\nb\n[exit code 3]");
         assert_eq!(told("", "", Some(-11)), "[exit code -11]");
-        assert_eq!(told("", "", None), "[it did not end by itself]\n[timed out]");
+        assert_eq!(told("", "", None), "[killed]\n[timed out]");
     }
 
     #[test]
