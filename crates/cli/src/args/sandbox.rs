@@ -24,13 +24,13 @@ pub(crate) enum SandboxCommand {
     Create(Box<SandboxCreateArgs>),
     /// List the sandboxes.
     Ls(ScopedOptions),
-    /// Run a command in a sandbox. A command that exceeds its timeout ends the sandbox.
+    /// Run a command in a sandbox.
     Run(SandboxRunArgs),
     /// Pause the processes of a sandbox.
     Pause(SandboxNameArgs),
     /// Resume the processes of a sandbox.
     Resume(SandboxNameArgs),
-    /// Print the output of a sandbox's first process.
+    /// Print the output of the commands that ran in a sandbox.
     Logs(SandboxLogsArgs),
     /// Print the resource usage of a sandbox, about once a second.
     Stats(SandboxStatsArgs),
@@ -88,7 +88,7 @@ pub(crate) struct SandboxRunArgs {
     pub(crate) options: ScopedOptions,
     /// The sandbox.
     pub(crate) name: String,
-    /// Wall-clock limit of the command, after which the sandbox is removed.
+    /// Wall-clock limit of the command. Exceeding it removes the sandbox, unless it was created with allowed hosts.
     #[arg(long, value_name = "TIME", default_value = "30s")]
     pub(crate) timeout: Timeout,
     /// The program and its arguments, after `--`.
