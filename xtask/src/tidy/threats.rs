@@ -29,6 +29,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
         breaches
             .extend(missing.map(|proof| format!("SECURITY.md names the proof {proof}, which is not there")));
     }
+    breaches.extend(doubled(&text));
     if rows == 0 {
         breaches.push(format!("SECURITY.md has no table of promises below `{SECTION}`"));
     }
@@ -50,6 +51,28 @@ fn promises(text: &str) -> Vec<&str> {
         }
     }
     rows
+}
+
+/// Length of the beginning by which two rows count as versions of one.
+const ALIKE: usize = 60;
+
+/// Reports rows below one heading that begin alike: what a merge leaves of two versions of a row.
+fn doubled(text: &str) -> Vec<String> {
+    let mut seen: Vec<&str> = Vec::new();
+    let mut breaches = Vec::new();
+    for line in text.lines() {
+        if line.starts_with('#') {
+            seen.clear();
+        }
+        let start = line.get(..line.floor_char_boundary(ALIKE)).unwrap_or(line);
+        if line.starts_with("| ") && line.len() > ALIKE {
+            match seen.contains(&start) {
+                true => breaches.push(format!("SECURITY.md has two versions of a row: {start}…")),
+                false => seen.push(start),
+            }
+        }
+    }
+    breaches
 }
 
 /// Returns the words in backticks.
@@ -92,6 +115,17 @@ mod tests {
         let rows = promises(text);
         assert_eq!(rows, ["| files | held | `a::b`, `c/d.rs` |"]);
         assert_eq!(quoted(rows[0]), ["a::b", "c/d.rs"]);
+    }
+
+    #[test]
+    fn two_versions_of_a_row_are_refused() {
+        let row = format!("| files | {} |", "held ".repeat(20));
+        let other = format!("{row} and more |");
+        assert_eq!(
+            doubled(&format!("## A\n{row}\n## B\n{other}\n")),
+            Vec::<String>::new()
+        );
+        assert_eq!(doubled(&format!("## A\n{row}\n{other}\n")).len(), 1);
     }
 
     #[test]
