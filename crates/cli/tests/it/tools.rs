@@ -268,6 +268,31 @@ fn every_language_answers_in_one_shape() {
     assert_eq!(refused.kind, "runtime_unavailable");
 }
 
+/// Files in an `/output` that ends with the run are listed, and said to be discarded.
+#[test]
+fn a_discarded_output_file_is_told() {
+    let tools = Tools::new("");
+    let code = "open('/output/chart.png', 'w').write('x')";
+    let warnings = |tools: &Tools| {
+        let result = tools.ask("run_code", json!({"language": "python", "code": code}));
+        assert_eq!(result["meta"]["output_files"][0]["path"], "chart.png", "{result}");
+        result["meta"]["warnings"].to_string()
+    };
+    let told = warnings(&tools);
+    assert!(
+        told.contains("/output/chart.png was discarded with the run: there is no workspace"),
+        "{told}"
+    );
+    let text = tools.ask("run_python_code", json!({"code": code})).to_string();
+    assert!(text.contains("/output/chart.png was discarded"), "{text}");
+    fs::create_dir(tools.dir.path("work/project")).unwrap();
+    let told = warnings(&tools.with(&["--workspace", "project"]));
+    assert!(
+        told.contains("was discarded with the run: write files to /workspace"),
+        "{told}"
+    );
+}
+
 #[test]
 fn a_caller_shortens_the_limit_and_never_lengthens_it() {
     let tools =

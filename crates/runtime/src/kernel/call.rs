@@ -226,6 +226,7 @@ impl Call<'_> {
         };
         let mut result = self.order((&order, None), room, stdin).await?;
         result.meta.warnings.extend(instead);
+        result.meta.warnings.extend(discarded(&order, &result));
         Ok(result)
     }
 
@@ -412,6 +413,20 @@ impl Call<'_> {
             bridge: None,
         }
     }
+}
+
+/// Returns a warning if the program wrote files to an `/output` that ended with it. A session keeps its own.
+fn discarded(order: &Order, result: &ExecutionResult) -> Option<String> {
+    let ended = order.output_directory.is_none() && order.request.session.is_none();
+    let first = result.meta.output_files.first().filter(|_| ended)?;
+    let advice = match order.request.workspace {
+        Some(_) => "write files to /workspace",
+        None => "there is no workspace; print what matters",
+    };
+    Some(format!(
+        "/output/{} was discarded with the run: {advice}",
+        first.path
+    ))
 }
 
 /// Adds a hint to the error for a missing program whose name looks like a shell command line.
