@@ -344,15 +344,6 @@ pub(crate) fn acted_on(tree: &Path, acted: &Acted) -> Result<Vec<PathBuf>, Confl
 /// A path with its device and inode.
 pub(crate) type Mark = (PathBuf, Option<(u64, u64)>);
 
-/// Fingerprints the protected paths of a request.
-pub(crate) fn marks(request: &Request) -> Vec<Mark> {
-    let kept = |tree: &Path| {
-        let kept = kept(tree, &request.trusted).unwrap_or_default().into_iter();
-        kept.map(|kept| mark(tree.join(kept.below))).collect::<Vec<_>>()
-    };
-    trees(request).flat_map(kept).collect()
-}
-
 /// Fingerprints a path.
 pub(crate) fn mark(path: PathBuf) -> Mark {
     let found = look(&path).as_ref().map(identity);

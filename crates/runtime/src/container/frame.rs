@@ -132,7 +132,7 @@ fn is_free(path: &Path, shown: &[Bind]) -> bool {
     mountable && !places.any(|place| place.starts_with(path) || path.starts_with(place))
 }
 
-fn identity(path: &Path) -> Option<(u64, u64)> {
+pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
     let found = fs::metadata(path).ok()?;
     Some((found.dev(), found.ino()))
 }

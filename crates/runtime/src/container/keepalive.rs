@@ -24,15 +24,16 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::agent::NotRun;
-use super::frame::Making;
+use super::backend::Settings;
+use super::frame::{self, Making};
 use super::keeper::too_slow;
 use super::manager::Manager;
+use super::places;
 use super::sandboxes::SandboxInfo;
-use super::spec::{Image, Name, Network};
+use super::spec::{Bind, Image, Name, Network};
 use super::{Containers, Error, Flavor, RunError};
 use crate::local::{Chunk, Connection, Fence, taken_back, told};
 use crate::output::Capture;
-use crate::trust::{self, Mark};
 use book::{Book, Left, Number, Rule};
 use place::Container;
 
@@ -66,8 +67,11 @@ struct Key {
     workspace: Option<std::path::PathBuf>,
     mounts: Vec<Mount>,
     trusted: Trusted,
-    /// Identities of the trusted paths: a container keeps the files that were there when it was created.
-    kept: Vec<Mark>,
+    /// Bind mounts, of protected entries and trusted paths too.
+    shown: Vec<Bind>,
+    /// Device and inode numbers of the bind mounts: a container keeps the files that were there when it was
+    /// created.
+    identities: Vec<Option<(u64, u64)>>,
     /// Resource limits, without the timeout and the output limit, which are per call.
     limits: Limits,
 }
@@ -196,7 +200,7 @@ impl Containers {
         (since, patience): (Instant, Duration),
         connection: &Connection,
     ) -> Result<Option<(Seat, bool)>, RunError> {
-        let seat = self.kept.seat(Key::of(request, wanted))?;
+        let seat = self.kept.seat(Key::of(request, wanted, &self.settings)?)?;
         let warm = seat.slot.container.initialized();
         tokio::select! {
             biased;
@@ -240,21 +244,24 @@ impl Containers {
 }
 
 impl Key {
-    fn of(request: &Request, wanted: &Wanted) -> Self {
-        Self {
+    fn of(request: &Request, wanted: &Wanted, settings: &Settings) -> Result<Self, RunError> {
+        let asked = (request.workspace.as_deref(), request.mounts.as_slice());
+        let shown = places::shown(asked, &request.trusted, settings)?;
+        Ok(Self {
             scope: request.scope.clone(),
             wanted: wanted.clone(),
             reach: request.network.clone(),
             workspace: request.workspace.clone(),
             mounts: request.mounts.clone(),
             trusted: request.trusted.clone(),
-            kept: trust::marks(request),
+            identities: shown.iter().map(Bind::host).map(frame::identity).collect(),
+            shown,
             limits: Limits {
                 timeout: Limits::DEFAULT.timeout,
                 max_output: Limits::DEFAULT.max_output,
                 ..request.limits
             },
-        }
+        })
     }
 
     fn rule(&self) -> Rule {

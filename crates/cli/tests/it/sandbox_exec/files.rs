@@ -50,6 +50,35 @@ fn a_program_sees_the_workspace_and_nothing_else_of_the_host() {
     }
 }
 
+/// A container that was there before a protected file does not serve calls after it.
+#[test]
+fn a_file_that_becomes_protected_later_is_read_only() {
+    for place in places("") {
+        let workspace = place.workspace();
+        let write = |code: &str| {
+            let arguments = json!({"language": "bash", "code": code});
+            place.exec(&["--workspace", &workspace], &arguments)
+        };
+        let path = place.world.dir.path("shared/.envrc");
+        let attempt = "(echo planted > .envrc) 2>&1; cat .envrc";
+        let outside = write("echo x > ordinary; cat ordinary");
+        assert_eq!(outside.ok().trim_end(), "x", "{outside:?}");
+        fs::write(&path, "mine\n").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        let told = write(attempt);
+        assert!(told.stdout.contains("Read-only file system"), "{told:?}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "mine\n", "{told:?}");
+        // Replaced, it is another file.
+        place.world.dir.write("shared/new", "newer\n");
+        fs::rename(place.world.dir.path("shared/new"), &path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        let told = write(attempt);
+        assert!(told.stdout.contains("newer"), "{told:?}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "newer\n", "{told:?}");
+        place.close();
+    }
+}
+
 #[test]
 fn what_is_left_in_output_is_read_by_either_path() {
     for place in places("") {

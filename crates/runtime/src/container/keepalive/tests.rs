@@ -151,7 +151,7 @@ async fn where_the_agent_cannot_run_the_container_engine_starts_programs_and_tha
         let program = place.path().join("words");
         std::fs::write(&program, "no program").unwrap();
         let run = async |request: &Request| {
-            let key = Key::of(request, &wanted(&engine));
+            let key = Key::of(request, &wanted(&engine), containers.settings()).unwrap();
             let container = place::make_with(&containers, manager, &key, &program)
                 .await
                 .unwrap();
