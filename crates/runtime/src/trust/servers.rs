@@ -52,10 +52,15 @@ pub fn check_servers(tree: &Path, trusted: &Trusted) -> Result<(), Conflict> {
 fn reached<'a>(tree: &Path, server: &'a HostServer) -> Option<&'a Path> {
     let inside = |path: &&PathBuf| path.starts_with(tree) || holds(tree, path);
     let around = |path: &&PathBuf| tree.starts_with(path) || holds(path, tree);
-    let is_data = server.data.iter().any(|data| around(&data));
+    // Data excuses only the code around it, and not the code of another directory in it.
+    let is_data = |code: &PathBuf| {
+        let within =
+            |data: &&PathBuf| around(data) && *data != code && (data.starts_with(code) || holds(code, data));
+        server.data.iter().any(|data| within(&data))
+    };
     let mut all = server.code.iter().chain(&server.entries);
     let found = all.find(inside);
-    let found = found.or_else(|| server.code.iter().find(|path| !is_data && around(path)));
+    let found = found.or_else(|| server.code.iter().find(|path| around(path) && !is_data(path)));
     found.map(PathBuf::as_path)
 }
 
@@ -116,7 +121,7 @@ mod tests {
     impl Dir {
         fn new() -> Self {
             let dir = Self(tempfile::tempdir().unwrap());
-            for name in ["w/srv", "w/data", "opt/srv/deps"] {
+            for name in ["w/srv/lib", "w/data", "opt/srv/deps"] {
                 fs::create_dir_all(dir.path(name)).unwrap();
             }
             fs::write(dir.path("opt/srv/run"), "").unwrap();
@@ -181,7 +186,9 @@ mod tests {
     fn data_is_exempt_from_the_code_around_it_alone() {
         let dir = Dir::new();
         dir.allowed("w/data", [&["w"], &[], &["w/data"]]);
-        dir.allowed("w/data", [&["w"], &[], &["w"]]);
+        dir.refused("w/data", [&["w"], &[], &["w"]], "w");
+        // A package beside a script of which the directory above is data.
+        dir.refused("w/srv/lib", [&["w/srv"], &[], &["w"]], "w/srv");
         dir.refused("w", [&["w/srv"], &[], &["w"]], "w/srv");
         dir.refused("w/srv", [&["w"], &[], &["w/data"]], "w");
     }
