@@ -19,6 +19,12 @@ pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut F
         .map(|(_, value)| value.clone())
         .collect();
     if matches!(program, "sqlite3" | "duckdb") {
+        if !opens_by_name(program, args, scanned) {
+            found.add(
+                Effect::Unknown,
+                format!("{title}: opens something other than a file by its name"),
+            );
+        }
         let behind = scanned.operands.iter().skip(1);
         queries.extend(behind.map(|index| args[*index].literal()));
         let opens = !scanned.operands.is_empty();
@@ -35,26 +41,7 @@ pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut F
             return;
         }
     }
-    if args
-        .iter()
-        .any(|word| word.text.contains("://") || program == "psql" && word.text.contains('='))
-    {
-        found.add(
-            Effect::Network,
-            format!("{title}: asks a host that is named in the command"),
-        );
-    }
-    for (name, value) in &scanned.values {
-        let here = value
-            .as_deref()
-            .is_some_and(|host| matches!(host, "localhost" | "127.0.0.1" | "::1"));
-        if matches!(*name, "-h" | "--host") && !here {
-            found.add(
-                Effect::Network,
-                format!("{title}: asks a host that is named in the command"),
-            );
-        }
-    }
+    hosts(program, (args, title), scanned, found);
     if title == "sqlcmd query" {
         queries.extend(scanned.operands.iter().map(|index| args[*index].literal()));
     }
@@ -78,6 +65,42 @@ pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut F
             found.add(Effect::Write, format!("{title}: the query may change data"));
         }
     }
+}
+
+/// Judges the hosts that the command names.
+fn hosts(program: &str, (args, title): (&[Word], &str), scanned: &Scanned, found: &mut Found) {
+    if args
+        .iter()
+        .any(|word| word.text.contains("://") || program == "psql" && word.text.contains('='))
+    {
+        found.add(
+            Effect::Network,
+            format!("{title}: asks a host that is named in the command"),
+        );
+    }
+    for (name, value) in &scanned.values {
+        let here = value
+            .as_deref()
+            .is_some_and(|host| matches!(host, "localhost" | "127.0.0.1" | "::1"));
+        if matches!(*name, "-h" | "--host") && !here {
+            found.add(
+                Effect::Network,
+                format!("{title}: asks a host that is named in the command"),
+            );
+        }
+    }
+}
+
+/// Returns `true` if the first operand is a file name and nothing else: both programs read URIs there, and
+/// `DuckDB` the names of other systems.
+fn opens_by_name(program: &str, args: &[Word], scanned: &Scanned) -> bool {
+    let Some(operand) = scanned.operands.first() else {
+        return true;
+    };
+    args[*operand].literal().is_some_and(|text| match program {
+        "duckdb" => text == ":memory:" || !text.contains(':'),
+        _ => !text.to_ascii_lowercase().starts_with("file:"),
+    })
 }
 
 /// Programs with an embedded database that an option can confine.
