@@ -257,11 +257,8 @@ fn conclude(entry: &Entry, args: &[Word], title: &str, scanned: &Scanned, found:
     if entry.names {
         secrets::check_names(own, title, found);
     } else {
-        let names_only = special::prints_names(entry, scanned);
-        let outer = found.sources_only;
-        found.sources_only |= names_only;
+        // A program that prints names or numbers alone is no exception: each answer tells one bit of the content.
         secrets::check(own, &files(entry, scanned), title, found);
-        found.sources_only = outer;
     }
     if entry.walks {
         let operands = scanned.operands.iter();

@@ -164,17 +164,8 @@ pub(super) fn inspect(scanned: &Scanned, title: &str, found: &mut Found) {
                 .trim_matches([' ', '-']);
             let path = field.strip_prefix("json ").unwrap_or(field).trim();
             let control = ["end", "else"].contains(&field);
-            let whole = matches!(
-                path,
-                "." | ".config" | ".spec" | "$" | ".containerconfig" | ".settings" | ".args"
-            );
             let word = |sign: char| sign.is_ascii_alphanumeric() || "._ $\"'()/:-".contains(sign);
-            control
-                || !whole
-                    && path.chars().all(word)
-                    && !path.contains("env")
-                    && !path.contains("index")
-                    && !path.contains("spec")
+            control || path.chars().all(word) && !path.contains("index") && are_public(path)
         });
         format.contains("{{") && fields
     };
@@ -185,6 +176,80 @@ pub(super) fn inspect(scanned: &Scanned, title: &str, found: &mut Found) {
             format!("{title}: shows the environment of containers; ask for a field with --format"),
         );
     }
+}
+
+/// Fields that hold no environment, command line, label or option, in which people put passwords. A field below
+/// one of them is public as well.
+const PUBLIC: &[&str] = &[
+    ".state",
+    ".status",
+    ".health",
+    ".running",
+    ".exitcode",
+    ".startedat",
+    ".finishedat",
+    ".pid",
+    ".restartcount",
+    ".name",
+    ".id",
+    ".created",
+    ".createdat",
+    ".image",
+    ".repotags",
+    ".repodigests",
+    ".parent",
+    ".os",
+    ".architecture",
+    ".platform",
+    ".size",
+    ".rootfs",
+    ".driver",
+    ".scope",
+    ".mountpoint",
+    ".mounts",
+    ".type",
+    ".source",
+    ".destination",
+    ".mode",
+    ".rw",
+    ".networksettings",
+    ".networks",
+    ".networkid",
+    ".ipaddress",
+    ".gateway",
+    ".macaddress",
+    ".ports",
+    ".hostip",
+    ".hostport",
+    ".containers",
+    ".config.image",
+    ".config.hostname",
+    ".config.user",
+    ".config.workingdir",
+    ".config.exposedports",
+    ".hostconfig.restartpolicy",
+    ".hostconfig.networkmode",
+    ".hostconfig.portbindings",
+    ".hostconfig.binds",
+    ".hostconfig.memory",
+    ".hostconfig.nanocpus",
+];
+
+/// Returns `true` if a template names at least one field or variable, and public fields alone.
+fn are_public(path: &str) -> bool {
+    let names = path.split(|sign: char| !sign.is_ascii_alphanumeric() && !"._$".contains(sign));
+    let fields: Vec<&str> = names
+        .filter_map(|name| name.find('.').and_then(|at| name.get(at..)))
+        .collect();
+    let is_public = |field: &&str| {
+        let below = |public: &&&str| {
+            field
+                .strip_prefix(**public)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        PUBLIC.iter().any(|public| below(&public))
+    };
+    path.contains(['.', '$']) && fields.iter().all(is_public)
 }
 
 /// `docker compose config` prints all environments, unless asked for names only.

@@ -169,22 +169,6 @@ fn end_options(words: &mut Vec<Word>, found: &mut Found) {
     });
 }
 
-/// Options that make a program print names and numbers instead of contents.
-pub(super) fn prints_names(entry: &Entry, scanned: &Scanned) -> bool {
-    let names = [
-        "-l",
-        "-L",
-        "-c",
-        "-q",
-        "--files-with-matches",
-        "--files-without-match",
-        "--count",
-        "--quiet",
-        "--silent",
-    ];
-    entry.handler == Some("grep") && scanned.options.iter().any(|option| names.contains(option))
-}
-
 /// Judges the script of `bash -c 'script'`; anything else that a shell may run is rejected.
 fn shell(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     found.wraps = true;

@@ -85,7 +85,7 @@ fn find_is_judged_by_its_expression() {
     harmless(&[
         "find . -name '*.rs' -type f -mtime -7 -print0",
         "find . \\( -name a -o -name b \\) ! -empty",
-        "find . -exec grep -l x {} +",
+        "find . -type f -name '*.rs' -exec grep -l x {} +",
         "find . -exec echo -delete \\;",
     ]);
     at_least(
