@@ -82,7 +82,7 @@ impl Named {
         for directory in &directories {
             look.all(project::files(line, directory))?;
         }
-        let mut partial = follow(&mut look, place, &mut roots);
+        let mut partial = follow(&mut look, place, &mut roots) | look.has_fifo();
         let mut loaded = BTreeMap::new();
         if runs_code || project::loads(line, place) {
             roots.retain(|path| !is_systems(path));
@@ -165,7 +165,9 @@ fn follow(look: &mut Look, place: &Place, roots: &mut BTreeSet<PathBuf>) -> bool
         }
         pending = next;
     }
-    false
+    pending
+        .iter()
+        .any(|path| !followed.contains(path) && look.script(path).is_some())
 }
 
 #[cfg(test)]

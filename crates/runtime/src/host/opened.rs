@@ -44,9 +44,11 @@ fn linked(line: &str, decision: &Decision, place: &Place) -> Option<PathBuf> {
     directories.extend(above);
     directories.sort();
     directories.dedup();
+    if let Some(beyond) = directories.get(MAX_DIRECTORIES) {
+        return Some(beyond.clone());
+    }
     let files = directories
         .iter()
-        .take(MAX_DIRECTORIES)
         .flat_map(|directory| project::files(line, directory));
     let mut links = files
         .filter(|path| path.is_symlink())
@@ -54,8 +56,8 @@ fn linked(line: &str, decision: &Decision, place: &Place) -> Option<PathBuf> {
     links.find(|real| place.is_secret(real))
 }
 
-/// Maximum number of directories in which project files are examined.
-const MAX_DIRECTORIES: usize = 16;
+/// Maximum number of directories in which project files are examined. Beyond it a person is asked.
+const MAX_DIRECTORIES: usize = 1_000;
 
 fn opened(line: &str, decision: &Decision, place: &Place) -> Option<PathBuf> {
     let mut left = MAX_PATHS;

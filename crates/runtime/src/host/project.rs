@@ -104,6 +104,7 @@ const FILES: &[(&[&str], &[&str])] = &[
             "isort",
             "coverage",
             "flake8",
+            "pycodestyle",
             "pre-commit",
         ],
         &[

@@ -126,7 +126,7 @@ impl<'a> Trees<'a> {
                     return Some(path);
                 };
                 if kind.is_dir() {
-                    pending.extend((!is_built(&path)).then_some(path));
+                    pending.extend((!self.is_built(&path)).then_some(path));
                     continue;
                 }
                 if kind.is_symlink()
@@ -206,17 +206,18 @@ impl<'a> Trees<'a> {
         }
     }
 
+    /// Returns `true` for a directory of which the line's programs read nothing by themselves: what git keeps,
+    /// and, for cargo alone, what cargo built.
+    fn is_built(&self, path: &Path) -> bool {
+        let name = path.file_name().unwrap_or_default();
+        let package = || path.with_file_name("Cargo.toml").is_file() && !path.join("mod.rs").exists();
+        let cargo = || self.line.starts_with("cargo ") && !self.line.contains([';', '|', '&', '\n']);
+        name == ".git" || name == "target" && cargo() && package()
+    }
+
     fn is_secret(&self, path: &Path) -> bool {
         self.place.is_secret(path) || path.is_dir() && self.place.has_secrets(path)
     }
-}
-
-/// Returns `true` for a directory of which no agent writes anything that a program reads by itself: what git
-/// keeps, and what cargo built.
-fn is_built(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default();
-    let package = || path.with_file_name("Cargo.toml").is_file() && !path.join("mod.rs").exists();
-    name == ".git" || name == "target" && package()
 }
 
 fn fits(file: &str, name: &str) -> bool {

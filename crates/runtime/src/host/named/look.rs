@@ -42,6 +42,8 @@ pub(super) struct Look {
     seen: BTreeSet<PathBuf>,
     found: BTreeMap<PathBuf, Stamp>,
     read: u64,
+    /// Set if a FIFO was examined: somebody chooses its content as it is read.
+    has_fifo: bool,
     /// Texts of scripts, and of settings that name scripts.
     scripts: BTreeMap<PathBuf, String>,
 }
@@ -49,6 +51,10 @@ pub(super) struct Look {
 impl Look {
     pub(super) fn found(self) -> BTreeMap<PathBuf, Stamp> {
         self.found
+    }
+
+    pub(super) fn has_fifo(&self) -> bool {
+        self.has_fifo
     }
 
     /// Returns the text of an examined script.
@@ -108,7 +114,9 @@ impl Look {
         // examined here.
         let place = rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
         let found = rustix::fs::fstat(&place).ok()?;
-        let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+        let kind = FileType::from_raw_mode(found.st_mode);
+        let is_file = kind == FileType::RegularFile;
+        self.has_fifo |= kind == FileType::Fifo && !path.starts_with("/dev") && !path.starts_with("/proc");
         if !is_file || is_made_up(place.as_fd()) {
             return Some((Stamp::of_place(&found), Vec::new()));
         }

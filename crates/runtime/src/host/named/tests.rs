@@ -39,6 +39,20 @@ fn write(place: &Path, name: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
+/// Somebody chooses the content of a FIFO as it is read.
+#[test]
+fn a_fifo_is_never_approved_for_longer() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path();
+    let is_partial = |line| examined(line, place, None).unwrap().is_partial();
+    write(place, "a.sh", ". ./h.sh");
+    write(place, "h.sh", "true");
+    assert!(!is_partial("bash a.sh") && !is_partial("cat h.sh"));
+    fs::remove_file(place.join("h.sh")).unwrap();
+    mknodat(rustix::fs::CWD, place.join("h.sh"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    assert!(is_partial("bash a.sh") && is_partial("cat h.sh"));
+}
+
 #[test]
 fn a_script_that_is_edited_replaced_made_or_removed_is_a_change() {
     let dir = tempfile::tempdir().unwrap();

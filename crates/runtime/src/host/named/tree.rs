@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, Metadata};
 use std::io::Read;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags};
@@ -142,6 +142,8 @@ impl Walk<'_> {
             if behind.is_dir() && !shallow {
                 self.pending.push_back((path.clone(), None));
             }
+            // Somebody chooses its content as it is read.
+            self.trees.partial |= behind.file_type().is_fifo();
             if behind.is_file() {
                 self.to_read.push((path.clone(), behind));
             }
