@@ -266,6 +266,12 @@ fn conclude(entry: &Entry, args: &[Word], title: &str, scanned: &Scanned, found:
         secrets::trees(paths, secrets::Reach::Linked, found);
         special::broad_places(args, title, scanned, found);
     }
+    if entry.project {
+        secrets::trees(Vec::new(), secrets::Reach::Project, found);
+    }
+    if title.starts_with("git ") {
+        git::formats(scanned, title, found);
+    }
     if let Some(handler) = entry.handler {
         special::handle(handler, args, title, scanned, found);
     }

@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
+use super::{Confinement, Rules, Verdict, decide};
 use crate::command::{self, Around, Effect, Finding, within_word};
 use crate::shell::{self, Node, Piece, Simple, Word};
 
@@ -86,6 +88,12 @@ fn read(text: &str) -> Result<Kind, String> {
     }
     let mut words: Vec<Part> = simple.words.iter().map(part).collect::<Result<_, _>>()?;
     match words.first() {
+        Some(Part::Exact(name)) if name.is_empty() => return Err("its program has an empty name".to_owned()),
+        Some(Part::Exact(name)) if name.contains(char::is_whitespace) && !name.contains('/') => {
+            return Err(format!(
+                "in quotes, `{name}` is the name of one program: take the quotes off"
+            ));
+        }
         Some(Part::Exact(_)) => {}
         _ => return Err("the program must be named".to_owned()),
     }
@@ -132,21 +140,71 @@ fn part(word: &Word) -> Result<Part, String> {
     }
 }
 
+/// A machine on which every program with a language of its own can be confined.
+const SOME_MACHINE: [Confinement; 2] = [
+    Confinement {
+        program: "awk",
+        words: "--sandbox",
+    },
+    Confinement {
+        program: "yq",
+        words: "-L /var/empty",
+    },
+];
+
+/// Returns the remedy for a pattern that allows nothing, if its reason is a rule of patterns.
+fn remedy(words: &[Part], open: bool, effects: Option<&[Effect]>) -> Option<String> {
+    if let Some(behind) = unwrapped(words, open) {
+        return Some(format!(
+            "what stands before `{behind}` is skipped: write `{behind}`"
+        ));
+    }
+    let all: Vec<Word> = words.iter().map(Part::sample).map(literal).collect();
+    if command::unwrapped(&all).is_none() {
+        return Some(format!(
+            "no pattern reaches a command behind `{}`: you are asked about it each time",
+            all.first()?.text
+        ));
+    }
+    let leaves = |word: &Part| matches!(word, Part::Star(text) if text.split('/').any(|part| part == ".."));
+    let text = match effects {
+        _ if words.iter().any(leaves) => {
+            "a star matches no path with `..`: write the directory that it leads to"
+        }
+        Some(effects) if effects.iter().any(|effect| NEVER.contains(effect)) => {
+            "a star never gives code, more rights or an unknown program: write each command in full"
+        }
+        None if words.len() < 2 => "a program's name does not say what it runs: write it with its arguments",
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
+/// Returns the pattern for the command behind wrappers that patterns skip, if there are any.
+fn unwrapped(words: &[Part], open: bool) -> Option<String> {
+    let all: Vec<Word> = words.iter().map(Part::sample).map(literal).collect();
+    let behind = command::unwrapped(&all).filter(|behind| behind.len() < words.len())?;
+    let text = |word: &Part| match word {
+        Part::Exact(text) => shell::quote(std::slice::from_ref(text)),
+        Part::Star(pattern) => pattern.clone(),
+    };
+    let behind = words[words.len() - behind.len()..].iter().map(text);
+    let all: Vec<String> = behind.chain(open.then(|| "*".to_owned())).collect();
+    Some(all.join(" "))
+}
+
+fn literal(text: String) -> Word {
+    Word {
+        pieces: vec![Piece::Literal(text.clone())],
+        text,
+        end: None,
+    }
+}
+
 /// Returns the effects of the words with neutral text in place of the stars.
 fn effects(words: &[Part]) -> Vec<Effect> {
-    let literal = |word: &Part| {
-        let text = match word {
-            Part::Exact(text) => text.clone(),
-            Part::Star(pattern) => pattern.replace('*', "x"),
-        };
-        Word {
-            pieces: vec![Piece::Literal(text.clone())],
-            text,
-            end: None,
-        }
-    };
     let simple = Simple {
-        words: words.iter().map(literal).collect(),
+        words: words.iter().map(Part::sample).map(literal).collect(),
         ..Simple::default()
     };
     let found = command::simple_findings(&simple, &Around::default()).findings;
@@ -157,6 +215,30 @@ impl Pattern {
     /// Returns `true` if it spells out one command in full.
     pub(super) fn is_exact(&self) -> bool {
         matches!(&self.kind, Kind::Words { effects: None, .. })
+    }
+
+    /// Returns the reason why it allows none of the commands that it spells out, and the remedy; `None` if it allows
+    /// one of them.
+    pub fn flaw(&self) -> Option<String> {
+        let Kind::Words { words, open, effects } = &self.kind else {
+            return None;
+        };
+        let bare: Vec<String> = words.iter().map(Part::sample).collect();
+        let more = open.then(|| [&bare[..], &["x".to_owned()]].concat());
+        let mut samples = more.iter().chain([&bare]).map(|words| shell::quote(words));
+        let rules = Rules {
+            allow: vec![self.clone()],
+            confinements: Arc::new(SOME_MACHINE),
+            ..Rules::default()
+        };
+        let sample = samples.next()?;
+        let refused = |line: &String| decide(line, &rules).verdict == Verdict::Review;
+        if !refused(&sample) || samples.any(|line| !refused(&line)) {
+            return None;
+        }
+        let remedy = remedy(words, *open, effects.as_deref())
+            .unwrap_or_else(|| decide(&sample, &rules).reasons.join("; "));
+        Some(format!("it does not let `{sample}` run: {remedy}"))
     }
 
     /// Returns `true` if it allows the command with these findings.
@@ -205,11 +287,21 @@ pub(super) struct Asked<'a> {
 /// Returns `true` if the pattern's own effects cover an effect. A star never grants code execution,
 /// privileges or unknown effects.
 fn grants(effects: &[Effect], effect: Effect) -> bool {
-    let never = matches!(effect, Effect::Code | Effect::Privilege | Effect::Unknown);
-    effect.is_read_only() || !never && effects.contains(&effect)
+    effect.is_read_only() || !NEVER.contains(&effect) && effects.contains(&effect)
 }
 
+/// Effects that a star never gives.
+const NEVER: &[Effect] = &[Effect::Code, Effect::Privilege, Effect::Unknown];
+
 impl Part {
+    /// Returns a word that it matches, with neutral text in place of the stars.
+    fn sample(&self) -> String {
+        match self {
+            Self::Exact(text) => text.clone(),
+            Self::Star(pattern) => pattern.replace('*', "x"),
+        }
+    }
+
     fn matches(&self, word: &Word) -> bool {
         let Some(text) = word.literal() else { return false };
         match self {

@@ -292,8 +292,60 @@ fn patterns_that_would_allow_anything_are_none() {
         "ls `x`",
         "echo 'a*'*",
         "ls ~",
+        "''",
+        "'' x",
+        "'ls -la'",
+        "\"docker restart\" web",
     ] {
         assert!(text.parse::<Pattern>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_pattern_that_lets_nothing_run_is_told_with_the_remedy() {
+    for (text, remedy) in [
+        ("python *", "write each command in full"),
+        ("sudo *", "no pattern reaches a command behind `sudo`"),
+        (
+            "sudo systemctl restart x",
+            "no pattern reaches a command behind `sudo`",
+        ),
+        ("frobnicate *", "write each command in full"),
+        ("npm run *", "write each command in full"),
+        ("make", "write it with its arguments"),
+        ("./run.sh", "write it with its arguments"),
+        ("timeout 5 ls -la", "write `ls -la`"),
+        ("nice docker restart *", "write `docker restart *`"),
+        ("cat logs/../*", "write the directory that it leads to"),
+    ] {
+        let flaw = text.parse::<Pattern>().expect(text).flaw().unwrap_or_default();
+        assert!(flaw.contains(remedy), "{text}: {flaw}");
+    }
+    for text in [
+        "@read-only",
+        "ls *",
+        "df -h",
+        "systemctl restart klaw-*",
+        "docker restart *",
+        "git push *",
+        "make test",
+        "python3 job.py",
+        "cat logs/*",
+        "awk *",
+        "sed *",
+        "yq . *",
+        "rm -rf build/*",
+        "'/opt/my app/run' x",
+        "aws s3 ls s3://mine/*",
+        "vcgencmd measure_temp",
+        "systemctl status *",
+        "git pull",
+        "curl https://example.com/*",
+        "kubectl get *",
+        "cat .env",
+    ] {
+        let flaw = text.parse::<Pattern>().expect(text).flaw();
+        assert_eq!(flaw, None, "{text}");
     }
 }
 

@@ -159,6 +159,24 @@ pub(super) fn helper(args: &[Word], scanned: &Scanned, title: &str, found: &mut 
     }
 }
 
+/// Formats that show signatures have gpg check them, which writes its database and may ask key servers.
+pub(super) fn formats(scanned: &Scanned, title: &str, found: &mut Found) {
+    let checks = |text: &str| {
+        let placeholders = text.split('%').skip(1);
+        let mut names = placeholders.map(|rest| rest.trim_start_matches(['+', '-', ' ']));
+        text.contains("signature") || names.any(|name| name.starts_with('G'))
+    };
+    for (name, value) in &scanned.values {
+        let is_format = ["--format", "--pretty", "--sort"].contains(name);
+        if is_format && value.as_deref().is_none_or(checks) {
+            found.add(
+                Effect::Code,
+                format!("{title} {name}: has signatures checked by gpg"),
+            );
+        }
+    }
+}
+
 /// Judges subcommands that can read whole trees outside the repository.
 pub(super) fn tree(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     match title {

@@ -154,21 +154,7 @@ pub(super) fn inspect(scanned: &Scanned, title: &str, found: &mut Found) {
         .iter()
         .rev()
         .find(|(name, _)| matches!(*name, "-f" | "--format"));
-    let narrow = |format: &str| {
-        let lower = format.to_ascii_lowercase();
-        let fields = lower.split("{{").skip(1).all(|field| {
-            let field = field
-                .split("}}")
-                .next()
-                .unwrap_or_default()
-                .trim_matches([' ', '-']);
-            let path = field.strip_prefix("json ").unwrap_or(field).trim();
-            let control = ["end", "else"].contains(&field);
-            let word = |sign: char| sign.is_ascii_alphanumeric() || "._ $\"'()/:-".contains(sign);
-            control || path.chars().all(word) && !path.contains("index") && are_public(path)
-        });
-        format.contains("{{") && fields
-    };
+    let narrow = |format: &str| is_narrow(format, &[PUBLIC]);
     let image = title.ends_with("image inspect");
     if !image && !format.is_some_and(|(_, format)| format.as_deref().is_some_and(narrow)) {
         found.add(
@@ -177,6 +163,62 @@ pub(super) fn inspect(scanned: &Scanned, title: &str, found: &mut Found) {
         );
     }
 }
+
+/// `docker ps`: command lines in full and labels can hold passwords.
+pub(super) fn containers(scanned: &Scanned, title: &str, found: &mut Found) {
+    let full = scanned.options.contains(&"--no-trunc");
+    let quiet = ["-q", "--quiet"]
+        .iter()
+        .any(|option| scanned.options.contains(option));
+    let public: &[&[&str]] = match full {
+        true => &[PUBLIC, LISTED],
+        false => &[PUBLIC, LISTED, &[".command"]],
+    };
+    let mut formats = scanned.values.iter().filter(|(name, _)| *name == "--format");
+    let is_public = match formats.next_back() {
+        None => quiet || !full,
+        Some((_, Some(format))) if format == "table" => !full,
+        Some((_, format)) => format.as_deref().is_some_and(|format| is_narrow(format, public)),
+    };
+    if !is_public {
+        found.add(
+            Effect::Secret,
+            format!(
+                "{title}: shows command lines or labels of containers; ask for other fields with --format"
+            ),
+        );
+    }
+}
+
+/// Returns `true` if a template shows these fields alone.
+fn is_narrow(format: &str, public: &[&[&str]]) -> bool {
+    let lower = format.to_ascii_lowercase();
+    let fields = lower.split("{{").skip(1).all(|field| {
+        let field = field
+            .split("}}")
+            .next()
+            .unwrap_or_default()
+            .trim_matches([' ', '-']);
+        let path = field.strip_prefix("json ").unwrap_or(field).trim();
+        let control = ["end", "else"].contains(&field);
+        let word = |sign: char| sign.is_ascii_alphanumeric() || "._ $\"'()/:-".contains(sign);
+        control || path.chars().all(word) && !path.contains("index") && are_public(path, public)
+    });
+    format.contains("{{") && fields
+}
+
+/// Further fields of lists of containers.
+const LISTED: &[&str] = &[
+    ".names",
+    ".runningfor",
+    ".createdhuman",
+    ".localvolumes",
+    ".imageid",
+    ".pod",
+    ".podname",
+    ".exited",
+    ".numberofcontainers",
+];
 
 /// Fields that hold no environment, command line, label or option, in which people put passwords. A field below
 /// one of them is public as well.
@@ -236,7 +278,7 @@ const PUBLIC: &[&str] = &[
 ];
 
 /// Returns `true` if a template names at least one field or variable, and public fields alone.
-fn are_public(path: &str) -> bool {
+fn are_public(path: &str, public: &[&[&str]]) -> bool {
     let names = path.split(|sign: char| !sign.is_ascii_alphanumeric() && !"._$".contains(sign));
     let fields: Vec<&str> = names
         .filter_map(|name| name.find('.').and_then(|at| name.get(at..)))
@@ -247,7 +289,7 @@ fn are_public(path: &str) -> bool {
                 .strip_prefix(**public)
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
-        PUBLIC.iter().any(|public| below(&public))
+        public.iter().copied().flatten().any(|public| below(&public))
     };
     path.contains(['.', '$']) && fields.iter().all(is_public)
 }

@@ -26,6 +26,8 @@ pub enum Reach {
     Tree,
     /// Everything below a directory, and the targets of the links there.
     Linked,
+    /// The settings of the project around a directory, and of its members.
+    Project,
 }
 
 /// Adds trees that a program opens: these paths, or the directory where it runs.

@@ -77,15 +77,20 @@ pub(super) fn handle(handler: &str, args: &[Word], title: &str, scanned: &Scanne
         "top" => processes::top(args, scanned, title, found),
         "properties" => processes::properties(scanned, title, found),
         "service" => processes::service(args, scanned, found),
+        "containers" => processes::containers(scanned, title, found),
         "inspect" => processes::inspect(scanned, title, found),
         "compose-config" => processes::compose_config(scanned, title, found),
         "crontab" => processes::crontab(scanned, found),
         "command" => command(args, scanned, found),
-        _ => found.add(
-            Effect::Unknown,
-            format!("{title}: nothing is known of its arguments"),
-        ),
+        _ => unlisted(title, found),
     }
+}
+
+fn unlisted(title: &str, found: &mut Found) {
+    found.add(
+        Effect::Unknown,
+        format!("{title}: nothing is known of its arguments"),
+    );
 }
 
 fn text(args: &[Word], index: usize) -> Option<String> {

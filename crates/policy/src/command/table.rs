@@ -56,6 +56,8 @@ pub(super) struct Entry {
     pub(super) names: bool,
     /// Its operands, or else the directory where it runs, are trees whose files it shows, through links too.
     pub(super) walks: bool,
+    /// It reads the settings of the project in which it runs, of the project's members too.
+    pub(super) project: bool,
     /// `-name` is one option, as with `find`.
     pub(super) single: bool,
     /// The first operand ends the options.
@@ -283,6 +285,7 @@ fn header(line: &'static str) -> Option<Vec<Entry>> {
         safe: false,
         names: false,
         walks: false,
+        project: false,
         single: false,
         ordered: false,
         sub: false,
@@ -319,6 +322,7 @@ fn set(entry: &mut Entry, attribute: &'static str) -> Option<()> {
             "safe" => entry.safe = true,
             "names" => entry.names = true,
             "walks" => entry.walks = true,
+            "project" => entry.project = true,
             "single" => entry.single = true,
             "ordered" => entry.ordered = true,
             "bare" => entry.bare = true,
